@@ -1,0 +1,61 @@
+"""What can be wrong with a user's input, said in a way that helps to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+_NO_VALUE = object()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where in the scenario, with which value, and what is allowed."""
+
+    path: str
+    message: str
+    value: Any = _NO_VALUE
+
+    def __str__(self) -> str:
+        given = "" if self.value is _NO_VALUE else f" (given: {_short(self.value)})"
+        return f"{self.path}: {self.message}{given}"
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be run; `problems` lists everything that is wrong with it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class OptionError(ValueError):
+    """A component cannot be built with this value of one of its options.
+
+    Components raise it for what a type cannot express, such as a graph that does not exist
+    for this number of clients; `located` adds the path and the value.
+    """
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(option, message)
+        self.option = option
+        self.message = message
+
+
+@contextmanager
+def located(path: str, component: object) -> Iterator[None]:
+    """Turn an `OptionError` of `component` into a `ScenarioError` at `path`."""
+    try:
+        yield
+    except OptionError as error:
+        attribute = error.option if hasattr(component, error.option) else error.option + "_"
+        value = getattr(component, attribute, _NO_VALUE)
+        where = f"{path}.{error.option}" if error.option else path
+        raise ScenarioError([Problem(where, error.message, value)]) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

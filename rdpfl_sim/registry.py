@@ -1,0 +1,172 @@
+"""From a component's signature to its TOML options.
+
+A component is a function or class; its keyword-only parameters are its options. A literal dictionary
+at the foot of its module names it. `OneOf(kind, registry)` in an annotation says "one of these, by
+name": in TOML either the bare name or a table with `name` and options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache, partial
+from importlib.metadata import entry_points
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    create_model,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from typing_extensions import Doc, Self
+
+
+class Strict(BaseModel):
+    """A table that refuses unknown keys, wrong types, nan and inf, and says what would be right."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
+    )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return handler(data)
+        except ValidationError as error:
+            raise ValidationError.from_exception_data(
+                cls.__name__,
+                [
+                    InitErrorDetails(
+                        type=PydanticCustomError("problem", "{text}", {"text": cls._text(dict(e))}),
+                        loc=e["loc"],
+                        input=e["input"],
+                    )
+                    for e in error.errors()
+                ],
+            ) from None
+
+    @classmethod
+    def _text(cls, error: dict[str, Any]) -> str:
+        if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
+            return f"unknown key{suggest(error['loc'][0], cls.keys())}"
+        if error["type"] == "missing":
+            return "is required"
+        text: str = error["msg"]
+        return text[0].lower() + text[1:]
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """The keys this table may have, as TOML spells them."""
+        return [f.alias or name for name, f in cls.model_fields.items()]
+
+
+class Component(Strict):
+    """A named component with its options, as read from TOML."""
+
+    target: ClassVar[Callable[..., Any]]
+    name: str
+
+    def bind(self) -> Callable[..., Any]:
+        """The component with its options filled in; call it with its positional arguments."""
+        values = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
+        options = {k: v.bind() if isinstance(v, Component) else v for k, v in values.items()}
+        return partial(type(self).target, **options)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotation: one of the components in `registry`, chosen by name."""
+
+    kind: str
+    registry: Mapping[str, Callable[..., Any]] = field(repr=False)
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+    def components(self) -> dict[str, type[Component]]:
+        """The option table of every component, those of installed packages included.
+
+        A package adds, say, an attack through the entry point group `rdpfl_sim.attack`.
+        """
+        found = dict(self.registry)
+        for entry in entry_points(group=f"rdpfl_sim.{self.kind}"):
+            found.setdefault(entry.name, entry.load())
+        return {name: _option_table(name, target) for name, target in found.items()}
+
+    def validate(self, value: Any) -> Component:
+        """The component that `value` (a name, or a table with a name) stands for."""
+        if isinstance(value, Component):
+            return value
+        table = {"name": value} if isinstance(value, str) else value
+        components = self.components()
+        names = ", ".join(components)
+        if not isinstance(table, dict) or not isinstance(table.get("name"), str):
+            raise PydanticCustomError(
+                "component", "a {kind} is a name or a table with a name: {names}", {"kind": self.kind, "names": names}
+            )
+        if table["name"] not in components:
+            hint = suggest(table["name"], components)
+            text = f"no {self.kind} is called {table['name']!r}{hint}"
+            raise PydanticCustomError("component", "{text}", {"text": text})
+        return components[table["name"]].model_validate(table)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda component: component.model_dump(by_alias=True)
+            ),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        tables = self.components()
+        choices = [core_schema.literal_schema(list(tables)), *(t.__pydantic_core_schema__ for t in tables.values())]
+        return handler(core_schema.union_schema(choices))
+
+
+@cache
+def _option_table(name: str, target: Callable[..., Any]) -> type[Component]:
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    fields: dict[str, Any] = {"name": (Literal[name], Field(default=name))}
+    for parameter in inspect.signature(target).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            fields[parameter.name] = _option_field(parameter, hints[parameter.name])
+    table = create_model(
+        f"{name}_options", __base__=Component, __doc__=summary(target), __module__=target.__module__, **fields
+    )
+    table.target = target
+    return table
+
+
+def _option_field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
+    metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    for mark in metadata:
+        if isinstance(mark, OneOf) and callable(default):
+            default = next(name for name, target in mark.registry.items() if target is default)
+    doc = next((mark.documentation for mark in metadata if isinstance(mark, Doc)), None)
+    alias = parameter.name.removesuffix("_") if parameter.name.endswith("_") else None  # lambda_ is "lambda"
+    return hint, Field(default=default, description=doc, alias=alias, validate_default=True)
+
+
+def suggest(given: object, allowed: Mapping[str, Any] | list[str]) -> str:
+    """A hint that lists what is allowed, led by the nearest match to what was given."""
+    near = get_close_matches(str(given), list(allowed), n=1, cutoff=0.6)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{hint}; allowed: {', '.join(allowed)}"
+
+
+def summary(target: Callable[..., Any]) -> str:
+    """The first line of a component's docstring."""
+    return (inspect.getdoc(target) or "").split("\n")[0]
