@@ -1,0 +1,50 @@
+"""The pieces of Algorithm 2: norm, clip, prediction coefficient, adaptive threshold.
+
+Norms and inner products accumulate in float64: a hostile message may hold 1e38, whose square is
+infinite in float32, and a clip by an infinite norm would return NaN.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+LARGEST = 2.0**100
+"""Entries of an aggregate are held within this, so that differences of two stay finite in float32."""
+
+
+def norm(v: Tensor) -> float:
+    """|v|_2, finite for every finite v."""
+    return float(torch.linalg.vector_norm(v, dtype=torch.float64))
+
+
+def clip(v: Tensor, limit: float) -> tuple[Tensor, bool]:
+    """Clip(v; limit) = v min{1, limit / |v|}, and whether the limit was active (Section IV-C).
+
+    >>> clip(torch.tensor([3.0, 4.0]), 1.0)
+    (tensor([0.6000, 0.8000]), True)
+    """
+    length = norm(v)
+    if length <= limit:
+        return v, False
+    return v * (limit / length), True
+
+
+def bb_coefficient(s: Tensor, y: Tensor, epsilon: float, limit: float) -> float:
+    """beta = <s, y> / (|s|^2 + epsilon), clamped to [-limit, limit] (eq. beta_def).
+
+    >>> bb_coefficient(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 4.0]), epsilon=0.0, limit=10.0)
+    3.0
+    """
+    s, y = s.double(), y.double()
+    beta = float(torch.dot(s, y)) / (float(torch.dot(s, s)) + epsilon)
+    return max(-limit, min(limit, beta))
+
+
+def next_threshold(tau: float, delta_norm: float, alpha: float, c: float) -> float:
+    """tau^t = alpha tau^{t-1} + (1 - alpha) c |Delta| (eq. tau_update).
+
+    >>> next_threshold(tau=1.0, delta_norm=2.0, alpha=0.5, c=1.5)
+    2.0
+    """
+    return alpha * tau + (1 - alpha) * c * delta_norm
