@@ -1,0 +1,65 @@
+"""The undefended baselines of Table II: the aggregate itself, no prediction and no clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from rdpfl_sim.maths.aggregators import mean
+from rdpfl_sim.maths.estimator import norm
+from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.methods import base
+from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
+    Coefficient,
+    Collaboration,
+    Step,
+    descend,
+    local_direction,
+    stack,
+    step_size,
+)
+
+
+class Direct:
+    """w <- w - gamma (u + lambda d_bar): the aggregate as it is (Mean, Median, Trimmed-Mean of Table II)."""
+
+    exchanges = True
+
+    def __init__(
+        self,
+        settings: base.Settings,
+        *,
+        lambda_: Collaboration = 0.01,
+        aggregator: AggregatorChoice = mean,
+        step: Step = "local",
+        coefficient: Coefficient = 1.0,
+    ) -> None:
+        self.learning_rate = settings.learning_rate
+        self.lambda_ = lambda_
+        self.aggregator = aggregator
+        self.step = step
+        self.coefficient = coefficient
+
+    def start(self, w: Tensor) -> base.State:
+        """Only the model."""
+        return base.State(w)
+
+    def outgoing(self, state: base.State, own: Local) -> Payload:
+        """The local descent direction u."""
+        return Payload(local_direction(state.w, own, self.learning_rate))
+
+    def expects(self, state: base.State) -> Tensor | None:
+        """Nothing."""
+        return None
+
+    def update(
+        self, state: base.State, own: Local, received: Sequence[Received]
+    ) -> tuple[base.State, base.Diagnostics]:
+        """A step along u + lambda d_bar; a local step in a round without messages."""
+        u = local_direction(state.w, own, self.learning_rate)
+        gamma = step_size(self.step, self.coefficient, self.learning_rate, own.num_steps)
+        d_bar = self.aggregator(stack(received)) if received else None
+        w = descend(state.w, u, d_bar, self.lambda_, gamma)
+        return base.State(w), {"u_norm": norm(u), "d_norm": 0.0 if d_bar is None else norm(d_bar)}

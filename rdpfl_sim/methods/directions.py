@@ -1,0 +1,51 @@
+"""What the methods that exchange descent directions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
+from rdpfl_sim.maths.types import Local, Received
+from rdpfl_sim.options import Doc, NonNegative, Positive
+from rdpfl_sim.registry import OneOf
+
+AggregatorChoice: TypeAlias = Annotated[
+    Aggregator, OneOf("aggregator", AGGREGATORS), Doc("RobustAgg, over the neighbours' directions")
+]
+Collaboration: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
+Step: TypeAlias = Annotated[
+    Literal["local"] | Positive,
+    Doc("'local': gamma = coefficient * eta * K, so that lambda = 0 is local SGD; a number is gamma itself"),
+]
+Coefficient: TypeAlias = Annotated[Positive, Doc("the paper's global update coefficient, for step = 'local'")]
+
+
+def local_direction(w: Tensor, own: Local, learning_rate: float) -> Tensor:
+    """U = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
+    return (w - own.w_tilde) / (learning_rate * own.num_steps)
+
+
+def stack(received: Sequence[Received]) -> Tensor:
+    """The received directions as rows, each scaled by its weight.
+
+    A stale direction with weight below 1 is shrunk towards zero, "no opinion", which every aggregator
+    understands; scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
+    """
+    return torch.stack([m.vector if m.weight == 1.0 else m.vector * m.weight for m in received])
+
+
+def descend(w: Tensor, u: Tensor, d: Tensor | None, lambda_: float, gamma: float) -> Tensor:
+    """W - gamma (u + lambda d) (eq. personalized_update); d = None stands for zero."""
+    direction = u if d is None else torch.add(u, d, alpha=lambda_)
+    return torch.add(w, direction, alpha=-gamma)
+
+
+def step_size(
+    step: Literal["local"] | float, coefficient: float, learning_rate: float, num_steps: int
+) -> float:
+    """gamma, by either reading of the paper (paper_notes, note 4)."""
+    return coefficient * learning_rate * num_steps if step == "local" else float(step)

@@ -1,0 +1,200 @@
+"""R-DPFL: robust aggregation, prediction from history, adaptive clipping of the deviation.
+
+Ma, Shen, Tian, Lyu and Ke, "Robust Decentralized Personalized Federated Learning via
+Prediction-Constrained Neighborhood Collaboration", Algorithms 1 and 2. Where the paper contradicts
+itself each reading is an option; the defaults are argued in docs/paper.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from torch import Tensor
+
+from rdpfl_sim.maths.aggregators import median
+from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
+from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.methods import base
+from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
+    Coefficient,
+    Collaboration,
+    Step,
+    descend,
+    local_direction,
+    stack,
+    step_size,
+)
+from rdpfl_sim.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
+
+
+@dataclass(frozen=True)
+class State(base.State):
+    """A client's model and the history of its estimator.
+
+    The history holds the last two rounds in which messages arrived: d_bar (t-1 and t-2) and the model
+    after each. A silent round leaves it as it is.
+    """
+
+    tau: float
+    delta_norm: float = 0.0
+    num_observed: int = 0
+    d_bar_1: Tensor | None = None
+    d_bar_2: Tensor | None = None
+    w_1: Tensor | None = None
+    w_2: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The outcome of Algorithm 2 in one round."""
+
+    d: Tensor
+    d_bar: Tensor
+    tau: float
+    delta_norm: float
+    clipped: bool
+    bounded: bool
+
+
+class Rdpfl:
+    """w <- w - gamma (u + lambda d), d = the neighbours' trend, held near its prediction (R-DPFL)."""
+
+    exchanges = True
+
+    def __init__(
+        self,
+        settings: base.Settings,
+        *,
+        lambda_: Collaboration = 0.01,
+        aggregator: AggregatorChoice = median,
+        step: Step = "local",
+        coefficient: Coefficient = 1.0,
+        predictor: Annotated[
+            Literal["bb", "last", "none"],
+            Doc("d_hat: Barzilai-Borwein, the last d_bar, or d_bar itself (no prediction)"),
+        ] = "bb",
+        clip: Annotated[bool, Doc("whether the deviation from the prediction is clipped")] = True,
+        threshold: Annotated[
+            Literal["lagged", "current"],
+            Doc("tau^t from |Delta^{t-1}| (the equation) or |Delta^t| (Algorithm 2)"),
+        ] = "lagged",
+        warmup: Annotated[
+            NonNegativeInt, Doc("rounds in which d_hat is the last d_bar, before 'bb' predicts")
+        ] = 5,
+        alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
+        c: Annotated[Positive, Doc("tolerance of the threshold")] = 1.5,
+        tau_0: Annotated[NonNegative, Doc("initial threshold")] = 1.0,
+        max_norm: Annotated[Positive, Doc("G_d, the largest |d| (Lemma 3)")] = 10.0,
+        beta_limit: Annotated[Positive, Doc("beta is clamped to [-limit, limit]")] = 10.0,
+        epsilon: Annotated[Positive, Doc("keeps beta's denominator from zero")] = 1e-8,
+        when_silent: Annotated[
+            Literal["predict", "skip"], Doc("a round without messages: use d_hat, or take a local step only")
+        ] = "predict",
+    ) -> None:
+        self.learning_rate = settings.learning_rate
+        self.lambda_ = lambda_
+        self.aggregator = aggregator
+        self.step = step
+        self.coefficient = coefficient
+        self.predictor = predictor
+        self.clip = clip
+        self.threshold = threshold
+        self.warmup = warmup
+        self.alpha = alpha
+        self.c = c
+        self.tau_0 = tau_0
+        self.max_norm = max_norm
+        self.beta_limit = beta_limit
+        self.epsilon = epsilon
+        self.when_silent = when_silent
+
+    def start(self, w: Tensor) -> State:
+        """A client without history: tau^0, Delta^0 = 0."""
+        return State(w=w, tau=self.tau_0)
+
+    def outgoing(self, state: base.State, own: Local) -> Payload:
+        """The local descent direction u."""
+        return Payload(local_direction(state.w, own, self.learning_rate))
+
+    def expects(self, state: base.State) -> Tensor | None:
+        """d_hat, from history alone."""
+        assert isinstance(state, State)
+        return self.predict(state)[0]
+
+    def update(
+        self, state: base.State, own: Local, received: Sequence[Received]
+    ) -> tuple[State, base.Diagnostics]:
+        """One round of Algorithm 1, after the exchange."""
+        assert isinstance(state, State)
+        u = local_direction(state.w, own, self.learning_rate)
+        gamma = step_size(self.step, self.coefficient, self.learning_rate, own.num_steps)
+        if not received:
+            return self._silent_round(state, u, gamma)
+
+        d_hat, beta = self.predict(state)
+        estimate = self.estimate(state, self.aggregator(stack(received)), d_hat)
+        d_norm = self._lemma_3(estimate.d)
+        w = descend(state.w, u, estimate.d, self.lambda_, gamma)
+        new = State(
+            w=w,
+            tau=estimate.tau,
+            delta_norm=estimate.delta_norm,
+            num_observed=state.num_observed + 1,
+            d_bar_1=estimate.d_bar,
+            d_bar_2=state.d_bar_1,
+            w_1=w,
+            w_2=state.w_1,
+        )
+        return new, {
+            "u_norm": norm(u),
+            "d_norm": d_norm,
+            "delta_norm": estimate.delta_norm,
+            "beta": beta,
+            "tau": estimate.tau,
+            "clipped": estimate.clipped,
+            "bounded": estimate.bounded,
+        }
+
+    def predict(self, state: State) -> tuple[Tensor | None, float | None]:
+        """d_hat and beta: nothing without history, d_bar^{t-1} in the warm-up, then d_bar^{t-1} + beta s."""
+        if self.predictor == "none" or state.d_bar_1 is None:
+            return None, None
+        warm = state.num_observed >= max(self.warmup, 2)  # beta needs two observations
+        if self.predictor == "last" or not warm:
+            return state.d_bar_1, None
+        assert state.d_bar_2 is not None, "two observations have two aggregates"
+        assert state.w_1 is not None, "and a model after each"
+        assert state.w_2 is not None, "and a model after each"
+        s, y = state.w_1 - state.w_2, state.d_bar_1 - state.d_bar_2
+        beta = bb_coefficient(s, y, self.epsilon, self.beta_limit)
+        return (state.d_bar_1 + beta * s).clamp(-LARGEST, LARGEST), beta
+
+    def estimate(self, state: State, d_bar: Tensor, d_hat: Tensor | None) -> Estimate:
+        """Algorithm 2 from the deviation on; without a prediction, d_hat = d_bar."""
+        d_bar = d_bar.clamp(-LARGEST, LARGEST)
+        if d_hat is None:
+            d_hat = d_bar
+        delta = d_bar - d_hat
+        delta_norm = norm(delta)
+        driver = state.delta_norm if self.threshold == "lagged" else delta_norm
+        tau = next_threshold(state.tau, driver, self.alpha, self.c)
+        correction, clipped = clip(delta, tau) if self.clip else (delta, False)
+        d, bounded = clip(d_hat + correction, self.max_norm)
+        return Estimate(d, d_bar, tau, delta_norm, clipped, bounded)
+
+    def _silent_round(self, state: State, u: Tensor, gamma: float) -> tuple[State, base.Diagnostics]:
+        d_hat, beta = self.predict(state) if self.when_silent == "predict" else (None, None)
+        d, bounded = (None, False) if d_hat is None else clip(d_hat, self.max_norm)
+        d_norm = 0.0 if d is None else self._lemma_3(d)
+        new = replace(state, w=descend(state.w, u, d, self.lambda_, gamma))
+        return new, {"u_norm": norm(u), "d_norm": d_norm, "beta": beta, "tau": state.tau, "bounded": bounded}
+
+    def _lemma_3(self, d: Tensor) -> float:
+        d_norm = norm(d)
+        assert d_norm <= self.max_norm * (1 + 1e-5), (
+            f"Lemma 3 is violated: |d| = {d_norm} > G_d = {self.max_norm}"
+        )
+        return d_norm
