@@ -1,0 +1,1 @@
+"""The simulated world: clients, links, messages and adversaries on a SimPy kernel."""

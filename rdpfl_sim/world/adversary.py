@@ -1,0 +1,117 @@
+"""The adversary: what Byzantine clients know together, and what they send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import torch
+from simpy import Event
+from torch import Tensor
+
+from rdpfl_sim.maths.attacks import Attack, View
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.kernel import Kernel
+
+MEMORY_ROUNDS = 16
+"""How many updates of one honest client are remembered for attackers that lag behind it."""
+
+
+class Adversary:
+    """Directs all Byzantine clients.
+
+    An attack that sees honest updates is omniscient within causality: an honest update of round t is
+    known from the moment at which its client has computed it. A Byzantine client waits for all of them
+    until its patience ends, and then takes of each honest client the latest update up to round t.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        attack: Attack,
+        neighbours: Sequence[Sequence[int]],
+        byzantine: Sequence[int],
+        streams: Streams,
+        *,
+        sees_honest: bool,
+        sees_victim: bool,
+        patience_s: float | None,
+        expects: Callable[[int], Tensor | None],
+    ) -> None:
+        self.kernel = kernel
+        self.attack = attack
+        self.neighbours = neighbours
+        self.byzantine = frozenset(byzantine)
+        self.honest = [client for client in range(len(neighbours)) if client not in self.byzantine]
+        self.streams = streams
+        self.sees_honest = sees_honest
+        self.sees_victim = sees_victim
+        self.patience_s = patience_s
+        self.expects = expects
+        self.rounds = dict.fromkeys(byzantine, 0)
+        self.updates: dict[int, dict[int, Tensor]] = {client: {} for client in self.honest}
+        self.waiting: dict[int, list[Event]] = {}
+
+    def observe(self, client: int, round_: int, payload: Payload) -> None:
+        """An honest client has computed its update."""
+        if not self.sees_honest:
+            return
+        updates = self.updates[client]
+        updates[round_] = payload.vector
+        self._forget(updates)
+        if round_ in self.waiting and self._complete(round_):
+            for event in self.waiting.pop(round_):
+                self._wake(event)
+
+    def wait(self, round_: int) -> Generator[Event, Any, None]:
+        """Wait until all honest updates of the round exist, or patience ends."""
+        if not self.sees_honest or self._complete(round_):
+            return
+        event = self.kernel.event()
+        self.waiting.setdefault(round_, []).append(event)
+        if self.patience_s is not None:
+            self.kernel.deadline(self.patience_s, lambda _: self._wake(event))
+        yield event
+
+    def messages(self, client: int, round_: int, own: Payload) -> dict[int, Payload]:
+        """What a Byzantine client sends to each of its neighbours."""
+        recipients = self.neighbours[client]
+        seed = self.streams.key("attack", client, round_)
+        self.rounds[client] = round_
+        if not self.sees_victim:
+            view = View(own.vector, self._known(self.honest, round_, own.vector), None, seed)
+            return dict.fromkeys(recipients, Payload(self.attack(view)))
+        messages = {}
+        for victim in recipients:
+            honest = [j for j in self.neighbours[victim] if j not in self.byzantine]
+            view = View(own.vector, self._known(honest, round_, own.vector), self.expects(victim), seed)
+            messages[victim] = Payload(self.attack(view))
+        return messages
+
+    def _known(self, clients: Sequence[int], round_: int, own: Tensor) -> Tensor:
+        """The clients' updates of the round, or their latest before; if none is known, the attacker's own."""
+        rows = []
+        for updates in (self.updates[client] for client in clients) if self.sees_honest else ():
+            if updates:
+                past = [stamp for stamp in updates if stamp <= round_]
+                rows.append(updates[max(past) if past else min(updates)])
+        return torch.stack(rows) if rows else own.unsqueeze(0)
+
+    def _complete(self, round_: int) -> bool:
+        # A client that is past the round has long computed its update, even if that is forgotten.
+        return all(updates and max(updates) >= round_ for updates in self.updates.values())
+
+    def _forget(self, updates: dict[int, Tensor]) -> None:
+        """Keep of a client's updates only what an attacker may still ask for."""
+        slowest = min(self.rounds.values())
+        past = sorted(stamp for stamp in updates if stamp <= slowest)
+        for stamp in past[:-1]:
+            del updates[stamp]
+        while len(updates) > MEMORY_ROUNDS:
+            del updates[min(updates)]
+
+    @staticmethod
+    def _wake(event: Event) -> None:
+        if not event.triggered:
+            event.succeed()

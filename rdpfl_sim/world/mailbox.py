@@ -1,0 +1,115 @@
+"""A client's mailbox: bounded, one message per sender and round, closed to nonsense.
+
+Every delivered message has exactly one fate: used, stale, duplicate, rejected, or left over at the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from torch import Size
+
+from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.observer import Observer
+
+Preference = Literal["round", "newest"]
+
+
+class Mailbox:
+    """Messages that wait to be used, by sender and round stamp.
+
+    A neighbour is *heard* for round t when its message for t is held, or when one for t or later has
+    already left the mailbox (used, superseded, or refused): waiting longer for it would be in vain.
+    """
+
+    def __init__(
+        self,
+        neighbours: Iterable[int],
+        observer: Observer,
+        *,
+        shape: Size,
+        last_round: int,
+        capacity: int,
+        prefer: Preference,
+    ) -> None:
+        self.observer = observer
+        self.shape = shape
+        self.last_round = last_round
+        self.capacity = capacity
+        self.prefer = prefer
+        self.held: dict[int, dict[int, Message]] = {sender: {} for sender in neighbours}
+        self.gone: dict[int, int] = dict.fromkeys(self.held, 0)
+        self.last_used: dict[int, int] = dict.fromkeys(self.held, 0)
+        self.fates: Counter[str] = Counter()
+
+    def put(self, message: Message) -> None:
+        """Take a message in, or drop it and say why."""
+        held = self.held.get(message.sender)
+        stamp = message.round
+        if held is None:
+            self._drop(message, "rejected", "unknown sender")
+        elif not 1 <= stamp <= self.last_round:
+            self._drop(message, "rejected", "no such round")
+        elif message.payload.vector.shape != self.shape:
+            self._drop(message, "rejected", "wrong shape")
+        elif not message.payload.is_finite:
+            self._drop(message, "rejected", "not finite")
+        elif stamp in held or stamp == self.last_used[message.sender]:
+            self._drop(message, "duplicate", "same sender and round")
+        elif stamp < self.last_used[message.sender]:
+            self._drop(message, "stale", "a later one was used")
+        else:
+            held[stamp] = message
+            if len(held) > self.capacity:
+                self._drop(held.pop(min(held)), "rejected", "mailbox full")
+
+    def take(self, round_: int, max_age: int) -> list[Message]:
+        """The messages to use in this round, at most one per sender, sorted by sender.
+
+        Older messages of a sender whose newer one is used, and those past `max_age`, are stale.
+        """
+        return [
+            message for held in self.held.values() if held and (message := self._pick(held, round_, max_age))
+        ]
+
+    def heard(self, sender: int, round_: int) -> bool:
+        """Whether it is in vain to wait for this neighbour in this round."""
+        return round_ in self.held[sender] or self.gone[sender] >= round_
+
+    def unheard(self, round_: int) -> set[int]:
+        """The neighbours that may still send something for this round."""
+        return {sender for sender in self.held if not self.heard(sender, round_)}
+
+    def leftovers(self) -> Iterator[Message]:
+        """The messages that nobody has used yet."""
+        for held in self.held.values():
+            yield from held.values()
+
+    def _pick(self, held: dict[int, Message], round_: int, max_age: int) -> Message | None:
+        for stamp in [stamp for stamp in held if round_ - stamp > max_age]:
+            self._drop(held.pop(stamp), "stale", "too old")
+        if not held:
+            return None
+        if self.prefer == "newest":
+            choice = max(held)
+        elif round_ in held:
+            choice = round_
+        else:
+            past = [stamp for stamp in held if stamp < round_]
+            choice = max(past) if past else min(held)
+        for stamp in [stamp for stamp in held if stamp < choice]:
+            self._drop(held.pop(stamp), "stale", "a later one is used")
+        message = held.pop(choice)
+        self.last_used[message.sender] = choice
+        self.gone[message.sender] = max(self.gone[message.sender], choice)
+        self.fates["used"] += 1
+        self.observer.message_used(message, round_)
+        return message
+
+    def _drop(self, message: Message, fate: str, reason: str) -> None:
+        self.fates[fate] += 1
+        if message.sender in self.gone and 1 <= message.round <= self.last_round:
+            self.gone[message.sender] = max(self.gone[message.sender], message.round)
+        self.observer.message_dropped(message, fate, reason)

@@ -1,0 +1,170 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.world.mailbox import Mailbox
+from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.observer import Observer
+
+GOOD = Payload(torch.zeros(3))
+
+
+class Drops(Observer):
+    def __init__(self) -> None:
+        self.reasons: list[tuple[int, str, str]] = []
+
+    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
+        self.reasons.append((message.round, fate, reason))
+
+
+def mailbox(prefer: str = "round", capacity: int = 4) -> Mailbox:
+    return Mailbox([1, 2], Drops(), shape=torch.Size([3]), last_round=10, capacity=capacity, prefer=prefer)
+
+
+def message(sender: int, stamp: int, payload: Payload = GOOD) -> Message:
+    return Message(0, sender, 0, stamp, payload, 0.0)
+
+
+def taken(box: Mailbox, round_: int, max_age: int) -> list[tuple[int, int]]:
+    return [(m.sender, m.round) for m in box.take(round_, max_age)]
+
+
+def test_messages_of_the_own_round_are_taken_sorted_by_sender() -> None:
+    box = mailbox()
+    box.put(message(2, 4))
+    box.put(message(1, 4))
+    assert taken(box, 4, max_age=0) == [(1, 4), (2, 4)]
+    assert box.fates == {"used": 2}
+
+
+def test_own_round_is_preferred_to_a_neighbour_that_is_ahead() -> None:
+    box = mailbox()
+    for stamp in (5, 4, 3):
+        box.put(message(1, stamp))
+    assert taken(box, 4, max_age=3) == [(1, 4)]
+    assert box.fates == {"used": 1, "stale": 1}, "round 3 is superseded, round 5 still waits"
+    assert taken(box, 5, max_age=3) == [(1, 5)]
+
+
+def test_newest_is_taken_if_preferred() -> None:
+    box = mailbox("newest")
+    for stamp in (3, 7, 4):
+        box.put(message(1, stamp))
+    assert taken(box, 4, max_age=3) == [(1, 7)]
+    assert box.fates == {"used": 1, "stale": 2}
+
+
+def test_newest_older_message_stands_in_for_a_missing_one() -> None:
+    box = mailbox()
+    for stamp in (1, 3):
+        box.put(message(1, stamp))
+    assert taken(box, 5, max_age=2) == [(1, 3)]
+
+
+def test_message_beyond_the_maximum_age_is_stale() -> None:
+    box = mailbox()
+    box.put(message(1, 2))
+    assert taken(box, 5, max_age=2) == []
+    assert box.fates == {"stale": 1}
+
+
+def test_earliest_later_message_is_used_if_there_is_nothing_else() -> None:
+    box = mailbox()
+    for stamp in (9, 7):
+        box.put(message(1, stamp))
+    assert taken(box, 5, max_age=0) == [(1, 7)]
+
+
+def test_message_older_than_the_last_used_one_is_stale() -> None:
+    box = mailbox()
+    box.put(message(1, 5))
+    box.take(4, 0)
+    box.put(message(1, 4))
+    assert box.observer.reasons == [(4, "stale", "a later one was used")]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (message(3, 1), "unknown sender"),
+        (message(1, 0), "no such round"),
+        (message(1, -7), "no such round"),
+        (message(1, 11), "no such round"),
+        (message(1, 1, Payload(torch.zeros(4))), "wrong shape"),
+        (message(1, 1, Payload(torch.zeros(0))), "wrong shape"),
+        (message(1, 1, Payload(torch.zeros(3, 1))), "wrong shape"),
+        (message(1, 1, Payload(torch.tensor([0.0, float("nan"), 0.0]))), "not finite"),
+        (message(1, 1, Payload(torch.tensor([0.0, 0.0, float("-inf")]))), "not finite"),
+    ],
+)
+def test_nonsense_is_rejected_with_its_reason(bad: Message, reason: str) -> None:
+    box = mailbox()
+    box.put(bad)
+    assert [(fate, why) for _, fate, why in box.observer.reasons] == [("rejected", reason)]
+    assert list(box.leftovers()) == []
+
+
+def test_huge_but_finite_entries_are_accepted() -> None:
+    box = mailbox()
+    box.put(message(1, 1, Payload(torch.full((3,), 3e38))))
+    assert taken(box, 1, 0) == [(1, 1)]
+
+
+def test_second_message_of_a_sender_for_a_round_is_a_duplicate_before_and_after_use() -> None:
+    box = mailbox()
+    box.put(message(1, 3))
+    box.put(message(1, 3))
+    box.take(3, 0)
+    box.put(message(1, 3))
+    assert box.fates == {"used": 1, "duplicate": 2}
+
+
+def test_a_flood_only_displaces_the_senders_own_messages() -> None:
+    box = mailbox(capacity=2)
+    box.put(message(2, 1))
+    for stamp in range(1, 11):
+        box.put(message(1, stamp))
+    assert sorted((m.sender, m.round) for m in box.leftovers()) == [(1, 9), (1, 10), (2, 1)]
+
+
+def test_a_neighbour_is_heard_when_waiting_for_it_would_be_in_vain() -> None:
+    box = mailbox()
+    assert box.unheard(2) == {1, 2}
+    box.put(message(1, 3))
+    assert box.unheard(2) == {1, 2}, "a later message does not replace the one for this round"
+    box.put(message(1, 2))
+    box.put(message(2, 2, Payload(torch.full((3,), float("nan")))))
+    assert box.unheard(2) == set(), "a refused message is no reason to wait on"
+    box.take(2, 0)
+    assert not box.heard(2, 3)
+    assert box.heard(1, 3)
+
+
+vectors = st.sampled_from(
+    [
+        torch.zeros(3),
+        torch.full((3,), 1e38),
+        torch.full((3,), float("inf")),
+        torch.zeros(0),
+        torch.zeros(2, 2),
+    ]
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 4), st.integers(-3, 13), vectors)),
+    st.integers(1, 10),
+    st.integers(0, 3),
+)
+def test_every_message_has_exactly_one_fate_and_the_box_stays_bounded(stream, round_, max_age) -> None:
+    box = mailbox(capacity=3)
+    for sender, stamp, vector in stream:
+        box.put(message(sender, stamp, Payload(vector)))
+    used = box.take(round_, max_age)
+    left_over = list(box.leftovers())
+    assert sum(box.fates.values()) + len(left_over) == len(stream)
+    assert len(left_over) <= 2 * 3
+    assert len(used) == box.fates["used"] == len({m.sender for m in used})
+    assert all(m.payload.is_finite and m.payload.vector.shape == (3,) for m in used)
