@@ -1,0 +1,30 @@
+"""An asynchronous, event-driven simulator for robust decentralised personalised federated learning.
+
+from rdpfl_sim import Scenario, simulate
+
+result = simulate(Scenario.load("scenarios/ring_30pct.toml"))
+result.summary["accuracy"]["honest"]["personal"]["mean"]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rdpfl_sim.errors import ScenarioError
+    from rdpfl_sim.scenario import Scenario
+    from rdpfl_sim.simulation import Result, simulate
+
+__version__ = "0.1.0"
+__all__ = ["Result", "Scenario", "ScenarioError", "simulate"]
+
+_HOMES = {"Result": "simulation", "Scenario": "scenario", "ScenarioError": "errors", "simulate": "simulation"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: torch takes seconds to load, and `rdpfl-sim --help` does not need it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -28,14 +28,20 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
-from typing_extensions import Doc, Self
+from typing_extensions import Doc
 
 
 class Strict(BaseModel):
     """A table that refuses unknown keys, wrong types, nan and inf, and says what would be right."""
 
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_by_name=True, validate_by_alias=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        validate_by_alias=True,
+        validate_by_name=False,
     )
 
     @model_validator(mode="wrap")
@@ -113,7 +119,9 @@ class OneOf:
         names = ", ".join(components)
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
             raise PydanticCustomError(
-                "component", "a {kind} is a name or a table with a name: {names}", {"kind": self.kind, "names": names}
+                "component",
+                "a {kind} is a name or a table with a name: {names}",
+                {"kind": self.kind, "names": names},
             )
         if table["name"] not in components:
             hint = suggest(table["name"], components)
@@ -129,16 +137,21 @@ class OneOf:
             ),
         )
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         tables = self.components()
-        choices = [core_schema.literal_schema(list(tables)), *(t.__pydantic_core_schema__ for t in tables.values())]
+        choices: list[CoreSchema | tuple[CoreSchema, str]] = [
+            core_schema.literal_schema(list(tables)),
+            *(t.__pydantic_core_schema__ for t in tables.values()),
+        ]
         return handler(core_schema.union_schema(choices))
 
 
 @cache
 def _option_table(name: str, target: Callable[..., Any]) -> type[Component]:
     hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
-    fields: dict[str, Any] = {"name": (Literal[name], Field(default=name))}
+    fields: dict[str, Any] = {"name": (Literal[name], ...)}
     for parameter in inspect.signature(target).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             fields[parameter.name] = _option_field(parameter, hints[parameter.name])
@@ -157,7 +170,7 @@ def _option_field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
             default = next(name for name, target in mark.registry.items() if target is default)
     doc = next((mark.documentation for mark in metadata if isinstance(mark, Doc)), None)
     alias = parameter.name.removesuffix("_") if parameter.name.endswith("_") else None  # lambda_ is "lambda"
-    return hint, Field(default=default, description=doc, alias=alias, validate_default=True)
+    return hint, Field(default=default, description=doc, alias=alias)
 
 
 def suggest(given: object, allowed: Mapping[str, Any] | list[str]) -> str:

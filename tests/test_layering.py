@@ -1,0 +1,44 @@
+"""The dependency direction of the design: each package imports only what stands below it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "rdpfl_sim"
+FOUNDATION = {"options", "errors", "randomness", "registry"}
+ALLOWED = {
+    "maths": {"options"},
+    "methods": {"options", "registry", "maths"},
+    "learning": {"options", "errors"},
+    "world": {"options", "errors", "randomness", "maths", "methods"},
+    "execution": {"randomness", "learning"},
+    "records": {"randomness", "world"},
+    "report": {"maths", "registry", "scenario"},
+}
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of rdpfl_sim that a file imports."""
+    parts = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        parts |= {name.split(".")[1] for name in names if name.startswith("rdpfl_sim.")}
+    return parts
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_package_imports_only_what_stands_below_it(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        excess = imported(path) - ALLOWED[package] - {package}
+        assert not excess, f"{path.relative_to(ROOT)} imports {sorted(excess)}"
+
+
+def test_every_package_is_guarded() -> None:
+    assert {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} == set(ALLOWED)
+
+
+def test_foundation_stands_on_itself() -> None:
+    for name in FOUNDATION:
+        assert imported(ROOT / f"{name}.py") <= FOUNDATION

@@ -1,0 +1,31 @@
+from collections import Counter
+
+import pytest
+
+from rdpfl_sim.randomness import Streams, uniform
+
+
+def test_streams_with_different_names_differ() -> None:
+    streams = Streams(1)
+    names = [("latency", 1, 2), ("latency", 2, 1), ("latency", 12), ("loss", 1, 2), ("latency", 1, 2, 0)]
+    keys = {streams.key(purpose, *index) for purpose, *index in names} | {Streams(2).key("latency", 1, 2)}
+    assert len(keys) == len(names) + 1
+
+
+def test_keys_are_pinned_so_that_no_release_silently_changes_every_result() -> None:
+    assert Streams(1).key("latency", 3, 4) == 5364168743023515942
+    assert uniform(0, 0) == pytest.approx(
+        0xE220A8397B1DCDAF / 2**64
+    )  # the first output of SplitMix64 from state 0
+
+
+def test_draws_are_uniform_and_open_at_both_ends() -> None:
+    draws = [uniform(Streams(7).key("test"), i) for i in range(100_000)]
+    assert 0 < min(draws) < max(draws) < 1
+    bins = Counter(int(10 * u) for u in draws)
+    assert all(abs(bins[b] - 10_000) < 500 for b in range(10))
+
+
+def test_generator_starts_afresh_every_time() -> None:
+    a, b = Streams(3).generator("data"), Streams(3).generator("data")
+    assert a.random(5).tolist() == b.random(5).tolist()
