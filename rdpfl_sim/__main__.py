@@ -1,0 +1,7 @@
+"""`python -m rdpfl_sim` is `rdpfl-sim`."""
+
+import sys
+
+from rdpfl_sim.cli import main
+
+sys.exit(main())

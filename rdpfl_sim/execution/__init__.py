@@ -1,0 +1,1 @@
+"""Where training runs. Simulated time never depends on it."""

@@ -1,0 +1,68 @@
+"""Training in this process, one job after the other, when its result is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rdpfl_sim.learning.datasets import Shard
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.training import Trained, num_local_steps, train
+from rdpfl_sim.randomness import Streams
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every client trains."""
+
+    batch_size: int
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    local_epochs: int
+    local_steps: int | None
+
+    def num_steps(self, num_samples: int) -> int:
+        """K_i of a client with so many examples."""
+        return num_local_steps(num_samples, self.batch_size, self.local_epochs, self.local_steps)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's local training of one round, with all its inputs."""
+
+    executor: Inline
+    shard: Shard
+    w: Tensor
+    seed: int
+
+    def result(self) -> Trained:
+        """Train now."""
+        settings = self.executor.settings
+        return train(
+            self.executor.model,
+            self.w,
+            self.shard,
+            num_steps=settings.num_steps(len(self.shard)),
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class Inline:
+    """The executor that needs nothing: all clients share one model instance."""
+
+    model: FlatModel
+    shards: Sequence[Shard]
+    settings: Settings
+    streams: Streams
+
+    def submit(self, client: int, round_: int, w: Tensor) -> Job:
+        """A job that runs when its result is asked for."""
+        return Job(self, self.shards[client], w, self.streams.key("training", client, round_))

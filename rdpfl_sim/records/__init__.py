@@ -1,0 +1,1 @@
+"""What a run leaves behind: events, metrics, summary, each in its file of the run folder."""

@@ -1,0 +1,82 @@
+"""The run folder: `runs/<name>-<time>/`. Whole files appear at once or not at all."""
+
+from __future__ import annotations
+
+import csv
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+import tomli_w
+
+METRICS = (
+    "time_s",
+    "client",
+    "byzantine",
+    "round",
+    "personal_accuracy",
+    "personal_loss",
+    "global_accuracy",
+    "global_loss",
+)
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.events: BinaryIO = (path / "events.jsonl").open("wb", buffering=1 << 20)
+        self._metrics_file = (path / "metrics.csv").open("w", newline="", encoding="utf-8")
+        self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
+        self._metrics.writeheader()
+
+    @classmethod
+    def create(cls, parent: Path, name: str) -> RunFolder:
+        """A new folder, named by the scenario and the wall-clock time."""
+        stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+        suffix = 0
+        while True:
+            path = parent / (f"{name}-{stamp}" if suffix == 0 else f"{name}-{stamp}-{suffix}")
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                suffix += 1
+            else:
+                return cls(path)
+
+    def write_scenario(self, scenario: dict[str, Any]) -> None:
+        """The resolved scenario: every option with its value."""
+        write_atomically(self.path / "scenario.toml", tomli_w.dumps(scenario).encode())
+
+    def write_json(self, name: str, value: Any) -> None:
+        """A JSON file, readable by people."""
+        write_atomically(
+            self.path / name, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+        )
+
+    def write_metrics(self, row: dict[str, Any]) -> None:
+        """One evaluation of one client."""
+        self._metrics.writerow(row)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        self.events.flush()
+        self._metrics_file.flush()
+
+    def close(self) -> None:
+        """Close the open files."""
+        self.events.close()
+        self._metrics_file.close()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file that is never seen half-written, even after a crash."""
+    temporary = path.with_name(f".{path.name}.partial")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,66 @@
+"""What is built in, read off the components' signatures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.registry import Component, OneOf
+from rdpfl_sim.scenario import CHOICES
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One component: its name, the first line of its documentation, and its options in words."""
+
+    name: str
+    summary: str
+    options: tuple[str, ...]
+
+
+def catalogue() -> dict[str, list[Entry]]:
+    """Every component by kind."""
+    kinds = {**CHOICES, "aggregator": OneOf("aggregator", AGGREGATORS)}
+    return {
+        kind: [
+            Entry(name, table.__doc__ or "", _options(table)) for name, table in choice.components().items()
+        ]
+        for kind, choice in kinds.items()
+    }
+
+
+def markdown(kinds: Mapping[str, Sequence[Entry]]) -> str:
+    """A Markdown table with one row per kind."""
+    rows = [
+        f"| {kind} | {', '.join(f'`{entry.name}`' for entry in entries)} |" for kind, entries in kinds.items()
+    ]
+    return "\n".join(["| kind | built in |", "|---|---|", *rows])
+
+
+def _options(table: type[Component]) -> tuple[str, ...]:
+    schema = table.model_json_schema()
+    required = schema.get("required", [])
+    return tuple(
+        _option(key, facts, key in required) for key, facts in schema["properties"].items() if key != "name"
+    )
+
+
+def _option(key: str, facts: Mapping[str, Any], required: bool) -> str:
+    default = "(required)" if required else json.dumps(facts.get("default"))
+    notes = [*_allowed(facts), *([facts["description"]] if "description" in facts else [])]
+    return f"{key} = {default}" + (f"  # {'; '.join(notes)}" if notes else "")
+
+
+def _allowed(facts: Mapping[str, Any]) -> list[str]:
+    """The bounds or choices in a piece of JSON schema, in words."""
+    if "anyOf" in facts:
+        return [text for choice in facts["anyOf"] for text in _allowed(choice)]
+    if "enum" in facts or "const" in facts:
+        return [" | ".join(json.dumps(value) for value in facts.get("enum", [facts.get("const")]))]
+    return [f"{sign} {facts[word]:g}" for word, sign in _BOUNDS.items() if word in facts]
+
+
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}

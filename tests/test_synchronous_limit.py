@@ -1,0 +1,119 @@
+"""With zero latency, no loss and wait = "all" the simulator is Algorithm 1: a plain loop, no events."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rdpfl_sim import Scenario
+from rdpfl_sim.maths.attacks import ATTACKS, View
+from rdpfl_sim.simulation import Simulation
+
+ROUNDS = 9  # beyond the warm-up of 5, so that the Barzilai-Borwein prediction is at work
+ETA, LAMBDA, ALPHA, C, TAU_0, G_D = 0.1, 0.5, 0.9, 1.5, 0.02, 3.0  # so that both clips bind
+GOOD_NATURED = {"sign_flip": {"scale": 3.0}, "noise": {"sigma": 0.1}, "scaling": {"factor": 5.0}}
+
+
+def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged") -> Scenario:
+    return Scenario.from_dict(
+        {
+            "rounds": ROUNDS,
+            "seed": 3,
+            "clients": {"count": 8},
+            "topology": topology,
+            "model": {"name": "mlp", "hidden": [8]},
+            "training": {"learning_rate": ETA, "batch_size": 32},
+            "method": {
+                "name": "rdpfl",
+                "lambda": LAMBDA,
+                "threshold": threshold,
+                "tau_0": TAU_0,
+                "max_norm": G_D,
+            },
+            "adversary": {
+                "attack": {"name": attack, **GOOD_NATURED.get(attack, {})},
+                "ids": [] if attack == "none" else [1, 4],
+                "patience_s": 1e6,
+            },
+            "network": {"latency": {"name": "constant", "seconds": 0.0}},
+            "timing": {"wait": "all", "compute": compute},
+            "evaluation": {"every": 1000},
+        }
+    )
+
+
+def plain_loop(sim: Simulation, attack: str, threshold: str) -> list[Tensor]:
+    """Algorithms 1 and 2 of the paper, line by line, with notes 1 to 4 of paper_notes.md."""
+    n, byzantine = len(sim.neighbours), set(sim.byzantine)
+    craft = ATTACKS[attack]
+    w = [sim.initial_model(i) for i in range(n)]
+    w_history = [[] for _ in range(n)]
+    d_history = [[] for _ in range(n)]
+    tau, delta_before = [TAU_0] * n, [0.0] * n
+    for t in range(1, ROUNDS + 1):
+        jobs = [sim.trainer.submit(i, t, w[i]).result() for i in range(n)]
+        u = [(w[i] - jobs[i].w_tilde) / (ETA * jobs[i].num_steps) for i in range(n)]
+        d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
+
+        def message(j: int, i: int, t=t, u=u, d_hat=d_hat) -> Tensor:
+            if j not in byzantine:
+                return u[j]
+            seen = sim.neighbours[i] if attack == "adaptive" else range(n)
+            honest = torch.stack([u[k] for k in seen if k not in byzantine] or [u[j]])
+            view = View(u[j], honest, d_hat[i], sim.streams.key("attack", j, t))
+            return craft(view, **GOOD_NATURED.get(attack, {}))
+
+        for i in range(n):
+            d_bar = middle(torch.stack([message(j, i) for j in sim.neighbours[i]]))
+            prediction = d_bar if d_hat[i] is None else d_hat[i]
+            delta = d_bar - prediction
+            tau[i] = ALPHA * tau[i] + (1 - ALPHA) * C * (
+                delta_before[i] if threshold == "lagged" else float(delta.norm())
+            )
+            delta_before[i] = float(delta.norm())
+            d = prediction + delta * min(1.0, tau[i] / max(float(delta.norm()), 1e-12))
+            d = d * min(1.0, G_D / float(d.norm()))
+            w[i] = w[i] - ETA * jobs[i].num_steps * (u[i] + LAMBDA * d)
+            w_history[i].append(w[i])
+            d_history[i].append(d_bar)
+    return w
+
+
+def predict(t: int, w: list[Tensor], d_bar: list[Tensor]) -> Tensor | None:
+    if t == 1:
+        return None
+    if t <= 5:
+        return d_bar[-1]
+    s, y = w[-1] - w[-2], d_bar[-1] - d_bar[-2]
+    beta = torch.dot(s, y) / (torch.dot(s, s) + 1e-8)
+    return d_bar[-1] + beta.clamp(-10, 10) * s
+
+
+def middle(rows: Tensor) -> Tensor:
+    ordered = rows.sort(dim=0).values
+    return (ordered[(len(rows) - 1) // 2] + ordered[len(rows) // 2]) / 2
+
+
+@pytest.mark.parametrize("compute", ["constant", "lognormal"])
+@pytest.mark.parametrize("topology", ["complete", "ring"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_simulator_equals_the_plain_loop(attack: str, topology: str, compute: str) -> None:
+    simulation = Simulation(scenario(topology, attack, compute))
+    expected = plain_loop(simulation, attack, "lagged")
+    result = simulation.run()
+    assert result.summary["estimator"]["clipped"] > 0
+    for client, (w, w_expected) in enumerate(zip(result.models, expected, strict=True)):
+        torch.testing.assert_close(
+            w, w_expected, rtol=1e-4, atol=1e-5, msg=lambda m, c=client: f"client {c}: {m}"
+        )
+        assert not torch.equal(w, simulation.initial_model(client)), (
+            "nothing was learnt, so nothing was tested"
+        )
+
+
+def test_algorithm_2_with_the_current_threshold_equals_the_plain_loop() -> None:
+    simulation = Simulation(scenario("complete", "sign_flip", "constant", threshold="current"))
+    expected = plain_loop(simulation, "sign_flip", "current")
+    lagged = plain_loop(simulation, "sign_flip", "lagged")
+    for w, w_expected in zip(simulation.run().models, expected, strict=True):
+        torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
+    assert any(not torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, lagged, strict=True))
