@@ -1,0 +1,98 @@
+"""Who is Byzantine, and whom that puts outside the threat model.
+
+Every placement ranks all clients and takes the first ones: with the same generator, a larger number of
+Byzantine clients only adds to a smaller one, so that a sweep over their number is a paired comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from itertools import islice
+
+import networkx as nx
+import numpy as np
+
+
+def random(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+    """Clients drawn uniformly."""
+    return _first(num_byzantine, rng.permutation(len(graph)).tolist())
+
+
+def degree(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+    """The clients with the most neighbours, ties broken at random."""
+    num_neighbours = np.array([graph.degree(client) for client in range(len(graph))])
+    return _first(num_byzantine, np.lexsort((rng.random(len(graph)), -num_neighbours)).tolist())
+
+
+def spread(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+    """Clients far from each other: each is the farthest, in hops, from those before it; ties at random.
+
+    The greedy rule of Gonzalez (1985); the first is random. A client that no chosen one can reach is the
+    farthest of all, so every connected component gets one before any gets two.
+    """
+    return _first(num_byzantine, _farthest_first(graph, rng))
+
+
+def clustered(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+    """The clients nearest to a random one, in hops; if its component is too small, also around another."""
+    return _first(num_byzantine, _nearest_first(graph, rng))
+
+
+def byzantine_fraction(graph: nx.Graph, byzantine: Collection[int]) -> dict[int, float]:
+    """|B_i| / |N_i| of every honest client i: the Byzantine share of its neighbours, 0 if it has none."""
+    liars = set(byzantine)
+    return {
+        client: len(liars.intersection(graph[client])) / max(len(graph[client]), 1)
+        for client in range(len(graph))
+        if client not in liars
+    }
+
+
+def outside_threat_model(graph: nx.Graph, byzantine: Collection[int]) -> list[int]:
+    """The honest clients for whom |B_i| / |N_i| < 1/2 does not hold."""
+    return [client for client, fraction in byzantine_fraction(graph, byzantine).items() if fraction >= 0.5]
+
+
+def _first(num_byzantine: int, ranked: Iterable[int]) -> list[int]:
+    byzantine = sorted(islice(ranked, num_byzantine))
+    assert len(byzantine) == num_byzantine, f"{num_byzantine} Byzantine of {len(byzantine)} clients"
+    return byzantine
+
+
+def _farthest_first(graph: nx.Graph, rng: np.random.Generator) -> Iterator[int]:
+    num_clients = len(graph)
+    tie_break = rng.random(num_clients)  # less than one hop
+    distance = num_clients + tie_break  # to the nearest chosen client; no path is this long
+    for _ in range(num_clients):
+        chosen = int(distance.argmax())
+        yield chosen
+        reached, hops = {chosen}, 0
+        while reached:
+            # Beyond a client that is as near to an earlier choice, every client is too.
+            closer = [client for client in reached if hops + tie_break[client] < distance[client]]
+            distance[closer] = hops + tie_break[closer]
+            reached, hops = {neighbour for client in closer for neighbour in graph[client]}, hops + 1
+
+
+def _nearest_first(graph: nx.Graph, rng: np.random.Generator) -> Iterator[int]:
+    shuffled = rng.permutation(len(graph)).tolist()
+    rank = {client: position for position, client in enumerate(shuffled)}
+    by_rank = partial(sorted, key=rank.__getitem__)
+    seen = set()
+    for start in shuffled:
+        if start in seen:
+            continue
+        seen.add(start)
+        yield start
+        for _, client in nx.bfs_edges(graph, start, sort_neighbors=by_rank):
+            seen.add(client)
+            yield client
+
+
+PLACEMENTS: dict[str, Callable[[nx.Graph, int, np.random.Generator], list[int]]] = {
+    "random": random,
+    "degree": degree,
+    "spread": spread,
+    "clustered": clustered,
+}
