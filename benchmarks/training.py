@@ -1,0 +1,95 @@
+"""Wall time of `train` on a FlatModel against a plain module with torch.optim.SGD, on the same batches.
+
+All variants load the same weights, train, and return a flat vector. They take turns, so that a busy machine
+disturbs them alike; compare the ratios, not the milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from copy import deepcopy
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rdpfl_sim.learning.datasets import Dataset, Shard, digits, synthetic
+from rdpfl_sim.learning.models import FlatModel, cnn, mlp
+from rdpfl_sim.learning.training import batches, train
+
+BATCH_SIZE = 64
+LEARNING_RATE = 0.01
+
+
+def plain(module: nn.Module, shard: Shard, num_steps: int, *, channels_last: bool) -> Callable[[], Tensor]:
+    """Local training as one would write it first."""
+    if channels_last:
+        module = module.to(memory_format=torch.channels_last)
+    weights = deepcopy(module.state_dict())
+
+    def run() -> Tensor:
+        module.load_state_dict(weights)
+        optimiser = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
+        for positions in batches(len(shard), BATCH_SIZE, num_steps, seed=0):
+            x, y = shard.take(positions)
+            if channels_last:
+                x = x.contiguous(memory_format=torch.channels_last)
+            optimiser.zero_grad()
+            torch.autograd.backward(cross_entropy(module(x), y))
+            optimiser.step()
+        return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+    return run
+
+
+def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor]:
+    """Local training as the simulator does it."""
+    model = FlatModel(module)
+    w = model.vector.clone()
+
+    def run() -> Tensor:
+        trained = train(
+            model, w, shard, num_steps=num_steps, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=0
+        )
+        return trained.w_tilde
+
+    return run
+
+
+def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num_repeats: int) -> None:
+    """Print the median time of a step of each variant, and its ratio to the first."""
+    shard = Shard(data.x_train, data.y_train, torch.arange(len(data.y_train)))
+    variants = {
+        "plain": plain(deepcopy(module), shard, num_steps, channels_last=False),
+        "plain, channels_last": plain(deepcopy(module), shard, num_steps, channels_last=True),
+        "FlatModel": flat(deepcopy(module), shard, num_steps),
+    }
+    times_s: dict[str, list[float]] = {name: [] for name in variants}
+    for repeat in range(num_repeats + 1):
+        for name, run in variants.items():
+            start = perf_counter()
+            run()
+            if repeat > 0:  # the first is a warm-up
+                times_s[name].append((perf_counter() - start) / num_steps)
+    for name, times in times_s.items():
+        ratio = median(a / b for a, b in zip(times, times_s["plain"], strict=True))
+        print(f"{title:<28}{torch.get_num_threads():>8}  {name:<22}{1e3 * median(times):>9.3f}{ratio:>8.2f}")
+
+
+def main() -> None:
+    """Compare on a CNN with CIFAR-sized images and on a small MLP, with one thread and with all."""
+    images = synthetic(np.random.default_rng(0), shape=[3, 32, 32], num_train=512, num_test=1)
+    numbers = digits(np.random.default_rng(0))
+    print(f"{'model and data':<28}{'threads':>8}  {'variant':<22}{'ms/step':>9}{'ratio':>8}")
+    for num_threads in sorted({1, os.cpu_count() or 1}):
+        torch.set_num_threads(num_threads)
+        compare("cnn, 3x32x32", images, cnn([3, 32, 32], 10), num_steps=2, num_repeats=7)
+        compare("mlp [64], digits", numbers, mlp([1, 8, 8], 10), num_steps=22, num_repeats=20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Models, and the flat vector in which the simulator sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from math import prod
+from typing import Annotated, Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.options import Count, Doc
+
+
+def softmax(shape: Sequence[int], num_classes: int) -> nn.Module:
+    """Multinomial logistic regression: one linear layer, a convex problem."""
+    return mlp(shape, num_classes, hidden=[])
+
+
+def mlp(
+    shape: Sequence[int],
+    num_classes: int,
+    *,
+    hidden: Annotated[Sequence[Count], Doc("width of each hidden layer")] = [64],
+) -> nn.Module:
+    """Fully connected layers with ReLU between them."""
+    widths = [prod(shape), *hidden]
+    layers: list[nn.Module] = [nn.Flatten()]
+    for num_in, num_out in zip(widths, hidden, strict=False):
+        layers += [nn.Linear(num_in, num_out), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
+
+
+def cnn(
+    shape: Sequence[int],
+    num_classes: int,
+    *,
+    width: Annotated[Count, Doc("channels of the first convolution; the other two have twice as many")] = 32,
+    hidden: Annotated[Count, Doc("width of the hidden linear layer")] = 64,
+) -> nn.Module:
+    """Three 3x3 convolutions, each halving the image while it is 4 pixels or more, then two linear layers.
+
+    For 3x32x32 images and 10 classes it has 122,570 parameters.
+    """
+    if len(shape) != 3:
+        raise OptionError(
+            "", f"needs images [channels, height, width]; the data set's shape is {list(shape)}"
+        )
+    channels, height, width_px = shape
+    layers: list[nn.Module] = []
+    for num_out in (width, 2 * width, 2 * width):
+        layers.append(nn.Conv2d(channels, num_out, kernel_size=3, padding=1))
+        if min(height, width_px) >= 4:
+            layers.append(nn.MaxPool2d(2))
+            height, width_px = height // 2, width_px // 2
+        # Pooling and ReLU commute; in this order ReLU has a quarter of the work.
+        layers.append(nn.ReLU(inplace=True))
+        channels = num_out
+    return nn.Sequential(
+        *layers, nn.Flatten(), mlp([channels * height * width_px], num_classes, hidden=[hidden])
+    )
+
+
+class FlatModel:
+    """A module whose parameters are views of one float32 vector, and whose gradients are views of another.
+
+    Loading weights is then one copy and a step of SGD one addition. All clients share one FlatModel: load
+    w, train, read `vector`.
+
+    The vector holds the parameters in the order of `module.parameters()`, each in row-major order, except
+    convolution weights: their shape is (out, in, height, width), their order (out, height, width, in). That
+    is torch's channels_last layout, in which convolutions on a CPU need no conversion.
+
+    The module must have no buffers (as batch normalisation has), since the vector would not carry them from
+    client to client, and no layers that draw random numbers, such as dropout.
+    """
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        buffers = [name for name, _ in module.named_buffers()]
+        if buffers:
+            raise ValueError(
+                f"a model's whole state must be its parameters; it also has buffers: {', '.join(buffers)}"
+            )
+        self._template = deepcopy(module).cpu()  # in torch's own layout, which `initial` fills as torch would
+        self.module = module.to(device)
+        self.shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        self.num_parameters = sum(p.numel() for p in module.parameters())
+        self.vector = torch.cat([_flat(p) for p in module.parameters()])
+        self.gradient = torch.zeros_like(self.vector)
+        start = 0
+        for p in module.parameters():
+            part = slice(start, start + p.numel())
+            p.data = _shaped(self.vector[part], p.shape)
+            p.grad = _shaped(self.gradient[part], p.shape)
+            start = part.stop
+
+    def __reduce__(self) -> tuple[type[FlatModel], tuple[nn.Module, torch.device]]:
+        # Views do not survive pickling: a copy is built anew, with the module's first weights.
+        return FlatModel, (self._template, self.vector.device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The logits of a batch."""
+        if x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return cast(Tensor, self.module(x))
+
+    def load(self, w: Tensor) -> None:
+        """Make `w` the current parameters; `w` itself is copied."""
+        self.vector.copy_(w)
+
+    def initial(self, seed: int) -> Tensor:
+        """A new vector, initialised by torch's defaults for the layers; it depends on `seed` alone.
+
+        The draws are made on the CPU, so that every device starts alike.
+        """
+        module = deepcopy(self._template)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            for layer in module.modules():
+                if next(layer.parameters(recurse=False), None) is not None:
+                    cast(Any, layer).reset_parameters()
+        return torch.cat([_flat(p) for p in module.parameters()]).to(self.vector.device)
+
+
+def _flat(p: Tensor) -> Tensor:
+    p = p.detach()
+    return (p.permute(0, 2, 3, 1) if p.dim() == 4 else p).reshape(-1)
+
+
+def _shaped(flat: Tensor, shape: torch.Size) -> Tensor:
+    if len(shape) != 4:
+        return flat.view(shape)
+    num_out, num_in, height, width = shape
+    return flat.view(num_out, height, width, num_in).permute(0, 3, 1, 2)
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"softmax": softmax, "mlp": mlp, "cnn": cnn}

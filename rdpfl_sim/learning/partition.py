@@ -1,0 +1,187 @@
+"""How training examples are dealt to clients, and test examples after them.
+
+A partition returns one sorted array of indices a client; the arrays are disjoint and cover the data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.options import Count, Doc, Positive
+
+Indices: TypeAlias = NDArray[np.int64]
+MinSamples: TypeAlias = Annotated[Count, Doc("fewest training examples a client may have")]
+
+_MAX_DRAWS = 1000
+_MAX_CELLS = 10_000_000  # bounds the time of all draws together when there are very many clients
+
+
+def dirichlet(
+    labels: Indices,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    alpha: Annotated[Positive, Doc("small: few classes a client; large: nearly iid")] = 0.3,
+    min_samples: MinSamples = 10,
+) -> list[Indices]:
+    """Each class is dealt in proportions drawn from Dirichlet(alpha), so label mixes and sizes differ.
+
+    As usual, the whole draw is repeated until every client has `min_samples`. Hsu, Qi and Brown (2019),
+    Measuring the effects of non-identical data distribution; Yurochkin et al. (ICML 2019).
+    """
+    _refuse_too_few(labels, num_clients, min_samples)
+    class_sizes = np.bincount(labels)
+    num_draws = max(1, min(_MAX_DRAWS, _MAX_CELLS // (num_clients * len(class_sizes))))
+    best = 0
+    for _ in range(num_draws):
+        shares = rng.dirichlet(np.full(num_clients, alpha), size=len(class_sizes))
+        ends = (shares.cumsum(axis=1) * class_sizes[:, None]).astype(np.int64)
+        ends[:, -1] = class_sizes  # rounding must not lose the last example
+        counts = np.diff(ends, axis=1, prepend=0)
+        best = max(best, int(counts.sum(axis=0).min()))
+        if best >= min_samples:
+            break
+    else:
+        raise OptionError(
+            "min_samples",
+            f"in {num_draws} draws the smallest shard of {num_clients} clients had at most {best} examples; "
+            f"lower min_samples, raise alpha ({alpha:g}), or take fewer clients or more data",
+        )
+    owner = np.empty(len(labels), dtype=np.int64)
+    owner[_by_class(labels, rng)] = np.repeat(
+        np.tile(np.arange(num_clients), len(class_sizes)), counts.ravel()
+    )
+    return _grouped(owner, np.arange(len(labels)), num_clients)
+
+
+def iid(
+    labels: Indices, num_clients: int, rng: np.random.Generator, *, min_samples: MinSamples = 1
+) -> list[Indices]:
+    """Everything is shuffled and dealt evenly; sizes differ by one at most."""
+    _refuse_too_few(labels, num_clients, min_samples)
+    owner = rng.permutation(np.arange(len(labels)) % num_clients)
+    return _grouped(owner, np.arange(len(labels)), num_clients)
+
+
+def shards(
+    labels: Indices,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    per_client: Annotated[Count, Doc("pieces a client gets, each of one class or two")] = 2,
+    min_samples: MinSamples = 1,
+) -> list[Indices]:
+    """The examples, sorted by label, are cut into equal pieces, and each client is dealt a few at random.
+
+    McMahan et al. (AISTATS 2017), Communication-efficient learning of deep networks.
+    """
+    _refuse_too_few(labels, num_clients, min_samples)
+    num_pieces = num_clients * per_client
+    smallest = len(labels) // num_pieces
+    if smallest == 0:
+        raise OptionError(
+            "per_client", f"{num_clients} clients need {num_pieces} pieces; there are {len(labels)} examples"
+        )
+    if smallest * per_client < min_samples:
+        raise OptionError(
+            "min_samples", f"pieces of {smallest} only ensure {smallest * per_client} examples a client"
+        )
+    piece = np.arange(len(labels)) * num_pieces // len(labels)
+    dealt_to = rng.permutation(num_pieces) // per_client
+    owner = np.empty(len(labels), dtype=np.int64)
+    owner[_by_class(labels, rng)] = dealt_to[piece]
+    return _grouped(owner, np.arange(len(labels)), num_clients)
+
+
+def split_test(
+    train_labels: Indices,
+    shards: Sequence[Indices],
+    test_labels: Indices,
+    num_classes: int,
+    rng: np.random.Generator,
+) -> list[Indices]:
+    """A personal test set a client, with the label mix of its training shard; disjoint where possible.
+
+    Test examples of class c are shared out in proportion to the clients' training examples of class c, by
+    systematic sampling: everyone gets its quota rounded down or up, and on average exactly its quota. A class
+    that nobody trains on is left out.
+
+    A client that rounding leaves with nothing is given one example of its most common class by a client that
+    has others; when no such client is left, it shares one with its owner. (Where none of its classes is
+    in the test set, the first class that is stands in.)
+    """
+    assert len(test_labels) > 0, "personal test sets need a test set"
+    num_clients = len(shards)
+    trainer = np.repeat(np.arange(num_clients), [len(shard) for shard in shards])
+    cells = train_labels[np.concatenate(shards)] * num_clients + trainer
+    counts = np.bincount(cells, minlength=num_classes * num_clients).reshape(num_classes, num_clients)
+    class_ends = np.bincount(test_labels, minlength=num_classes).cumsum()
+    by_class = np.split(_by_class(test_labels, rng), class_ends[:-1])
+
+    owner = _share_out(counts, by_class, rng)
+    sharers, shared = _provide_for_empty(owner, counts, by_class, rng)
+    owned = np.flatnonzero(owner >= 0)
+    return _grouped(np.concatenate([owner[owned], sharers]), np.concatenate([owned, shared]), num_clients)
+
+
+def _share_out(counts: Indices, by_class: list[Indices], rng: np.random.Generator) -> Indices:
+    """The owner of each test example, or -1, in proportion to `counts` (class, client)."""
+    owner = np.full(sum(map(len, by_class)), -1, dtype=np.int64)
+    clients = np.arange(counts.shape[1])
+    for examples, trained in zip(by_class, counts.cumsum(axis=1), strict=True):
+        total = trained[-1]
+        if total > 0:
+            # floor(quota_1 + .. + quota_k + U) with U uniform in [0, 1), in integers so that nothing is lost.
+            ends = (trained * len(examples) + rng.integers(total)) // total
+            owner[examples] = np.repeat(clients, np.diff(ends, prepend=0))
+    return owner
+
+
+def _provide_for_empty(
+    owner: Indices, counts: Indices, by_class: list[Indices], rng: np.random.Generator
+) -> tuple[Indices, Indices]:
+    """Who must share an example, and which, after `owner` is changed so that spare ones go to the empty."""
+    owners, kept = np.unique(owner, return_index=True)
+    spare = np.ones(len(owner), dtype=bool)
+    spare[kept] = False  # whoever gives keeps this one
+    empty = np.setdiff1d(np.flatnonzero(counts.sum(axis=0)), owners)
+    tested = np.array([len(examples) > 0 for examples in by_class])
+    commonest = np.where(tested[:, None], counts[:, empty], -1).argmax(axis=0)
+    sharers, shared = [empty[:0]], [empty[:0]]
+    for label in np.unique(commonest):
+        examples = by_class[label]
+        takers = rng.permutation(empty[commonest == label])
+        gifts = examples[spare[examples]][: len(takers)]
+        owner[gifts] = takers[: len(gifts)]
+        sharers.append(takers[len(gifts) :])
+        shared.append(rng.choice(examples, len(takers) - len(gifts)))
+    return np.concatenate(sharers), np.concatenate(shared)
+
+
+def _refuse_too_few(labels: Indices, num_clients: int, min_samples: int) -> None:
+    if len(labels) < num_clients * min_samples:
+        raise OptionError(
+            "min_samples",
+            f"{num_clients} clients with {min_samples} examples each need {num_clients * min_samples}; "
+            f"there are {len(labels)}",
+        )
+
+
+def _by_class(labels: Indices, rng: np.random.Generator) -> Indices:
+    """All indices, class after class, in random order within a class."""
+    order = rng.permutation(len(labels))
+    return order[np.argsort(labels[order], kind="stable")]
+
+
+def _grouped(owner: Indices, examples: Indices, num_clients: int) -> list[Indices]:
+    """The sorted examples of each client, given the owner of each example."""
+    ends = np.bincount(owner, minlength=num_clients).cumsum()
+    return np.split(examples[np.lexsort((examples, owner))], ends[:-1])
+
+
+PARTITIONS: dict[str, Callable[..., list[Indices]]] = {"dirichlet": dirichlet, "iid": iid, "shards": shards}

@@ -1,0 +1,85 @@
+"""Local training: K steps of SGD from w on a client's shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from rdpfl_sim.learning.datasets import Shard
+from rdpfl_sim.learning.models import FlatModel
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The weights after `num_steps` steps, and the mean batch loss on the way (nan if it diverged)."""
+
+    w_tilde: Tensor
+    num_steps: int
+    loss: float
+
+
+def num_local_steps(
+    num_samples: int, batch_size: int, local_epochs: int, local_steps: int | None = None
+) -> int:
+    """K_i: `local_steps` if given, else the batches in `local_epochs` epochs, the last of each may be small.
+
+    >>> num_local_steps(130, batch_size=64, local_epochs=2)
+    6
+    """
+    return local_steps or local_epochs * -(-num_samples // batch_size)
+
+
+def batches(num_samples: int, batch_size: int, num_steps: int, seed: int) -> Iterator[Tensor]:
+    """The positions of `num_steps` batches: every epoch is a fresh permutation, cut into consecutive batches.
+
+    The last batch of an epoch is what remains. The draws are made on the CPU, so that every device and
+    every executor sees the same batches.
+    """
+    assert num_samples > 0, "a client without examples cannot train"
+    generator = torch.Generator().manual_seed(seed)
+
+    def endless() -> Iterator[Tensor]:
+        while True:
+            yield from torch.split(torch.randperm(num_samples, generator=generator), batch_size)
+
+    return islice(endless(), num_steps)
+
+
+def train(
+    model: FlatModel,
+    w: Tensor,
+    shard: Shard,
+    *,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    seed: int,
+) -> Trained:
+    """What `num_steps` steps of SGD on cross-entropy make of `w`, as a new vector.
+
+    g = grad + weight_decay * w,  v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
+    A model that has diverged goes on as nan.
+    """
+    device = model.vector.device
+    model.load(w)
+    velocity = torch.zeros_like(model.vector) if momentum else model.gradient
+    losses = torch.zeros((), device=device)
+    for positions in batches(len(shard), batch_size, num_steps, seed):
+        x, y = shard.take(positions.to(device))
+        model.gradient.zero_()
+        loss = cross_entropy(model(x), y)
+        torch.autograd.backward(loss)
+        losses += loss.detach()
+        if weight_decay:
+            model.gradient.add_(model.vector, alpha=weight_decay)
+        if momentum:
+            velocity.mul_(momentum).add_(model.gradient)
+        model.vector.add_(velocity, alpha=-learning_rate)
+    return Trained(model.vector.clone(), num_steps, losses.item() / num_steps)

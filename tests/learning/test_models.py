@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TypeAlias
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.learning.models import MODELS, FlatModel, cnn, mlp, softmax
+from rdpfl_sim.registry import OneOf
+
+Build: TypeAlias = Callable[[list[int], int], nn.Module]
+
+
+def gradient(p: nn.Parameter) -> Tensor:
+    assert p.grad is not None
+    return p.grad
+
+
+def test_softmax_is_one_linear_layer() -> None:
+    assert FlatModel(softmax([1, 8, 8], 10)).num_parameters == 64 * 10 + 10
+
+
+def test_mlp_has_the_hidden_layers_asked_for() -> None:
+    shapes = FlatModel(mlp([6], 3, hidden=[5, 4])).shapes
+    assert list(shapes.values()) == [(5, 6), (5,), (4, 5), (4,), (3, 4), (3,)]
+
+
+def test_cnn_for_cifar_has_122570_parameters() -> None:
+    assert FlatModel(cnn([3, 32, 32], 10)).num_parameters == 122_570
+
+
+@pytest.mark.parametrize(
+    ("shape", "num_pixels"),
+    [([1, 1, 1], 1), ([1, 3, 9], 27), ([1, 8, 8], 4), ([1, 28, 28], 9), ([3, 32, 32], 16), ([3, 64, 48], 48)],
+)
+def test_cnn_halves_the_image_while_it_is_four_pixels_or_more(shape: list[int], num_pixels: int) -> None:
+    model = FlatModel(cnn(shape, 7, width=2, hidden=3))
+    assert (3, 4 * num_pixels) in model.shapes.values()
+    assert model(torch.zeros(5, *shape)).shape == (5, 7)
+
+
+def test_cnn_refuses_vectors() -> None:
+    with pytest.raises(OptionError, match=r"needs images .* shape is \[64\]"):
+        cnn([64], 10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_default_options_are_valid(name: str) -> None:
+    OneOf("model", MODELS).validate(name)
+
+
+def test_the_vector_holds_layers_in_order_and_convolutions_channels_last() -> None:
+    model = FlatModel(nn.Sequential(nn.Conv2d(2, 1, kernel_size=(1, 2)), nn.Flatten(), nn.Linear(1, 2)))
+    model.load(torch.arange(9.0))
+    weight, bias, linear, linear_bias = (p.tolist() for p in model.module.parameters())
+    assert weight == [
+        [[[0, 2]], [[1, 3]]]
+    ]  # (out, in, height, width), of a vector in the order out, height, width, in
+    assert (bias, linear, linear_bias) == ([4], [[5], [6]], [7, 8])
+    assert list(model.shapes) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+def test_parameters_and_gradients_are_views_of_the_flat_vectors() -> None:
+    model = FlatModel(cnn([3, 8, 8], 10, width=4))
+    model.load(model.initial(0))
+    x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.autograd.backward(model(x).sum())
+    gradients = torch.cat([gradient(p).flatten() for p in model.module.parameters()])
+    assert model.gradient.abs().sum() > 0
+    assert torch.equal(model.gradient.sort().values, gradients.sort().values)
+    model.vector.zero_()
+    assert all((p == 0).all() for p in model.module.parameters())
+
+
+def test_convolutions_are_channels_last_without_conversion() -> None:
+    model = FlatModel(cnn([3, 8, 8], 10, width=4))
+    for p in model.module.parameters():
+        if p.dim() == 4:
+            assert p.is_contiguous(memory_format=torch.channels_last)
+            assert gradient(p).is_contiguous(memory_format=torch.channels_last)
+    seen = []
+    next(model.module.children()).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(torch.zeros(2, 3, 8, 8))
+    assert seen[0].is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("build", [mlp, cnn])
+@pytest.mark.parametrize("shape", [[1, 6, 6], [3, 16, 16]])
+def test_flattening_does_not_change_what_a_module_computes(build: Build, shape: list[int]) -> None:
+    module = build(shape, 4)
+    plain = deepcopy(module)
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(FlatModel(module)(x), plain(x))
+
+
+def test_initial_weights_are_those_of_torch() -> None:
+    model = FlatModel(cnn([3, 8, 8], 10, width=4))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        expected = FlatModel(cnn([3, 8, 8], 10, width=4)).vector
+    assert torch.equal(model.initial(5), expected)
+
+
+def test_initial_weights_depend_on_the_seed_alone() -> None:
+    model, other = FlatModel(mlp([4], 3)), FlatModel(mlp([4], 3))
+    other.load(torch.ones(other.num_parameters))
+    assert torch.equal(model.initial(2**64 - 1), other.initial(2**64 - 1))
+    assert not torch.equal(model.initial(1), model.initial(2))
+
+
+def test_drawing_initial_weights_leaves_the_model_and_the_global_generator_alone() -> None:
+    model = FlatModel(mlp([4], 3))
+    before, state = model.vector.clone(), torch.get_rng_state()
+    model.initial(1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(model.vector, before)
+
+
+def test_load_copies() -> None:
+    model = FlatModel(softmax([4], 3))
+    w = torch.ones(15)
+    model.load(w)
+    model.vector.add_(1)
+    assert (w == 1).all()
+
+
+def test_a_module_with_buffers_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"buffers: 1\.running_mean"):
+        FlatModel(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+
+
+@pytest.mark.parametrize("copy", [deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_copy_has_its_own_vector_and_views(copy: Callable[[FlatModel], FlatModel]) -> None:
+    model = FlatModel(softmax([4], 3))
+    twin = copy(model)
+    twin.load(torch.full((15,), 7.0))
+    assert all((p == 7).all() for p in twin.module.parameters())
+    assert not (model.vector == 7).any()
+    assert torch.equal(twin.initial(3), model.initial(3))

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rdpfl_sim.learning.datasets import Shard
+from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
+from rdpfl_sim.learning.training import batches, num_local_steps, train
+
+briefly = partial(train, num_steps=3, batch_size=8, learning_rate=0.1, momentum=0.9, weight_decay=0.1, seed=1)
+
+
+def shard_of(shape: list[int], num_samples: int = 21, num_classes: int = 4) -> Shard:
+    """Every second example of a random data set."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2 * num_samples, *shape, generator=generator)
+    y = torch.randint(num_classes, (2 * num_samples,), generator=generator)
+    return Shard(x, y, torch.arange(0, 2 * num_samples, 2))
+
+
+def plain_training(
+    module: nn.Module, shard: Shard, num_steps: int, batch_size: int, seed: int, **sgd: Any
+) -> float:
+    """The loop of any tutorial, on the same batches; the mean loss."""
+    optimiser = torch.optim.SGD(module.parameters(), **sgd)
+    losses = []
+    for positions in batches(len(shard), batch_size, num_steps, seed):
+        rows = shard.indices[positions]
+        optimiser.zero_grad()
+        loss = cross_entropy(module(shard.x[rows]), shard.y[rows])
+        torch.autograd.backward(loss)
+        optimiser.step()
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(
+    "sgd", [{}, {"momentum": 0.9}, {"weight_decay": 0.1}, {"momentum": 0.5, "weight_decay": 0.01}], ids=str
+)
+@pytest.mark.parametrize("build", [cnn, mlp, softmax])
+def test_training_equals_a_plain_module_with_torch_sgd(
+    build: Callable[[list[int], int], nn.Module], sgd: dict[str, float]
+) -> None:
+    shape = [3, 8, 8]
+    shard, module = shard_of(shape), build(shape, 4)
+    plain, model = deepcopy(module), FlatModel(module)
+    w = model.vector.clone()
+    trained = train(model, w, shard, num_steps=7, batch_size=8, learning_rate=0.1, seed=3, **sgd)
+    loss = plain_training(plain, shard, num_steps=7, batch_size=8, seed=3, lr=0.1, **sgd)
+    torch.testing.assert_close(trained.w_tilde, FlatModel(plain).vector)
+    assert trained.loss == pytest.approx(loss, rel=1e-5)
+    assert trained.num_steps == 7
+    assert not torch.allclose(trained.w_tilde, w)
+
+
+def test_one_step_by_hand() -> None:
+    # Zero weights give probabilities (1/2, 1/2), so the gradient is x (p - e_y) for W and p - e_y for b.
+    shard = Shard(torch.tensor([[2.0]]), torch.tensor([1]), torch.tensor([0]))
+    trained = train(
+        FlatModel(softmax([1], 2)),
+        torch.zeros(4),
+        shard,
+        num_steps=1,
+        batch_size=5,
+        learning_rate=0.1,
+        seed=0,
+    )
+    torch.testing.assert_close(trained.w_tilde, torch.tensor([-0.1, 0.1, -0.05, 0.05]))
+    assert trained.loss == pytest.approx(0.6931472)
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "local_epochs", "local_steps", "expected"),
+    [(64, 1, None, 1), (65, 1, None, 2), (1, 1, None, 1), (130, 3, None, 9), (130, 3, 5, 5)],
+)
+def test_local_steps_are_given_or_the_batches_of_the_epochs(
+    num_samples: int, local_epochs: int, local_steps: int | None, expected: int
+) -> None:
+    assert num_local_steps(num_samples, 64, local_epochs, local_steps) == expected
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 5), st.integers(0, 2**64 - 1))
+def test_epochs_are_permutations_whose_last_batch_is_the_remainder(
+    num_samples: int, batch_size: int, num_epochs: int, seed: int
+) -> None:
+    num_steps = num_local_steps(num_samples, batch_size, num_epochs)
+    drawn = list(batches(num_samples, batch_size, num_steps, seed))
+    assert len(drawn) == num_steps
+    assert all(len(batch) == batch_size for batch in drawn if len(batch) != num_samples % batch_size)
+    for epoch in torch.split(torch.cat(drawn), num_samples):
+        assert sorted(epoch.tolist()) == list(range(num_samples))
+
+
+def test_epochs_differ() -> None:
+    epochs = torch.split(torch.cat(list(batches(50, 10, num_steps=20, seed=0))), 50)
+    assert all(not torch.equal(a, b) for a, b in pairwise(epochs))
+
+
+def test_local_steps_may_end_within_an_epoch() -> None:
+    assert [len(batch) for batch in batches(5, 2, num_steps=5, seed=0)] == [2, 2, 1, 2, 2]
+
+
+def test_the_same_seed_trains_the_same_model() -> None:
+    def weights(seed: int) -> Tensor:
+        model = FlatModel(mlp([5], 4))
+        return briefly(model, model.initial(0), shard_of([5]), seed=seed).w_tilde
+
+    assert torch.equal(weights(seed=1), weights(seed=1))
+    assert not torch.equal(weights(seed=1), weights(seed=2))
+
+
+def test_a_shared_model_carries_nothing_from_one_client_to_the_next() -> None:
+    shard = shard_of([5])
+    model = FlatModel(mlp([5], 4))
+    w = model.initial(0)
+    first = briefly(model, w, shard).w_tilde
+    briefly(model, torch.full_like(w, torch.nan), shard)
+    assert torch.equal(briefly(model, w, shard).w_tilde, first)
+
+
+def test_training_changes_neither_its_inputs_nor_earlier_results() -> None:
+    shard = shard_of([5])
+    model = FlatModel(mlp([5], 4))
+    w = model.initial(0)
+    before = [t.clone() for t in (w, shard.x, shard.y, shard.indices)]
+    trained = briefly(model, w, shard)
+    w_tilde = trained.w_tilde.clone()
+    briefly(model, w_tilde, shard)
+    assert torch.equal(trained.w_tilde, w_tilde)
+    assert all(torch.equal(a, b) for a, b in zip(before, (w, shard.x, shard.y, shard.indices), strict=True))
+
+
+def test_training_leaves_the_global_generator_alone() -> None:
+    model, shard = FlatModel(mlp([5], 4)), shard_of([5])
+    state = torch.get_rng_state()
+    briefly(model, model.initial(0), shard)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_shard_is_trained_on_its_own_examples_only() -> None:
+    shard = shard_of([5])
+    poisoned_x, poisoned_y = shard.x.clone(), shard.y.clone()
+    poisoned_x[1::2], poisoned_y[1::2] = torch.nan, 3
+    model = FlatModel(softmax([5], 4))
+    w = model.initial(0)
+
+    def weights(s: Shard) -> Tensor:
+        return briefly(model, w, s, num_steps=6).w_tilde
+
+    assert torch.equal(weights(shard), weights(Shard(poisoned_x, poisoned_y, shard.indices)))
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, 1e38])
+def test_a_diverged_model_goes_on_without_an_error(poison: float) -> None:
+    shard = shard_of([3, 8, 8])
+    model = FlatModel(cnn([3, 8, 8], 4))
+    w = torch.full((model.num_parameters,), poison)
+    trained = briefly(model, w, shard)
+    assert isinstance(trained.loss, float)
+    assert not trained.loss < 1e30  # nan or very large
+
+
+def test_a_client_without_examples_cannot_train() -> None:
+    shard = shard_of([5])
+    empty = Shard(shard.x, shard.y, shard.indices[:0])
+    model = FlatModel(softmax([5], 4))
+    with pytest.raises(AssertionError, match="without examples"):
+        briefly(model, model.initial(0), empty)
