@@ -1,0 +1,1 @@
+"""What a run looked like: pictures, tables and progress, made from its records alone."""

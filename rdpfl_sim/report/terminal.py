@@ -1,0 +1,255 @@
+"""What a user sees in the terminal: progress, the table at the end of a run, what is wrong with a scenario.
+
+What a user wrote is shown as it is: never read as markup, never sent as a control sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from time import monotonic
+from types import TracebackType
+from typing import IO, Any, Protocol, Self, TypeAlias
+
+import rich.box
+import rich.progress
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+REFRESH_S = 0.2
+LINE_S = 5.0
+MAX_IDS = 10
+FATES = ("used", "stale", "duplicate", "rejected", "left_over")  # of a message that was delivered
+
+State: TypeAlias = tuple[int, float, float | None, int]  # the arguments of Progress.update
+
+
+class Progress(Protocol):
+    """Shows how far a run has come."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        """Rounds that all clients have done, simulated time, mean honest accuracy, messages sent.
+
+        Called up to 100,000 times a second: most calls must only look at the clock.
+        """
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        """Do nothing."""
+
+
+class LiveProgress:
+    """A bar that is redrawn in place, for a terminal."""
+
+    def __init__(self, console: Console, total_rounds: int) -> None:
+        self._bar = rich.progress.Progress(
+            rich.progress.BarColumn(bar_width=None),
+            rich.progress.TextColumn("{task.fields[state]}", markup=False),
+            rich.progress.TimeRemainingColumn(compact=True),
+            rich.progress.TextColumn("left", style="progress.remaining"),
+            console=console,
+            expand=True,
+            refresh_per_second=1 / REFRESH_S,
+        )
+        self._task = self._bar.add_task("", total=total_rounds, state="")
+        self._total_rounds = total_rounds
+        self._state: State = (0, 0.0, None, 0)
+        self._due = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._show()
+        self._bar.stop()
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        """Keep the state; show it if it is time."""
+        self._state = rounds_done, time_s, accuracy, messages
+        if monotonic() >= self._due:
+            self._show()
+
+    def _show(self) -> None:
+        rounds_done, time_s, accuracy, messages = self._state
+        state = (
+            f"{_count(rounds_done)}/{_count(self._total_rounds)} rounds, {_duration(time_s)}, "
+            f"accuracy {_score(accuracy)}, {_count(messages)} messages"
+        )
+        self._bar.update(self._task, completed=rounds_done, state=state)
+        self._due = monotonic() + REFRESH_S
+
+
+class PlainProgress:
+    """A line at every tenth of the rounds and after every few seconds, for a file or a pipe."""
+
+    def __init__(self, stream: IO[str], total_rounds: int) -> None:
+        self._stream = stream
+        self._total_rounds = total_rounds
+        self._state: State | None = None
+        self._shown: State | None = None
+        self._start = (0.0, 0)
+        self._due = 0.0
+        self._due_rounds = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._state != self._shown:
+            self._show()
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        """Keep the state; write it if it is time."""
+        if self._state is None:
+            self._begin(rounds_done)
+        self._state = rounds_done, time_s, accuracy, messages
+        if rounds_done >= self._due_rounds or monotonic() >= self._due:
+            self._show()
+
+    def _begin(self, rounds_done: int) -> None:
+        """Measure speed from here: a resumed run does not begin at round 0."""
+        self._start = monotonic(), rounds_done
+        self._due = monotonic() + LINE_S
+        self._due_rounds = self._next_tenth(rounds_done)
+
+    def _next_tenth(self, rounds_done: int) -> int:
+        tenths = 10 * rounds_done // self._total_rounds + 1
+        return -(-tenths * self._total_rounds // 10)  # rounded up
+
+    def _show(self) -> None:
+        assert self._state is not None
+        rounds_done, time_s, accuracy, messages = self._shown = self._state
+        now, (start, first_round) = monotonic(), self._start
+        percent = 100 * rounds_done // self._total_rounds
+        line = (
+            f"{percent:3d}%  {rounds_done:,} of {self._total_rounds:,} rounds, {_duration(time_s)} simulated"
+        )
+        line += f", accuracy {_score(accuracy)}, {messages:,} messages"
+        if first_round < rounds_done < self._total_rounds:
+            rest_s = (now - start) / (rounds_done - first_round) * (self._total_rounds - rounds_done)
+            line += f", {_duration(rest_s)} left"
+        self._stream.write(line + "\n")
+        self._stream.flush()
+        self._due = now + LINE_S
+        self._due_rounds = self._next_tenth(rounds_done)
+
+
+def make_progress(quiet: bool, total_rounds: int, console: Console) -> Progress:
+    """The progress display that suits where `console` writes to."""
+    if quiet:
+        return SilentProgress()
+    if console.is_interactive:
+        return LiveProgress(console, total_rounds)
+    return PlainProgress(console.file, total_rounds)
+
+
+def summary_table(summary: dict[str, Any]) -> RenderableType:
+    """What came out of a run, in at most 80 columns."""
+    num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
+    title = Text.assemble((_plain(summary["name"]), "bold"), f", seed {summary['seed']}: {summary['status']}")
+    facts = (
+        f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
+        f"{num_clients:,} clients, {num_byzantine:,} Byzantine, {summary['rounds']:,} rounds"
+    )
+    scores = Table(box=rich.box.SIMPLE_HEAD)
+    scores.add_column("accuracy")
+    for heading in ("personal mean", "worst", "10th pct.", "spread", "global mean"):
+        scores.add_column(heading, justify="right")
+    for group, num, style in (("honest", num_clients - num_byzantine, "bold"), ("all", num_clients, "")):
+        kinds = summary["accuracy"][group]
+        personal, overall = kinds["personal"] or {}, kinds["global"] or {}
+        values = [*(personal.get(key) for key in ("mean", "worst", "p10", "spread")), overall.get("mean")]
+        scores.add_row(f"{group} ({num:,})", *map(_score, values), style=style)
+
+    lines = Table.grid(padding=(0, 2))
+    for label, text in _lines(summary):
+        lines.add_row(Text(label, style="dim"), Text(text))
+    warnings = [Text(f"warning: {_plain(warning)}", style="yellow") for warning in summary["warnings"]]
+    return Group(title, Text(_plain(facts)), scores, lines, *warnings)
+
+
+def problems(error_problems: Sequence[str], file: str) -> RenderableType:
+    """Everything that is wrong with the scenario in `file`, each problem on a line of its own."""
+    noun = "problem" if len(error_problems) == 1 else "problems"
+    title = Text.assemble(
+        (_plain(file), "bold"), f" cannot be run: {len(error_problems)} {noun}", style="red"
+    )
+    lines = Table.grid(padding=(0, 1))
+    for problem in error_problems:
+        path, colon, rest = _plain(problem).partition(": ")
+        lines.add_row("  -", Text.assemble((path, "bold" if colon else ""), colon, rest, overflow="fold"))
+    return Group(title, lines)
+
+
+def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts below the table: a label and a sentence each."""
+    count, neighbourhood, estimator = summary["messages"], summary["neighbourhood"], summary["estimator"]
+    lines = [
+        ("messages", f"{count['sent']:,} sent: {_parts(count, 'delivered', 'lost', 'in_flight')}"),
+        ("", f"{count['delivered']:,} delivered: {_parts(count, *FATES)}"),
+    ]
+    if outside := neighbourhood["outside_threat_model"]:
+        lines.append(("neighbours", f"half or more are Byzantine for honest clients {_ids(outside)}"))
+    if isolated := neighbourhood["isolated"]:
+        lines.append(("isolated", f"clients without neighbours: {_ids(isolated)}"))
+    if estimator:
+        clipped, bounded = estimator["clipped"], estimator["bounded"]
+        lines.append(
+            ("estimator", f"clipped in {clipped:.1%} of honest rounds, bounded by G_d in {bounded:.1%}")
+        )
+    wall_s = summary["wall"]["seconds"]
+    lines.append(
+        ("time", f"{_duration(summary['simulated_s'])} simulated, {_duration(wall_s)} on the wall clock")
+    )
+    return [*lines, ("digest", summary["digest"][:16])]
+
+
+def _parts(count: dict[str, int], first: str, *others: str) -> str:
+    """The first part, and what there is of the others."""
+    keys = [first, *(key for key in others if count[key])]
+    return ", ".join(f"{count[key]:,} {key.replace('_', ' ')}" for key in keys)
+
+
+def _ids(clients: Sequence[int]) -> str:
+    more = f" and {len(clients) - MAX_IDS:,} more" if len(clients) > MAX_IDS else ""
+    return ", ".join(map(str, clients[:MAX_IDS])) + more
+
+
+def _score(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def _count(number: int) -> str:
+    """At most six characters below a thousand millions."""
+    if number < 100_000:
+        return f"{number:,}"
+    return f"{number / 1e3:.0f}k" if number < 1_000_000 else f"{number / 1e6:.1f}M"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < limit_s:
+            return f"{seconds / size_s:.1f} {unit}"
+    return f"{seconds / 86_400:.1f} days"
+
+
+def _plain(text: str) -> str:
+    """Text in which line breaks and control characters are spelt out."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
