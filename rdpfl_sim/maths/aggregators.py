@@ -1,0 +1,175 @@
+"""Robust aggregation: one vector from the messages that arrived.
+
+An aggregator takes u (n, d), float32, whose n >= 1 rows are messages, and returns a new vector (d,).
+All of them
+
+- are defined for every n >= 1, one and two messages included;
+- return finite values for finite messages, entries near the largest float32 included; NaN and infinity never
+  arrive here, because mailboxes reject them;
+- do not depend on the order of the rows, up to rounding;
+- stay inside the coordinate-wise hull of the rows, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil, floor
+from typing import Annotated, TypeAlias
+
+import torch
+from annotated_types import Lt
+from torch import Tensor
+from torch.nn.functional import pdist
+
+from rdpfl_sim.maths.sorting import band_mean
+from rdpfl_sim.options import Count, Doc, Fraction, NonNegative, Positive, PositiveFraction
+
+Aggregator: TypeAlias = Callable[[Tensor], Tensor]
+
+_BLOCK = 16384  # columns that are converted to float64 at a time, to stay in the cache
+_SLACK = 1e-9  # for float64 rounding: 0.07 * 100 is 7.000000000000001, and still means 7 messages of 100
+_COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
+
+
+def mean(u: Tensor) -> Tensor:
+    """The mean of the rows; one message can move it anywhere."""
+    return band_mean(u, 0, len(u))
+
+
+def median(u: Tensor) -> Tensor:
+    """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
+    return band_mean(u, (len(u) - 1) // 2, len(u) // 2 + 1)
+
+
+def trimmed_mean(
+    u: Tensor,
+    *,
+    trim: Annotated[
+        NonNegative, Lt(0.5), Doc("cut from each end, as a fraction of what arrived, rounded down")
+    ] = 0.3,
+) -> Tensor:
+    """The coordinate-wise mean without the floor(trim n) values at each end (Yin et al. 2018)."""
+    n = len(u)
+    cut = min(floor(trim * n + _SLACK), (n - 1) // 2)
+    return band_mean(u, cut, n - cut)
+
+
+def geometric_median(
+    u: Tensor,
+    *,
+    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
+    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
+) -> Tensor:
+    """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
+
+    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the coordinate-wise
+    median c; where y meets a row, the step of Vardi and Zhang (2000). With G_ij = <u_i - c, u_j - c> the
+    distances are |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. A minority
+    of rows, however far away, cannot carry c away from the others, so their distances do not cancel.
+    """
+    c = median(u)
+    gram = _gram(u, c)
+    squares = gram.diagonal()
+    distances = squares.sqrt()
+    scale = distances.median().item()  # the lower of two, so that no minority can make it large
+    if scale == 0:
+        return c  # at least half of the rows equal c, which makes it a minimum
+    w = torch.zeros_like(squares)  # y = c + sum_i w_i (u_i - c)
+    for _ in range(iterations):
+        met = distances <= _COINCIDENT * scale
+        pull = (1 / distances).masked_fill(met, 0)
+        step = pull / pull.sum() - w
+        length = (step @ gram @ step).clamp(min=0).sqrt()
+        # Each row that y has met holds it with force 1, against the force length * sum(pull) of the others.
+        share = (1 - met.sum() / (length * pull.sum())).clamp(min=0) if met.any() else 1.0
+        w = w + share * step
+        if share * length <= tolerance * scale:
+            break
+        product = gram @ w
+        distances = (squares - 2 * product + w @ product).clamp(min=0).sqrt()
+    return torch.add(_weighted_sum(w, u), c, alpha=1 - w.sum().item())  # c has a share only if it is a row
+
+
+def krum(
+    u: Tensor,
+    *,
+    byzantine: Annotated[Fraction, Doc("assumed Byzantine fraction of what arrived, rounded up")] = 0.3,
+) -> Tensor:
+    """The row with the least sum of squared distances to its n - f - 2 nearest others, f = ceil(byzantine n).
+
+    Blanchard et al. 2017. f is rounded up because three liars among nine are more than 30 %. At least one
+    neighbour counts. Rows with equal scores are averaged: when one neighbour counts, the two closest rows
+    always tie, and the result should not depend on who has the smaller number.
+    """
+    return _mean_of_central(u, byzantine, 1)
+
+
+def multi_krum(
+    u: Tensor,
+    *,
+    byzantine: Annotated[Fraction, Doc("assumed Byzantine fraction of what arrived, rounded up")] = 0.3,
+    keep: Annotated[
+        PositiveFraction | None, Doc("fraction of what arrived to average, rounded up; by default n - f of n")
+    ] = None,
+) -> Tensor:
+    """The mean of the rows with the least Krum scores: n - f of them, or the fraction `keep`.
+
+    Blanchard et al. 2017. Rows that tie with the last one kept are kept too.
+    """
+    n = len(u)
+    num_kept = n - _round_up(byzantine * n) if keep is None else _round_up(keep * n)
+    return _mean_of_central(u, byzantine, max(1, num_kept))
+
+
+def _mean_of_central(u: Tensor, byzantine: float, num_kept: int) -> Tensor:
+    n = len(u)
+    num_neighbours = max(1, n - _round_up(byzantine * n) - 2)
+    nearest = (
+        _squared_distances(u).sort(dim=1).values[:, 1 : 1 + num_neighbours]
+    )  # column 0 is the row itself
+    scores = nearest.sum(dim=1)
+    kept = (scores <= scores.kthvalue(num_kept).values * (1 + _SLACK)).double()
+    return _weighted_sum(kept / kept.sum(), u)
+
+
+def _squared_distances(u: Tensor) -> Tensor:
+    """|u_i - u_j|^2 as a float64 matrix (n, n); from differences, as a Gram matrix cancels for close rows."""
+    n = len(u)
+    i, j = torch.triu_indices(n, n, offset=1, device=u.device)
+    result = torch.zeros(n, n, dtype=torch.float64, device=u.device)
+    for (rows,) in _blocks(u):
+        result[i, j] += pdist(rows.double()).square()
+    return result + result.T
+
+
+def _gram(u: Tensor, c: Tensor) -> Tensor:
+    """G_ij = <u_i - c, u_j - c> as a float64 matrix (n, n) on the CPU, where small steps are fastest."""
+    result = torch.zeros(len(u), len(u), dtype=torch.float64, device=u.device)
+    for rows, centre in _blocks(u, c):
+        centred = rows.double() - centre
+        result += centred @ centred.T
+    return result.cpu()
+
+
+def _weighted_sum(w: Tensor, u: Tensor) -> Tensor:
+    """sum_i w_i u_i for weights that add up to at most 1: only rounding can overflow, hence the clamp."""
+    limit = torch.finfo(u.dtype).max
+    return (w.to(u) @ u).clamp_(-limit, limit)
+
+
+def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(torch.split(tensor, _BLOCK, dim=-1) for tensor in tensors), strict=True)
+
+
+def _round_up(count: float) -> int:
+    return ceil(count - _SLACK)
+
+
+AGGREGATORS: dict[str, Callable[..., Tensor]] = {
+    "mean": mean,
+    "median": median,
+    "trimmed_mean": trimmed_mean,
+    "geometric_median": geometric_median,
+    "krum": krum,
+    "multi_krum": multi_krum,
+}

@@ -1,0 +1,126 @@
+"""Means of a band of order statistics, column by column, by an exchange network on rows.
+
+A sorting network is a fixed list of exchanges (a, b) <- (min, max) that sorts whatever it is given.
+Applied to whole rows, an exchange is two vectorised calls, while `torch.sort` and `torch.median` walk
+down each column with scalar code. Two things make the network cheap: exchanges that cannot change which
+values end in the band are left out, and columns are processed in blocks that stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+# With fewer columns the many calls of a network take longer than one torch.sort, for 3 rows as for 1000.
+_MIN_COLUMNS = 1024
+# Columns in a block: they stay in the cache, and torch does not split them over threads. A barrier after each
+# short call costs far more than a second thread gains as soon as another process wants its core.
+_BLOCK = 32768
+
+_Operation: TypeAlias = Callable[..., Tensor]
+_Exchange: TypeAlias = tuple[int, int, list[tuple[_Operation, int]]]
+
+
+class Program(NamedTuple):
+    """A network as straight-line code, `operation(x, y, out=z)`, on registers: the n rows, then scratch."""
+
+    steps: list[tuple[_Operation, int, int, int]]
+    band: list[int]  # the registers that hold the band in the end, in any order
+    num_scratch: int
+
+
+def band_mean(u: Tensor, low: int, high: int) -> Tensor:
+    """The mean of the order statistics low, ..., high - 1 of every column of u (n, d), as a vector (d,).
+
+    Order statistics count from 0, the smallest. The mean is finite for every finite u.
+    """
+    assert 0 <= low < high <= len(u), f"no order statistics {low}..{high - 1} of {len(u)} rows"
+    out = _band_mean(u, low, high)
+    # The sum is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
+    return out if math.isfinite(out.sum()) else _band_mean(u.double(), low, high).to(u.dtype)
+
+
+def _band_mean(u: Tensor, low: int, high: int) -> Tensor:
+    n, d = u.shape
+    if (low, high) == (0, n):
+        return u.mean(dim=0)
+    if d < _MIN_COLUMNS:
+        return u.sort(dim=0).values[low:high].mean(dim=0)
+    network = program(n, low, high)
+    width = min(d, _BLOCK) if u.is_cpu else d
+    out = u.new_empty(d)
+    scratch = u.new_empty(network.num_scratch, width)
+    for rows, result in zip(torch.split(u, width, dim=1), torch.split(out, width), strict=True):
+        registers = [*rows, *scratch[:, : len(result)]]
+        for operation, x, y, z in network.steps:
+            operation(registers[x], registers[y], out=registers[z])
+        first, *others = (registers[r] for r in network.band)
+        result.copy_(first)
+        for row in others:
+            result += row
+        result /= high - low
+    return out
+
+
+@lru_cache(maxsize=256)
+def program(n: int, low: int, high: int) -> Program:
+    """The shortest program we know that leaves the order statistics low, ..., high - 1 of n rows in its band.
+
+    Batcher's network has 2^k wires. Those above the n rows may be thought to hold infinity, so that exchanges
+    with them do nothing; shifting the rows by one, above a wire with minus infinity, may let more be pruned.
+    """
+    size = 1 << (n - 1).bit_length()
+    shifts = range(min(2, size - n + 1))
+    exchanges = [[(a - s, b - s) for a, b in _batcher(size) if a >= s and b < s + n] for s in shifts]
+    candidates = [_pruned(candidate, low, high) for candidate in exchanges]
+    return _allocate(min(candidates, key=lambda c: sum(len(results) for *_, results in c)), n, low, high)
+
+
+def _batcher(size: int) -> Iterator[tuple[int, int]]:
+    """The exchanges of Batcher's merge exchange sort, for a power of two of wires.
+
+    K. Batcher, AFIPS 1968, as Algorithm M of Knuth, The Art of Computer Programming, vol. 3, section 5.2.2.
+    """
+    strides = [1 << bit for bit in reversed(range(size.bit_length() - 1))]
+    for p in strides:
+        yield from ((i, i + p) for i in range(size - p) if not i & p)
+        for distance in (q - p for q in strides if q > p):
+            yield from ((i, i + distance) for i in range(size - distance) if i & p)
+
+
+def _pruned(exchanges: list[tuple[int, int]], low: int, high: int) -> list[_Exchange]:
+    """The exchanges that decide which values reach the wires low, ..., high - 1; of each, what is needed."""
+    needed = set(range(low, high))
+    unordered = set(needed)  # wires of the band that no later exchange touches: their order is of no interest
+    kept: list[_Exchange] = []
+    for a, b in reversed(exchanges):
+        pair = {a, b}
+        if pair & needed and not pair <= unordered:
+            kept.append((a, b, [r for r in ((torch.minimum, a), (torch.maximum, b)) if r[1] in needed]))
+            needed |= pair
+            unordered -= pair
+    return kept[::-1]
+
+
+def _allocate(exchanges: Iterable[_Exchange], n: int, low: int, high: int) -> Program:
+    """The exchanges on as few registers as possible; the rows themselves are never written to."""
+    place = list(range(n))  # the register that holds the value of each wire
+    free: list[int] = []
+    num_registers = n
+    steps = []
+    for a, b, results in exchanges:
+        x, y = place[a], place[b]
+        for operation, wire in results:
+            if wire == results[-1][1]:  # the last to read x and y may overwrite them
+                free += [register for register in (x, y) if register >= n]
+            if not free:
+                free.append(num_registers)
+                num_registers += 1
+            place[wire] = free.pop()
+            steps.append((operation, x, y, place[wire]))
+    return Program(steps, place[low:high], num_registers - n)
