@@ -6,18 +6,20 @@ All of them
 - are defined for every n >= 1, one and two messages included;
 - return finite values for finite messages, entries near the largest float32 included; NaN and infinity never
   arrive here, because mailboxes reject them;
-- do not depend on the order of the rows, up to rounding;
+- do not depend on the order of the rows, up to rounding (the geometric median: up to its tolerance);
 - stay inside the coordinate-wise hull of the rows, up to rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import ceil, floor
+from math import ceil, floor, sqrt
 from typing import Annotated, TypeAlias
 
+import numpy as np
 import torch
 from annotated_types import Lt
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pdist
 
@@ -70,24 +72,26 @@ def geometric_median(
     c = median(u)
     gram = _gram(u, c)
     squares = gram.diagonal()
-    distances = squares.sqrt()
-    scale = distances.median().item()  # the lower of two, so that no minority can make it large
+    distances = np.sqrt(squares)
+    scale = np.sort(distances)[(len(u) - 1) // 2]  # the lower of two, so that no minority can make it large
     if scale == 0:
         return c  # at least half of the rows equal c, which makes it a minimum
-    w = torch.zeros_like(squares)  # y = c + sum_i w_i (u_i - c)
+    w = np.zeros(len(u))  # y = c + sum_i w_i (u_i - c)
     for _ in range(iterations):
         met = distances <= _COINCIDENT * scale
-        pull = (1 / distances).masked_fill(met, 0)
+        pull = ~met / np.maximum(distances, _COINCIDENT * scale)
         step = pull / pull.sum() - w
-        length = (step @ gram @ step).clamp(min=0).sqrt()
-        # Each row that y has met holds it with force 1, against the force length * sum(pull) of the others.
-        share = (1 - met.sum() / (length * pull.sum())).clamp(min=0) if met.any() else 1.0
+        length = sqrt(max(step @ gram @ step, 0.0))
+        # Each row that y has met holds it with force 1 against the joint force of the others.
+        force = max(length * pull.sum(), 1e-9)
+        share = 1 - min(1.0, met.sum() / force)
         w = w + share * step
         if share * length <= tolerance * scale:
             break
         product = gram @ w
-        distances = (squares - 2 * product + w @ product).clamp(min=0).sqrt()
-    return torch.add(_weighted_sum(w, u), c, alpha=1 - w.sum().item())  # c has a share only if it is a row
+        distances = np.sqrt(np.maximum(squares - 2 * product + w @ product, 0))
+    # c itself has a share only if it was a row.
+    return torch.add(_weighted_sum(torch.from_numpy(w), u), c, alpha=1 - float(w.sum()))
 
 
 def krum(
@@ -124,10 +128,8 @@ def multi_krum(
 def _mean_of_central(u: Tensor, byzantine: float, num_kept: int) -> Tensor:
     n = len(u)
     num_neighbours = max(1, n - _round_up(byzantine * n) - 2)
-    nearest = (
-        _squared_distances(u).sort(dim=1).values[:, 1 : 1 + num_neighbours]
-    )  # column 0 is the row itself
-    scores = nearest.sum(dim=1)
+    in_order = _squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
+    scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
     kept = (scores <= scores.kthvalue(num_kept).values * (1 + _SLACK)).double()
     return _weighted_sum(kept / kept.sum(), u)
 
@@ -142,13 +144,13 @@ def _squared_distances(u: Tensor) -> Tensor:
     return result + result.T
 
 
-def _gram(u: Tensor, c: Tensor) -> Tensor:
-    """G_ij = <u_i - c, u_j - c> as a float64 matrix (n, n) on the CPU, where small steps are fastest."""
+def _gram(u: Tensor, c: Tensor) -> NDArray[np.float64]:
+    """G_ij = <u_i - c, u_j - c>, (n, n); in numpy, whose calls on small arrays cost less than torch's."""
     result = torch.zeros(len(u), len(u), dtype=torch.float64, device=u.device)
     for rows, centre in _blocks(u, c):
         centred = rows.double() - centre
         result += centred @ centred.T
-    return result.cpu()
+    return result.numpy(force=True)
 
 
 def _weighted_sum(w: Tensor, u: Tensor) -> Tensor:

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from math import isfinite
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
 class Payload:
     """What a message carries: one flat vector, shared by all recipients of a broadcast."""
 
-    vector: Tensor
+    __slots__ = ("_is_finite", "shape", "size_bytes", "vector")
 
-    @cached_property
-    def size_bytes(self) -> int:
-        """Bytes on the wire."""
-        return self.vector.numel() * self.vector.element_size()
+    def __init__(self, vector: Tensor) -> None:
+        self.vector = vector
+        self.shape = vector.shape
+        self.size_bytes = vector.nbytes
+        self._is_finite: bool | None = None
 
-    @cached_property
+    @property
     def is_finite(self) -> bool:
         """Whether no entry is NaN or infinite; computed once however many recipients ask."""
-        return bool(torch.isfinite(self.vector).all())
+        if self._is_finite is None:
+            # A finite sum has finite terms, which is quicker to see; but huge terms may overflow it.
+            self._is_finite = isfinite(self.vector.sum().item()) or bool(torch.isfinite(self.vector).all())
+        return self._is_finite
 
 
-@dataclass(frozen=True)
-class Received:
+class Received(NamedTuple):
     """A message as a method sees it: who sent it, how many rounds old it is, how much it counts."""
 
     sender: int
