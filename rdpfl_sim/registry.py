@@ -87,7 +87,7 @@ class Component(Strict):
         """The component with its options filled in; call it with its positional arguments."""
         values = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
         options = {k: v.bind() if isinstance(v, Component) else v for k, v in values.items()}
-        return partial(type(self).target, **options)
+        return partial(type(self).target, **options) if options else type(self).target
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,10 @@ from rdpfl_sim.world.placement import byzantine_fraction, outside_threat_model
 from rdpfl_sim.world.topology import neighbours as neighbours_of
 
 
+SMALL_MODEL = 50_000
+"""Below this many parameters a training step is too short for a second thread to help."""
+
+
 class Progress(Protocol):
     """Somebody who wants to know how far the run is."""
 
@@ -69,8 +73,6 @@ class Simulation:
         self.scenario = scenario
         self.streams = Streams(scenario.seed)
         self.device = _device(scenario.execution.device)
-        if scenario.execution.threads is not None:
-            torch.set_num_threads(scenario.execution.threads)
         self.graph = self._graph()
         self.neighbours = neighbours_of(self.graph)
         self.byzantine = self._byzantine()
@@ -101,11 +103,21 @@ class Simulation:
     def run(self, folder: str | Path | None = None, progress: Progress | None = None) -> Result:
         """Simulate from time zero until every client has finished its rounds."""
         files = None if folder is None else RunFolder.create(Path(folder), self.scenario.name)
+        threads_before = torch.get_num_threads()
+        torch.set_num_threads(self.num_threads)
         try:
             return _Run(self, files, progress).finish()
         finally:
+            torch.set_num_threads(threads_before)
             if files is not None:
                 files.close()
+
+    @property
+    def num_threads(self) -> int:
+        """Torch threads: as the scenario says, or one for a small model, which more would only slow down."""
+        if self.scenario.execution.threads is not None:
+            return self.scenario.execution.threads
+        return 1 if self.model.num_parameters < SMALL_MODEL else torch.get_num_threads()
 
     def _graph(self) -> nx.Graph:
         topology = self.scenario.topology

@@ -13,7 +13,7 @@ ALLOWED = {
     "learning": {"options", "errors"},
     "world": {"options", "errors", "randomness", "maths", "methods"},
     "execution": {"randomness", "learning"},
-    "records": {"randomness", "world"},
+    "records": {"randomness", "maths", "world"},
     "report": {"maths", "registry", "scenario"},
 }
 

@@ -1,5 +1,6 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from rdpfl_sim.randomness import Streams, uniform
@@ -14,9 +15,12 @@ def test_streams_with_different_names_differ() -> None:
 
 def test_keys_are_pinned_so_that_no_release_silently_changes_every_result() -> None:
     assert Streams(1).key("latency", 3, 4) == 5364168743023515942
-    assert uniform(0, 0) == pytest.approx(
-        0xE220A8397B1DCDAF / 2**64
-    )  # the first output of SplitMix64 from state 0
+    # The first outputs of wyrand from seed 0, by its definition in C.
+    state, p0, p1 = 0, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
+    for counter in range(5):
+        state = (state + p0) % 2**64
+        high, low = divmod(state * (state ^ p1), 2**64)
+        assert uniform(0, counter) == pytest.approx((high ^ low) / 2**64)
 
 
 def test_draws_are_uniform_and_open_at_both_ends() -> None:
@@ -24,6 +28,13 @@ def test_draws_are_uniform_and_open_at_both_ends() -> None:
     assert 0 < min(draws) < max(draws) < 1
     bins = Counter(int(10 * u) for u in draws)
     assert all(abs(bins[b] - 10_000) < 500 for b in range(10))
+
+
+def test_neighbouring_draws_and_neighbouring_streams_are_uncorrelated() -> None:
+    streams = [[uniform(Streams(1).key("link", i), n) for n in range(2000)] for i in range(20)]
+    table = np.array(streams)
+    assert abs(np.corrcoef(table)[~np.eye(20, dtype=bool)]).max() < 0.1
+    assert abs(np.corrcoef(table[:, :-1].ravel(), table[:, 1:].ravel())[0, 1]) < 0.02
 
 
 def test_generator_starts_afresh_every_time() -> None:

@@ -7,7 +7,7 @@ with how many message events are written. No record holds wall-clock time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, BinaryIO
 
@@ -16,6 +16,7 @@ import structlog
 from torch import Tensor
 from typing_extensions import override
 
+from rdpfl_sim.maths.types import Received
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
@@ -75,10 +76,15 @@ class Recorder(Observer):
         self.event("training_finished", client=client, round=round_, loss=loss, num_steps=num_steps)
 
     @override
-    def round_finished(self, client: int, round_: int, fields: Mapping[str, Any]) -> None:
-        self.event("round_finished", client=client, round=round_, **fields)
-        if client not in self.byzantine and "tau" in fields:
-            self.honest_rounds.update(["all", *(key for key in ("clipped", "bounded") if fields.get(key))])
+    def round_finished(
+        self, client: int, round_: int, received: Sequence[Received], diagnostics: Mapping[str, Any]
+    ) -> None:
+        oldest = max((message.age for message in received), default=None)
+        self.event(
+            "round_finished", client=client, round=round_, num_used=len(received), max_age=oldest, **diagnostics
+        )
+        if client not in self.byzantine and "tau" in diagnostics:
+            self.honest_rounds.update(["all", *(key for key in ("clipped", "bounded") if diagnostics.get(key))])
 
     def estimator_statistics(self) -> dict[str, float] | None:
         """In which fraction of the honest clients' rounds the clip and the bound G_d were active."""

@@ -181,8 +181,7 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
     lines = Table.grid(padding=(0, 2))
     for label, text in _lines(summary):
         lines.add_row(Text(label, style="dim"), Text(text))
-    warnings = [Text(f"warning: {_plain(warning)}", style="yellow") for warning in summary["warnings"]]
-    return Group(title, Text(_plain(facts)), scores, lines, *warnings)
+    return Group(title, Text(_plain(facts)), scores, lines)
 
 
 def problems(error_problems: Sequence[str], file: str) -> RenderableType:

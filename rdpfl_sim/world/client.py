@@ -125,8 +125,7 @@ class Client:
         else:
             world.adversary.observe(self.id, life.round, payload)
             messages = dict.fromkeys(self.neighbours, payload)
-        for recipient, content in messages.items():
-            world.network.send(self.id, recipient, life.round, content)
+        world.network.send(self.id, life.round, messages)
 
     def gather(self) -> Generator[Event, Any, None]:
         """Wait for the neighbours, as long as the policy says."""
@@ -155,18 +154,12 @@ class Client:
         """Estimate the neighbourhood direction and take the personalised step."""
         life, world = self.life, self.world
         assert life.own is not None
-        messages = life.mailbox.take(life.round, world.staleness.max_age)
-        ages = [life.round - message.round for message in messages]
-        received = [
-            Received(message.sender, age, world.staleness.weight(age), message.payload.vector)
-            for message, age in zip(messages, ages, strict=True)
-        ]
+        received = []
+        for message in life.mailbox.take(life.round, world.staleness.max_age):
+            age = life.round - message.round
+            received.append(Received(message.sender, age, world.staleness.weight(age), message.payload.vector))
         life.learning, diagnostics = world.method.update(life.learning, life.own, received)
-        world.observer.round_finished(
-            self.id,
-            life.round,
-            {"num_used": len(received), "max_age": max(ages, default=None), **diagnostics},
-        )
+        world.observer.round_finished(self.id, life.round, received, diagnostics)
         life.own = None
         life.unheard = set()
         world.on_round(self)

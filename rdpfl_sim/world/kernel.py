@@ -6,11 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import simpy
-from simpy.events import NORMAL, EventPriority, Timeout
+from simpy.events import NORMAL, EventPriority
 
 DEADLINE = EventPriority(NORMAL + 1)
 """Events of this priority come after all others of the same instant: a message that arrives exactly at a
 deadline is in time."""
+
+
+class Call:
+    """The least that SimPy's queue needs of an event: callbacks, and that it did not fail."""
+
+    __slots__ = ("callbacks", "value")
+    _ok = True
+
+    def __init__(self, callback: Callable[[Any], None], value: Any) -> None:
+        self.callbacks = (callback,)
+        self.value = value
 
 
 class Kernel(simpy.Environment):
@@ -20,15 +31,9 @@ class Kernel(simpy.Environment):
     """
 
     def call_later(self, delay_s: float, callback: Callable[[Any], None], value: Any = None) -> None:
-        """Call `callback(event)` after `delay_s` simulated seconds; `event.value` is `value`."""
-        Timeout(self, delay_s, value).callbacks.append(callback)
+        """Call `callback(call)` after `delay_s` simulated seconds; `call.value` is `value`."""
+        self.schedule(Call(callback, value), NORMAL, delay_s)  # type: ignore[arg-type]  # Call is all it uses
 
     def deadline(self, delay_s: float, callback: Callable[[Any], None], value: Any = None) -> None:
         """Like `call_later`, after everything else that happens at the same instant."""
-        event = self.event()
-        event._ok, event._value = (
-            True,
-            value,
-        )  # what Timeout does; Event.succeed() takes neither delay nor priority
-        event.callbacks.append(callback)
-        self.schedule(event, DEADLINE, delay_s)
+        self.schedule(Call(callback, value), DEADLINE, delay_s)  # type: ignore[arg-type]  # as above

@@ -52,7 +52,7 @@ class Mailbox:
             self._drop(message, "rejected", "unknown sender")
         elif not 1 <= stamp <= self.last_round:
             self._drop(message, "rejected", "no such round")
-        elif message.payload.vector.shape != self.shape:
+        elif message.payload.shape != self.shape:
             self._drop(message, "rejected", "wrong shape")
         elif not message.payload.is_finite:
             self._drop(message, "rejected", "not finite")
@@ -63,16 +63,28 @@ class Mailbox:
         else:
             held[stamp] = message
             if len(held) > self.capacity:
-                self._drop(held.pop(min(held)), "rejected", "mailbox full")
+                self._drop(held.pop(min(held)), "stale", "made room for a newer one")
 
     def take(self, round_: int, max_age: int) -> list[Message]:
         """The messages to use in this round, at most one per sender, sorted by sender.
 
         Older messages of a sender whose newer one is used, and those past `max_age`, are stale.
         """
-        return [
-            message for held in self.held.values() if held and (message := self._pick(held, round_, max_age))
-        ]
+        taken = []
+        for sender, held in self.held.items():
+            only_this_round = len(held) == 1 and round_ in held  # the common case, quickly
+            stamp = round_ if only_this_round else self._choose(held, round_, max_age)
+            if stamp is None:
+                continue
+            message = held.pop(stamp)
+            self.last_used[sender] = stamp
+            if stamp > self.gone[sender]:
+                self.gone[sender] = stamp
+            self.observer.message_used(message, round_)
+            taken.append(message)
+        if taken:
+            self.fates["used"] += len(taken)
+        return taken
 
     def heard(self, sender: int, round_: int) -> bool:
         """Whether it is in vain to wait for this neighbour in this round."""
@@ -80,33 +92,25 @@ class Mailbox:
 
     def unheard(self, round_: int) -> set[int]:
         """The neighbours that may still send something for this round."""
-        return {sender for sender in self.held if not self.heard(sender, round_)}
+        gone = self.gone
+        return {sender for sender, held in self.held.items() if round_ not in held and gone[sender] < round_}
 
     def leftovers(self) -> Iterator[Message]:
         """The messages that nobody has used yet."""
         for held in self.held.values():
             yield from held.values()
 
-    def _pick(self, held: dict[int, Message], round_: int, max_age: int) -> Message | None:
+    def _choose(self, held: dict[int, Message], round_: int, max_age: int) -> int | None:
+        """The stamp of the message to use, if there is one; what is older than it, or too old, is dropped."""
         for stamp in [stamp for stamp in held if round_ - stamp > max_age]:
             self._drop(held.pop(stamp), "stale", "too old")
         if not held:
             return None
-        if self.prefer == "newest":
-            choice = max(held)
-        elif round_ in held:
-            choice = round_
-        else:
-            past = [stamp for stamp in held if stamp < round_]
-            choice = max(past) if past else min(held)
+        past = [stamp for stamp in held if stamp <= round_]
+        choice = max(held) if self.prefer == "newest" else max(past) if past else min(held)
         for stamp in [stamp for stamp in held if stamp < choice]:
             self._drop(held.pop(stamp), "stale", "a later one is used")
-        message = held.pop(choice)
-        self.last_used[message.sender] = choice
-        self.gone[message.sender] = max(self.gone[message.sender], choice)
-        self.fates["used"] += 1
-        self.observer.message_used(message, round_)
-        return message
+        return choice
 
     def _drop(self, message: Message, fate: str, reason: str) -> None:
         self.fates[fate] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,7 @@ class Network:
         transmission_s: Callable[[int], float],
     ) -> None:
         self.kernel = kernel
+        self.call_later = kernel.call_later
         self.observer = observer
         self.latency = latency
         self.loses = loses
@@ -85,25 +86,32 @@ class Network:
         self.num_lost = 0
         self.num_delivered = 0
 
-    def send(self, sender: int, recipient: int, round_: int, payload: Payload) -> None:
-        """Put one message on its link; it is delivered later, or lost."""
-        now_s = self.kernel.now
-        message = Message(self.num_sent, sender, recipient, round_, payload, now_s)
-        self.num_sent += 1
-        self.observer.message_sent(message)
-        leaves_at_s = max(now_s, self.uplink_free_at_s[sender]) + self.transmission_s(payload.size_bytes)
-        self.uplink_free_at_s[sender] = leaves_at_s
+    def send(self, sender: int, round_: int, payloads: Mapping[int, Payload]) -> None:
+        """Put a message to each recipient on its link; each is delivered later, or lost."""
+        now_s, links, loses = self.kernel.now, self.links[sender], self.loses
+        for recipient, payload in payloads.items():
+            number = self.num_sent
+            self.num_sent = number + 1
+            message = Message(number, sender, recipient, round_, payload, now_s)
+            self.observer.message_sent(message)
+            queue_s = 0.0 if self.transmission_s is unlimited else self._queue(sender, payload.size_bytes)
 
-        link = self.links[sender][recipient]
-        draw = 2 * link.num_sent
-        link.num_sent += 1
-        if self.loses(uniform(link.key, draw)):
-            self.num_lost += 1
-            self.observer.message_lost(message)
-            return
-        self.in_flight[message.number] = message
-        delay_s = leaves_at_s - now_s + self.latency(uniform(link.key, draw + 1))
-        self.kernel.call_later(delay_s, self._arrive, message)
+            link = links[recipient]
+            draw = 2 * link.num_sent
+            link.num_sent += 1
+            if loses is not lossless and loses(uniform(link.key, draw)):
+                self.num_lost += 1
+                self.observer.message_lost(message)
+                continue
+            self.in_flight[number] = message
+            self.call_later(queue_s + self.latency(uniform(link.key, draw + 1)), self._arrive, message)
+
+    def _queue(self, sender: int, size_bytes: int) -> float:
+        """Seconds until a message has left its sender, behind those that the sender is still sending."""
+        now_s: float = self.kernel.now
+        leaves_at_s = max(now_s, self.uplink_free_at_s[sender]) + self.transmission_s(size_bytes)
+        self.uplink_free_at_s[sender] = leaves_at_s
+        return leaves_at_s - now_s
 
     def _arrive(self, event: Any) -> None:
         message: Message = event.value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rdpfl_sim.maths.types import Received
 from rdpfl_sim.world.message import Message
 
 
@@ -32,5 +33,7 @@ class Observer:
     def message_dropped(self, message: Message, fate: str, reason: str) -> None:
         """The recipient dropped a message: fate is stale, duplicate or rejected."""
 
-    def round_finished(self, client: int, round_: int, fields: Mapping[str, Any]) -> None:
-        """A client updated its model; `fields` are the method's diagnostics and the message counts."""
+    def round_finished(
+        self, client: int, round_: int, received: Sequence[Received], diagnostics: Mapping[str, Any]
+    ) -> None:
+        """A client updated its model from the messages that it had received; the method reports on it."""

@@ -51,8 +51,8 @@ class Log(Observer):
         self.used: list[tuple[int, int, int, int]] = []
         self.dropped: list[tuple[int, str]] = []
 
-    def round_finished(self, client, round_, fields) -> None:
-        self.rounds.append((self.kernel.now, client, round_, fields["num_used"]))
+    def round_finished(self, client, round_, received, diagnostics) -> None:
+        self.rounds.append((self.kernel.now, client, round_, len(received)))
 
     def message_used(self, message: Message, round_: int) -> None:
         self.used.append((message.recipient, round_, message.sender, round_ - message.round))

@@ -26,7 +26,7 @@ class World:
 
 def test_message_arrives_after_the_latency() -> None:
     world = World()
-    world.network.send(0, 1, 1, PAYLOAD)
+    world.network.send(0, 1, {1: PAYLOAD})
     assert [m.recipient for m in world.network.in_flight.values()] == [1]
     world.kernel.run()
     assert world.arrivals == [(1, 0.5)]
@@ -36,8 +36,8 @@ def test_message_arrives_after_the_latency() -> None:
 def test_messages_of_a_sender_queue_behind_each_other_on_its_uplink() -> None:
     world = World(transmission_s=lambda size: uplink(size, bytes_per_s=1000.0))
     for recipient in (1, 2, 1):
-        world.network.send(0, recipient, 1, PAYLOAD)
-    world.network.send(1, 0, 1, PAYLOAD)
+        world.network.send(0, 1, {recipient: PAYLOAD})
+    world.network.send(1, 1, {0: PAYLOAD})
     world.kernel.run()
     assert world.arrivals == [(1, 1.5), (0, 1.5), (2, 2.5), (1, 3.5)]
 
@@ -45,7 +45,7 @@ def test_messages_of_a_sender_queue_behind_each_other_on_its_uplink() -> None:
 def test_lost_messages_are_counted_and_never_arrive() -> None:
     world = World(loses=lambda u: bernoulli(u, probability=0.3))
     for number in range(10_000):
-        world.network.send(0, 1 + number % 2, 1, PAYLOAD)
+        world.network.send(0, 1, {1 + number % 2: PAYLOAD})
     world.kernel.run()
     network = world.network
     assert network.num_sent == network.num_delivered + network.num_lost == 10_000
@@ -58,9 +58,9 @@ def test_delays_and_losses_of_a_link_do_not_depend_on_the_traffic_of_others() ->
         world = World(latency=LATENCIES["exponential"], loses=lambda u: bernoulli(u, probability=0.5))
         for _ in range(20):
             if noise:
-                world.network.send(0, 2, 1, PAYLOAD)
-                world.network.send(1, 0, 1, PAYLOAD)
-            world.network.send(0, 1, 1, PAYLOAD)
+                world.network.send(0, 1, {2: PAYLOAD})
+                world.network.send(1, 1, {0: PAYLOAD})
+            world.network.send(0, 1, {1: PAYLOAD})
         world.kernel.run()
         return [time for recipient, time in world.arrivals if recipient == 1]
 

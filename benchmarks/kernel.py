@@ -1,0 +1,150 @@
+"""Messages a second through links and mailboxes, without training and without records.
+
+100 clients on a 4-regular graph; every client sends to its 4 neighbours, waits for all, and goes on. A bare
+SimPy loop that only schedules as many events with a callback is the yardstick.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+from simpy import Environment
+
+from rdpfl_sim.maths.attacks import none
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import State
+from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.adversary import Adversary
+from rdpfl_sim.world.client import Client, Life, Surroundings
+from rdpfl_sim.world.distributions import exponential
+from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.mailbox import Mailbox
+from rdpfl_sim.world.network import Network, bernoulli, lossless, unlimited
+from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.topology import k_regular, neighbours
+from rdpfl_sim.world.waiting import Staleness, Wait
+
+NUM_CLIENTS, DEGREE, ROUNDS = 100, 4, 250
+NUM_MESSAGES = NUM_CLIENTS * DEGREE * ROUNDS
+W = torch.zeros(10)
+
+
+@dataclass
+class Trained:
+    """A job that is done before it begins."""
+
+    w_tilde: torch.Tensor = W
+    num_steps: int = 1
+    loss: float = 0.0
+
+    def result(self) -> Trained:
+        """Itself."""
+        return self
+
+
+class FakeTrainer:
+    """Trains nothing."""
+
+    def submit(self, client: int, round_: int, w: torch.Tensor) -> Trained:
+        """A finished job."""
+        return Trained()
+
+
+class FakeMethod:
+    """Sends a vector and ignores what arrives."""
+
+    exchanges = True
+
+    def start(self, w: torch.Tensor) -> State:
+        """Only the model."""
+        return State(w)
+
+    def outgoing(self, state: State, own: Trained) -> Payload:
+        """A fresh payload, which the first mailbox has to check."""
+        return Payload(W)
+
+    def update(self, state, own, received):
+        """Nothing changes."""
+        return state, {}
+
+
+def simulate(lossy: bool) -> float:
+    """Seconds for one run."""
+    kernel, streams, observer = Kernel(), Streams(1), Observer()
+    around = neighbours(k_regular(NUM_CLIENTS, np.random.default_rng(1), k=DEGREE))
+    network = Network(
+        kernel,
+        around,
+        streams,
+        observer,
+        latency=partial(exponential, mean_s=0.1),
+        loses=partial(bernoulli, probability=0.1) if lossy else lossless,
+        transmission_s=unlimited,
+    )
+    adversary = Adversary(
+        kernel, none, around, (), streams, sees_honest=False, sees_victim=False, patience_s=None, expects=lambda _: None
+    )
+    world = Surroundings(
+        kernel=kernel,
+        network=network,
+        trainer=FakeTrainer(),
+        method=FakeMethod(),
+        adversary=adversary,
+        observer=observer,
+        wait=Wait(1.0, 0.5 if lossy else None),
+        staleness=Staleness(5, 1.0),
+        rounds=ROUNDS,
+        duration_s=lambda client, round_: 1.0,
+        on_round=lambda client: None,
+    )
+    for client, others in enumerate(around):
+        mailbox = Mailbox(others, observer, shape=W.shape, last_round=ROUNDS, capacity=8, prefer="round")
+        living = Client(client, others, False, Life(State(W), mailbox), world)
+        network.receivers.append(living.receive)
+        kernel.process(living.run())
+    started = time.perf_counter()
+    kernel.run()
+    seconds = time.perf_counter() - started
+    assert network.num_sent == NUM_MESSAGES
+    return seconds
+
+
+def yardstick() -> float:
+    """Seconds for as many bare SimPy events with a callback, 100 under way at a time."""
+    env, left = Environment(), NUM_MESSAGES
+
+    def on_event(event) -> None:
+        nonlocal left
+        left -= 1
+        if left > 0:
+            env.timeout(1.0).callbacks.append(on_event)
+
+    for _ in range(NUM_CLIENTS):
+        env.timeout(1.0).callbacks.append(on_event)
+    started = time.perf_counter()
+    env.run()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Print one table; ratios come from the same run."""
+    runs = [(yardstick(), simulate(lossy=False), simulate(lossy=True)) for _ in range(5)]
+    bare, waiting, lossy = (NUM_MESSAGES / median(column) for column in zip(*runs, strict=True))
+    print(f"{NUM_MESSAGES:,} messages, {NUM_CLIENTS} clients, degree {DEGREE}, Python {sys.version.split()[0]}")
+    print(f"{'':34}{'messages/s':>12}{'of bare SimPy':>15}")
+    for name, rate in (
+        ("bare SimPy events with a callback", bare),
+        ("wait for all, no loss", waiting),
+        ("deadline, 10 % loss", lossy),
+    ):
+        print(f"{name:34}{rate:12,.0f}{rate / bare:15.2f}")
+
+
+if __name__ == "__main__":
+    main()

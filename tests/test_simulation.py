@@ -1,0 +1,163 @@
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rdpfl_sim import Scenario, ScenarioError, simulate
+from rdpfl_sim.simulation import Simulation
+from tests.support import small_scenario
+
+LOSSY = {
+    "adversary": {"attack": "sign_flip", "fraction": 0.34},
+    "network": {"latency": "exponential", "loss": {"name": "bernoulli", "probability": 0.3}},
+    "timing": {"wait": {"name": "deadline", "seconds": 0.2}, "compute": "lognormal"},
+}
+
+
+def events(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def test_run_folder_holds_every_record_of_the_run(tmp_path: Path) -> None:
+    result = simulate(small_scenario(name="demo", **LOSSY), tmp_path)
+    assert result.folder is not None
+    assert result.folder.parent == tmp_path
+    assert result.folder.name.startswith("demo-")
+    names = {path.name for path in result.folder.iterdir()}
+    assert names == {"scenario.toml", "events.jsonl", "metrics.csv", "summary.json", "topology.json"}
+    assert json.loads((result.folder / "summary.json").read_text())["digest"] == result.summary["digest"]
+    assert Scenario.load(result.folder / "scenario.toml") == small_scenario(name="demo", **LOSSY)
+    rows = list(csv.DictReader((result.folder / "metrics.csv").open()))
+    assert len(rows) == 6 * 3, "every client at rounds 0, 2 and 4"
+
+
+def test_every_line_is_flat_and_has_its_simulated_time_in_order(tmp_path: Path) -> None:
+    lines = events(simulate(small_scenario(**LOSSY), tmp_path).folder)
+    times = [line["time_s"] for line in lines]
+    assert times == sorted(times)
+    assert not any(isinstance(value, dict) for line in lines for value in line.values())
+    kinds = {line["event"] for line in lines}
+    assert {"run_started", "training_started", "training_finished", "message_sent", "message_lost"} <= kinds
+    assert {"message_delivered", "message_used", "round_finished", "evaluation", "run_finished"} <= kinds
+    finished = next(line for line in lines if line["event"] == "round_finished" and line["num_used"])
+    assert {"beta", "tau", "delta_norm", "d_norm", "clipped", "bounded", "max_age"} <= finished.keys()
+
+
+def test_message_accounting_adds_up_and_agrees_with_the_events(tmp_path: Path) -> None:
+    result = simulate(small_scenario(**LOSSY), tmp_path)
+    lines, account = events(result.folder), result.summary["messages"]
+    for fate in ("sent", "lost", "delivered", "used", "stale", "duplicate", "rejected"):
+        assert sum(line["event"] == f"message_{fate}" for line in lines) == account[fate], fate
+    assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
+    fates = ("used", "stale", "duplicate", "rejected", "left_over")
+    assert account["delivered"] == sum(account[fate] for fate in fates)
+    assert account["lost"] > 0
+    assert account["stale"] > 0
+
+
+def test_nothing_is_used_before_it_is_sent(tmp_path: Path) -> None:
+    lines = events(simulate(small_scenario(**LOSSY), tmp_path).folder)
+    sent = {line["message"]: line["time_s"] for line in lines if line["event"] == "message_sent"}
+    arrived = {line["message"]: line["time_s"] for line in lines if line["event"] == "message_delivered"}
+    used = {line["message"]: line["time_s"] for line in lines if line["event"] == "message_used"}
+    assert all(sent[m] < arrived[m] <= used[m] for m in used)
+
+
+def test_message_events_can_be_thinned_without_changing_the_run(tmp_path: Path) -> None:
+    full = simulate(small_scenario(**LOSSY), tmp_path)
+    thin = simulate(small_scenario(output={"message_events": 0.3}, **LOSSY), tmp_path)
+    none = simulate(small_scenario(output={"message_events": 0.0}, **LOSSY), tmp_path)
+    silent = simulate(small_scenario(output={"events": False}, **LOSSY), tmp_path)
+    assert len({r.summary["digest"] for r in (full, thin, none, silent)}) == 1
+    counts = [sum("message" in line for line in events(r.folder)) for r in (full, thin, none)]
+    assert counts[0] > counts[1] > counts[2] == 0
+    traced = {line["message"] for line in events(thin.folder) if "message" in line}
+    whole = [line for line in events(full.folder) if line.get("message") in traced]
+    assert [line for line in events(thin.folder) if "message" in line] == whole, "a message is kept whole or not at all"
+    assert (silent.folder / "events.jsonl").read_bytes() == b""
+
+
+def test_summary_reports_accuracy_over_clients() -> None:
+    result = simulate(small_scenario(**LOSSY))
+    last = {row["client"]: row for row in result.metrics}
+    honest = [row["personal_accuracy"] for row in last.values() if not row["byzantine"]]
+    scores = result.summary["accuracy"]["honest"]["personal"]
+    assert scores["mean"] == pytest.approx(sum(honest) / len(honest))
+    assert scores["worst"] == min(honest)
+    assert len(result.summary["byzantine"]) == 2
+    assert result.folder is None
+
+
+def test_disconnected_graphs_and_isolated_clients_are_reported_never_a_crash(tmp_path: Path) -> None:
+    graph = tmp_path / "graph.edgelist"
+    graph.write_text("0 1\n1 2\n")
+    scenario = small_scenario(topology={"name": "file", "path": str(graph)}, adversary={"ids": [1]})
+    summary = simulate(scenario).summary
+    assert summary["neighbourhood"]["isolated"] == [3, 4, 5]
+    assert summary["neighbourhood"]["num_components"] == 4
+    assert summary["neighbourhood"]["byzantine_fraction"] == {0: 1.0, 2: 1.0, 3: 0.0, 4: 0.0, 5: 0.0}
+    assert summary["neighbourhood"]["outside_threat_model"] == [0, 2]
+    assert len(summary["warnings"]) == 3
+
+
+def test_one_client_alone_learns() -> None:
+    summary = simulate(small_scenario(clients={"count": 1}, topology="complete", rounds=20)).summary
+    assert summary["accuracy"]["honest"]["personal"]["mean"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"topology": {"name": "k_regular", "k": 6}}, "topology.k"),
+        ({"topology": {"name": "file", "path": "nowhere.graphml"}}, "topology.path"),
+        ({"partition": {"name": "iid", "min_samples": 1000}}, "partition.min_samples"),
+        ({"model": "cnn"}, "model"),
+        ({"data": {"name": "synthetic", "shape": [2, 2]}}, "data.shape"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Path, changes, path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        simulate(small_scenario(**changes), tmp_path)
+    assert [problem.path for problem in caught.value.problems] == [path]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_can_be_limited_in_simulated_time() -> None:
+    summary = simulate(small_scenario(rounds=1000, timing={"max_time_s": 5.0})).summary
+    assert summary["simulated_s"] == 5.0
+    assert summary["status"] == "finished"
+
+
+def test_interruption_leaves_a_summary_of_what_was_done(tmp_path: Path) -> None:
+    class Impatient:
+        def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+            if rounds_done == 7:
+                raise KeyboardInterrupt
+
+    result = simulate(small_scenario(**LOSSY), tmp_path, Impatient())
+    assert result.summary["status"] == "interrupted"
+    account = json.loads((result.folder / "summary.json").read_text())["messages"]
+    assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
+
+
+def test_different_starts_differ_and_same_starts_agree() -> None:
+    different = Simulation(small_scenario(training={"start": "different"}))
+    same = Simulation(small_scenario())
+    assert not torch.equal(different.initial_model(0), different.initial_model(1))
+    assert torch.equal(same.initial_model(0), same.initial_model(1))
+
+
+def test_compute_time_per_step_grows_with_the_shard() -> None:
+    simulation = Simulation(small_scenario(timing={"compute_per": "step"}, training={"batch_size": 10}))
+    steps = [-(-len(shard) // 10) for shard in simulation.train_shards]
+    assert simulation.compute_s == steps
+    assert len(set(steps)) > 1
+
+
+def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
+    simulation = Simulation(small_scenario(timing={"jitter": 0.2}))
+    durations = [simulation.duration_s(0, t) for t in range(1, 200)]
+    assert len(set(durations)) == len(durations)
+    assert sorted(durations)[100] == pytest.approx(1.0, abs=0.1)
