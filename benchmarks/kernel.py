@@ -48,12 +48,15 @@ class Trained:
         return self
 
 
+DONE = Trained()
+
+
 class FakeTrainer:
     """Trains nothing."""
 
     def submit(self, client: int, round_: int, w: torch.Tensor) -> Trained:
         """A finished job."""
-        return Trained()
+        return DONE
 
 
 class FakeMethod:
@@ -88,7 +91,15 @@ def simulate(lossy: bool) -> float:
         transmission_s=unlimited,
     )
     adversary = Adversary(
-        kernel, none, around, (), streams, sees_honest=False, sees_victim=False, patience_s=None, expects=lambda _: None
+        kernel,
+        none,
+        around,
+        (),
+        streams,
+        sees_honest=False,
+        sees_victim=False,
+        patience_s=None,
+        expects=lambda _: None,
     )
     world = Surroundings(
         kernel=kernel,
@@ -104,7 +115,9 @@ def simulate(lossy: bool) -> float:
         on_round=lambda client: None,
     )
     for client, others in enumerate(around):
-        mailbox = Mailbox(others, observer, shape=W.shape, last_round=ROUNDS, capacity=8, prefer="round")
+        mailbox = Mailbox(
+            others, observer, form=Payload(W).form, last_round=ROUNDS, capacity=8, prefer="round"
+        )
         living = Client(client, others, False, Life(State(W), mailbox), world)
         network.receivers.append(living.receive)
         kernel.process(living.run())
@@ -136,7 +149,9 @@ def main() -> None:
     """Print one table; ratios come from the same run."""
     runs = [(yardstick(), simulate(lossy=False), simulate(lossy=True)) for _ in range(5)]
     bare, waiting, lossy = (NUM_MESSAGES / median(column) for column in zip(*runs, strict=True))
-    print(f"{NUM_MESSAGES:,} messages, {NUM_CLIENTS} clients, degree {DEGREE}, Python {sys.version.split()[0]}")
+    print(
+        f"{NUM_MESSAGES:,} messages, {NUM_CLIENTS} clients, degree {DEGREE}, Python {sys.version.split()[0]}"
+    )
     print(f"{'':34}{'messages/s':>12}{'of bare SimPy':>15}")
     for name, rate in (
         ("bare SimPy events with a callback", bare),

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return COMMANDS[options.command](options)
     except ScenarioError as error:
-        _print_problems(error, getattr(options, "file", "scenario"))
+        _print_problems(error, options.file)
         return BAD_INPUT
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         sys.stderr.close()
@@ -93,30 +93,20 @@ def list_components(options: argparse.Namespace) -> int:
     """List what is built in, with all options."""
     from rich.console import Console
 
-    from rdpfl_sim.report.catalogue import catalogue, markdown
+    from rdpfl_sim.registry import suggest
+    from rdpfl_sim.report.catalogue import catalogue, listing, markdown
 
     kinds = catalogue()
     if options.kind is not None:
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
-            from rdpfl_sim.errors import Problem
-            from rdpfl_sim.registry import suggest
-
-            raise ScenarioError(
-                [Problem("list", f"no such kind{suggest(options.kind, kinds)}", options.kind)]
-            )
+            sys.stderr.write(f"rdpfl-sim list: no kind is called {options.kind!r}{suggest(options.kind, kinds)}\n")
+            return BAD_INPUT
         kinds = {name: kinds[name]}
     if options.markdown:
         print(markdown(kinds))  # noqa: T201  # the command's output
         return 0
-    console = Console()
-    for kind, components in kinds.items():
-        console.print(f"[bold]{kind}[/bold]")
-        for component in components:
-            console.print(f"  {component.name}", style="cyan", highlight=False)
-            console.print(f"      {component.summary}", markup=False, highlight=False)
-            for option in component.options:
-                console.print(f"      - {option}", markup=False, highlight=False, style="dim")
+    Console().print(listing(kinds))
     return 0
 
 
@@ -140,7 +130,7 @@ def _print_problems(error: ScenarioError, file: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rdpfl-sim",
-        description="A simulator of robust decentralised personalised learning. One TOML file, one experiment.",
+        description="Simulate robust decentralised personalised learning: one TOML file, one experiment.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -134,7 +134,9 @@ class Execution(Strict):
     """Where the arithmetic runs; it never changes simulated time."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Count | None = Field(default=None, description="torch threads; by default one for small models, else torch decides")
+    threads: Count | None = Field(
+        default=None, description="torch threads; by default one for small models, else torch decides"
+    )
 
 
 class Scenario(Strict):

@@ -22,6 +22,7 @@ from rdpfl_sim.learning.datasets import Dataset, Shard
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import split_test
+from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods.base import Method, Settings
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records import summary as summaries
@@ -31,12 +32,11 @@ from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
-from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.kernel import DEADLINE, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network import Network
 from rdpfl_sim.world.placement import byzantine_fraction, outside_threat_model
 from rdpfl_sim.world.topology import neighbours as neighbours_of
-
 
 SMALL_MODEL = 50_000
 """Below this many parameters a training step is too short for a second thread to help."""
@@ -241,7 +241,7 @@ class _Run:
             self._evaluate(client, round_=0)
             self.kernel.process(client.run())
         if self.scenario.timing.max_time_s is not None:
-            self.kernel.deadline(self.scenario.timing.max_time_s, lambda _: self._end())
+            self.kernel.call_later(self.scenario.timing.max_time_s, lambda _: self._end(), priority=DEADLINE)
         self.kernel.run(until=self.done)
 
     def _clients(self) -> list[Client]:
@@ -259,15 +259,15 @@ class _Run:
             duration_s=simulation.duration_s,
             on_round=self._on_round,
         )
-        shape = torch.Size([simulation.model.num_parameters])
         same = simulation.initial_model(0)
+        form = Payload(same).form  # today's methods send vectors of the model's size
         clients = []
         for client, neighbours in enumerate(simulation.neighbours):
             w = same if scenario.training.start == "same" else simulation.initial_model(client)
             mailbox = Mailbox(
                 neighbours,
                 self.recorder,
-                shape=shape,
+                form=form,
                 last_round=scenario.rounds,
                 capacity=timing.mailbox_per_sender,
                 prefer=timing.prefer,

@@ -14,8 +14,18 @@ from tests.support import small_scenario
 ASYNCHRONOUS = {
     "topology": "small_world",
     "adversary": {"attack": "min_max", "fraction": 0.34},
-    "network": {"latency": "pareto", "loss": "bernoulli", "bandwidth": {"name": "uplink", "bytes_per_s": 2000.0}},
-    "timing": {"wait": "none", "staleness": "decay", "compute": "lognormal", "jitter": 0.3, "prefer": "newest"},
+    "network": {
+        "latency": "pareto",
+        "loss": "bernoulli",
+        "bandwidth": {"name": "uplink", "bytes_per_s": 2000.0},
+    },
+    "timing": {
+        "wait": "none",
+        "staleness": "decay",
+        "compute": "lognormal",
+        "jitter": 0.3,
+        "prefer": "newest",
+    },
 }
 
 
@@ -87,7 +97,9 @@ def test_another_method_or_aggregator_meets_the_same_world(tmp_path: Path) -> No
         {"name": "rdpfl", "lambda": 0.3, "aggregator": "krum"},
         {"name": "direct", "lambda": 0.3, "aggregator": "trimmed_mean"},
     ]
-    results = [simulate(small_scenario(method=m, **ASYNCHRONOUS), tmp_path / str(i)) for i, m in enumerate(methods)]
+    results = [
+        simulate(small_scenario(method=m, **ASYNCHRONOUS), tmp_path / str(i)) for i, m in enumerate(methods)
+    ]
     worlds = [world_of(result.folder) for result in results]
     assert len(worlds[0]) > 50
     assert worlds[0] == worlds[1] == worlds[2]

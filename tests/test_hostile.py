@@ -89,7 +89,9 @@ def test_a_flood_neither_grows_a_mailbox_nor_is_lost_in_the_accounts() -> None:
     run = _Run(Simulation(small_scenario(rounds=3)), None, None)
     victim = run.clients[0]
     flooder = victim.neighbours[0]
-    payload = run.simulation.method.outgoing(victim.life.learning, run.simulation.trainer.submit(0, 1, victim.life.learning.w).result())
+    payload = run.simulation.method.outgoing(
+        victim.life.learning, run.simulation.trainer.submit(0, 1, victim.life.learning.w).result()
+    )
     for stamp in [-5, 0, 1, 2, 3, 4, 10**9] * 300:
         run.network.send(flooder, stamp, {0: payload})
     summary = run.finish().summary

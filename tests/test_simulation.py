@@ -75,7 +75,9 @@ def test_message_events_can_be_thinned_without_changing_the_run(tmp_path: Path) 
     assert counts[0] > counts[1] > counts[2] == 0
     traced = {line["message"] for line in events(thin.folder) if "message" in line}
     whole = [line for line in events(full.folder) if line.get("message") in traced]
-    assert [line for line in events(thin.folder) if "message" in line] == whole, "a message is kept whole or not at all"
+    assert [line for line in events(thin.folder) if "message" in line] == whole, (
+        "a message is kept whole or not at all"
+    )
     assert (silent.folder / "events.jsonl").read_bytes() == b""
 
 

@@ -61,13 +61,13 @@ def sign_flip(view: View, *, scale: Positive = 1.0) -> Tensor:
 def noise(
     view: View, *, sigma: Annotated[NonNegative, Doc("standard deviation per coordinate")] = 200.0
 ) -> Tensor:
-    """U + N(0, sigma^2 I): Gaussian noise; Blanchard et al. 2017 use sigma = 200."""
+    """u + N(0, sigma^2 I): Gaussian noise; Blanchard et al. 2017 use sigma = 200."""
     generator = torch.Generator().manual_seed(view.seed)
     return view.own + sigma * torch.randn(view.own.shape, generator=generator).to(view.own)
 
 
 def scaling(view: View, *, factor: float = 10.0) -> Tensor:
-    """Factor u: amplified to dominate an average (Bagdasaryan et al. 2020 scale by the number of clients)."""
+    """factor u: amplified to dominate an average (Bagdasaryan et al. 2020 scale by the number of clients)."""
     return view.own * factor
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 class Payload:
     """What a message carries: one flat vector, shared by all recipients of a broadcast."""
 
-    __slots__ = ("_is_finite", "shape", "size_bytes", "vector")
+    __slots__ = ("_is_finite", "form", "size_bytes", "vector")
 
     def __init__(self, vector: Tensor) -> None:
         self.vector = vector
-        self.shape = vector.shape
+        self.form = (vector.shape, vector.dtype)
         self.size_bytes = vector.nbytes
         self._is_finite: bool | None = None
 
@@ -24,8 +24,9 @@ class Payload:
     def is_finite(self) -> bool:
         """Whether no entry is NaN or infinite; computed once however many recipients ask."""
         if self._is_finite is None:
-            # A finite sum has finite terms, which is quicker to see; but huge terms may overflow it.
-            self._is_finite = isfinite(self.vector.sum().item()) or bool(torch.isfinite(self.vector).all())
+            v = self.vector
+            # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
+            self._is_finite = (v.dim() == 1 and isfinite(v.dot(v).item())) or bool(torch.isfinite(v).all())
         return self._is_finite
 
 

@@ -81,10 +81,17 @@ class Recorder(Observer):
     ) -> None:
         oldest = max((message.age for message in received), default=None)
         self.event(
-            "round_finished", client=client, round=round_, num_used=len(received), max_age=oldest, **diagnostics
+            "round_finished",
+            client=client,
+            round=round_,
+            num_used=len(received),
+            max_age=oldest,
+            **diagnostics,
         )
         if client not in self.byzantine and "tau" in diagnostics:
-            self.honest_rounds.update(["all", *(key for key in ("clipped", "bounded") if diagnostics.get(key))])
+            self.honest_rounds.update(
+                ["all", *(key for key in ("clipped", "bounded") if diagnostics.get(key))]
+            )
 
     def estimator_statistics(self) -> dict[str, float] | None:
         """In which fraction of the honest clients' rounds the clip and the bound G_d were active."""

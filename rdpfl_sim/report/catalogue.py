@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.registry import Component, OneOf
 from rdpfl_sim.scenario import CHOICES
@@ -40,6 +44,17 @@ def markdown(kinds: Mapping[str, Sequence[Entry]]) -> str:
     return "\n".join(["| kind | built in |", "|---|---|", *rows])
 
 
+def listing(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
+    """Everything about every component, for a terminal."""
+    lines: list[RenderableType] = []
+    for kind, entries in kinds.items():
+        lines.append(Text(kind, style="bold"))
+        for entry in entries:
+            lines.append(Padding(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), (0, 0, 0, 2)))
+            lines += [Padding(Text(option, style="dim"), (0, 0, 0, 6)) for option in entry.options]
+    return Group(*lines)
+
+
 def _options(table: type[Component]) -> tuple[str, ...]:
     schema = table.model_json_schema()
     required = schema.get("required", [])
@@ -49,7 +64,8 @@ def _options(table: type[Component]) -> tuple[str, ...]:
 
 
 def _option(key: str, facts: Mapping[str, Any], required: bool) -> str:
-    default = "(required)" if required else json.dumps(facts.get("default"))
+    value = facts.get("default")
+    default = "(required)" if required else "(unset)" if value is None else json.dumps(value)
     notes = [*_allowed(facts), *([facts["description"]] if "description" in facts else [])]
     return f"{key} = {default}" + (f"  # {'; '.join(notes)}" if notes else "")
 

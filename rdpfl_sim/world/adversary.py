@@ -12,7 +12,7 @@ from torch import Tensor
 from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.kernel import DEADLINE, Kernel
 
 MEMORY_ROUNDS = 16
 """How many updates of one honest client are remembered for attackers that lag behind it."""
@@ -71,7 +71,7 @@ class Adversary:
         event = self.kernel.event()
         self.waiting.setdefault(round_, []).append(event)
         if self.patience_s is not None:
-            self.kernel.deadline(self.patience_s, lambda _: self._wake(event))
+            self.kernel.call_later(self.patience_s, lambda _: self._wake(event), priority=DEADLINE)
         yield event
 
     def messages(self, client: int, round_: int, own: Payload) -> dict[int, Payload]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from simpy import Event
+from simpy import Event, Timeout
 from torch import Tensor
 
 from rdpfl_sim.maths.types import Local, Received
 from rdpfl_sim.methods.base import Method, State
 from rdpfl_sim.world.adversary import Adversary
-from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.kernel import DEADLINE, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.network import Network
@@ -89,57 +89,73 @@ class Client:
         self.life = life
         self.world = world
         self.max_unheard = len(neighbours) - world.wait.num_needed(len(neighbours))
+        self._job: Pending | None = None
         self._enough: Event | None = None
 
     def run(self) -> Generator[Event, Any, None]:
         """Algorithm 1, as one client lives it."""
         while self.life.round <= self.world.rounds:
-            yield from self.train()
+            yield self.start_training()
+            self.finish_training()
             if self.world.method.exchanges:
-                yield from self.send()
-                yield from self.gather()
+                if self.byzantine:
+                    yield from self.scheme()
+                self.send()
+                if not self.has_heard_enough():
+                    yield self.wait_for_neighbours()
             self.update()
         self.life.phase = Phase.FINISHED
 
-    def train(self) -> Generator[Event, Any, None]:
-        """K steps of local SGD; the simulated time comes from the scenario, never from the wall clock."""
+    def start_training(self) -> Event:
+        """Submit K steps of local SGD; the event fires when the scenario says that they are done."""
         life, world = self.life, self.world
         life.phase = Phase.TRAINING
         duration_s = world.duration_s(self.id, life.round)
         life.until_s = world.kernel.now + duration_s
         world.observer.training_started(self.id, life.round, duration_s)
-        job = world.trainer.submit(self.id, life.round, life.learning.w)
-        yield world.kernel.timeout(duration_s)
-        life.own = job.result()
-        world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
+        self._job = world.trainer.submit(self.id, life.round, life.learning.w)
+        return Timeout(world.kernel, duration_s)
 
-    def send(self) -> Generator[Event, Any, None]:
-        """Send the update to every neighbour; a Byzantine client asks the adversary what to send."""
+    def finish_training(self) -> None:
+        """Take the result of the local training."""
+        life = self.life
+        assert self._job is not None
+        life.own, self._job = self._job.result(), None
+        self.world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
+
+    def scheme(self) -> Generator[Event, Any, None]:
+        """A Byzantine client waits for what the adversary wants to know."""
+        self.life.phase = Phase.SCHEMING
+        yield from self.world.adversary.wait(self.life.round)
+
+    def send(self) -> None:
+        """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
         life, world = self.life, self.world
         assert life.own is not None
         payload = world.method.outgoing(life.learning, life.own)
         if self.byzantine:
-            life.phase = Phase.SCHEMING
-            yield from world.adversary.wait(life.round)
             messages = world.adversary.messages(self.id, life.round, payload)
         else:
             world.adversary.observe(self.id, life.round, payload)
             messages = dict.fromkeys(self.neighbours, payload)
         world.network.send(self.id, life.round, messages)
 
-    def gather(self) -> Generator[Event, Any, None]:
-        """Wait for the neighbours, as long as the policy says."""
+    def has_heard_enough(self) -> bool:
+        """Whether enough neighbours have been heard in this round; the others are `life.unheard`."""
+        life = self.life
+        life.unheard = life.mailbox.unheard(life.round)
+        return len(life.unheard) <= self.max_unheard
+
+    def wait_for_neighbours(self) -> Event:
+        """An event that fires when enough neighbours have been heard, or at the deadline."""
         life, world = self.life, self.world
         life.phase = Phase.GATHERING
-        life.unheard = life.mailbox.unheard(life.round)
         life.until_s = None
-        if len(life.unheard) <= self.max_unheard:
-            return
-        self._enough = world.kernel.event()
+        self._enough = Event(world.kernel)
         if world.wait.timeout_s is not None:
             life.until_s = world.kernel.now + world.wait.timeout_s
-            world.kernel.deadline(world.wait.timeout_s, self._on_deadline, self._enough)
-        yield self._enough
+            world.kernel.call_later(world.wait.timeout_s, self._on_deadline, self._enough, DEADLINE)
+        return self._enough
 
     def receive(self, message: Message) -> None:
         """A message arrives; it may be the one that the client was waiting for."""
@@ -157,7 +173,9 @@ class Client:
         received = []
         for message in life.mailbox.take(life.round, world.staleness.max_age):
             age = life.round - message.round
-            received.append(Received(message.sender, age, world.staleness.weight(age), message.payload.vector))
+            received.append(
+                Received(message.sender, age, world.staleness.weight(age), message.payload.vector)
+            )
         life.learning, diagnostics = world.method.update(life.learning, life.own, received)
         world.observer.round_finished(self.id, life.round, received, diagnostics)
         life.own = None

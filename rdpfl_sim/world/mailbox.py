@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from torch import Size
+from torch import Size, dtype
 
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
@@ -29,13 +29,13 @@ class Mailbox:
         neighbours: Iterable[int],
         observer: Observer,
         *,
-        shape: Size,
+        form: tuple[Size, dtype],
         last_round: int,
         capacity: int,
         prefer: Preference,
     ) -> None:
         self.observer = observer
-        self.shape = shape
+        self.form = form
         self.last_round = last_round
         self.capacity = capacity
         self.prefer = prefer
@@ -46,21 +46,21 @@ class Mailbox:
 
     def put(self, message: Message) -> None:
         """Take a message in, or drop it and say why."""
-        held = self.held.get(message.sender)
-        stamp = message.round
-        if held is None:
+        sender, stamp, payload = message.sender, message.round, message.payload
+        if sender not in self.held:
             self._drop(message, "rejected", "unknown sender")
         elif not 1 <= stamp <= self.last_round:
             self._drop(message, "rejected", "no such round")
-        elif message.payload.shape != self.shape:
-            self._drop(message, "rejected", "wrong shape")
-        elif not message.payload.is_finite:
+        elif payload.form != self.form:
+            self._drop(message, "rejected", "wrong shape or type")
+        elif not payload.is_finite:
             self._drop(message, "rejected", "not finite")
-        elif stamp in held or stamp == self.last_used[message.sender]:
+        elif stamp in self.held[sender] or stamp == self.last_used[sender]:
             self._drop(message, "duplicate", "same sender and round")
-        elif stamp < self.last_used[message.sender]:
+        elif stamp < self.last_used[sender]:
             self._drop(message, "stale", "a later one was used")
         else:
+            held = self.held[sender]
             held[stamp] = message
             if len(held) > self.capacity:
                 self._drop(held.pop(min(held)), "stale", "made room for a newer one")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.options import Positive, Probability
@@ -70,7 +69,7 @@ class Network:
         transmission_s: Callable[[int], float],
     ) -> None:
         self.kernel = kernel
-        self.call_later = kernel.call_later
+        self.on_arrival = (self._arrive,)
         self.observer = observer
         self.latency = latency
         self.loses = loses
@@ -92,7 +91,7 @@ class Network:
         for recipient, payload in payloads.items():
             number = self.num_sent
             self.num_sent = number + 1
-            message = Message(number, sender, recipient, round_, payload, now_s)
+            message = Message(number, sender, recipient, round_, payload, now_s, self.on_arrival)
             self.observer.message_sent(message)
             queue_s = 0.0 if self.transmission_s is unlimited else self._queue(sender, payload.size_bytes)
 
@@ -104,7 +103,7 @@ class Network:
                 self.observer.message_lost(message)
                 continue
             self.in_flight[number] = message
-            self.call_later(queue_s + self.latency(uniform(link.key, draw + 1)), self._arrive, message)
+            self.kernel.post(message, queue_s + self.latency(uniform(link.key, draw + 1)))
 
     def _queue(self, sender: int, size_bytes: int) -> float:
         """Seconds until a message has left its sender, behind those that the sender is still sending."""
@@ -113,8 +112,7 @@ class Network:
         self.uplink_free_at_s[sender] = leaves_at_s
         return leaves_at_s - now_s
 
-    def _arrive(self, event: Any) -> None:
-        message: Message = event.value
+    def _arrive(self, message: Message) -> None:
         del self.in_flight[message.number]
         self.num_delivered += 1
         self.observer.message_delivered(message)

@@ -7,9 +7,10 @@ from torch import Tensor
 from rdpfl_sim.maths.attacks import ATTACKS, View, adaptive, min_max, min_sum, noise, none, scaling, sign_flip
 
 OWN = torch.tensor([1.0, -2.0, 3.0])
+ONLY_OWN = OWN.unsqueeze(0)
 
 
-def view(honest: Tensor = OWN.unsqueeze(0), expected: Tensor | None = None, seed: int = 1) -> View:
+def view(honest: Tensor = ONLY_OWN, expected: Tensor | None = None, seed: int = 1) -> View:
     return View(OWN, honest, expected, seed)
 
 

@@ -108,7 +108,9 @@ def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
     before, _ = run(rdpfl, [one(3.0, 4.0)])
     after, report = rdpfl.update(before, Own(before.w), [])
     assert after.w.tolist() == pytest.approx((before.w - 0.5 * torch.tensor([3.0, 4.0])).tolist())
-    assert (after.d_bar_1 is before.d_bar_1) and (after.w_1 is before.w_1) and (after.tau == before.tau)
+    assert after.d_bar_1 is before.d_bar_1
+    assert after.w_1 is before.w_1
+    assert after.tau == before.tau
     assert report["d_norm"] == pytest.approx(5.0)
 
 

@@ -126,7 +126,12 @@ class World:
 
     def mailbox(self, neighbours, rounds: int) -> Mailbox:
         return Mailbox(
-            neighbours, self.log, shape=torch.Size([2]), last_round=rounds, capacity=4, prefer="round"
+            neighbours,
+            self.log,
+            form=Payload(torch.zeros(2)).form,
+            last_round=rounds,
+            capacity=4,
+            prefer="round",
         )
 
     def run(self) -> "World":

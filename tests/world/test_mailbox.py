@@ -20,7 +20,7 @@ class Drops(Observer):
 
 
 def mailbox(prefer: str = "round", capacity: int = 4) -> Mailbox:
-    return Mailbox([1, 2], Drops(), shape=torch.Size([3]), last_round=10, capacity=capacity, prefer=prefer)
+    return Mailbox([1, 2], Drops(), form=GOOD.form, last_round=10, capacity=capacity, prefer=prefer)
 
 
 def message(sender: int, stamp: int, payload: Payload = GOOD) -> Message:
@@ -92,9 +92,11 @@ def test_message_older_than_the_last_used_one_is_stale() -> None:
         (message(1, 0), "no such round"),
         (message(1, -7), "no such round"),
         (message(1, 11), "no such round"),
-        (message(1, 1, Payload(torch.zeros(4))), "wrong shape"),
-        (message(1, 1, Payload(torch.zeros(0))), "wrong shape"),
-        (message(1, 1, Payload(torch.zeros(3, 1))), "wrong shape"),
+        (message(1, 1, Payload(torch.zeros(4))), "wrong shape or type"),
+        (message(1, 1, Payload(torch.zeros(0))), "wrong shape or type"),
+        (message(1, 1, Payload(torch.zeros(3, 1))), "wrong shape or type"),
+        (message(1, 1, Payload(torch.zeros(3, dtype=torch.float64))), "wrong shape or type"),
+        (message(1, 1, Payload(torch.zeros(3, dtype=torch.int64))), "wrong shape or type"),
         (message(1, 1, Payload(torch.tensor([0.0, float("nan"), 0.0]))), "not finite"),
         (message(1, 1, Payload(torch.tensor([0.0, 0.0, float("-inf")]))), "not finite"),
     ],

@@ -1,0 +1,135 @@
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.cli import main
+
+SMALL = """
+rounds = 3
+clients = { count = 4 }
+data = { name = "synthetic", shape = [8], num_train = 200, num_test = 40 }
+partition = "iid"
+model = "softmax"
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_run_ends_with_a_table_pictures_and_the_folder(scenario: Path, tmp_path: Path, capsys) -> None:
+    assert main([str(scenario), "--output", str(tmp_path / "runs")]) == 0
+    output = capsys.readouterr().out
+    folder = Path(output.splitlines()[-1])
+    assert "100%  12 of 12 rounds" in output
+    assert "personal mean" in output
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "topology.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((folder / "summary.json").read_text())["digest"][:16] in output
+
+
+def test_quiet_prints_the_folder_alone(scenario: Path, tmp_path: Path, capsys) -> None:
+    assert main(["run", str(scenario), "--quiet", "--output", str(tmp_path / "runs")]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert Path(line).is_dir()
+
+
+def test_overrides_and_seed_reach_the_run(scenario: Path, tmp_path: Path, capsys) -> None:
+    overrides = ["--set", "method.name=direct", "--set", "method.lambda=0.2", "--seed", "9"]
+    assert main([str(scenario), "-q", "--output", str(tmp_path), *overrides]) == 0
+    summary = json.loads((Path(capsys.readouterr().out.strip()) / "summary.json").read_text())
+    assert (summary["seed"], summary["method"]) == (9, "direct (mean)")
+
+
+def test_validate_lists_every_problem_exits_with_2_and_writes_nothing(scenario: Path, tmp_path: Path, capsys) -> None:
+    before = set(tmp_path.iterdir())
+    wrong = ["--set", "rounds=0", "--set", "topology=rign", "--set", "network.loss=bernoulli"]
+    assert main(["validate", str(scenario), *wrong]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "3 problems" in error
+    assert "rounds: input should be greater than or equal to 1 (given: 0)" in error
+    assert "did you mean 'ring'?" in error
+    assert "timing.wait: 'all' without timeout_s would wait for ever" in error
+    assert set(tmp_path.iterdir()) == before
+
+
+def test_running_a_wrong_scenario_writes_nothing(scenario: Path, tmp_path: Path, capsys) -> None:
+    output = tmp_path / "runs"
+    assert main([str(scenario), "--output", str(output), "--set", "topology={name='k_regular', k=9}"]) == 2
+    assert "topology.k" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_valid_scenario_is_called_valid(scenario: Path, capsys) -> None:
+    assert main(["validate", str(scenario)]) == 0
+    assert "valid" in capsys.readouterr().out
+
+
+def test_schema_is_json_schema(capsys) -> None:
+    assert main(["schema"]) == 0
+    assert "adversary" in json.loads(capsys.readouterr().out)["properties"]
+
+
+def test_list_shows_options_and_knows_plurals(capsys) -> None:
+    assert main(["list", "attacks"]) == 0
+    output = capsys.readouterr().out
+    assert "min_max" in output
+    assert "sigma = 200.0  # >= 0" in output
+    assert main(["list", "atack"]) == 2
+    assert "did you mean 'attack'?" in capsys.readouterr().err
+
+
+def test_help_answers_without_loading_torch() -> None:
+    program = "import sys; from rdpfl_sim.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.splitlines()[-1] == "False"
+    assert "examples:" in output
+
+
+def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "rdpfl_sim", str(scenario), "--output", str(tmp_path), "--set", "rounds=30"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        output = b""
+        while True:
+            try:
+                chunk = os.read(controller, 65536)
+            except OSError:  # the other side of the terminal is closed
+                break
+            if not chunk:
+                break
+            output += chunk
+    os.close(controller)
+    assert process.returncode == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", output.decode())
+    assert "120/120 rounds" in text
+    assert "accuracy" in text
+
+
+def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rdpfl_sim", str(scenario), "--output", str(tmp_path), "--set", "rounds=1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "rounds" in line:
+                break
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        output = process.stdout.read()
+    assert process.returncode == 130
+    assert "interrupted" in output
+    folder = Path(output.splitlines()[-1])
+    assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"

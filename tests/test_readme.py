@@ -1,0 +1,75 @@
+"""The README tells the truth: its table is generated, its commands and examples run."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.cli import main
+from rdpfl_sim.maths.attacks import ATTACKS
+from rdpfl_sim.report.catalogue import catalogue, markdown
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+COMMANDS = [
+    line.partition("#")[0].strip()
+    for block in blocks("sh")
+    for line in block.splitlines()
+    if line.startswith("rdpfl-sim ")
+]
+
+
+def test_table_of_what_is_built_in_is_the_output_of_list() -> None:
+    assert markdown(catalogue()) in README
+
+
+def test_there_are_commands_to_try() -> None:
+    assert len(COMMANDS) >= 5
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(command)[1:]
+    if any(word.endswith(".toml") for word in words) and words[0] != "validate":
+        words += ["--output", str(tmp_path), "--set", "rounds=2"]
+    assert main(words) == 0
+
+
+def test_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
+    [text] = blocks("toml")
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    assert main([str(path), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
+
+
+def test_python_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    before = dict(ATTACKS)
+    try:
+        for example in blocks("python"):
+            exec(compile(example.replace("Scenario.load(", "quick("), "README.md", "exec"), {"quick": quick})
+    finally:
+        ATTACKS.clear()
+        ATTACKS.update(before)
+
+
+def quick(path: str, *arguments, **options):
+    """Scenario.load, for two rounds."""
+    from rdpfl_sim import Scenario
+
+    overrides = [*(arguments[0] if arguments else options.pop("overrides", [])), "rounds=2"]
+    return Scenario.load(path, overrides, *arguments[1:], **options)
+
+
+def test_every_file_that_the_readme_names_exists() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
