@@ -1,8 +1,8 @@
 """What the simulator costs on top of training: ten CNN clients against a plain torch loop.
 
-Both do the same training: 122,570 parameters, images of 3x32x32, 5 local steps with batches of 64 a round. The
-simulator also exchanges 90 messages a round on a complete graph, aggregates them by the median, predicts, clips
-and records; the plain loop (nn.Module and optim.SGD) does nothing of this.
+Both do the same training: 122,570 parameters, images of 3x32x32, 5 local steps with batches of 64 a round.
+The simulator also exchanges 90 messages a round on a complete graph, aggregates them by the median, predicts,
+clips and records; the plain loop (nn.Module and optim.SGD) does nothing of this.
 """
 
 from __future__ import annotations

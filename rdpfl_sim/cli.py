@@ -49,14 +49,13 @@ def run(options: argparse.Namespace) -> int:
     from rich.console import Console
 
     from rdpfl_sim.report.figures import draw
-    from rdpfl_sim.report.terminal import make_progress, summary_table
+    from rdpfl_sim.report.terminal import make_progress, summary_table, warning_lines
     from rdpfl_sim.simulation import Simulation
 
     console = Console(quiet=options.quiet)
     scenario = _scenario(options)
     simulation = Simulation(scenario)
-    for warning in simulation.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+    console.print(warning_lines(simulation.warnings))
     with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
         result = simulation.run(options.output or scenario.output.folder, progress)
     assert result.folder is not None
@@ -71,12 +70,12 @@ def validate(options: argparse.Namespace) -> int:
     """Check a scenario, and that its graph, data and models can be built; write nothing."""
     from rich.console import Console
 
+    from rdpfl_sim.report.terminal import warning_lines
     from rdpfl_sim.simulation import Simulation
 
     simulation = Simulation(_scenario(options))
     console = Console()
-    for warning in simulation.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+    console.print(warning_lines(simulation.warnings))
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0
 
@@ -100,7 +99,9 @@ def list_components(options: argparse.Namespace) -> int:
     if options.kind is not None:
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
-            sys.stderr.write(f"rdpfl-sim list: no kind is called {options.kind!r}{suggest(options.kind, kinds)}\n")
+            sys.stderr.write(
+                f"rdpfl-sim list: no kind is called {options.kind!r}{suggest(options.kind, kinds)}\n"
+            )
             return BAD_INPUT
         kinds = {name: kinds[name]}
     if options.markdown:

@@ -18,6 +18,7 @@ from torch import Tensor
 from rdpfl_sim.errors import Problem, ScenarioError, located
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.inline import Settings as TrainingSettings
+from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.datasets import Dataset, Shard
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.models import FlatModel
@@ -219,17 +220,15 @@ class _Run:
         self.accuracy_sum = 0.0
         self.rounds_done = 0
         self.num_finished = 0
+        self.status = "finished"
 
     def finish(self) -> Result:
         """Run to the end, or until interrupted, and write everything down."""
         started = time.monotonic()
         self._write_beginning()
-        status = "finished"
-        try:
+        with on_interrupt(self._interrupt):
             self._simulate()
-        except KeyboardInterrupt:
-            status = "interrupted"
-        summary = self._summary(status, time.monotonic() - started)
+        summary = self._summary(time.monotonic() - started)
         if self.files is not None:
             self.files.flush()
             self.files.write_json("summary.json", summary)
@@ -306,6 +305,10 @@ class _Run:
                 self.rounds_done, self.kernel.now, self.accuracy_sum / num_honest, self.network.num_sent
             )
 
+    def _interrupt(self) -> None:
+        self.status = "interrupted"
+        self._end()
+
     def _end(self) -> None:
         if not self.done.triggered:
             self.done.succeed()
@@ -361,7 +364,7 @@ class _Run:
             byzantine=simulation.byzantine,
         )
 
-    def _summary(self, status: str, wall_s: float) -> dict[str, Any]:
+    def _summary(self, wall_s: float) -> dict[str, Any]:
         simulation, scenario = self.simulation, self.scenario
         mailboxes = [client.life.mailbox for client in self.clients]
         messages = summaries.messages(
@@ -373,12 +376,12 @@ class _Run:
             sum(1 for mailbox in mailboxes for _ in mailbox.leftovers()),
         )
         accuracy = summaries.accuracy(self.latest[client] for client in sorted(self.latest))
-        self.recorder.event("run_finished", status=status, **messages)
+        self.recorder.event("run_finished", status=self.status, **messages)
         for client in self.clients:
             self.recorder.model(client.id, client.life.learning.w)
         return {
             "name": scenario.name,
-            "status": status,
+            "status": self.status,
             "seed": scenario.seed,
             "rounds": scenario.rounds,
             "num_clients": scenario.clients.count,

@@ -52,7 +52,9 @@ def test_overrides_and_seed_reach_the_run(scenario: Path, tmp_path: Path, capsys
     assert (summary["seed"], summary["method"]) == (9, "direct (mean)")
 
 
-def test_validate_lists_every_problem_exits_with_2_and_writes_nothing(scenario: Path, tmp_path: Path, capsys) -> None:
+def test_validate_lists_every_problem_exits_with_2_and_writes_nothing(
+    scenario: Path, tmp_path: Path, capsys
+) -> None:
     before = set(tmp_path.iterdir())
     wrong = ["--set", "rounds=0", "--set", "topology=rign", "--set", "network.loss=bernoulli"]
     assert main(["validate", str(scenario), *wrong]) == 2
@@ -91,15 +93,30 @@ def test_list_shows_options_and_knows_plurals(capsys) -> None:
 
 
 def test_help_answers_without_loading_torch() -> None:
-    program = "import sys; from rdpfl_sim.cli import main\ntry: main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    program = (
+        "import sys; from rdpfl_sim.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('torch' in sys.modules)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
     assert output.splitlines()[-1] == "False"
     assert "examples:" in output
 
 
 def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "rdpfl_sim", str(scenario), "--output", str(tmp_path), "--set", "rounds=30"]
+    command = [
+        sys.executable,
+        "-m",
+        "rdpfl_sim",
+        str(scenario),
+        "--output",
+        str(tmp_path),
+        "--set",
+        "rounds=30",
+    ]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment) as process:
         os.close(terminal)
@@ -120,7 +137,16 @@ def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "rdpfl_sim", str(scenario), "--output", str(tmp_path), "--set", "rounds=1000000"]
+    command = [
+        sys.executable,
+        "-m",
+        "rdpfl_sim",
+        str(scenario),
+        "--output",
+        str(tmp_path),
+        "--set",
+        "rounds=1000000",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -10,7 +10,14 @@ FILES = sorted((Path(__file__).parents[1] / "scenarios").rglob("*.toml"))
 
 
 def test_the_promised_scenarios_are_there() -> None:
-    promised = {"ring_30pct", "complete_clean", "small_world_async", "lossy_links", "stragglers", "torus_min_max"}
+    promised = {
+        "ring_30pct",
+        "complete_clean",
+        "small_world_async",
+        "lossy_links",
+        "stragglers",
+        "torus_min_max",
+    }
     assert promised <= {path.stem for path in FILES}
 
 

@@ -1,5 +1,6 @@
 import csv
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -136,10 +137,11 @@ def test_interruption_leaves_a_summary_of_what_was_done(tmp_path: Path) -> None:
     class Impatient:
         def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
             if rounds_done == 7:
-                raise KeyboardInterrupt
+                signal.raise_signal(signal.SIGINT)
 
     result = simulate(small_scenario(**LOSSY), tmp_path, Impatient())
     assert result.summary["status"] == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     account = json.loads((result.folder / "summary.json").read_text())["messages"]
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
 

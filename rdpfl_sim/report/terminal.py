@@ -184,6 +184,11 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
     return Group(title, Text(_plain(facts)), scores, lines)
 
 
+def warning_lines(warnings: Sequence[str]) -> RenderableType:
+    """What a user should know before believing a result, each on a line of its own."""
+    return Group(*(Text(f"warning: {_plain(warning)}", style="yellow") for warning in warnings))
+
+
 def problems(error_problems: Sequence[str], file: str) -> RenderableType:
     """Everything that is wrong with the scenario in `file`, each problem on a line of its own."""
     noun = "problem" if len(error_problems) == 1 else "problems"

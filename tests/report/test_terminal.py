@@ -16,6 +16,7 @@ from rdpfl_sim.report.terminal import (
     make_progress,
     problems,
     summary_table,
+    warning_lines,
 )
 
 SUMMARY: dict[str, Any] = {
@@ -56,7 +57,6 @@ SUMMARY: dict[str, Any] = {
     "simulated_s": 512.3,
     "wall": {"seconds": 8.41},
     "digest": "0123456789abcdef0123456789abcdef",
-    "warnings": ["client 3 [bold]fell[/bold] silent"],
 }
 
 
@@ -93,19 +93,18 @@ def test_facts_follow_the_table_in_words() -> None:
         "ring_30pct, seed 1: finished",
         "rdpfl, attack sign_flip, topology ring, 10 clients, 3 Byzantine, 60 rounds",
     ]
-    assert lines[-7:] == [
+    assert lines[-6:] == [
         "messages    1,200 sent: 1,100 delivered, 97 lost, 3 in flight",
         "            1,100 delivered: 1,000 used, 80 stale, 5 rejected, 15 left over",
         "neighbours  half or more are Byzantine for honest clients 0, 2",
         "estimator   clipped in 12.0% of honest rounds, bounded by G_d in 0.0%",
         "time        8.5 min simulated, 8.4 s on the wall clock",
         "digest      0123456789abcdef",
-        "warning: client 3 [bold]fell[/bold] silent",
     ]
 
 
 def test_what_was_not_measured_is_a_dash_and_has_no_line() -> None:
-    summary = deepcopy(SUMMARY) | {"estimator": None, "warnings": []}
+    summary = deepcopy(SUMMARY) | {"estimator": None}
     summary["accuracy"]["honest"] = {"personal": None, "global": None}
     summary["accuracy"]["all"]["personal"] = {"mean": float("nan"), "worst": None, "p10": 0.5, "spread": 0.0}
     summary["neighbourhood"] |= {"outside_threat_model": [], "isolated": list(range(12))}
@@ -128,7 +127,7 @@ def test_large_run_fits_eighty_columns_without_losing_a_digit() -> None:
 
 def test_warnings_are_yellow() -> None:
     console = Console(file=StringIO(), record=True, width=80, force_terminal=True, color_system="standard")
-    console.print(summary_table(SUMMARY))
+    console.print(warning_lines(["client 3 [bold]fell[/bold] silent"]))
     assert "\x1b[33mwarning: client 3 [bold]fell[/bold] silent\x1b[0m" in console.export_text(styles=True)
 
 
