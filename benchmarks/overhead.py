@@ -16,9 +16,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario
+from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.learning.models import cnn
 from rdpfl_sim.learning.training import batches
-from rdpfl_sim.simulation import Simulation
+from rdpfl_sim.simulation import simulate
 
 STEPS, BATCH, LEARNING_RATE = 5, 64, 0.01
 
@@ -44,13 +45,13 @@ def scenario(rounds: int, num_clients: int) -> Scenario:
     )
 
 
-def plain_loop(simulation: Simulation, rounds: int, memory_format: torch.memory_format) -> float:
+def plain_loop(blueprint: Blueprint, rounds: int, memory_format: torch.memory_format) -> float:
     """Seconds for the same local training, client after client, with a module and an optimiser."""
     module: nn.Module = cnn([3, 32, 32], 10).to(memory_format=memory_format)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     began = time.perf_counter()
     for round_ in range(1, rounds + 1):
-        for client, shard in enumerate(simulation.train_shards):
+        for client, shard in enumerate(blueprint.train_shards):
             module.load_state_dict(start)
             optimiser = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
             for positions in batches(len(shard), BATCH, STEPS, seed=1000 * round_ + client):
@@ -61,10 +62,10 @@ def plain_loop(simulation: Simulation, rounds: int, memory_format: torch.memory_
     return time.perf_counter() - began
 
 
-def simulated(simulation: Simulation) -> float:
+def simulated(blueprint: Blueprint) -> float:
     """Seconds for the whole simulation, records in memory."""
     began = time.perf_counter()
-    simulation.run()
+    simulate(blueprint)
     return time.perf_counter() - began
 
 
@@ -77,12 +78,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    simulation = Simulation(scenario(options.rounds, options.clients))
+    blueprint = Blueprint(scenario(options.rounds, options.clients))
     runs = [
         (
-            plain_loop(simulation, options.rounds, torch.contiguous_format),
-            plain_loop(simulation, options.rounds, torch.channels_last),
-            simulated(simulation),
+            plain_loop(blueprint, options.rounds, torch.contiguous_format),
+            plain_loop(blueprint, options.rounds, torch.channels_last),
+            simulated(blueprint),
         )
         for _ in range(options.repeats)
     ]

@@ -48,19 +48,22 @@ def run(options: argparse.Namespace) -> int:
     """Run one scenario."""
     from rich.console import Console
 
-    from rdpfl_sim.report.figures import draw
-    from rdpfl_sim.report.terminal import make_progress, summary_table, warning_lines
-    from rdpfl_sim.simulation import Simulation
-
     console = Console(quiet=options.quiet)
-    scenario = _scenario(options)
-    simulation = Simulation(scenario)
-    console.print(warning_lines(simulation.warnings))
+    with console.status("building the scenario"):
+        from rdpfl_sim.blueprint import Blueprint
+        from rdpfl_sim.report.figures import draw
+        from rdpfl_sim.report.terminal import make_progress, summary_table, warning_lines
+        from rdpfl_sim.simulation import simulate
+
+        scenario = _scenario(options)
+        blueprint = Blueprint(scenario)
+    console.print(warning_lines(blueprint.neighbourhoods.warnings))
     with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
-        result = simulation.run(options.output or scenario.output.folder, progress)
+        result = simulate(blueprint, options.output or scenario.output.folder, progress)
     assert result.folder is not None
     if scenario.output.figures:
-        draw(result.folder)
+        with console.status("drawing pictures"):
+            draw(result.folder)
     console.print(summary_table(result.summary))
     print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
     return INTERRUPTED if result.summary["status"] == "interrupted" else 0
@@ -70,12 +73,12 @@ def validate(options: argparse.Namespace) -> int:
     """Check a scenario, and that its graph, data and models can be built; write nothing."""
     from rich.console import Console
 
+    from rdpfl_sim.blueprint import Blueprint
     from rdpfl_sim.report.terminal import warning_lines
-    from rdpfl_sim.simulation import Simulation
 
-    simulation = Simulation(_scenario(options))
+    blueprint = Blueprint(_scenario(options))
     console = Console()
-    console.print(warning_lines(simulation.warnings))
+    console.print(warning_lines(blueprint.neighbourhoods.warnings))
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0
 

@@ -73,6 +73,11 @@ def test_running_a_wrong_scenario_writes_nothing(scenario: Path, tmp_path: Path,
     assert not output.exists()
 
 
+def test_unusable_output_folder_is_explained(scenario: Path, capsys) -> None:
+    assert main([str(scenario), "--output", str(scenario / "below_a_file")]) == 2
+    assert "output.folder: no run folder can be made there" in capsys.readouterr().err
+
+
 def test_valid_scenario_is_called_valid(scenario: Path, capsys) -> None:
     assert main(["validate", str(scenario)]) == 0
     assert "valid" in capsys.readouterr().out

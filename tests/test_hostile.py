@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import simulate
+from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.attacks import ATTACKS, View
-from rdpfl_sim.simulation import Simulation, _Run
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.simulation import Simulation
 from tests.support import small_scenario
 
 POISON = {
@@ -86,15 +88,13 @@ def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> Non
 
 
 def test_a_flood_neither_grows_a_mailbox_nor_is_lost_in_the_accounts() -> None:
-    run = _Run(Simulation(small_scenario(rounds=3)), None, None)
+    run = Simulation(Blueprint(small_scenario(rounds=3)), None, None)
     victim = run.clients[0]
     flooder = victim.neighbours[0]
-    payload = run.simulation.method.outgoing(
-        victim.life.learning, run.simulation.trainer.submit(0, 1, victim.life.learning.w).result()
-    )
+    payload = Payload(torch.zeros_like(victim.life.learning.w))
     for stamp in [-5, 0, 1, 2, 3, 4, 10**9] * 300:
         run.network.send(flooder, stamp, {0: payload})
-    summary = run.finish().summary
+    summary = run.run().summary
     assert summary["messages"]["sent"] == 6 * 2 * 3 + 2100
     assert summary["messages"]["rejected"] == 1200
     assert summary["messages"]["duplicate"] >= 890

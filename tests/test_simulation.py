@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
-from rdpfl_sim.simulation import Simulation
+from rdpfl_sim.blueprint import Blueprint
 from tests.support import small_scenario
 
 LOSSY = {
@@ -147,21 +147,21 @@ def test_interruption_leaves_a_summary_of_what_was_done(tmp_path: Path) -> None:
 
 
 def test_different_starts_differ_and_same_starts_agree() -> None:
-    different = Simulation(small_scenario(training={"start": "different"}))
-    same = Simulation(small_scenario())
+    different = Blueprint(small_scenario(training={"start": "different"}))
+    same = Blueprint(small_scenario())
     assert not torch.equal(different.initial_model(0), different.initial_model(1))
     assert torch.equal(same.initial_model(0), same.initial_model(1))
 
 
 def test_compute_time_per_step_grows_with_the_shard() -> None:
-    simulation = Simulation(small_scenario(timing={"compute_per": "step"}, training={"batch_size": 10}))
-    steps = [-(-len(shard) // 10) for shard in simulation.train_shards]
-    assert simulation.compute_s == steps
+    blueprint = Blueprint(small_scenario(timing={"compute_per": "step"}, training={"batch_size": 10}))
+    steps = [-(-len(shard) // 10) for shard in blueprint.train_shards]
+    assert blueprint.compute_s == steps
     assert len(set(steps)) > 1
 
 
 def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
-    simulation = Simulation(small_scenario(timing={"jitter": 0.2}))
-    durations = [simulation.duration_s(0, t) for t in range(1, 200)]
+    blueprint = Blueprint(small_scenario(timing={"jitter": 0.2}))
+    durations = [blueprint.duration_s(0, t) for t in range(1, 200)]
     assert len(set(durations)) == len(durations)
     assert sorted(durations)[100] == pytest.approx(1.0, abs=0.1)

@@ -10,7 +10,6 @@ from typing import Annotated
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from rdpfl_sim.errors import OptionError
@@ -61,6 +60,8 @@ def digits(
 
     Optical recognition of handwritten digits (Alpaydin and Kaynak, 1998), UCI repository.
     """
+    from sklearn.datasets import load_digits  # here, because it takes a second to load
+
     images, labels = load_digits(return_X_y=True)
     by_class = rng.permutation(len(labels))
     by_class = by_class[np.argsort(labels[by_class], kind="stable")]

@@ -1,4 +1,4 @@
-"""Who is Byzantine, and whom that puts outside the threat model.
+"""Who is Byzantine.
 
 Every placement ranks all clients and takes the first ones: with the same generator, a larger number of
 Byzantine clients only adds to a smaller one, so that a sweep over their number is a paired comparison.
@@ -6,7 +6,7 @@ Byzantine clients only adds to a smaller one, so that a sweep over their number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
@@ -37,21 +37,6 @@ def spread(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> lis
 def clustered(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
     """The clients nearest to a random one, in hops; if its component is too small, also around another."""
     return _first(num_byzantine, _nearest_first(graph, rng))
-
-
-def byzantine_fraction(graph: nx.Graph, byzantine: Collection[int]) -> dict[int, float]:
-    """|B_i| / |N_i| of every honest client i: the Byzantine share of its neighbours, 0 if it has none."""
-    liars = set(byzantine)
-    return {
-        client: len(liars.intersection(graph[client])) / max(len(graph[client]), 1)
-        for client in range(len(graph))
-        if client not in liars
-    }
-
-
-def outside_threat_model(graph: nx.Graph, byzantine: Collection[int]) -> list[int]:
-    """The honest clients for whom |B_i| / |N_i| < 1/2 does not hold."""
-    return [client for client, fraction in byzantine_fraction(graph, byzantine).items() if fraction >= 0.5]
 
 
 def _first(num_byzantine: int, ranked: Iterable[int]) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.world.placement import PLACEMENTS, byzantine_fraction, outside_threat_model
+from rdpfl_sim.world.placement import PLACEMENTS
 
 
 def place(name: str, graph: nx.Graph, num_byzantine: int, seed: int = 0) -> list[int]:
@@ -123,17 +123,3 @@ def test_clustered_continues_elsewhere_when_its_component_is_exhausted():
         chosen = set(place("clustered", graph, 5, seed))
         assert chosen > {0, 1, 2} or chosen > {3, 4, 5, 6}
         assert all(nx.is_connected(graph.subgraph(chosen & part)) for part in ({0, 1, 2}, {3, 4, 5, 6}))
-
-
-def test_byzantine_fraction_counts_the_neighbours_of_honest_clients():
-    graph = nx.Graph([(0, 1), (0, 2), (0, 3), (1, 2)])
-    graph.add_node(4)
-    assert byzantine_fraction(graph, [1, 3]) == {0: 2 / 3, 2: 1 / 2, 4: 0.0}
-
-
-def test_half_of_the_neighbours_is_already_outside_the_threat_model():
-    ring = nx.cycle_graph(10)
-    assert outside_threat_model(ring, [0, 3]) == [1, 2, 4, 9]
-    assert outside_threat_model(nx.complete_graph(5), [0, 1]) == [2, 3, 4]  # two of four
-    assert outside_threat_model(nx.complete_graph(6), [0, 1]) == []  # two of five
-    assert outside_threat_model(nx.empty_graph(3), [0]) == []
