@@ -91,7 +91,6 @@ def simulate(lossy: bool) -> float:
         transmission_s=unlimited,
     )
     adversary = Adversary(
-        kernel,
         none,
         around,
         (),

@@ -24,7 +24,7 @@ from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
-from rdpfl_sim.world.kernel import DEADLINE, Kernel
+from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network import Network
 
@@ -117,7 +117,7 @@ class Simulation:
             self._evaluate(client, round_=0)
             self.kernel.process(client.run())
         if self.scenario.timing.max_time_s is not None:
-            self.kernel.call_later(self.scenario.timing.max_time_s, lambda _: self._end(), priority=DEADLINE)
+            Alarm(self.kernel, self._end).set(self.scenario.timing.max_time_s)
         self.kernel.run(until=self.done)
 
     def _clients(self) -> list[Client]:
@@ -156,7 +156,6 @@ class Simulation:
         section = self.scenario.adversary
         target: Any = type(section.attack).target
         return Adversary(
-            self.kernel,
             section.attack.bind(),
             self.blueprint.neighbours,
             self.blueprint.byzantine,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
-from simpy import Event
 from torch import Tensor
 
 from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.kernel import DEADLINE, Kernel
 
 MEMORY_ROUNDS = 16
 """How many updates of one honest client are remembered for attackers that lag behind it."""
@@ -28,7 +25,6 @@ class Adversary:
 
     def __init__(
         self,
-        kernel: Kernel,
         attack: Attack,
         neighbours: Sequence[Sequence[int]],
         byzantine: Sequence[int],
@@ -39,7 +35,6 @@ class Adversary:
         patience_s: float | None,
         expects: Callable[[int], Tensor | None],
     ) -> None:
-        self.kernel = kernel
         self.attack = attack
         self.neighbours = neighbours
         self.byzantine = frozenset(byzantine)
@@ -51,7 +46,7 @@ class Adversary:
         self.expects = expects
         self.rounds = dict.fromkeys(byzantine, 0)
         self.updates: dict[int, dict[int, Tensor]] = {client: {} for client in self.honest}
-        self.waiting: dict[int, list[Event]] = {}
+        self.waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
     def observe(self, client: int, round_: int, payload: Payload) -> None:
         """An honest client has computed its update."""
@@ -60,25 +55,28 @@ class Adversary:
         updates = self.updates[client]
         updates[round_] = payload.vector
         self._forget(updates)
-        if round_ in self.waiting and self._complete(round_):
-            for event in self.waiting.pop(round_):
-                self._wake(event)
+        for attacker, (awaited, wake) in list(self.waiting.items()):
+            if awaited == round_ and self.knows(awaited):
+                del self.waiting[attacker]
+                wake()
 
-    def wait(self, round_: int) -> Generator[Event, Any, None]:
-        """Wait until all honest updates of the round exist, or patience ends."""
-        if not self.sees_honest or self._complete(round_):
-            return
-        event = self.kernel.event()
-        self.waiting.setdefault(round_, []).append(event)
-        if self.patience_s is not None:
-            self.kernel.call_later(self.patience_s, lambda _: self._wake(event), priority=DEADLINE)
-        yield event
+    def knows(self, round_: int) -> bool:
+        """Whether the attack has all that it wants to see: the honest updates of the round."""
+        # A client that is past the round has long computed its update, even if that is forgotten.
+        return not self.sees_honest or all(
+            updates and max(updates) >= round_ for updates in self.updates.values()
+        )
+
+    def notify(self, attacker: int, round_: int, wake: Callable[[], None]) -> None:
+        """Call `wake` as soon as the adversary knows the honest updates of the round."""
+        self.waiting[attacker] = (round_, wake)
 
     def messages(self, client: int, round_: int, own: Payload) -> dict[int, Payload]:
         """What a Byzantine client sends to each of its neighbours."""
         recipients = self.neighbours[client]
         seed = self.streams.key("attack", client, round_)
         self.rounds[client] = round_
+        self.waiting.pop(client, None)  # its patience may have ended
         if not self.sees_victim:
             view = View(own.vector, self._known(self.honest, round_, own.vector), None, seed)
             return dict.fromkeys(recipients, Payload(self.attack(view)))
@@ -98,10 +96,6 @@ class Adversary:
                 rows.append(updates[max(past) if past else min(updates)])
         return torch.stack(rows) if rows else own.unsqueeze(0)
 
-    def _complete(self, round_: int) -> bool:
-        # A client that is past the round has long computed its update, even if that is forgotten.
-        return all(updates and max(updates) >= round_ for updates in self.updates.values())
-
     def _forget(self, updates: dict[int, Tensor]) -> None:
         """Keep of a client's updates only what an attacker may still ask for."""
         slowest = min(self.rounds.values())
@@ -110,8 +104,3 @@ class Adversary:
             del updates[stamp]
         while len(updates) > MEMORY_ROUNDS:
             del updates[min(updates)]
-
-    @staticmethod
-    def _wake(event: Event) -> None:
-        if not event.triggered:
-            event.succeed()

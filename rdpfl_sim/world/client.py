@@ -13,7 +13,7 @@ from torch import Tensor
 from rdpfl_sim.maths.types import Local, Received
 from rdpfl_sim.methods.base import Method, State
 from rdpfl_sim.world.adversary import Adversary
-from rdpfl_sim.world.kernel import DEADLINE, Kernel
+from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.network import Network
@@ -90,7 +90,8 @@ class Client:
         self.world = world
         self.max_unheard = len(neighbours) - world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
-        self._enough: Event | None = None
+        self._awaited: Event | None = None
+        self._alarm = Alarm(world.kernel, self._stop_waiting)
 
     def run(self) -> Generator[Event, Any, None]:
         """Algorithm 1, as one client lives it."""
@@ -98,8 +99,8 @@ class Client:
             yield self.start_training()
             self.finish_training()
             if self.world.method.exchanges:
-                if self.byzantine:
-                    yield from self.scheme()
+                if self.byzantine and not self.world.adversary.knows(self.life.round):
+                    yield self.wait_for_knowledge()
                 self.send()
                 if not self.has_heard_enough():
                     yield self.wait_for_neighbours()
@@ -123,10 +124,11 @@ class Client:
         life.own, self._job = self._job.result(), None
         self.world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
 
-    def scheme(self) -> Generator[Event, Any, None]:
-        """A Byzantine client waits for what the adversary wants to know."""
+    def wait_for_knowledge(self) -> Event:
+        """An event that fires when the adversary knows the honest updates of the round, or patience ends."""
         self.life.phase = Phase.SCHEMING
-        yield from self.world.adversary.wait(self.life.round)
+        self.world.adversary.notify(self.id, self.life.round, self._stop_waiting)
+        return self._wait(self.world.adversary.patience_s)
 
     def send(self) -> None:
         """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
@@ -148,14 +150,8 @@ class Client:
 
     def wait_for_neighbours(self) -> Event:
         """An event that fires when enough neighbours have been heard, or at the deadline."""
-        life, world = self.life, self.world
-        life.phase = Phase.GATHERING
-        life.until_s = None
-        self._enough = Event(world.kernel)
-        if world.wait.timeout_s is not None:
-            life.until_s = world.kernel.now + world.wait.timeout_s
-            world.kernel.call_later(world.wait.timeout_s, self._on_deadline, self._enough, DEADLINE)
-        return self._enough
+        self.life.phase = Phase.GATHERING
+        return self._wait(self.world.wait.timeout_s)
 
     def receive(self, message: Message) -> None:
         """A message arrives; it may be the one that the client was waiting for."""
@@ -163,7 +159,7 @@ class Client:
         life.mailbox.put(message)
         if message.sender in life.unheard and life.mailbox.heard(message.sender, life.round):
             life.unheard.discard(message.sender)
-            if self._enough is not None and len(life.unheard) <= self.max_unheard:
+            if life.phase is Phase.GATHERING and len(life.unheard) <= self.max_unheard:
                 self._stop_waiting()
 
     def update(self) -> None:
@@ -183,11 +179,15 @@ class Client:
         world.on_round(self)
         life.round += 1
 
-    def _on_deadline(self, event: Any) -> None:
-        if event.value is self._enough:  # otherwise it belongs to an earlier round
-            self._stop_waiting()
+    def _wait(self, timeout_s: float | None) -> Event:
+        self._awaited = Event(self.world.kernel)
+        self.life.until_s = None if timeout_s is None else self.world.kernel.now + timeout_s
+        if self.life.until_s is not None:
+            self._alarm.set(self.life.until_s)
+        return self._awaited
 
     def _stop_waiting(self) -> None:
-        assert self._enough is not None
-        self._enough.succeed()
-        self._enough = None
+        self._alarm.cancel()
+        if self._awaited is not None:
+            self._awaited.succeed()
+            self._awaited = None

@@ -103,7 +103,7 @@ class Network:
                 self.observer.message_lost(message)
                 continue
             self.in_flight[number] = message
-            self.kernel.post(message, queue_s + self.latency(uniform(link.key, draw + 1)))
+            self.kernel.post(message, now_s + queue_s + self.latency(uniform(link.key, draw + 1)))
 
     def _queue(self, sender: int, size_bytes: int) -> float:
         """Seconds until a message has left its sender, behind those that the sender is still sending."""

@@ -89,7 +89,6 @@ class World:
         )
         method = method or Direct(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
         adversary = Adversary(
-            self.kernel,
             attack,
             neighbours,
             byzantine,
@@ -252,3 +251,12 @@ def test_broadcast_shares_one_payload() -> None:
     assert all(len(ids) == 1 for ids in payloads.values())
     assert len(payloads) == 3
     assert isinstance(next(iter(world.network.in_flight.values())).payload, Payload)
+
+
+def test_deadlines_that_are_not_needed_do_not_pile_up() -> None:
+    world = World(rounds=50, wait=Wait(1.0, 1e6))
+    for client in world.clients:
+        world.kernel.process(client.run())
+    world.kernel.run(until=60.0)
+    assert world.times(0)[-1] < 63
+    assert len(world.kernel._queue) <= 2 * len(world.clients) + 6
