@@ -10,16 +10,7 @@ from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import (
-    AggregatorChoice,
-    Coefficient,
-    Collaboration,
-    Step,
-    descend,
-    local_direction,
-    stack,
-    step_size,
-)
+from rdpfl_sim.methods.directions import AggregatorChoice, Coefficient, Collaboration, Descent, Step, stack
 
 
 class Direct:
@@ -36,11 +27,8 @@ class Direct:
         step: Step = "local",
         coefficient: Coefficient = 1.0,
     ) -> None:
-        self.learning_rate = settings.learning_rate
-        self.lambda_ = lambda_
+        self.descent = Descent(settings.learning_rate, lambda_, step, coefficient)
         self.aggregator = aggregator
-        self.step = step
-        self.coefficient = coefficient
 
     def start(self, w: Tensor) -> base.State:
         """Only the model."""
@@ -48,7 +36,7 @@ class Direct:
 
     def outgoing(self, state: base.State, own: Local) -> Payload:
         """The local descent direction u."""
-        return Payload(local_direction(state.w, own, self.learning_rate))
+        return Payload(self.descent.direction(state.w, own))
 
     def expects(self, state: base.State) -> Tensor | None:
         """Nothing."""
@@ -58,8 +46,7 @@ class Direct:
         self, state: base.State, own: Local, received: Sequence[Received]
     ) -> tuple[base.State, base.Diagnostics]:
         """A step along u + lambda d_bar; a local step in a round without messages."""
-        u = local_direction(state.w, own, self.learning_rate)
-        gamma = step_size(self.step, self.coefficient, self.learning_rate, own.num_steps)
+        u = self.descent.direction(state.w, own)
         d_bar = self.aggregator(stack(received)) if received else None
-        w = descend(state.w, u, d_bar, self.lambda_, gamma)
+        w = self.descent.apply(state.w, u, d_bar, own)
         return base.State(w), {"u_norm": norm(u), "d_norm": 0.0 if d_bar is None else norm(d_bar)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import torch
@@ -24,9 +25,29 @@ Step: TypeAlias = Annotated[
 Coefficient: TypeAlias = Annotated[Positive, Doc("the paper's global update coefficient, for step = 'local'")]
 
 
-def local_direction(w: Tensor, own: Local, learning_rate: float) -> Tensor:
-    """U = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
-    return (w - own.w_tilde) / (learning_rate * own.num_steps)
+@dataclass(frozen=True)
+class Descent:
+    """The two ends of Algorithm 1: the local direction u, and the personalised step."""
+
+    learning_rate: float
+    lambda_: float
+    step: Literal["local"] | float
+    coefficient: float
+
+    def direction(self, w: Tensor, own: Local) -> Tensor:
+        """u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
+        return (w - own.w_tilde) / (self.learning_rate * own.num_steps)
+
+    def gamma(self, own: Local) -> float:
+        """The step size, by either reading of the paper's global update coefficient (docs/paper.md, 4)."""
+        if self.step == "local":
+            return self.coefficient * self.learning_rate * own.num_steps
+        return float(self.step)
+
+    def apply(self, w: Tensor, u: Tensor, d: Tensor | None, own: Local) -> Tensor:
+        """w - gamma (u + lambda d) (eq. personalized_update); d = None stands for zero."""
+        direction = u if d is None else torch.add(u, d, alpha=self.lambda_)
+        return torch.add(w, direction, alpha=-self.gamma(own))
 
 
 def stack(received: Sequence[Received]) -> Tensor:
@@ -36,16 +57,3 @@ def stack(received: Sequence[Received]) -> Tensor:
     understands; scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
     """
     return torch.stack([m.vector if m.weight == 1.0 else m.vector * m.weight for m in received])
-
-
-def descend(w: Tensor, u: Tensor, d: Tensor | None, lambda_: float, gamma: float) -> Tensor:
-    """W - gamma (u + lambda d) (eq. personalized_update); d = None stands for zero."""
-    direction = u if d is None else torch.add(u, d, alpha=lambda_)
-    return torch.add(w, direction, alpha=-gamma)
-
-
-def step_size(
-    step: Literal["local"] | float, coefficient: float, learning_rate: float, num_steps: int
-) -> float:
-    """gamma, by either reading of the paper (paper_notes, note 4)."""
-    return coefficient * learning_rate * num_steps if step == "local" else float(step)

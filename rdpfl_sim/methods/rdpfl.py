@@ -17,16 +17,7 @@ from rdpfl_sim.maths.aggregators import median
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import (
-    AggregatorChoice,
-    Coefficient,
-    Collaboration,
-    Step,
-    descend,
-    local_direction,
-    stack,
-    step_size,
-)
+from rdpfl_sim.methods.directions import AggregatorChoice, Coefficient, Collaboration, Descent, Step, stack
 from rdpfl_sim.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 
 
@@ -94,11 +85,8 @@ class Rdpfl:
             Literal["predict", "skip"], Doc("a round without messages: use d_hat, or take a local step only")
         ] = "predict",
     ) -> None:
-        self.learning_rate = settings.learning_rate
-        self.lambda_ = lambda_
+        self.descent = Descent(settings.learning_rate, lambda_, step, coefficient)
         self.aggregator = aggregator
-        self.step = step
-        self.coefficient = coefficient
         self.predictor = predictor
         self.clip = clip
         self.threshold = threshold
@@ -117,7 +105,7 @@ class Rdpfl:
 
     def outgoing(self, state: base.State, own: Local) -> Payload:
         """The local descent direction u."""
-        return Payload(local_direction(state.w, own, self.learning_rate))
+        return Payload(self.descent.direction(state.w, own))
 
     def expects(self, state: base.State) -> Tensor | None:
         """d_hat, from history alone."""
@@ -129,15 +117,14 @@ class Rdpfl:
     ) -> tuple[State, base.Diagnostics]:
         """One round of Algorithm 1, after the exchange."""
         assert isinstance(state, State)
-        u = local_direction(state.w, own, self.learning_rate)
-        gamma = step_size(self.step, self.coefficient, self.learning_rate, own.num_steps)
+        u = self.descent.direction(state.w, own)
         if not received:
-            return self._silent_round(state, u, gamma)
+            return self._silent_round(state, u, own)
 
         d_hat, beta = self.predict(state)
         estimate = self.estimate(state, self.aggregator(stack(received)), d_hat)
         d_norm = self._lemma_3(estimate.d)
-        w = descend(state.w, u, estimate.d, self.lambda_, gamma)
+        w = self.descent.apply(state.w, u, estimate.d, own)
         new = State(
             w=w,
             tau=estimate.tau,
@@ -185,11 +172,11 @@ class Rdpfl:
         d, bounded = clip(d_hat + correction, self.max_norm)
         return Estimate(d, d_bar, tau, delta_norm, clipped, bounded)
 
-    def _silent_round(self, state: State, u: Tensor, gamma: float) -> tuple[State, base.Diagnostics]:
+    def _silent_round(self, state: State, u: Tensor, own: Local) -> tuple[State, base.Diagnostics]:
         d_hat, beta = self.predict(state) if self.when_silent == "predict" else (None, None)
         d, bounded = (None, False) if d_hat is None else clip(d_hat, self.max_norm)
         d_norm = 0.0 if d is None else self._lemma_3(d)
-        new = replace(state, w=descend(state.w, u, d, self.lambda_, gamma))
+        new = replace(state, w=self.descent.apply(state.w, u, d, own))
         return new, {"u_norm": norm(u), "d_norm": d_norm, "beta": beta, "tau": state.tau, "bounded": bounded}
 
     def _lemma_3(self, d: Tensor) -> float:
