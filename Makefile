@@ -9,7 +9,7 @@ run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
 
 test: check
-	$(BIN)/pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2  # a torch thread per worker: more wait for each other
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -23,6 +23,7 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/aggregators.py
+	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/overhead.py
 
 $(INSTALLED): pyproject.toml
