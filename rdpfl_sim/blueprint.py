@@ -85,9 +85,9 @@ class Blueprint:
             TrainingSettings(**scenario.training.model_dump(exclude={"start"})),
             streams,
         )
-        self.method: Method = scenario.method.bind()(
-            Settings(scenario.training.learning_rate, scenario.rounds)
-        )
+        with located("method", scenario.method):
+            settings = Settings(scenario.training.learning_rate, scenario.rounds)
+            self.method: Method = scenario.method.bind()(settings)
 
     def _build_compute_times(self) -> None:
         timing = self.scenario.timing

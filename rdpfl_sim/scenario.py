@@ -49,6 +49,9 @@ def _chosen(kind: str, default: str) -> Any:
     return Field(default=default, description=f"one of: {', '.join(CHOICES[kind].registry)}")
 
 
+MAX_LINKS = 10_000_000
+
+
 class Clients(Strict):
     """Who takes part."""
 
@@ -215,22 +218,40 @@ def no_deadlock(network: NetworkSection, timing: Timing) -> Iterator[Problem]:
 
 
 def byzantine_clients_exist(clients: Clients, adversary: AdversarySection) -> Iterator[Problem]:
-    """Explicit ids are clients, and somebody is honest."""
-    if adversary.ids is None:
-        if adversary.fraction == 1:
-            yield Problem("adversary.fraction", "nobody would be honest; must be below 1", adversary.fraction)
-        return
-    if "fraction" in adversary.model_fields_set:
-        yield Problem("adversary.ids", "give either ids or fraction, not both", adversary.ids)
-    unknown = [i for i in adversary.ids if i >= clients.count]
+    """Somebody attacks if an attack is named, and somebody is honest."""
+    given, ids = adversary.model_fields_set, adversary.ids
+    if ids is not None:
+        yield from _explicit_ids(clients, adversary, ids)
+    elif adversary.fraction == 1:
+        yield Problem("adversary.fraction", "nobody would be honest; must be below 1", adversary.fraction)
+    elif 0 < adversary.fraction < 1 / clients.count - 1e-9:
+        allowed = f"allowed: 0, or at least 1/{clients.count}"
+        yield Problem("adversary.fraction", f"is less than one client; {allowed}", adversary.fraction)
+    elif adversary.attack.name != "none" and "fraction" not in given:
+        message = "nobody would attack; give adversary.fraction or adversary.ids"
+        yield Problem("adversary.attack", message, adversary.attack.name)
+
+
+def _explicit_ids(clients: Clients, adversary: AdversarySection, ids: list[int]) -> Iterator[Problem]:
+    for other in ("fraction", "placement"):
+        if other in adversary.model_fields_set:
+            yield Problem("adversary.ids", f"give either ids or {other}, not both", ids)
+    unknown = [i for i in ids if i >= clients.count]
     if unknown:
-        yield Problem(
-            "adversary.ids", f"no such clients: {unknown}; allowed: 0 to {clients.count - 1}", adversary.ids
-        )
-    if len(set(adversary.ids)) < len(adversary.ids):
-        yield Problem("adversary.ids", "an id occurs twice", adversary.ids)
-    elif not unknown and len(adversary.ids) == clients.count:
-        yield Problem("adversary.ids", "nobody would be honest", adversary.ids)
+        yield Problem("adversary.ids", f"no such clients: {unknown}; allowed: 0 to {clients.count - 1}", ids)
+    if len(set(ids)) < len(ids):
+        yield Problem("adversary.ids", "an id occurs twice", ids)
+    elif not unknown and len(ids) == clients.count:
+        yield Problem("adversary.ids", "nobody would be honest", ids)
+
+
+def links_fit_into_memory(clients: Clients, topology: Component) -> Iterator[Problem]:
+    """A dense graph of very many clients is refused before it is drawn."""
+    density = {"complete": 1.0, "erdos_renyi": getattr(topology, "p", 0.0)}.get(topology.name, 0.0)
+    num_links = density * clients.count * (clients.count - 1) / 2
+    if num_links > MAX_LINKS:
+        message = f"{clients.count:,} clients would have {num_links:,.0f} links; allowed: {MAX_LINKS:,}"
+        yield Problem("topology", message, topology.name)
 
 
 def steps_or_epochs(training: Training) -> Iterator[Problem]:
@@ -263,6 +284,7 @@ def every_client_has_a_compute_time(clients: Clients, timing: Timing) -> Iterato
 CHECKS: list[Callable[..., Iterator[Problem]]] = [
     no_deadlock,
     byzantine_clients_exist,
+    links_fit_into_memory,
     steps_or_epochs,
     ranges_are_in_order,
     every_client_has_a_compute_time,

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1] / "rdpfl_sim"
 FOUNDATION = {"options", "errors", "randomness", "registry"}
 ALLOWED = {
     "maths": {"options"},
-    "methods": {"options", "registry", "maths"},
+    "methods": {"options", "errors", "registry", "maths"},
     "learning": {"options", "errors"},
     "world": {"options", "errors", "randomness", "maths", "methods"},
     "execution": {"randomness", "learning"},

@@ -117,6 +117,7 @@ def test_one_client_alone_learns() -> None:
         ({"topology": {"name": "file", "path": "nowhere.graphml"}}, "topology.path"),
         ({"partition": {"name": "iid", "min_samples": 1000}}, "partition.min_samples"),
         ({"model": "cnn"}, "model"),
+        ({"method": {"name": "direct", "step": 0.5, "coefficient": 2.0}}, "method.coefficient"),
         ({"data": {"name": "synthetic", "shape": [2, 2]}}, "data.shape"),
     ],
 )

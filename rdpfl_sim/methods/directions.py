@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.types import Local, Received
 from rdpfl_sim.options import Doc, NonNegative, Positive
@@ -33,6 +34,10 @@ class Descent:
     lambda_: float
     step: Literal["local"] | float
     coefficient: float
+
+    def __post_init__(self) -> None:
+        if self.step != "local" and self.coefficient != 1.0:
+            raise OptionError("coefficient", "belongs to step = 'local'; a number for step is gamma itself")
 
     def direction(self, w: Tensor, own: Local) -> Tensor:
         """u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
