@@ -111,6 +111,7 @@ def simulate(lossy: bool) -> float:
         staleness=Staleness(5, 1.0),
         rounds=ROUNDS,
         duration_s=lambda client, round_: 1.0,
+        on_training=lambda: None,
         on_round=lambda client: None,
     )
     for client, others in enumerate(around):

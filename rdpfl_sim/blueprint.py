@@ -24,6 +24,9 @@ from rdpfl_sim.world.topology import neighbours as neighbours_of
 SMALL_MODEL = 50_000
 """Below this many parameters a training step is too short for a second thread to help."""
 
+SMALL_TEST = 5
+"""A personal test set with fewer images is worth a warning."""
+
 
 class Blueprint:
     """A scenario made concrete. What cannot be built raises a `ScenarioError`; nothing is written."""
@@ -38,6 +41,21 @@ class Blueprint:
         self.neighbourhoods = Neighbourhoods.of(self.graph, self.byzantine)
         self._build_learning()
         self._build_compute_times()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know before believing the result."""
+        found = self.neighbourhoods.warnings
+        smallest = min(len(shard) for shard in self.personal_tests)
+        if smallest < SMALL_TEST:
+            found.append(f"the smallest personal test set has {smallest} images: its accuracy is coarse")
+        timing = self.scenario.timing
+        if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.method.exchanges:
+            found.append(
+                "clients do not wait, and drop messages of earlier rounds: they will use few or none "
+                "(timing.staleness = 'keep' would use them)"
+            )
+        return found
 
     @property
     def num_threads(self) -> int:

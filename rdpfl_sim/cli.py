@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +15,13 @@ from rdpfl_sim import __version__
 from rdpfl_sim.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rdpfl_sim.scenario import Scenario
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+PIPE_WIDTH = 1000
 
 EXAMPLES = """\
 examples:
@@ -31,7 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser()
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+    if not words:
+        parser.print_help(sys.stderr)
+        return BAD_INPUT
+    if words[0] not in (*COMMANDS, "-h", "--help", "--version"):  # rdpfl-sim FILE is short for run
+        _refuse_misspelt_command(parser, words[0])
         words.insert(0, "run")
     options = parser.parse_args(words)
     try:
@@ -39,46 +48,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ScenarioError as error:
         _print_problems(error, options.file)
         return BAD_INPUT
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # nothing more is flushed there at exit
         return 0
 
 
 def run(options: argparse.Namespace) -> int:
     """Run one scenario."""
-    from rich.console import Console
-
-    console = Console(quiet=options.quiet)
+    console = _console(quiet=options.quiet)
     with console.status("building the scenario"):
         from rdpfl_sim.blueprint import Blueprint
-        from rdpfl_sim.report.figures import draw
         from rdpfl_sim.report.terminal import make_progress, summary_table, warning_lines
         from rdpfl_sim.simulation import simulate
 
         scenario = _scenario(options)
         blueprint = Blueprint(scenario)
-    console.print(warning_lines(blueprint.neighbourhoods.warnings))
+    warnings = blueprint.warnings
+    console.print(warning_lines(warnings))
     with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
         result = simulate(blueprint, options.output or scenario.output.folder, progress)
     assert result.folder is not None
     if scenario.output.figures:
-        with console.status("drawing pictures"):
-            draw(result.folder)
+        _draw(result.folder, console)
     console.print(summary_table(result.summary))
+    console.print(warning_lines([text for text in result.summary["warnings"] if text not in warnings]))
     print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
     return INTERRUPTED if result.summary["status"] == "interrupted" else 0
 
 
 def validate(options: argparse.Namespace) -> int:
     """Check a scenario, and that its graph, data and models can be built; write nothing."""
-    from rich.console import Console
-
     from rdpfl_sim.blueprint import Blueprint
     from rdpfl_sim.report.terminal import warning_lines
 
     blueprint = Blueprint(_scenario(options))
-    console = Console()
-    console.print(warning_lines(blueprint.neighbourhoods.warnings))
+    console = _console()
+    console.print(warning_lines(blueprint.warnings))
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0
 
@@ -93,8 +103,6 @@ def schema(options: argparse.Namespace) -> int:
 
 def list_components(options: argparse.Namespace) -> int:
     """List what is built in, with all options."""
-    from rich.console import Console
-
     from rdpfl_sim.registry import suggest
     from rdpfl_sim.report.catalogue import catalogue, listing, markdown
 
@@ -110,7 +118,7 @@ def list_components(options: argparse.Namespace) -> int:
     if options.markdown:
         print(markdown(kinds))  # noqa: T201  # the command's output
         return 0
-    Console().print(listing(kinds))
+    _console().print(listing(kinds))
     return 0
 
 
@@ -123,18 +131,42 @@ def _scenario(options: argparse.Namespace) -> Scenario:
     return Scenario.load(options.file, options.set, options.seed)
 
 
-def _print_problems(error: ScenarioError, file: str) -> None:
+def _console(quiet: bool = False, stderr: bool = False) -> Console:
+    """A terminal as wide as it is; in a pipe lines are not wrapped, so that they can be searched."""
     from rich.console import Console
 
+    console = Console(quiet=quiet, stderr=stderr)
+    return console if console.is_terminal else Console(quiet=quiet, stderr=stderr, width=PIPE_WIDTH)
+
+
+def _draw(folder: Path, console: Console) -> None:
+    from rdpfl_sim.report.figures import draw
+
+    with console.status("drawing pictures"):
+        try:
+            draw(folder)
+        except KeyboardInterrupt:
+            console.print("no pictures: interrupted")
+
+
+def _print_problems(error: ScenarioError, file: Path) -> None:
     from rdpfl_sim.report.terminal import problems
 
-    Console(stderr=True).print(problems([str(problem) for problem in error.problems], str(file)))
+    _console(stderr=True).print(problems([str(problem) for problem in error.problems], str(file)))
+
+
+def _refuse_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:
+    """An error if the word is neither a file nor an option but nearly a command."""
+    near = get_close_matches(word, COMMANDS, n=1)
+    if near and not Path(word).exists():
+        parser.error(f"no command or scenario is called {word!r}; did you mean {near[0]!r}?")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rdpfl-sim",
         description="Simulate robust decentralised personalised learning: one TOML file, one experiment.",
+        usage="rdpfl-sim FILE [options]  or  rdpfl-sim COMMAND ...",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -12,8 +12,11 @@ from typing import Annotated, TypeAlias
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
-Positive: TypeAlias = Annotated[float, Gt(0)]
-NonNegative: TypeAlias = Annotated[float, Ge(0)]
+LARGE = 1e30
+"""No option is larger: float32 could not hold it, and simulated time would lose its meaning."""
+
+Positive: TypeAlias = Annotated[float, Gt(0), Le(LARGE)]
+NonNegative: TypeAlias = Annotated[float, Ge(0), Le(LARGE)]
 Fraction: TypeAlias = Annotated[float, Ge(0), Le(1)]
 PositiveFraction: TypeAlias = Annotated[float, Gt(0), Le(1)]
 Probability: TypeAlias = Annotated[float, Ge(0), Lt(1)]

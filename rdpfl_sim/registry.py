@@ -8,11 +8,11 @@ name": in TOML either the bare name or a table with `name` and options.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -29,6 +29,13 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 from typing_extensions import Doc
+
+_WORDS = {
+    "missing": "is required",
+    "model_type": "must be a table",
+    "is_instance_of": "must be a list",
+    "string_pattern_mismatch": "must be letters, digits, '.', '_' and '-', beginning with a letter or digit",
+}
 
 
 class Strict(BaseModel):
@@ -50,24 +57,33 @@ class Strict(BaseModel):
         try:
             return handler(data)
         except ValidationError as error:
-            raise ValidationError.from_exception_data(
-                cls.__name__,
-                [
-                    InitErrorDetails(
-                        type=PydanticCustomError("problem", "{text}", {"text": cls._text(dict(e))}),
-                        loc=e["loc"],
-                        input=e["input"],
-                    )
-                    for e in error.errors()
-                ],
-            ) from None
+            raise ValidationError.from_exception_data(cls.__name__, cls._problems(error)) from None
+
+    @classmethod
+    def _problems(cls, error: ValidationError) -> list[InitErrorDetails]:
+        """The errors in words; the branches of a union of plain values become one."""
+        texts: dict[tuple[int | str, ...], list[str]] = {}
+        inputs = {}
+        for e in error.errors():
+            nested = len(e["loc"]) > 1 and e["type"] != "problem" and not isinstance(e["loc"][1], int)
+            location = e["loc"][:1] if nested else e["loc"]
+            texts.setdefault(location, []).append(cls._text(dict(e)))
+            inputs[location] = e["input"]
+        return [
+            InitErrorDetails(
+                type=PydanticCustomError("problem", "{text}", {"text": " or ".join(text)}),
+                loc=location,
+                input=inputs[location],
+            )
+            for location, text in texts.items()
+        ]
 
     @classmethod
     def _text(cls, error: dict[str, Any]) -> str:
         if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
             return f"unknown key{suggest(error['loc'][0], cls.keys())}"
-        if error["type"] == "missing":
-            return "is required"
+        if error["type"] in _WORDS:
+            return _WORDS[error["type"]]
         text: str = error["msg"]
         return text[0].lower() + text[1:]
 
@@ -96,38 +112,43 @@ class OneOf:
 
     kind: str
     registry: Mapping[str, Callable[..., Any]] = field(repr=False)
+    default: str | None = None
 
     def __hash__(self) -> int:
         return hash(self.kind)
 
-    def components(self) -> dict[str, type[Component]]:
-        """The option table of every component, those of installed packages included.
+    def names(self) -> list[str]:
+        """What can be chosen, the components of installed packages included.
 
         A package adds, say, an attack through the entry point group `rdpfl_sim.attack`.
         """
-        found = dict(self.registry)
-        for entry in entry_points(group=f"rdpfl_sim.{self.kind}"):
-            found.setdefault(entry.name, entry.load())
-        return {name: _option_table(name, target) for name, target in found.items()}
+        return [*self.registry, *(entry.name for entry in self._entries() if entry.name not in self.registry)]
+
+    def table(self, name: str) -> type[Component]:
+        """The option table of one component."""
+        target = self.registry.get(name)
+        if target is None:
+            target = next(entry for entry in self._entries() if entry.name == name).load()
+        return _option_table(name, target)
+
+    def _entries(self) -> Iterable[EntryPoint]:
+        return entry_points(group=f"rdpfl_sim.{self.kind}")
 
     def validate(self, value: Any) -> Component:
         """The component that `value` (a name, or a table with a name) stands for."""
         if isinstance(value, Component):
             return value
         table = {"name": value} if isinstance(value, str) else value
-        components = self.components()
-        names = ", ".join(components)
+        if isinstance(table, dict) and "name" not in table and self.default is not None:
+            table = {"name": self.default, **table}
+        names = self.names()
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-            raise PydanticCustomError(
-                "component",
-                "a {kind} is a name or a table with a name: {names}",
-                {"kind": self.kind, "names": names},
-            )
-        if table["name"] not in components:
-            hint = suggest(table["name"], components)
-            text = f"no {self.kind} is called {table['name']!r}{hint}"
+            text = f"must be a name or a table with a name; allowed: {', '.join(names)}"
             raise PydanticCustomError("component", "{text}", {"text": text})
-        return components[table["name"]].model_validate(table)
+        if table["name"] not in names:
+            text = f"no {self.kind} is called {table['name']!r}{suggest(table['name'], names)}"
+            raise PydanticCustomError("component", "{text}", {"text": text})
+        return self.table(table["name"]).model_validate(table)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -140,10 +161,10 @@ class OneOf:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        tables = self.components()
+        names = self.names()
         choices: list[CoreSchema | tuple[CoreSchema, str]] = [
-            core_schema.literal_schema(list(tables)),
-            *(t.__pydantic_core_schema__ for t in tables.values()),
+            core_schema.literal_schema(names),
+            *(self.table(name).__pydantic_core_schema__ for name in names),
         ]
         return handler(core_schema.union_schema(choices))
 
@@ -154,6 +175,8 @@ def _option_table(name: str, target: Callable[..., Any]) -> type[Component]:
     fields: dict[str, Any] = {"name": (Literal[name], ...)}
     for parameter in inspect.signature(target).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.name not in hints:
+                raise TypeError(f"{name!r}: option {parameter.name!r} needs a type annotation")
             fields[parameter.name] = _option_field(parameter, hints[parameter.name])
     table = create_model(
         f"{name}_options", __base__=Component, __doc__=summary(target), __module__=target.__module__, **fields

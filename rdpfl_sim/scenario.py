@@ -27,26 +27,26 @@ from rdpfl_sim.world.waiting import STALENESS, WAITS
 CHOICES = {
     choice.kind: choice
     for choice in (
-        OneOf("topology", TOPOLOGIES),
-        OneOf("data", DATASETS),
-        OneOf("partition", PARTITIONS),
-        OneOf("model", MODELS),
-        OneOf("method", METHODS),
-        OneOf("attack", ATTACKS),
-        OneOf("placement", PLACEMENTS),
-        OneOf("latency", LATENCIES),
-        OneOf("loss", LOSSES),
-        OneOf("bandwidth", BANDWIDTHS),
-        OneOf("compute", COMPUTE),
-        OneOf("wait", WAITS),
-        OneOf("staleness", STALENESS),
+        OneOf("topology", TOPOLOGIES, "ring"),
+        OneOf("data", DATASETS, "digits"),
+        OneOf("partition", PARTITIONS, "dirichlet"),
+        OneOf("model", MODELS, "mlp"),
+        OneOf("method", METHODS, "rdpfl"),
+        OneOf("attack", ATTACKS, "none"),
+        OneOf("placement", PLACEMENTS, "random"),
+        OneOf("latency", LATENCIES, "constant"),
+        OneOf("loss", LOSSES, "none"),
+        OneOf("bandwidth", BANDWIDTHS, "unlimited"),
+        OneOf("compute", COMPUTE, "constant"),
+        OneOf("wait", WAITS, "all"),
+        OneOf("staleness", STALENESS, "drop"),
     )
 }
-"""Everything that is chosen by name at the level of a section, by kind."""
+"""Everything that is chosen by name at the level of a section, with its default."""
 
 
-def _chosen(kind: str, default: str) -> Any:
-    return Field(default=default, description=f"one of: {', '.join(CHOICES[kind].registry)}")
+def _chosen(kind: str) -> Any:
+    return Field(default=CHOICES[kind].default, description=f"one of: {', '.join(CHOICES[kind].registry)}")
 
 
 MAX_LINKS = 10_000_000
@@ -77,12 +77,12 @@ class Training(Strict):
 class AdversarySection(Strict):
     """Who is Byzantine, and what they do."""
 
-    attack: Annotated[Component, CHOICES["attack"]] = _chosen("attack", "none")
+    attack: Annotated[Component, CHOICES["attack"]] = _chosen("attack")
     fraction: Fraction = Field(default=0.0, description="of the clients, rounded down to whole clients")
     ids: list[NonNegativeInt] | None = Field(
         default=None, description="explicit ids, in place of fraction and placement"
     )
-    placement: Annotated[Component, CHOICES["placement"]] = _chosen("placement", "random")
+    placement: Annotated[Component, CHOICES["placement"]] = _chosen("placement")
     patience_s: Positive | None = Field(
         default=10.0, description="how long an omniscient attacker waits for the honest updates of its round"
     )
@@ -91,23 +91,23 @@ class AdversarySection(Strict):
 class NetworkSection(Strict):
     """What happens to messages on their way."""
 
-    latency: Annotated[Component, CHOICES["latency"]] = _chosen("latency", "constant")
-    loss: Annotated[Component, CHOICES["loss"]] = _chosen("loss", "none")
-    bandwidth: Annotated[Component, CHOICES["bandwidth"]] = _chosen("bandwidth", "unlimited")
+    latency: Annotated[Component, CHOICES["latency"]] = _chosen("latency")
+    loss: Annotated[Component, CHOICES["loss"]] = _chosen("loss")
+    bandwidth: Annotated[Component, CHOICES["bandwidth"]] = _chosen("bandwidth")
 
 
 class Timing(Strict):
     """How long things take, and who waits for what."""
 
-    compute: Annotated[Component, CHOICES["compute"]] = _chosen("compute", "constant")
+    compute: Annotated[Component, CHOICES["compute"]] = _chosen("compute")
     compute_per: Literal["round", "step"] = Field(
         default="round", description="whether the compute time is that of a round or of one SGD step"
     )
     jitter: NonNegative = Field(
         default=0.0, description="each round's compute time varies by exp(jitter * z), z normal"
     )
-    wait: Annotated[Component, CHOICES["wait"]] = _chosen("wait", "all")
-    staleness: Annotated[Component, CHOICES["staleness"]] = _chosen("staleness", "drop")
+    wait: Annotated[Component, CHOICES["wait"]] = _chosen("wait")
+    staleness: Annotated[Component, CHOICES["staleness"]] = _chosen("staleness")
     prefer: Literal["round", "newest"] = Field(
         default="round", description="of a sender's waiting messages use that of the own round, or the newest"
     )
@@ -146,15 +146,15 @@ class Scenario(Strict):
     """One experiment."""
 
     name: str = Field(default="scenario", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
-    seed: NonNegativeInt = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1  # what TOML can hold
     rounds: Count = Field(default=50, description="rounds of every client")
     clients: Clients = Clients()
-    topology: Annotated[Component, CHOICES["topology"]] = _chosen("topology", "ring")
-    data: Annotated[Component, CHOICES["data"]] = _chosen("data", "digits")
-    partition: Annotated[Component, CHOICES["partition"]] = _chosen("partition", "dirichlet")
-    model: Annotated[Component, CHOICES["model"]] = _chosen("model", "mlp")
+    topology: Annotated[Component, CHOICES["topology"]] = _chosen("topology")
+    data: Annotated[Component, CHOICES["data"]] = _chosen("data")
+    partition: Annotated[Component, CHOICES["partition"]] = _chosen("partition")
+    model: Annotated[Component, CHOICES["model"]] = _chosen("model")
     training: Training = Training()
-    method: Annotated[Component, CHOICES["method"]] = _chosen("method", "rdpfl")
+    method: Annotated[Component, CHOICES["method"]] = _chosen("method")
     adversary: AdversarySection = AdversarySection()
     network: NetworkSection = NetworkSection()
     timing: Timing = Timing()
@@ -294,7 +294,7 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ScenarioError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

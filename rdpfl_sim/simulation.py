@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from simpy.events import URGENT
 from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
@@ -33,7 +34,7 @@ class Progress(Protocol):
     """Somebody who wants to know how far the run is."""
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """A client finished a round."""
+        """A client finished the training of a round; `rounds_done` is the sum over all clients."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ def simulate(
     torch.set_num_threads(blueprint.num_threads)
     try:
         return Simulation(blueprint, files, progress).run()
+    except Exception as error:
+        if files is not None:
+            files.write_json(
+                "summary.json", {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+            )
+        raise
     finally:
         torch.set_num_threads(threads_before)
         if files is not None:
@@ -95,7 +102,7 @@ class Simulation:
             len(self.clients) - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
-        self.rounds_done = 0
+        self.num_trained = 0
         self.num_finished = 0
         self.status = "finished"
 
@@ -103,8 +110,10 @@ class Simulation:
         """Run to the end, or until interrupted, and write everything down."""
         started = time.monotonic()
         self._write_beginning()
+        self._show_progress()
         with on_interrupt(self._interrupt):
             self._simulate()
+        self._show_progress()
         summary = self._summary(time.monotonic() - started)
         if self.files is not None:
             self.files.flush()
@@ -133,6 +142,7 @@ class Simulation:
             staleness=timing.staleness.bind()(),
             rounds=scenario.rounds,
             duration_s=blueprint.duration_s,
+            on_training=self._on_training,
             on_round=self._on_round,
         )
         same = blueprint.initial_model(0)
@@ -170,14 +180,19 @@ class Simulation:
         round_ = client.life.round
         if round_ % self.scenario.evaluation.every == 0 or round_ == self.scenario.rounds:
             self._evaluate(client, round_)
-        self.rounds_done += 1
         if round_ == self.scenario.rounds:
             self.num_finished += 1
             if self.num_finished == len(self.clients):
                 self._end()
+
+    def _on_training(self) -> None:
+        self.num_trained += 1
+        self._show_progress()
+
+    def _show_progress(self) -> None:
         if self.progress is not None:
             self.progress.update(
-                self.rounds_done, self.kernel.now, self.scores.honest_mean, self.network.num_sent
+                self.num_trained, self.kernel.now, self.scores.honest_mean, self.network.num_sent
             )
 
     def _interrupt(self) -> None:
@@ -186,7 +201,8 @@ class Simulation:
 
     def _end(self) -> None:
         if not self.done.triggered:
-            self.done.succeed()
+            self.done._ok, self.done._value = True, None  # as succeed(), but before all else at this instant
+            self.kernel.schedule(self.done, URGENT)
 
     def _evaluate(self, client: Client, round_: int) -> None:
         blueprint, w = self.blueprint, client.life.learning.w
@@ -219,11 +235,16 @@ class Simulation:
             )
         self.recorder.event(
             "run_started",
-            scenario=self.scenario.name,
             seed=self.scenario.seed,
             num_parameters=blueprint.model.num_parameters,
             byzantine=blueprint.byzantine,
         )
+
+    def _warnings(self) -> list[str]:
+        diverged = [
+            c.id for c in self.clients if not c.byzantine and not Payload(c.life.learning.w).is_finite
+        ]
+        return [f"the models of {len(diverged)} honest clients have diverged"] if diverged else []
 
     def _summary(self, wall_s: float) -> dict[str, Any]:
         blueprint, scenario = self.blueprint, self.scenario
@@ -258,7 +279,7 @@ class Simulation:
             "simulated_s": self.kernel.now,
             "wall": {"seconds": wall_s, "device": str(blueprint.device), "threads": torch.get_num_threads()},
             "digest": self.recorder.digest.hexdigest(),
-            "warnings": blueprint.neighbourhoods.warnings,
+            "warnings": [*blueprint.warnings, *self._warnings()],
         }
 
 

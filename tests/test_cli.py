@@ -32,7 +32,7 @@ def test_run_ends_with_a_table_pictures_and_the_folder(scenario: Path, tmp_path:
     assert main([str(scenario), "--output", str(tmp_path / "runs")]) == 0
     output = capsys.readouterr().out
     folder = Path(output.splitlines()[-1])
-    assert "100%  12 of 12 rounds" in output
+    assert "100%  12 of 12 client rounds" in output
     assert "personal mean" in output
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "topology.png").read_bytes().startswith(b"\x89PNG")

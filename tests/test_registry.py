@@ -55,3 +55,16 @@ def test_installed_packages_add_components_through_entry_points(monkeypatch: pyt
 def halved(x: float) -> float:
     """Half of x."""
     return x / 2
+
+
+def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> None:
+    def careless(x: float, *, strength=2.0) -> float:
+        return x * strength
+
+    SHAPES["careless"] = careless
+    try:
+        assert Section.model_validate({"shape": "plain"}).shape.name == "plain"
+        with pytest.raises(TypeError, match="'careless': option 'strength' needs a type annotation"):
+            Section.model_validate({"shape": "careless"})
+    finally:
+        del SHAPES["careless"]

@@ -67,7 +67,6 @@ def test_all_problems_are_listed_at_once_with_path_value_and_what_is_allowed() -
         ({"timing": {"compute": {"name": "list", "seconds": [1.0]}}}, "timing.compute.seconds"),
         ({"timing": {"compute": {"name": "list"}}}, "timing.compute.seconds"),
         ({"timing": {"wait": {"name": "quorum", "fraction": 0.0}}}, "timing.wait.fraction"),
-        ({"method": {"lambda": 1}}, "method"),
         ({"method": 3}, "method"),
         ({"method": {"name": "rdpfl", "lambda": float("nan")}}, "method.lambda"),
         ({"method": {"name": "rdpfl", "lambda_": 0.1}}, "method.lambda_"),
@@ -146,3 +145,21 @@ def test_schema_offers_every_component_by_name_and_by_table() -> None:
     assert rdpfl["threshold"]["enum"] == ["lagged", "current"]
     assert rdpfl["lambda"]["minimum"] == 0
     assert "median" in rdpfl["aggregator"]["anyOf"][0]["enum"]
+
+
+def test_table_without_a_name_means_the_default_component() -> None:
+    scenario = Scenario.from_dict({"method": {"lambda": 0.7}, "network": {"latency": {"seconds": 0.5}}})
+    assert (scenario.method.name, scenario.network.latency.name) == ("rdpfl", "constant")
+    assert problems({"method": {"lamda": 1}})[0].startswith(
+        "method.lamda: unknown key; did you mean 'lambda'?"
+    )
+
+
+def test_problem_of_a_choice_between_plain_values_is_said_once() -> None:
+    [problem] = problems({"method": {"name": "rdpfl", "step": "locl"}})
+    assert problem.startswith("method.step: input should be 'local' or input should be a valid number")
+
+
+@pytest.mark.parametrize("raw", [{"seed": 10**20}, {"method": {"lambda": 1e300}}])
+def test_numbers_that_no_machine_can_hold_are_refused(raw: dict) -> None:
+    assert len(problems(raw)) == 1

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
-from rdpfl_sim.options import Doc, NonNegative, Positive
+from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,18 @@ class View:
     """
 
     own: Tensor
-    honest: Tensor
+    seen: Tensor | None
     expected: Tensor | None
     seed: int
+
+    @property
+    def honest(self) -> Tensor:
+        """The honest updates (h, d), for an attack that is marked as seeing them."""
+        if self.seen is None:
+            raise TypeError(
+                "an attack that uses view.honest must be marked with @sees_honest or @sees_victim"
+            )
+        return self.seen
 
 
 Attack: TypeAlias = Callable[[View], Tensor]
@@ -66,7 +76,7 @@ def noise(
     return view.own + sigma * torch.randn(view.own.shape, generator=generator).to(view.own)
 
 
-def scaling(view: View, *, factor: float = 10.0) -> Tensor:
+def scaling(view: View, *, factor: Annotated[float, Ge(-LARGE), Le(LARGE)] = 10.0) -> Tensor:
     """factor u: amplified to dominate an average (Bagdasaryan et al. 2020 scale by the number of clients)."""
     return view.own * factor
 

@@ -54,7 +54,10 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """A JSON file, readable by people."""
         write_atomically(
-            self.path / name, orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS)
+            self.path / name,
+            orjson.dumps(
+                value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+            ),
         )
 
     def write_metrics(self, row: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ def catalogue() -> dict[str, list[Entry]]:
     kinds = {**CHOICES, "aggregator": OneOf("aggregator", AGGREGATORS)}
     return {
         kind: [
-            Entry(name, table.__doc__ or "", _options(table)) for name, table in choice.components().items()
+            Entry(name, choice.table(name).__doc__ or "", _options(choice.table(name)))
+            for name in choice.names()
         ]
         for kind, choice in kinds.items()
     }

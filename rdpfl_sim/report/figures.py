@@ -22,6 +22,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
@@ -101,6 +102,8 @@ def curves_figure(honest: Curves, byzantine: Curves, title: tuple[str, str]) -> 
     for axes, by, label in zip(panels, ("round", "time_s"), ("round", "simulated time (s)"), strict=True):
         _style(axes)
         axes.set_xlabel(label, fontsize=12, color=INK)
+        if label == "round":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if byzantine:
             _draw_byzantine(axes, byzantine, by, each)
         if honest:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from io import StringIO
 from time import monotonic
 from types import TracebackType
 from typing import IO, Any, Protocol, Self, TypeAlias
@@ -138,15 +139,17 @@ class PlainProgress:
         rounds_done, time_s, accuracy, messages = self._shown = self._state
         now, (start, first_round) = monotonic(), self._start
         percent = 100 * rounds_done // self._total_rounds
-        line = (
-            f"{percent:3d}%  {rounds_done:,} of {self._total_rounds:,} rounds, {_duration(time_s)} simulated"
-        )
+        line = f"{percent:3d}%  {rounds_done:,} of {self._total_rounds:,} client rounds, "
+        line += f"{_duration(time_s)} simulated"
         line += f", accuracy {_score(accuracy)}, {messages:,} messages"
         if first_round < rounds_done < self._total_rounds:
             rest_s = (now - start) / (rounds_done - first_round) * (self._total_rounds - rounds_done)
             line += f", {_duration(rest_s)} left"
-        self._stream.write(line + "\n")
-        self._stream.flush()
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except BrokenPipeError:  # nobody reads any more, which is no reason to end the run
+            self._stream = StringIO()
         self._due = now + LINE_S
         self._due_rounds = self._next_tenth(rounds_done)
 

@@ -78,8 +78,8 @@ class Adversary:
         self.rounds[client] = round_
         self.waiting.pop(client, None)  # its patience may have ended
         if not self.sees_victim:
-            view = View(own.vector, self._known(self.honest, round_, own.vector), None, seed)
-            return dict.fromkeys(recipients, Payload(self.attack(view)))
+            seen = self._known(self.honest, round_, own.vector) if self.sees_honest else None
+            return dict.fromkeys(recipients, Payload(self.attack(View(own.vector, seen, None, seed))))
         messages = {}
         for victim in recipients:
             honest = [j for j in self.neighbours[victim] if j not in self.byzantine]
@@ -90,7 +90,7 @@ class Adversary:
     def _known(self, clients: Sequence[int], round_: int, own: Tensor) -> Tensor:
         """The clients' updates of the round, or their latest before; if none is known, the attacker's own."""
         rows = []
-        for updates in (self.updates[client] for client in clients) if self.sees_honest else ():
+        for updates in (self.updates[client] for client in clients):
             if updates:
                 past = [stamp for stamp in updates if stamp <= round_]
                 rows.append(updates[max(past) if past else min(updates)])

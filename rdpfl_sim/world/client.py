@@ -74,6 +74,7 @@ class Surroundings:
     staleness: Staleness
     rounds: int
     duration_s: Callable[[int, int], float]
+    on_training: Callable[[], None]
     on_round: Callable[[Client], None]
 
 
@@ -123,6 +124,7 @@ class Client:
         assert self._job is not None
         life.own, self._job = self._job.result(), None
         self.world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
+        self.world.on_training()
 
     def wait_for_knowledge(self) -> Event:
         """An event that fires when the adversary knows the honest updates of the round, or patience ends."""

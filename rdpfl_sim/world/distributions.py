@@ -11,11 +11,16 @@ from math import exp, log
 from statistics import NormalDist
 from typing import Annotated, TypeAlias
 
+from annotated_types import Ge, Le
+
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.options import Count, Doc, NonNegative, Positive
 
 Latency: TypeAlias = Callable[[float], float]
 Compute: TypeAlias = Callable[[float, int], float]
+
+LogSpread: TypeAlias = Annotated[float, Ge(0), Le(10)]  # a delay beyond exp(80) is not a number of seconds
+TailShape: TypeAlias = Annotated[float, Ge(0.1), Le(1000), Doc("smaller is heavier; a mean exists above 1")]
 
 _normal_quantile = NormalDist().inv_cdf
 
@@ -35,17 +40,12 @@ def exponential(u: float, *, mean_s: Positive = 0.1, minimum_s: NonNegative = 0.
     return minimum_s - mean_s * log(1.0 - u)
 
 
-def lognormal(u: float, *, median_s: Positive = 0.1, sigma: NonNegative = 0.5) -> float:
+def lognormal(u: float, *, median_s: Positive = 0.1, sigma: LogSpread = 0.5) -> float:
     """A log-normal delay: median_s exp(sigma z), z standard normal."""
     return median_s * exp(sigma * _normal_quantile(u))
 
 
-def pareto(
-    u: float,
-    *,
-    minimum_s: Positive = 0.05,
-    shape: Annotated[Positive, Doc("smaller is heavier; mean exists above 1")] = 2.0,
-) -> float:
+def pareto(u: float, *, minimum_s: Positive = 0.05, shape: TailShape = 2.0) -> float:
     """A heavy-tailed delay: P(delay > x) = (minimum_s / x)^shape."""
     return float(minimum_s * (1.0 - u) ** (-1.0 / shape))
 
@@ -69,7 +69,7 @@ def uniform_speed(u: float, client: int, *, low_s: Positive = 0.5, high_s: Posit
     return uniform(u, low_s=low_s, high_s=high_s)
 
 
-def lognormal_speed(u: float, client: int, *, median_s: Positive = 1.0, sigma: NonNegative = 0.5) -> float:
+def lognormal_speed(u: float, client: int, *, median_s: Positive = 1.0, sigma: LogSpread = 0.5) -> float:
     """A client's time is log-normal, drawn once for the whole run: a few stragglers."""
     return lognormal(u, median_s=median_s, sigma=sigma)
 

@@ -119,3 +119,8 @@ def test_no_attack_changes_what_it_sees(name: str) -> None:
     copies = honest.clone(), expected.clone(), own.clone()
     ATTACKS[name](View(own, honest, expected, 1))
     assert all(torch.equal(a, b) for a, b in zip((honest, expected, own), copies, strict=True))
+
+
+def test_attack_that_looks_without_saying_so_is_told() -> None:
+    with pytest.raises(TypeError, match="@sees_honest"):
+        min_max(View(OWN, None, None, seed=1))

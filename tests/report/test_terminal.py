@@ -156,8 +156,8 @@ def test_plain_progress_writes_a_line_at_each_tenth(clock: Clock) -> None:
             clock.now += 0.01
     lines = stream.getvalue().splitlines()
     assert [line.split("%")[0].strip() for line in lines] == [str(p) for p in range(10, 101, 10)]
-    assert lines[0] == " 10%  20 of 200 rounds, 30.0 s simulated, accuracy -, 80 messages, 1.8 s left"
-    assert lines[-1] == "100%  200 of 200 rounds, 5.0 min simulated, accuracy -, 800 messages"
+    assert lines[0] == " 10%  20 of 200 client rounds, 30.0 s simulated, accuracy -, 80 messages, 1.8 s left"
+    assert lines[-1] == "100%  200 of 200 client rounds, 5.0 min simulated, accuracy -, 800 messages"
 
 
 def test_plain_progress_writes_a_line_every_five_seconds(clock: Clock) -> None:
@@ -169,7 +169,7 @@ def test_plain_progress_writes_a_line_every_five_seconds(clock: Clock) -> None:
         assert len(stream.getvalue().splitlines()) == 2
     assert (
         stream.getvalue().splitlines()[0]
-        == "  0%  1 of 1,000 rounds, 0.5 s simulated, accuracy 0.812, 4 messages"
+        == "  0%  1 of 1,000 client rounds, 0.5 s simulated, accuracy 0.812, 4 messages"
     )
 
 
@@ -188,7 +188,9 @@ def test_interrupted_run_tells_how_far_it_came(clock: Clock) -> None:
         progress.update(0, 0.0, None, 0)
         progress.update(3, 2.0, 0.5, 9)
         raise KeyboardInterrupt
-    assert stream.getvalue().startswith("  3%  3 of 100 rounds, 2.0 s simulated, accuracy 0.500, 9 messages")
+    assert stream.getvalue().startswith(
+        "  3%  3 of 100 client rounds, 2.0 s simulated, accuracy 0.500, 9 messages"
+    )
 
 
 def test_live_progress_ends_with_the_last_state_on_one_line() -> None:

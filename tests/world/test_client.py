@@ -109,6 +109,7 @@ class World:
             staleness=staleness,
             rounds=rounds,
             duration_s=lambda client, round_: compute[client],
+            on_training=lambda: None,
             on_round=lambda client: None,
         )
         self.clients = [

@@ -196,7 +196,7 @@ def test_an_impossible_graph_is_refused_with_what_is_allowed(name, num_clients, 
 
 def test_the_registry_reads_the_options_of_every_topology(tmp_path):
     choice = OneOf("topology", TOPOLOGIES)
-    assert set(choice.components()) == set(TOPOLOGIES)
+    assert {choice.table(name).target for name in choice.names()} == set(TOPOLOGIES.values())
     path = tmp_path / "links"
     path.write_text("0,1\n")
     read = choice.validate({"name": "file", "path": str(path), "format": "csv"}).bind()
