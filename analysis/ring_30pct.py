@@ -52,14 +52,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     options = parser.parse_args()
     seeds = range(1, options.seeds + 1)
-    jobs = [(case, seed) for case in CASES for seed in seeds]
-    with ProcessPoolExecutor(options.workers) as pool:
-        table = np.array(list(pool.map(accuracy, jobs))).reshape(len(CASES), len(seeds))
     print(f"{'':42}accuracy   less local training (paired, 95 %), {len(seeds)} seeds")
-    for case, row in zip(CASES, table, strict=True):
-        gain = row - table[0]
-        half = 1.96 * gain.std(ddof=1) / np.sqrt(len(seeds))
-        print(f"{case:42}{row.mean():8.3f}   {gain.mean():+.3f} +- {half:.3f}")
+    with ProcessPoolExecutor(options.workers) as pool:
+        runs = {case: [pool.submit(accuracy, (case, seed)) for seed in seeds] for case in CASES}
+        for case, futures in runs.items():
+            row = np.array([future.result() for future in futures])
+            gain = row - np.array([future.result() for future in runs["local training"]])
+            half = 1.96 * gain.std(ddof=1) / np.sqrt(len(seeds))
+            print(f"{case:42}{row.mean():8.3f}   {gain.mean():+.3f} +- {half:.3f}", flush=True)
 
 
 if __name__ == "__main__":
