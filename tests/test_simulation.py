@@ -8,6 +8,7 @@ import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.learning.evaluation import evaluate
 from tests.support import small_scenario
 
 LOSSY = {
@@ -169,3 +170,63 @@ def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
     durations = [blueprint.duration_s(0, t) for t in range(1, 200)]
     assert len(set(durations)) == len(durations)
     assert sorted(durations)[100] == pytest.approx(1.0, abs=0.1)
+
+
+def test_every_client_and_round_has_batches_of_its_own() -> None:
+    blueprint = Blueprint(small_scenario())
+    w = blueprint.initial_model(0)
+    seeds = {blueprint.trainer.submit(client, t, w).seed for client in range(6) for t in range(1, 5)}
+    assert len(seeds) == 6 * 4
+
+
+def test_evaluation_is_on_the_personal_and_on_the_global_test_set() -> None:
+    blueprint = Blueprint(small_scenario(**LOSSY))
+    result = simulate(blueprint)
+    last = {row["client"]: row for row in result.metrics}
+    for client, w in enumerate(result.models):
+        personal = evaluate(blueprint.model, w, blueprint.personal_tests[client])
+        everything = evaluate(blueprint.model, w, blueprint.global_test)
+        assert last[client]["personal_accuracy"] == personal.accuracy
+        assert last[client]["global_accuracy"] == everything.accuracy
+    assert blueprint.personal_tests[0].x is blueprint.global_test.x is not blueprint.train_shards[0].x
+
+
+def test_first_and_last_round_are_evaluated_whatever_the_interval() -> None:
+    result = simulate(small_scenario(rounds=5, evaluation={"every": 3, "global_test": False}))
+    assert sorted({row["round"] for row in result.metrics}) == [0, 3, 5]
+    assert result.summary["accuracy"]["honest"]["global"] is None
+
+
+def test_estimator_statistics_are_those_of_honest_clients() -> None:
+    scenario = small_scenario(
+        clients={"count": 2},
+        topology="complete",
+        method={"name": "rdpfl", "max_norm": 1e-6},
+        adversary={"ids": [0], "attack": {"name": "scaling", "factor": 0.0}},
+    )
+    # The honest client hears zeros, which no bound touches; the Byzantine one hears the honest update.
+    assert simulate(scenario).summary["estimator"]["bounded"] == 0.0
+
+
+def test_clients_have_speeds_of_their_own() -> None:
+    assert len(set(Blueprint(small_scenario(timing={"compute": "lognormal"})).compute_s)) == 6
+
+
+def test_diverged_models_are_reported() -> None:
+    summary = simulate(small_scenario(model="mlp", training={"learning_rate": 1e30})).summary
+    assert "the models of 6 honest clients have diverged" in summary["warnings"]
+
+
+def test_run_that_fails_says_so_in_its_folder(tmp_path: Path) -> None:
+    class Broken:
+        def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+            if rounds_done == 3:
+                raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        simulate(small_scenario(), tmp_path, Broken())
+    [folder] = tmp_path.iterdir()
+    assert json.loads((folder / "summary.json").read_text()) == {
+        "status": "failed",
+        "error": "RuntimeError: no more",
+    }

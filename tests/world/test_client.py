@@ -261,3 +261,29 @@ def test_deadlines_that_are_not_needed_do_not_pile_up() -> None:
     world.kernel.run(until=60.0)
     assert world.times(0)[-1] < 63
     assert len(world.kernel._queue) <= 2 * len(world.clients) + 6
+
+
+def test_stale_message_counts_by_the_weight_of_its_age() -> None:
+    world = World(
+        neighbours=[(1,), (0,), ()],
+        compute=(1.0, 1.9, 1.0),
+        wait=Wait(1.0, 0.5),
+        staleness=Staleness(1, 0.5),
+        rounds=2,
+    ).run()
+    # Client 1's direction 2 of round 1 reaches client 0 in its round 2 and counts half.
+    # w = -(1) - (1 + 0.5 * 2)
+    assert (0, 2, 1, 1) in world.log.used
+    assert world.clients[0].life.learning.w.tolist() == [-3.0, -3.0]
+
+
+def test_what_a_client_is_doing_can_be_read_off_its_life() -> None:
+    world = World(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 4.0))
+    for client in world.clients:
+        world.kernel.process(client.run())
+    life = world.clients[0].life
+    world.kernel.run(until=0.5)
+    assert (life.phase, life.round, life.until_s) == (Phase.TRAINING, 1, 1.0)
+    world.kernel.run(until=2.0)
+    assert (life.phase, life.round, life.until_s) == (Phase.GATHERING, 1, 5.0)
+    assert life.unheard == {2}

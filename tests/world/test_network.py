@@ -81,3 +81,20 @@ def test_delays_and_losses_of_a_link_do_not_depend_on_the_traffic_of_others() ->
 )
 def test_a_latency_is_its_quantile_function(name: str, options: dict, u: float, expected: float) -> None:
     assert LATENCIES[name](u, **options) == pytest.approx(expected)
+
+
+def test_two_directions_of_a_link_have_streams_of_their_own() -> None:
+    world = World(latency=LATENCIES["exponential"])
+    world.network.send(0, 1, {1: PAYLOAD})
+    world.network.send(1, 1, {0: PAYLOAD})
+    world.kernel.run()
+    assert len({time for _, time in world.arrivals}) == 2
+
+
+def test_whether_a_message_is_lost_says_nothing_about_the_delay_of_those_that_are_not() -> None:
+    world = World(latency=lambda u: u, loses=lambda u: bernoulli(u, probability=0.5))
+    for _ in range(2000):
+        world.network.send(0, 1, {1: PAYLOAD})
+    world.kernel.run()
+    early = sum(time < 0.5 for _, time in world.arrivals)
+    assert abs(early / len(world.arrivals) - 0.5) < 0.06

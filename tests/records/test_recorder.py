@@ -1,0 +1,66 @@
+import io
+import json
+
+import torch
+
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.randomness import Streams
+from rdpfl_sim.records.recorder import Recorder
+from rdpfl_sim.world.message import Message
+
+MESSAGE = Message(7, 1, 2, 3, Payload(torch.zeros(5)), 0.5)
+
+
+def recorder(file: io.BytesIO | None = None, fraction: float = 1.0) -> Recorder:
+    return Recorder(lambda: 1.25, Streams(1), file, fraction, frozenset())
+
+
+def test_record_is_one_flat_line_with_its_name_first() -> None:
+    file = io.BytesIO()
+    recorder(file).training_started(client=4, round_=2, duration_s=0.5)
+    assert file.getvalue() == (
+        b'{"event":"training_started","time_s":1.25,"client":4,"round":2,"duration_s":0.5}\n'
+    )
+
+
+def test_numbers_that_json_does_not_have_become_null() -> None:
+    file = io.BytesIO()
+    recorder(file).training_finished(client=0, round_=1, loss=float("nan"), num_steps=3)
+    assert json.loads(file.getvalue())["loss"] is None
+
+
+def test_digest_covers_records_and_models_but_not_single_messages() -> None:
+    digests = []
+    for touch in (
+        lambda r: None,
+        lambda r: r.message_sent(MESSAGE),
+        lambda r: r.event("evaluation", client=1),
+        lambda r: r.event("evaluation", client=2),
+        lambda r: r.model(0, torch.zeros(3)),
+        lambda r: r.model(1, torch.zeros(3)),
+        lambda r: r.model(0, torch.tensor([0.0, 0.0, 1e-30])),
+    ):
+        written = recorder(io.BytesIO())
+        touch(written)
+        digests.append(written.digest.hexdigest())
+    assert digests[0] == digests[1]
+    assert len(set(digests[1:])) == 6
+
+
+def test_delay_and_age_are_told_with_the_message() -> None:
+    file = io.BytesIO()
+    written = recorder(file)
+    written.message_delivered(MESSAGE)
+    written.message_used(MESSAGE, round_=5)
+    delivered, used = map(json.loads, file.getvalue().splitlines())
+    assert delivered["delay_s"] == 0.75
+    assert used["age"] == 2
+    assert (used["message"], used["sender"], used["recipient"], used["round"]) == (7, 1, 2, 3)
+
+
+def test_without_a_file_nothing_is_written_but_the_digest_is_the_same() -> None:
+    silent, loud = recorder(), recorder(io.BytesIO())
+    for one in (silent, loud):
+        one.event("evaluation", client=1)
+        one.message_sent(MESSAGE)
+    assert silent.digest.hexdigest() == loud.digest.hexdigest()
