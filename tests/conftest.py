@@ -1,0 +1,7 @@
+"""The same examples in every run of the tests; `pytest --hypothesis-profile explore` looks for new ones."""
+
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None)
+settings.load_profile("repeatable")
