@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import floor
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -83,7 +85,7 @@ class AdversarySection(Strict):
         default=None, description="explicit ids, in place of fraction and placement"
     )
     placement: Annotated[Component, CHOICES["placement"]] = _chosen("placement")
-    patience_s: Positive | None = Field(
+    patience_s: Positive = Field(
         default=10.0, description="how long an omniscient attacker waits for the honest updates of its round"
     )
 
@@ -103,7 +105,7 @@ class Timing(Strict):
     compute_per: Literal["round", "step"] = Field(
         default="round", description="whether the compute time is that of a round or of one SGD step"
     )
-    jitter: NonNegative = Field(
+    jitter: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0, description="each round's compute time varies by exp(jitter * z), z normal"
     )
     wait: Annotated[Component, CHOICES["wait"]] = _chosen("wait")
@@ -189,7 +191,9 @@ class Scenario(Strict):
             _override(raw, override)
         if seed is not None:
             raw["seed"] = seed
-        raw.setdefault("name", path.stem)
+        raw.setdefault(
+            "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
+        )
         topology = raw.get("topology")
         if isinstance(topology, dict) and isinstance(topology.get("path"), str):
             topology["path"] = str(
@@ -201,6 +205,10 @@ class Scenario(Strict):
         """Every option with its value, as TOML would hold it (absent values are left out)."""
         dumped = _without_none(self.model_dump(by_alias=True))
         assert isinstance(dumped, dict)
+        if self.adversary.ids is not None:  # they stand in place of these
+            del dumped["adversary"]["fraction"], dumped["adversary"]["placement"]
+        if self.training.local_steps is not None:
+            del dumped["training"]["local_epochs"]
         return dumped
 
 
@@ -222,7 +230,7 @@ def byzantine_clients_exist(clients: Clients, adversary: AdversarySection) -> It
     given, ids = adversary.model_fields_set, adversary.ids
     if ids is not None:
         yield from _explicit_ids(clients, adversary, ids)
-    elif adversary.fraction == 1:
+    elif floor(adversary.fraction * clients.count + 1e-9) == clients.count:
         yield Problem("adversary.fraction", "nobody would be honest; must be below 1", adversary.fraction)
     elif 0 < adversary.fraction < 1 / clients.count - 1e-9:
         allowed = f"allowed: 0, or at least 1/{clients.count}"

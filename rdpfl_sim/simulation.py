@@ -18,7 +18,7 @@ from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.records import summary as summaries
-from rdpfl_sim.records.folder import RunFolder
+from rdpfl_sim.records.folder import RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.registry import Component
@@ -42,9 +42,14 @@ class Result:
     """What a run gives back: its summary, every evaluation, the final models, and where the files are."""
 
     summary: dict[str, Any]
-    metrics: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
     models: list[Tensor]
     folder: Path | None
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per client and evaluation, read from metrics.csv if there is a folder."""
+        return self.rows if self.folder is None else read_metrics(self.folder)
 
 
 def simulate(
@@ -113,6 +118,8 @@ class Simulation:
         self._show_progress()
         with on_interrupt(self._interrupt):
             self._simulate()
+        if self.status == "finished":
+            self._evaluate_the_unfinished()
         self._show_progress()
         summary = self._summary(time.monotonic() - started)
         if self.files is not None:
@@ -220,6 +227,13 @@ class Simulation:
         }
         self.recorder.event("evaluation", client=client.id, round=round_, **scores)
         self.scores.add(self.kernel.now, client.id, round_, scores)
+
+    def _evaluate_the_unfinished(self) -> None:
+        """A run that is stopped by max_time_s still ends with an evaluation of every model."""
+        for client in self.clients:
+            done = client.life.round - 1
+            if self.scores.latest[client.id]["round"] < done:
+                self._evaluate(client, done)
 
     def _write_beginning(self) -> None:
         blueprint = self.blueprint

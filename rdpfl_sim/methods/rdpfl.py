@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -156,6 +157,8 @@ class Rdpfl:
         assert state.w_1 is not None, "and a model after each"
         assert state.w_2 is not None, "and a model after each"
         s, y = state.w_1 - state.w_2, state.d_bar_1 - state.d_bar_2
+        if not isfinite(norm(s)):  # the own training has diverged; what neighbours say is still sound
+            return state.d_bar_1, None
         beta = bb_coefficient(s, y, self.epsilon, self.beta_limit)
         return (state.d_bar_1 + beta * s).clamp(-LARGEST, LARGEST), beta
 

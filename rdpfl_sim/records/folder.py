@@ -75,6 +75,19 @@ class RunFolder:
         self._metrics_file.close()
 
 
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.csv, as numbers; what was not measured is None."""
+    whole = {"client", "byzantine", "round"}
+    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        return [
+            {
+                key: None if value == "" else int(value) if key in whole else float(value)
+                for key, value in row.items()
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is never seen half-written, even after a crash."""
     temporary = path.with_name(f".{path.name}.partial")

@@ -57,6 +57,7 @@ class Life:
     phase: Phase = Phase.TRAINING
     until_s: float | None = None
     own: Local | None = None
+    num_heard: int = 0
     unheard: set[int] = field(default_factory=set)
 
 
@@ -89,7 +90,7 @@ class Client:
         self.byzantine = byzantine
         self.life = life
         self.world = world
-        self.max_unheard = len(neighbours) - world.wait.num_needed(len(neighbours))
+        self.num_needed = world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
         self._awaited: Event | None = None
         self._alarm = Alarm(world.kernel, self._stop_waiting)
@@ -103,6 +104,7 @@ class Client:
                 if self.byzantine and not self.world.adversary.knows(self.life.round):
                     yield self.wait_for_knowledge()
                 self.send()
+                self.call_the_roll()
                 if not self.has_heard_enough():
                     yield self.wait_for_neighbours()
             self.update()
@@ -144,11 +146,13 @@ class Client:
             messages = dict.fromkeys(self.neighbours, payload)
         world.network.send(self.id, life.round, messages)
 
+    def call_the_roll(self) -> None:
+        """See who has been heard in this round; `life.unheard` may still be."""
+        self.life.num_heard, self.life.unheard = self.life.mailbox.roll_call(self.life.round)
+
     def has_heard_enough(self) -> bool:
-        """Whether enough neighbours have been heard in this round; the others are `life.unheard`."""
-        life = self.life
-        life.unheard = life.mailbox.unheard(life.round)
-        return len(life.unheard) <= self.max_unheard
+        """Whether enough neighbours have been heard in this round, or nobody is left to wait for."""
+        return self.life.num_heard >= self.num_needed or not self.life.unheard
 
     def wait_for_neighbours(self) -> Event:
         """An event that fires when enough neighbours have been heard, or at the deadline."""
@@ -157,11 +161,15 @@ class Client:
 
     def receive(self, message: Message) -> None:
         """A message arrives; it may be the one that the client was waiting for."""
-        life = self.life
+        life, sender = self.life, message.sender
         life.mailbox.put(message)
-        if message.sender in life.unheard and life.mailbox.heard(message.sender, life.round):
-            life.unheard.discard(message.sender)
-            if life.phase is Phase.GATHERING and len(life.unheard) <= self.max_unheard:
+        if sender in life.unheard:
+            if life.mailbox.heard(sender, life.round):
+                life.num_heard += 1
+            elif not life.mailbox.hopeless(sender, life.round):
+                return
+            life.unheard.discard(sender)
+            if life.phase is Phase.GATHERING and self.has_heard_enough():
                 self._stop_waiting()
 
     def update(self) -> None:

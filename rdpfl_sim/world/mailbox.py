@@ -20,8 +20,8 @@ Preference = Literal["round", "newest"]
 class Mailbox:
     """Messages that wait to be used, by sender and round stamp.
 
-    A neighbour is *heard* for round t when its message for t is held, or when one for t or later has
-    already left the mailbox (used, superseded, or refused): waiting longer for it would be in vain.
+    A neighbour is *heard* for round t when its message for t is held, or when one for t or later has been
+    used or has made room. It is *hopeless* when one for t or later was refused: nothing better will come.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class Mailbox:
         self.prefer = prefer
         self.held: dict[int, dict[int, Message]] = {sender: {} for sender in neighbours}
         self.gone: dict[int, int] = dict.fromkeys(self.held, 0)
+        self.refused: dict[int, int] = dict.fromkeys(self.held, 0)
         self.last_used: dict[int, int] = dict.fromkeys(self.held, 0)
         self.fates: Counter[str] = Counter()
 
@@ -87,13 +88,19 @@ class Mailbox:
         return taken
 
     def heard(self, sender: int, round_: int) -> bool:
-        """Whether it is in vain to wait for this neighbour in this round."""
+        """Whether the neighbour has said something valid for this round."""
         return round_ in self.held[sender] or self.gone[sender] >= round_
 
-    def unheard(self, round_: int) -> set[int]:
-        """The neighbours that may still send something for this round."""
-        gone = self.gone
-        return {sender for sender, held in self.held.items() if round_ not in held and gone[sender] < round_}
+    def hopeless(self, sender: int, round_: int) -> bool:
+        """Whether it is in vain to wait for this neighbour in this round."""
+        return self.refused[sender] >= round_
+
+    def roll_call(self, round_: int) -> tuple[int, set[int]]:
+        """How many neighbours have been heard, and who may still say something for this round."""
+        silent = {
+            sender for sender, held in self.held.items() if round_ not in held and self.gone[sender] < round_
+        }
+        return len(self.held) - len(silent), {sender for sender in silent if self.refused[sender] < round_}
 
     def leftovers(self) -> Iterator[Message]:
         """The messages that nobody has used yet."""
@@ -114,6 +121,7 @@ class Mailbox:
 
     def _drop(self, message: Message, fate: str, reason: str) -> None:
         self.fates[fate] += 1
-        if message.sender in self.gone and 1 <= message.round <= self.last_round:
-            self.gone[message.sender] = max(self.gone[message.sender], message.round)
+        if message.sender in self.held and 1 <= message.round <= self.last_round:
+            marks = self.refused if fate == "rejected" else self.gone
+            marks[message.sender] = max(marks[message.sender], message.round)
         self.observer.message_dropped(message, fate, reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from rdpfl_sim.maths.types import Payload
@@ -15,7 +16,16 @@ class Message:
     event on the kernel: when it arrives, its callbacks are called with it.
     """
 
-    __slots__ = ("callbacks", "number", "payload", "recipient", "round", "sender", "sent_at_s")
+    __slots__ = (
+        "arrives_at_s",
+        "callbacks",
+        "number",
+        "payload",
+        "recipient",
+        "round",
+        "sender",
+        "sent_at_s",
+    )
     _ok = True
 
     def __init__(
@@ -35,3 +45,4 @@ class Message:
         self.payload = payload
         self.sent_at_s = sent_at_s
         self.callbacks = callbacks
+        self.arrives_at_s = inf  # until the link has decided

@@ -88,12 +88,14 @@ class Network:
     def send(self, sender: int, round_: int, payloads: Mapping[int, Payload]) -> None:
         """Put a message to each recipient on its link; each is delivered later, or lost."""
         now_s, links, loses = self.kernel.now, self.links[sender], self.loses
-        for recipient, payload in payloads.items():
+        queued = self.transmission_s is not unlimited
+        for recipient in _rotated(list(payloads), round_) if queued else payloads:
+            payload = payloads[recipient]
             number = self.num_sent
             self.num_sent = number + 1
             message = Message(number, sender, recipient, round_, payload, now_s, self.on_arrival)
             self.observer.message_sent(message)
-            queue_s = 0.0 if self.transmission_s is unlimited else self._queue(sender, payload.size_bytes)
+            queue_s = self._queue(sender, payload.size_bytes) if queued else 0.0
 
             link = links[recipient]
             draw = 2 * link.num_sent
@@ -103,7 +105,8 @@ class Network:
                 self.observer.message_lost(message)
                 continue
             self.in_flight[number] = message
-            self.kernel.post(message, now_s + queue_s + self.latency(uniform(link.key, draw + 1)))
+            message.arrives_at_s = now_s + queue_s + self.latency(uniform(link.key, draw + 1))
+            self.kernel.post(message, message.arrives_at_s)
 
     def _queue(self, sender: int, size_bytes: int) -> float:
         """Seconds until a message has left its sender, behind those that the sender is still sending."""
@@ -117,3 +120,9 @@ class Network:
         self.num_delivered += 1
         self.observer.message_delivered(message)
         self.receivers[message.recipient](message)
+
+
+def _rotated(recipients: list[int], round_: int) -> list[int]:
+    """Another recipient is first in the queue every round, so that nobody is always last."""
+    first = round_ % len(recipients) if recipients else 0
+    return recipients[first:] + recipients[:first]

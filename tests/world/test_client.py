@@ -287,3 +287,13 @@ def test_what_a_client_is_doing_can_be_read_off_its_life() -> None:
     world.kernel.run(until=2.0)
     assert (life.phase, life.round, life.until_s) == (Phase.GATHERING, 1, 5.0)
     assert life.unheard == {2}
+
+
+def test_refused_messages_do_not_make_a_quorum() -> None:
+    def poison(view) -> Tensor:
+        return view.own * float("nan")
+
+    world = World(
+        compute=(1.0, 3.0, 1.0), byzantine=(2,), attack=poison, wait=Wait(0.5, None), rounds=1
+    ).run()
+    assert world.times(0) == [3.25], "client 0 needs one valid message and waits for client 1's"

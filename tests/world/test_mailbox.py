@@ -131,17 +131,17 @@ def test_a_flood_only_displaces_the_senders_own_messages() -> None:
     assert sorted((m.sender, m.round) for m in box.leftovers()) == [(1, 9), (1, 10), (2, 1)]
 
 
-def test_a_neighbour_is_heard_when_waiting_for_it_would_be_in_vain() -> None:
+def test_a_neighbour_is_heard_by_a_valid_message_and_hopeless_after_a_refused_one() -> None:
     box = mailbox()
-    assert box.unheard(2) == {1, 2}
+    assert box.roll_call(2) == (0, {1, 2})
     box.put(message(1, 3))
-    assert box.unheard(2) == {1, 2}, "a later message does not replace the one for this round"
+    assert box.roll_call(2) == (0, {1, 2}), "a later message does not replace the one for this round"
     box.put(message(1, 2))
+    assert box.roll_call(2) == (1, {2})
     box.put(message(2, 2, Payload(torch.full((3,), float("nan")))))
-    assert box.unheard(2) == set(), "a refused message is no reason to wait on"
+    assert box.roll_call(2) == (1, set()), "a refused message is no voice, and no reason to wait on"
     box.take(2, 0)
-    assert not box.heard(2, 3)
-    assert box.heard(1, 3)
+    assert box.roll_call(3) == (1, {2})
 
 
 vectors = st.sampled_from(
