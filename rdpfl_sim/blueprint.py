@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import exp, floor
 from statistics import NormalDist
 
@@ -14,7 +16,7 @@ from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.inline import Settings as TrainingSettings
 from rdpfl_sim.learning.datasets import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.partition import split_test
+from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.methods.base import Method, Settings
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.scenario import Scenario
@@ -34,12 +36,23 @@ class Blueprint:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.streams = Streams(scenario.seed)
-        self.device = _device(scenario.execution.device)
-        self.graph = self._graph()
-        self.neighbours = neighbours_of(self.graph)
-        self.byzantine = self._byzantine()
-        self.neighbourhoods = Neighbourhoods.of(self.graph, self.byzantine)
-        self._build_learning()
+        problems: list[Problem] = []
+        with _gathered(problems):
+            self.device = _device(scenario.execution.device)
+        with _gathered(problems):
+            self._build_graph()
+        with _gathered(problems), located("method", scenario.method):
+            settings = Settings(scenario.training.learning_rate, scenario.rounds)
+            self.method: Method = scenario.method.bind()(settings)
+        with _gathered(problems), located("data", scenario.data):
+            data: Dataset = scenario.data.bind()(self.streams.generator("data"))
+            with _gathered(problems), located("partition", scenario.partition):
+                shards = self._shards(data)
+            with _gathered(problems), located("model", scenario.model):
+                module = scenario.model.bind()(data.shape, data.num_classes)
+        if problems:
+            raise ScenarioError(problems)
+        self._build_learning(data, shards, FlatModel(module, self.device))
         self._build_compute_times()
 
     @property
@@ -64,58 +77,58 @@ class Blueprint:
             return self.scenario.execution.threads
         return 1 if self.model.num_parameters < SMALL_MODEL else torch.get_num_threads()
 
-    def _graph(self) -> nx.Graph:
-        topology = self.scenario.topology
+    def _build_graph(self) -> None:
+        topology, adversary, num_clients = (
+            self.scenario.topology,
+            self.scenario.adversary,
+            self.scenario.clients.count,
+        )
         with located("topology", topology):
-            graph: nx.Graph = topology.bind()(self.scenario.clients.count, self.streams.generator("topology"))
-        return graph
-
-    def _byzantine(self) -> list[int]:
-        adversary = self.scenario.adversary
+            self.graph: nx.Graph = topology.bind()(num_clients, self.streams.generator("topology"))
+        self.neighbours = neighbours_of(self.graph)
         if adversary.ids is not None:
-            return sorted(adversary.ids)
-        # The slack is for products such as 0.29 * 100, a little less than 29.
-        count = floor(adversary.fraction * self.scenario.clients.count + 1e-9)
-        chosen: list[int] = adversary.placement.bind()(self.graph, count, self.streams.generator("placement"))
-        return chosen
+            self.byzantine = sorted(adversary.ids)
+        else:
+            # The slack is for products such as 0.29 * 100, a little less than 29.
+            count = floor(adversary.fraction * num_clients + 1e-9)
+            self.byzantine = adversary.placement.bind()(
+                self.graph, count, self.streams.generator("placement")
+            )
+        self.neighbourhoods = Neighbourhoods.of(self.graph, self.byzantine)
 
-    def _build_learning(self) -> None:
-        scenario, streams = self.scenario, self.streams
-        with located("data", scenario.data):
-            data: Dataset = scenario.data.bind()(streams.generator("data"))
-        labels = data.y_train.numpy()
-        with located("partition", scenario.partition):
-            shards = scenario.partition.bind()(labels, scenario.clients.count, streams.generator("partition"))
-        with located("model", scenario.model):
-            self.model = FlatModel(scenario.model.bind()(data.shape, data.num_classes), self.device)
+    def _shards(self, data: Dataset) -> list[Indices]:
+        partition, num_clients = self.scenario.partition.bind(), self.scenario.clients.count
+        shards: list[Indices] = partition(
+            data.y_train.numpy(), num_clients, self.streams.generator("partition")
+        )
+        return shards
+
+    def _build_learning(self, data: Dataset, shards: list[Indices], model: FlatModel) -> None:
         personal = split_test(
-            labels, shards, data.y_test.numpy(), data.num_classes, streams.generator("test split")
+            data.y_train.numpy(),
+            shards,
+            data.y_test.numpy(),
+            data.num_classes,
+            self.streams.generator("test split"),
         )
         x_train, y_train, x_test, y_test = (
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
+        self.model = model
         self.train_shards = [Shard(x_train, y_train, torch.from_numpy(s).to(self.device)) for s in shards]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, torch.arange(len(y_test), device=self.device))
-        self.trainer = Inline(
-            self.model,
-            self.train_shards,
-            TrainingSettings(**scenario.training.model_dump(exclude={"start"})),
-            streams,
-        )
-        with located("method", scenario.method):
-            settings = Settings(scenario.training.learning_rate, scenario.rounds)
-            self.method: Method = scenario.method.bind()(settings)
+        settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
+        self.trainer = Inline(model, self.train_shards, settings, self.streams)
 
     def _build_compute_times(self) -> None:
         timing = self.scenario.timing
-        with located("timing.compute", timing.compute):
-            compute, key = timing.compute.bind(), self.streams.key("speed")
-            self.compute_s: list[float] = [
-                compute(uniform(key, client), client)
-                * (self.trainer.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1)
-                for client, shard in enumerate(self.train_shards)
-            ]
+        compute, key = timing.compute.bind(), self.streams.key("speed")
+        self.compute_s: list[float] = [
+            compute(uniform(key, client), client)
+            * (self.trainer.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1)
+            for client, shard in enumerate(self.train_shards)
+        ]
 
     def initial_model(self, client: int) -> Tensor:
         """The model with which a client starts."""
@@ -129,6 +142,15 @@ class Blueprint:
             return self.compute_s[client]
         z = NormalDist().inv_cdf(uniform(self.streams.key("jitter", client), round_))
         return self.compute_s[client] * exp(jitter * z)
+
+
+@contextmanager
+def _gathered(problems: list[Problem]) -> Iterator[None]:
+    """Add what goes wrong to the list, so that all of it is told at once."""
+    try:
+        yield
+    except ScenarioError as error:
+        problems.extend(error.problems)
 
 
 def _device(name: str) -> torch.device:

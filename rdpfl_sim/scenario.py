@@ -196,9 +196,8 @@ class Scenario(Strict):
         )
         topology = raw.get("topology")
         if isinstance(topology, dict) and isinstance(topology.get("path"), str):
-            topology["path"] = str(
-                path.parent / topology["path"]
-            )  # relative to the scenario, not to the shell
+            # Relative to the scenario, not to the shell; absolute, so that a run folder's copy finds it too.
+            topology["path"] = str((path.parent / Path(topology["path"]).expanduser()).resolve())
         return cls.from_dict(raw)
 
     def to_dict(self) -> dict[str, Any]:

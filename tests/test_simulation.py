@@ -230,3 +230,70 @@ def test_run_that_fails_says_so_in_its_folder(tmp_path: Path) -> None:
         "status": "failed",
         "error": "RuntimeError: no more",
     }
+
+
+def test_everything_that_cannot_be_built_is_told_at_once() -> None:
+    scenario = small_scenario(
+        topology={"name": "k_regular", "k": 9},
+        partition={"name": "iid", "min_samples": 1000},
+        model="cnn",
+        method={"name": "rdpfl", "step": 0.1, "coefficient": 2.0},
+    )
+    with pytest.raises(ScenarioError) as caught:
+        Blueprint(scenario)
+    paths = [problem.path for problem in caught.value.problems]
+    assert paths == ["topology.k", "method.coefficient", "partition.min_samples", "model"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"adversary": {"ids": [1], "attack": "noise"}}, {"training": {"local_steps": 3}}],
+    ids=["ids", "local_steps"],
+)
+def test_resolved_scenario_of_a_run_can_be_run_again(tmp_path: Path, changes: dict) -> None:
+    first = simulate(small_scenario(**changes), tmp_path)
+    again = simulate(Scenario.load(first.folder / "scenario.toml"))
+    assert again.summary["digest"] == first.summary["digest"]
+
+
+def test_graph_file_is_found_again_from_the_run_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "graph.edgelist").write_text("0 1\n1 2\n")
+    (tmp_path / "mine" / "my graph.toml").write_text(
+        'rounds = 1\nclients = { count = 3 }\nmodel = "softmax"\n'
+        '[topology]\nname = "file"\npath = "graph.edgelist"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    result = simulate(Scenario.load("mine/my graph.toml"), "runs")
+    assert result.summary["name"] == "my-graph"
+    assert (
+        simulate(Scenario.load(result.folder / "scenario.toml")).summary["digest"] == result.summary["digest"]
+    )
+
+
+@pytest.mark.parametrize("method", ["rdpfl", "direct"])
+def test_honest_client_whose_own_training_diverges_does_not_stop_the_run(method: str) -> None:
+    scenario = small_scenario(
+        rounds=12, model="mlp", training={"learning_rate": 1e6}, method={"name": method, "lambda": 1.0}
+    )
+    summary = simulate(scenario).summary
+    assert summary["status"] == "finished"
+    assert any("diverged" in warning for warning in summary["warnings"])
+
+
+def test_run_that_is_cut_short_ends_with_an_evaluation_of_its_models() -> None:
+    scenario = small_scenario(rounds=1000, timing={"max_time_s": 20.5}, evaluation={"every": 1000})
+    blueprint = Blueprint(scenario)
+    result = simulate(blueprint)
+    expected = [
+        evaluate(blueprint.model, w, blueprint.personal_tests[i]).accuracy
+        for i, w in enumerate(result.models)
+    ]
+    assert result.summary["accuracy"]["honest"]["personal"]["mean"] == pytest.approx(sum(expected) / 6)
+
+
+def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:
+    written, kept = simulate(small_scenario(), tmp_path), simulate(small_scenario())
+    assert written.metrics == kept.metrics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -45,27 +46,28 @@ class Adversary:
         self.patience_s = patience_s
         self.expects = expects
         self.rounds = dict.fromkeys(byzantine, 0)
+        self.slowest = 0
         self.updates: dict[int, dict[int, Tensor]] = {client: {} for client in self.honest}
+        self.num_computed: Counter[int] = Counter()
         self.waiting: dict[int, tuple[int, Callable[[], None]]] = {}
 
     def observe(self, client: int, round_: int, payload: Payload) -> None:
-        """An honest client has computed its update."""
+        """An honest client has computed its update; one that has diverged is of no use."""
         if not self.sees_honest:
             return
-        updates = self.updates[client]
-        updates[round_] = payload.vector
-        self._forget(updates)
-        for attacker, (awaited, wake) in list(self.waiting.items()):
-            if awaited == round_ and self.knows(awaited):
-                del self.waiting[attacker]
-                wake()
+        if payload.is_finite:
+            self.updates[client][round_] = payload.vector
+            self._forget(self.updates[client])
+        self.num_computed[round_] += 1
+        if self.knows(round_):
+            for attacker, (awaited, wake) in list(self.waiting.items()):
+                if awaited == round_:
+                    del self.waiting[attacker]
+                    wake()
 
     def knows(self, round_: int) -> bool:
         """Whether the attack has all that it wants to see: the honest updates of the round."""
-        # A client that is past the round has long computed its update, even if that is forgotten.
-        return not self.sees_honest or all(
-            updates and max(updates) >= round_ for updates in self.updates.values()
-        )
+        return not self.sees_honest or self.num_computed[round_] == len(self.honest)
 
     def notify(self, attacker: int, round_: int, wake: Callable[[], None]) -> None:
         """Call `wake` as soon as the adversary knows the honest updates of the round."""
@@ -75,8 +77,8 @@ class Adversary:
         """What a Byzantine client sends to each of its neighbours."""
         recipients = self.neighbours[client]
         seed = self.streams.key("attack", client, round_)
-        self.rounds[client] = round_
         self.waiting.pop(client, None)  # its patience may have ended
+        self._advance(client, round_)
         if not self.sees_victim:
             seen = self._known(self.honest, round_, own.vector) if self.sees_honest else None
             return dict.fromkeys(recipients, Payload(self.attack(View(own.vector, seen, None, seed))))
@@ -96,10 +98,17 @@ class Adversary:
                 rows.append(updates[max(past) if past else min(updates)])
         return torch.stack(rows) if rows else own.unsqueeze(0)
 
+    def _advance(self, attacker: int, round_: int) -> None:
+        """Note how far the attackers are: nobody will ask for what lies before the slowest."""
+        self.rounds[attacker] = round_
+        slowest = min(self.rounds.values())
+        for past in range(self.slowest, slowest):
+            del self.num_computed[past]
+        self.slowest = slowest
+
     def _forget(self, updates: dict[int, Tensor]) -> None:
         """Keep of a client's updates only what an attacker may still ask for."""
-        slowest = min(self.rounds.values())
-        past = sorted(stamp for stamp in updates if stamp <= slowest)
+        past = sorted(stamp for stamp in updates if stamp <= self.slowest)
         for stamp in past[:-1]:
             del updates[stamp]
         while len(updates) > MEMORY_ROUNDS:

@@ -103,3 +103,14 @@ def test_memory_is_bounded_whether_attackers_are_ahead_or_behind() -> None:
     directed.messages(3, 299, OWN)
     directed.observe(0, 300, update(0.0))
     assert sorted(directed.updates[0]) == [299, 300]
+
+
+def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -> None:
+    spy, woken = Spy(), []
+    directed = adversary(spy)
+    directed.notify(3, 1, lambda: woken.append(1))
+    for client, value in enumerate((1.0, float("nan"), 3.0)):
+        directed.observe(client, 1, update(value))
+    directed.messages(3, 1, OWN)
+    assert woken == [1]
+    assert spy.views[0].honest.flatten().tolist() == [1, 3]
