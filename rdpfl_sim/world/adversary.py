@@ -58,6 +58,8 @@ class Adversary:
         if payload.is_finite:
             self.updates[client][round_] = payload.vector
             self._forget(self.updates[client])
+        if round_ <= self.slowest:  # every attacker is past it
+            return
         self.num_computed[round_] += 1
         if self.knows(round_):
             for attacker, (awaited, wake) in list(self.waiting.items()):
@@ -78,7 +80,8 @@ class Adversary:
         recipients = self.neighbours[client]
         seed = self.streams.key("attack", client, round_)
         self.waiting.pop(client, None)  # its patience may have ended
-        self._advance(client, round_)
+        if self.sees_honest:
+            self._advance(client, round_)
         if not self.sees_victim:
             seen = self._known(self.honest, round_, own.vector) if self.sees_honest else None
             return dict.fromkeys(recipients, Payload(self.attack(View(own.vector, seen, None, seed))))
@@ -102,7 +105,7 @@ class Adversary:
         """Note how far the attackers are: nobody will ask for what lies before the slowest."""
         self.rounds[attacker] = round_
         slowest = min(self.rounds.values())
-        for past in range(self.slowest, slowest):
+        for past in range(self.slowest + 1, slowest + 1):
             del self.num_computed[past]
         self.slowest = slowest
 
