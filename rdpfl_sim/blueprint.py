@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import exp, floor
+from functools import partial
+from math import exp
 from statistics import NormalDist
+from typing import Any
 
 import networkx as nx
 import torch
@@ -18,9 +20,14 @@ from rdpfl_sim.learning.datasets import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.options import client_ids
 from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.scenario import Scenario
-from rdpfl_sim.world.neighbourhoods import Neighbourhoods
+from rdpfl_sim.scenario import AdversarySection, Scenario, num_of
+from rdpfl_sim.world.adversary import Plan
+from rdpfl_sim.world.changes import Change
+from rdpfl_sim.world.faults import Setting, merged
+from rdpfl_sim.world.links import Link
+from rdpfl_sim.world.neighbourhoods import Neighbourhoods, hops_to
 from rdpfl_sim.world.topology import neighbours as neighbours_of
 
 SMALL_MODEL = 50_000
@@ -44,6 +51,8 @@ class Blueprint:
         with _gathered(problems), located("method", scenario.method):
             settings = Settings(scenario.training.learning_rate, scenario.rounds)
             self.method: Method = scenario.method.bind()(settings)
+        with _gathered(problems):
+            self._build_links()
         with _gathered(problems), located("data", scenario.data):
             data: Dataset = scenario.data.bind()(self.streams.generator("data"))
             with _gathered(problems), located("partition", scenario.partition):
@@ -78,23 +87,116 @@ class Blueprint:
         return 1 if self.model.num_parameters < SMALL_MODEL else torch.get_num_threads()
 
     def _build_graph(self) -> None:
-        topology, adversary, num_clients = (
-            self.scenario.topology,
-            self.scenario.adversary,
-            self.scenario.clients.count,
-        )
+        topology, num_clients = self.scenario.topology, self.scenario.clients.count
         with located("topology", topology):
             self.graph: nx.Graph = topology.bind()(num_clients, self.streams.generator("topology"))
         self.neighbours = neighbours_of(self.graph)
-        if adversary.ids is not None:
-            self.byzantine = sorted(adversary.ids)
-        else:
-            # The slack is for products such as 0.29 * 100, a little less than 29.
-            count = floor(adversary.fraction * num_clients + 1e-9)
-            self.byzantine = adversary.placement.bind()(
-                self.graph, count, self.streams.generator("placement")
-            )
+        self.groups = self._groups(num_clients)
+        self.byzantine = sorted(client for group in self.groups for client in group)
         self.neighbourhoods = Neighbourhoods.of(self.graph, self.byzantine)
+        self.hops = hops_to(self.graph, self.byzantine)
+
+    def _groups(self, num_clients: int) -> list[list[int]]:
+        """The members of every group of Byzantine clients."""
+        groups: list[list[int]] = []
+        explicit = {
+            place: client_ids("ids", section.ids, num_clients) if section.ids else ()
+            for place, section in enumerate(self.scenario.adversary)
+            if section.ids is not None
+        }
+        taken = {client for ids in explicit.values() for client in ids}
+        for place, section in enumerate(self.scenario.adversary):
+            if place in explicit:
+                groups.append(list(explicit[place]))
+                continue
+            rng = self.streams.generator("placement", *([place] if place else []))
+            count = num_of(section.fraction, num_clients)
+            groups.append(section.placement.bind()(self.graph, count, rng, taken))
+            taken.update(groups[-1])
+        return groups
+
+    def plans(self) -> list[Plan]:
+        """What every group of attackers is up to."""
+        return [self._plan(section) for section in self.scenario.adversary]
+
+    def _plan(self, section: AdversarySection) -> Plan:
+        attack, timing = type(section.attack).target, type(section.timing).target
+        wait = self.scenario.timing.wait.bind()()
+        patience_s = section.patience_s
+        if patience_s is None and wait.fraction == 0:
+            patience_s = 0.0  # nobody would wait for an attacker
+        elif patience_s is None and wait.timeout_s is not None:
+            patience_s = wait.timeout_s / 2
+        return Plan(
+            attack=section.attack.bind(),
+            **{
+                mark: getattr(attack, mark, False)
+                for mark in ("sees_honest", "sees_victim", "poisons_labels", "collective")
+            },
+            timing=section.timing.bind(),
+            remembers=getattr(timing, "remembers", False),
+            schedule=section.schedule.bind(),
+            equivocation=section.equivocation.bind(),
+            knowledge=section.knowledge,
+            collude=section.collude,
+            patience_s=patience_s,
+        )
+
+    def _build_links(self) -> None:
+        """What every link is like, and what will go wrong with links and clients."""
+        network, num_clients = self.scenario.network, self.scenario.clients.count
+        with located("network.geography", network.geography):
+            self.propagation_s = network.geography.bind()(num_clients, self.streams)
+        self.exceptions: dict[tuple[int, int], dict[str, Any]] = {}
+        for place, section in enumerate(network.links):
+            with located(f"network.links[{place}]", section):
+                senders = client_ids("from", section.from_, num_clients)
+                recipients = client_ids("to", section.to, num_clients)
+            pairs = [(i, j) for i in senders for j in recipients if i != j]
+            pairs += [(j, i) for i, j in pairs] if section.both_ways else []
+            models = {"latency": section.latency, "loses": section.loss}
+            given = {key: model.bind() for key, model in models.items() if model is not None}
+            for pair in pairs:
+                self.exceptions[pair] = {**self.exceptions.get(pair, {}), **given}
+        self.changes()  # once in vain, to see that all faults are possible
+
+    def link(self, sender: int, recipient: int) -> Link:
+        """The link from one client to another."""
+        network = self.scenario.network
+        models: dict[str, Any] = {"latency": network.latency.bind(), "loses": network.loss.bind()}
+        return Link(
+            sender,
+            recipient,
+            self.streams.key("link", sender, recipient),
+            propagation_s=self.propagation_s(sender, recipient),
+            **{**models, **self.exceptions.get((sender, recipient), {})},
+        )
+
+    def changes(self) -> Iterator[tuple[float, int, Change]]:
+        """Everything that will change in the course of the run, from its beginning."""
+        schedules, problems = [], list[Problem]()
+        num_clients = self.scenario.clients.count
+        for place, fault in enumerate(self.scenario.faults):
+            setting = Setting(
+                num_clients=num_clients,
+                links=sorted((min(edge), max(edge)) for edge in self.graph.edges),
+                key=self.streams.key("fault", place),
+                draw_topology=self._draw_topology,
+                build_topology=partial(self._build_topology, place),
+            )
+            with _gathered(problems), located(f"faults[{place}]", fault):
+                schedules.append(fault.bind()(setting))
+        if problems:
+            raise ScenarioError(problems)
+        return merged(schedules)
+
+    def _draw_topology(self, number: int) -> list[tuple[int, ...]]:
+        draw = self.scenario.topology.bind()
+        return neighbours_of(draw(self.scenario.clients.count, self.streams.generator("topology", number)))
+
+    def _build_topology(self, fault: int, topology: Callable[..., nx.Graph]) -> list[tuple[int, ...]]:
+        rng = self.streams.generator("changed topology", fault)
+        return neighbours_of(topology(self.scenario.clients.count, rng))
 
     def _shards(self, data: Dataset) -> list[Indices]:
         partition, num_clients = self.scenario.partition.bind(), self.scenario.clients.count
@@ -119,7 +221,11 @@ class Blueprint:
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, torch.arange(len(y_test), device=self.device))
         settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
-        self.trainer = Inline(model, self.train_shards, settings, self.streams)
+        flipped = data.num_classes - 1 - y_train
+        poisoned = {
+            client: Shard(x_train, flipped, self.train_shards[client].indices) for client in self.byzantine
+        }
+        self.trainer = Inline(model, self.train_shards, poisoned, settings, self.streams)
 
     def _build_compute_times(self) -> None:
         timing = self.scenario.timing

@@ -7,10 +7,15 @@ A component is a function or a class whose keyword-only parameters are its TOML 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 from typing_extensions import Doc
+
+from rdpfl_sim.errors import OptionError
 
 LARGE = 1e30
 """No option is larger: float32 could not hold it, and simulated time would lose its meaning."""
@@ -23,7 +28,56 @@ Probability: TypeAlias = Annotated[float, Ge(0), Lt(1)]
 Count: TypeAlias = Annotated[int, Ge(1)]
 NonNegativeInt: TypeAlias = Annotated[int, Ge(0)]
 
+
+def _one_message(value: object, validate: ValidatorFunctionWrapHandler) -> list[int] | str:
+    """Validate a client set; whatever is wrong with it, say the same, not what each branch expected."""
+    try:
+        clients: list[int] | str = validate(value)
+    except ValidationError:
+        text = "must be a list of client ids, or a string such as '0..4, 7'"
+        raise PydanticCustomError("client_set", "{text}", {"text": text}) from None
+    return clients
+
+
+_IDS = r" *[0-9]{1,9}( *\.\. *[0-9]{1,9})? *"
+
+ClientSet: TypeAlias = Annotated[
+    list[NonNegativeInt] | Annotated[str, StringConstraints(pattern=f"^{_IDS}(,{_IDS})*$")],
+    WrapValidator(_one_message),
+]
+"""Some clients: a list of ids, or a string of ids and inclusive ranges; `client_ids` lists them."""
+
+
+def client_ids(option: str, clients: ClientSet, num_clients: int) -> tuple[int, ...]:
+    """The ids that the value `clients` of an option stands for, sorted.
+
+    >>> client_ids("clients", "7, 0..2", num_clients=8)
+    (0, 1, 2, 7)
+    """
+    parts = clients.split(",") if isinstance(clients, str) else clients
+    ranges = [_id_range(option, str(part)) for part in parts]
+    unknown = [ids[-1] for ids in ranges if ids[-1] >= num_clients]  # before a huge range is listed
+    if unknown:
+        raise OptionError(option, f"there is no client {unknown[0]}; allowed: 0 to {num_clients - 1}")
+    listed = sorted(client for ids in ranges for client in ids)
+    if not listed:
+        raise OptionError(option, "must name at least one client")
+    for client, following in pairwise(listed):
+        if client == following:
+            raise OptionError(option, f"client {client} occurs twice")
+    return tuple(listed)
+
+
+def _id_range(option: str, text: str) -> range:
+    first, _, last = text.partition("..")
+    ids = range(int(first), int(last or first) + 1)
+    if not ids:
+        raise OptionError(option, f"a range goes upwards, unlike {text.strip()!r}")
+    return ids
+
+
 __all__ = [
+    "ClientSet",
     "Count",
     "Doc",
     "Fraction",
@@ -32,4 +86,5 @@ __all__ = [
     "Positive",
     "PositiveFraction",
     "Probability",
+    "client_ids",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -113,6 +113,7 @@ class OneOf:
     kind: str
     registry: Mapping[str, Callable[..., Any]] = field(repr=False)
     default: str | None = None
+    required: bool = True
 
     def __hash__(self) -> int:
         return hash(self.kind)
@@ -150,13 +151,18 @@ class OneOf:
             raise PydanticCustomError("component", "{text}", {"text": text})
         return self.table(table["name"]).model_validate(table)
 
+    def optional(self) -> OneOf:
+        """The same choice, but it may be left out."""
+        return replace(self, required=False)
+
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
+        schema = core_schema.no_info_plain_validator_function(
             self.validate,
             serialization=core_schema.plain_serializer_function_ser_schema(
                 lambda component: component.model_dump(by_alias=True)
             ),
         )
+        return schema if self.required else core_schema.nullable_schema(schema)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler

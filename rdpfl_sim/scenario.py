@@ -10,20 +10,37 @@ from math import floor
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.errors import OptionError, Problem, ScenarioError
 from rdpfl_sim.learning.datasets import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
 from rdpfl_sim.maths.attacks import ATTACKS
+from rdpfl_sim.maths.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.options import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from rdpfl_sim.options import (
+    LARGE,
+    ClientSet,
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    Probability,
+    client_ids,
+)
 from rdpfl_sim.registry import Component, OneOf, Strict
+from rdpfl_sim.world.adversary import Level
+from rdpfl_sim.world.attack_schedules import SCHEDULES
+from rdpfl_sim.world.bandwidth import BANDWIDTHS
 from rdpfl_sim.world.distributions import COMPUTE, LATENCIES
-from rdpfl_sim.world.network import BANDWIDTHS, LOSSES
+from rdpfl_sim.world.faults import FAULTS, may_lose_messages
+from rdpfl_sim.world.geography import GEOGRAPHIES
+from rdpfl_sim.world.links import LOSSES
 from rdpfl_sim.world.placement import PLACEMENTS
+from rdpfl_sim.world.timing_attacks import TIMING_ATTACKS
 from rdpfl_sim.world.topology import TOPOLOGIES
+from rdpfl_sim.world.transport import TRANSPORTS
 from rdpfl_sim.world.waiting import STALENESS, WAITS
 
 CHOICES = {
@@ -35,10 +52,16 @@ CHOICES = {
         OneOf("model", MODELS, "mlp"),
         OneOf("method", METHODS, "rdpfl"),
         OneOf("attack", ATTACKS, "none"),
+        OneOf("timing_attack", TIMING_ATTACKS, "none"),
+        OneOf("attack_schedule", SCHEDULES, "always"),
+        OneOf("equivocation", EQUIVOCATIONS, "none"),
         OneOf("placement", PLACEMENTS, "random"),
         OneOf("latency", LATENCIES, "constant"),
+        OneOf("geography", GEOGRAPHIES, "none"),
         OneOf("loss", LOSSES, "none"),
         OneOf("bandwidth", BANDWIDTHS, "unlimited"),
+        OneOf("transport", TRANSPORTS, "datagram"),
+        OneOf("fault", FAULTS),
         OneOf("compute", COMPUTE, "constant"),
         OneOf("wait", WAITS, "all"),
         OneOf("staleness", STALENESS, "drop"),
@@ -77,25 +100,52 @@ class Training(Strict):
 
 
 class AdversarySection(Strict):
-    """Who is Byzantine, and what they do."""
+    """A group of Byzantine clients: who they are, what they know, what they send and when."""
 
     attack: Annotated[Component, CHOICES["attack"]] = _chosen("attack")
+    timing: Annotated[Component, CHOICES["timing_attack"]] = _chosen("timing_attack")
+    schedule: Annotated[Component, CHOICES["attack_schedule"]] = _chosen("attack_schedule")
+    equivocation: Annotated[Component, CHOICES["equivocation"]] = _chosen("equivocation")
+    knowledge: Level = Field(
+        default="omniscient",
+        description="whose updates attackers see: their own, what reaches them as messages, all honest ones",
+    )
+    collude: bool = Field(default=True, description="whether the group shares what its members know")
     fraction: Fraction = Field(default=0.0, description="of the clients, rounded down to whole clients")
-    ids: list[NonNegativeInt] | None = Field(
+    ids: ClientSet | None = Field(
         default=None, description="explicit ids, in place of fraction and placement"
     )
     placement: Annotated[Component, CHOICES["placement"]] = _chosen("placement")
-    patience_s: Positive = Field(
-        default=10.0, description="how long an omniscient attacker waits for the honest updates of its round"
+    patience_s: Positive | None = Field(
+        default=None,
+        description="how long an attacker waits for updates that it wants to see; by default half the "
+        "timeout of timing.wait, or as long as it takes if there is none",
     )
+
+
+class LinkSection(Strict):
+    """Links that are different from the others."""
+
+    from_: ClientSet = Field(alias="from", description="the senders")
+    to: ClientSet = Field(description="the recipients")
+    both_ways: bool = Field(default=True, description="whether it also holds in the other direction")
+    latency: Annotated[Component | None, CHOICES["latency"].optional()] = None
+    loss: Annotated[Component | None, CHOICES["loss"].optional()] = None
 
 
 class NetworkSection(Strict):
     """What happens to messages on their way."""
 
     latency: Annotated[Component, CHOICES["latency"]] = _chosen("latency")
+    geography: Annotated[Component, CHOICES["geography"]] = _chosen("geography")
     loss: Annotated[Component, CHOICES["loss"]] = _chosen("loss")
+    duplication: Probability = Field(default=0.0, description="probability that a message arrives twice")
     bandwidth: Annotated[Component, CHOICES["bandwidth"]] = _chosen("bandwidth")
+    compression: Annotated[float, Field(ge=1, le=LARGE)] = Field(
+        default=1.0, description="declared ratio: messages are so many times smaller, their values unchanged"
+    )
+    transport: Annotated[Component, CHOICES["transport"]] = _chosen("transport")
+    links: list[LinkSection] = Field(default=[], description="exceptions for some links; a later one counts")
 
 
 class Timing(Strict):
@@ -133,6 +183,9 @@ class Output(Strict):
     events: bool = Field(default=True, description="write events.jsonl")
     message_events: Fraction = Field(default=1.0, description="fraction of messages whose events are written")
     figures: bool = True
+    telemetry: bool = Field(
+        default=True, description="find out distance and weight of every message that is used"
+    )
 
 
 class Execution(Strict):
@@ -142,6 +195,10 @@ class Execution(Strict):
     threads: Count | None = Field(
         default=None, description="torch threads; by default one for small models, else torch decides"
     )
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, Mapping | AdversarySection) else value
 
 
 class Scenario(Strict):
@@ -157,8 +214,13 @@ class Scenario(Strict):
     model: Annotated[Component, CHOICES["model"]] = _chosen("model")
     training: Training = Training()
     method: Annotated[Component, CHOICES["method"]] = _chosen("method")
-    adversary: AdversarySection = AdversarySection()
+    adversary: Annotated[list[AdversarySection], BeforeValidator(_one_or_more)] = Field(
+        default=[], description="a table, or a list of tables, one for each group of Byzantine clients"
+    )
     network: NetworkSection = NetworkSection()
+    faults: list[Annotated[Component, CHOICES["fault"]]] = Field(
+        default=[], description="what goes wrong; a list of tables"
+    )
     timing: Timing = Timing()
     evaluation: EvaluationSection = EvaluationSection()
     output: Output = Output()
@@ -172,7 +234,7 @@ class Scenario(Strict):
             scenario = cls.model_validate(dict(raw))
             valid = {name: getattr(scenario, name) for name in cls.model_fields}
         except ValidationError as error:
-            problems = [Problem(_dotted(e["loc"]), e["msg"], e["input"]) for e in error.errors()]
+            problems = [Problem(_path(raw, e["loc"]), e["msg"], e["input"]) for e in error.errors()]
             valid = dict(_valid_parts(cls, raw))
         for check in CHECKS:
             needs = list(inspect.signature(check).parameters)
@@ -194,62 +256,121 @@ class Scenario(Strict):
         raw.setdefault(
             "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
         )
-        topology = raw.get("topology")
-        if isinstance(topology, dict) and isinstance(topology.get("path"), str):
-            # Relative to the scenario, not to the shell; absolute, so that a run folder's copy finds it too.
-            topology["path"] = str((path.parent / Path(topology["path"]).expanduser()).resolve())
+        _make_paths_absolute(raw, path.parent)
         return cls.from_dict(raw)
 
     def to_dict(self) -> dict[str, Any]:
         """Every option with its value, as TOML would hold it (absent values are left out)."""
         dumped = _without_none(self.model_dump(by_alias=True))
         assert isinstance(dumped, dict)
-        if self.adversary.ids is not None:  # they stand in place of these
-            del dumped["adversary"]["fraction"], dumped["adversary"]["placement"]
+        for group in dumped["adversary"]:
+            if "ids" in group:  # they stand in place of these
+                del group["fraction"], group["placement"]
+        if len(self.adversary) == 1:
+            (dumped["adversary"],) = dumped["adversary"]
         if self.training.local_steps is not None:
             del dumped["training"]["local_epochs"]
         return dumped
 
 
-def no_deadlock(network: NetworkSection, timing: Timing) -> Iterator[Problem]:
-    """Waiting for messages that may be lost needs a timeout."""
+def no_deadlock(
+    network: NetworkSection, timing: Timing, adversary: list[AdversarySection], faults: list[Component]
+) -> Iterator[Problem]:
+    """Waiting for messages that may never come needs a timeout."""
     wait = timing.wait.bind()()
-    lossless = network.loss.name == "none" or getattr(network.loss, "probability", None) == 0
-    if wait.fraction > 0 and wait.timeout_s is None and not lossless:
+    if wait.fraction == 0 or wait.timeout_s is not None:
+        return
+    for path, cause in _why_messages_may_be_missing(network, adversary, faults):
+        message = (
+            f"'{timing.wait.name}' without timeout_s would wait for ever for a message that does not come "
+            f"({path} has '{cause}'); allowed: a timeout_s, wait = 'deadline', wait = 'none'"
+        )
+        yield Problem("timing.wait", message, timing.wait.name)
+        return
+
+
+def _why_messages_may_be_missing(
+    network: NetworkSection, adversary: list[AdversarySection], faults: list[Component]
+) -> Iterator[tuple[str, str]]:
+    for loss in (network.loss, *(link.loss for link in network.links if link.loss is not None)):
+        chances = [value for key, value in loss if key in ("probability", "loss_calm", "loss_burst")]
+        if loss.name != "none" and (any(chances) or not chances):
+            yield "network.loss", loss.name
+    for group in adversary:
+        if getattr(type(group.timing).target, "keeps_waiting", False):
+            yield "adversary.timing", group.timing.name
+    for fault in faults:
+        if may_lose_messages(type(fault).target):
+            yield "faults", fault.name
+
+
+def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """Somebody attacks if an attack is named, somebody is honest, and nobody belongs to two groups."""
+    taken: set[int] = set()
+    num_byzantine = 0
+    for place, group in enumerate(adversary):
+        path = _group_path(adversary, place)
+        if group.ids is not None:
+            for other in ("fraction", "placement"):
+                if other in group.model_fields_set:
+                    yield Problem(f"{path}.ids", f"give either ids or {other}, not both", group.ids)
+            try:
+                ids = client_ids("ids", group.ids, clients.count) if group.ids else ()
+            except OptionError as error:
+                yield Problem(f"{path}.ids", error.message, group.ids)
+                continue
+            if taken.intersection(ids):
+                yield Problem(f"{path}.ids", "a client belongs to two groups", group.ids)
+            taken.update(ids)
+            num_byzantine += len(ids)
+        elif 0 < group.fraction < 1 / clients.count - 1e-9:
+            allowed = f"allowed: 0, or at least 1/{clients.count}"
+            yield Problem(f"{path}.fraction", f"is less than one client; {allowed}", group.fraction)
+        elif "fraction" not in group.model_fields_set and _attacks(group):
+            message = "nobody would attack; give fraction or ids"
+            yield Problem(f"{path}.attack", message, group.attack.name)
+        else:
+            num_byzantine += num_of(group.fraction, clients.count)
+    if num_byzantine >= clients.count:
+        option = "ids" if adversary[-1].ids is not None else "fraction"
+        value = getattr(adversary[-1], option)
         yield Problem(
-            "timing.wait",
-            f"'{timing.wait.name}' without timeout_s would wait for ever for a lost message (network.loss is "
-            f"'{network.loss.name}'); allowed: a timeout_s, wait = 'deadline', wait = 'none', or no loss",
-            timing.wait.name,
+            f"{_group_path(adversary, len(adversary) - 1)}.{option}", "nobody would be honest", value
         )
 
 
-def byzantine_clients_exist(clients: Clients, adversary: AdversarySection) -> Iterator[Problem]:
-    """Somebody attacks if an attack is named, and somebody is honest."""
-    given, ids = adversary.model_fields_set, adversary.ids
-    if ids is not None:
-        yield from _explicit_ids(clients, adversary, ids)
-    elif floor(adversary.fraction * clients.count + 1e-9) == clients.count:
-        yield Problem("adversary.fraction", "nobody would be honest; must be below 1", adversary.fraction)
-    elif 0 < adversary.fraction < 1 / clients.count - 1e-9:
-        allowed = f"allowed: 0, or at least 1/{clients.count}"
-        yield Problem("adversary.fraction", f"is less than one client; {allowed}", adversary.fraction)
-    elif adversary.attack.name != "none" and "fraction" not in given:
-        message = "nobody would attack; give adversary.fraction or adversary.ids"
-        yield Problem("adversary.attack", message, adversary.attack.name)
+def num_of(fraction: float, num_clients: int) -> int:
+    """So many clients are this fraction, rounded down; the slack is for products such as 0.29 * 100."""
+    return floor(fraction * num_clients + 1e-9)
 
 
-def _explicit_ids(clients: Clients, adversary: AdversarySection, ids: list[int]) -> Iterator[Problem]:
-    for other in ("fraction", "placement"):
-        if other in adversary.model_fields_set:
-            yield Problem("adversary.ids", f"give either ids or {other}, not both", ids)
-    unknown = [i for i in ids if i >= clients.count]
-    if unknown:
-        yield Problem("adversary.ids", f"no such clients: {unknown}; allowed: 0 to {clients.count - 1}", ids)
-    if len(set(ids)) < len(ids):
-        yield Problem("adversary.ids", "an id occurs twice", ids)
-    elif not unknown and len(ids) == clients.count:
-        yield Problem("adversary.ids", "nobody would be honest", ids)
+def _attacks(group: AdversarySection) -> bool:
+    return any(component.name != "none" for component in (group.attack, group.timing, group.equivocation))
+
+
+def _group_path(adversary: list[AdversarySection], place: int) -> str:
+    return "adversary" if len(adversary) == 1 else f"adversary[{place}]"
+
+
+def just_in_time_for_a_deadline(timing: Timing, adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """An attacker can only be just in time if its victims have a deadline."""
+    if timing.wait.bind()().timeout_s is not None:
+        return
+    for place, group in enumerate(adversary):
+        if group.timing.name == "just_in_time":
+            message = "needs a timing.wait with a timeout_s, or 'deadline'"
+            yield Problem(f"{_group_path(adversary, place)}.timing", message, group.timing.name)
+
+
+def schedules_are_possible(adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """An attack ends after it begins."""
+    for place, group in enumerate(adversary):
+        window = group.schedule
+        for low, high in (("from_round", "until_round"), ("from_s", "until_s")):
+            end = getattr(window, high, None)
+            if end is not None and end <= getattr(window, low) - (low == "from_round"):
+                path = f"{_group_path(adversary, place)}.schedule.{high}"
+                yield Problem(path, f"must be after {low} = {getattr(window, low)}", end)
 
 
 def links_fit_into_memory(clients: Clients, topology: Component) -> Iterator[Problem]:
@@ -271,7 +392,12 @@ def steps_or_epochs(training: Training) -> Iterator[Problem]:
 
 def ranges_are_in_order(network: NetworkSection, timing: Timing) -> Iterator[Problem]:
     """low_s is not above high_s."""
-    for path, component in (("network.latency", network.latency), ("timing.compute", timing.compute)):
+    for path, component in (
+        ("network.latency", network.latency),
+        ("network.geography", network.geography),
+        ("timing.compute", timing.compute),
+        *((f"network.links[{place}].latency", link.latency) for place, link in enumerate(network.links)),
+    ):
         low, high = getattr(component, "low_s", 0), getattr(component, "high_s", 0)
         if low > high:
             yield Problem(f"{path}.low_s", f"must not be above high_s = {high}", low)
@@ -291,6 +417,8 @@ def every_client_has_a_compute_time(clients: Clients, timing: Timing) -> Iterato
 CHECKS: list[Callable[..., Iterator[Problem]]] = [
     no_deadlock,
     byzantine_clients_exist,
+    just_in_time_for_a_deadline,
+    schedules_are_possible,
     links_fit_into_memory,
     steps_or_epochs,
     ranges_are_in_order,
@@ -343,7 +471,19 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[
             continue
 
 
-def _dotted(location: tuple[int | str, ...]) -> str:
+def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
+    """Files are named relative to the scenario, not to the shell; a run folder's copy must find them too."""
+    faults = raw.get("faults", [])
+    faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
+    for table in (raw.get("topology"), *faults, *(fault.get("topology") for fault in faults)):
+        if isinstance(table, dict) and isinstance(table.get("path"), str):
+            table["path"] = str((folder / Path(table["path"]).expanduser()).resolve())
+
+
+def _path(raw: Mapping[str, Any], location: tuple[int | str, ...]) -> str:
+    """The TOML path of an error; a single group of attackers is a table, not a list."""
+    if location[:2] == ("adversary", 0) and isinstance(raw["adversary"], Mapping):
+        location = ("adversary", *location[2:])
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.removeprefix(".")
 
@@ -351,4 +491,6 @@ def _dotted(location: tuple[int | str, ...]) -> str:
 def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_none(item) for item in value]
     return value

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from simpy.events import URGENT
 from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
@@ -21,13 +20,15 @@ from rdpfl_sim.records import summary as summaries
 from rdpfl_sim.records.folder import RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
+from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.registry import Component
-from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.scenario import AdversarySection, Scenario
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.world import World
 
 
 class Progress(Protocol):
@@ -83,24 +84,29 @@ class Simulation:
         self.byzantine = frozenset(blueprint.byzantine)
         self.kernel = Kernel(initial_time=0.0)
         self.done = self.kernel.event()
+        self.telemetry = Telemetry(self.byzantine, blueprint.hops)
         self.recorder = Recorder(
             lambda: self.kernel.now,
             blueprint.streams,
             files.events if files is not None and scenario.output.events else None,
             scenario.output.message_events,
-            self.byzantine,
+            self.telemetry,
+            inspects=scenario.output.telemetry,
         )
-        self.network = Network(
-            self.kernel,
-            blueprint.neighbours,
-            blueprint.streams,
-            self.recorder,
-            latency=scenario.network.latency.bind(),
-            loses=scenario.network.loss.bind(),
-            transmission_s=scenario.network.bandwidth.bind(),
-        )
-        self.clients = self._clients()
+        self.network = self._network()
+        self.clients: list[Client] = []
+        self.adversaries = self._adversaries()
+        self.clients += self._clients()
         self.network.receivers = [client.receive for client in self.clients]
+        self.world = World(
+            self.kernel,
+            self.network,
+            self.clients,
+            self.recorder,
+            changes=blueprint.changes(),
+            fresh_state=lambda client: blueprint.method.start(blueprint.initial_model(client)),
+            on_end=self._end,
+        )
         self.metrics: list[dict[str, Any]] = []
         self.scores = Scoreboard(
             self.byzantine,
@@ -108,7 +114,6 @@ class Simulation:
             self.metrics.append if files is None else files.write_metrics,
         )
         self.num_trained = 0
-        self.num_finished = 0
         self.status = "finished"
 
     def run(self) -> Result:
@@ -118,7 +123,7 @@ class Simulation:
         self._show_progress()
         with on_interrupt(self._interrupt):
             self._simulate()
-        if self.status == "finished":
+        if self.status != "interrupted":
             self._evaluate_the_unfinished()
         self._show_progress()
         summary = self._summary(time.monotonic() - started)
@@ -131,27 +136,45 @@ class Simulation:
     def _simulate(self) -> None:
         for client in self.clients:
             self._evaluate(client, round_=0)
-            self.kernel.process(client.run())
         if self.scenario.timing.max_time_s is not None:
-            Alarm(self.kernel, self._end).set(self.scenario.timing.max_time_s)
+            Alarm(self.kernel, self._run_out_of_time).set(self.scenario.timing.max_time_s)
+        self.world.start()
         self.kernel.run(until=self.done)
+
+    def _network(self) -> Network:
+        section = self.scenario.network
+        unlimited = section.bandwidth.name == "unlimited"
+        return Network(
+            self.kernel,
+            self.scenario.clients.count,
+            self.recorder,
+            self.blueprint.link,
+            bandwidth=None if unlimited else section.bandwidth.bind()(self.kernel),
+            transport=section.transport.bind()(),
+            duplication=section.duplication,
+            compression=section.compression,
+        )
 
     def _clients(self) -> list[Client]:
         blueprint, scenario, timing = self.blueprint, self.scenario, self.scenario.timing
-        world = Surroundings(
+        surroundings = Surroundings(
             kernel=self.kernel,
             network=self.network,
             trainer=blueprint.trainer,
             method=blueprint.method,
-            adversary=self._adversary(),
+            onlookers=[adversary for adversary in self.adversaries if adversary.sees_updates_of],
             observer=self.recorder,
             wait=timing.wait.bind()(),
             staleness=timing.staleness.bind()(),
             rounds=scenario.rounds,
-            duration_s=blueprint.duration_s,
+            duration_s=lambda client, round_: (
+                blueprint.duration_s(client, round_) * self.world.slowdown(client)
+            ),
             on_training=self._on_training,
             on_round=self._on_round,
+            on_finish=lambda client: self.world.finish(client),
         )
+        adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
         same = blueprint.initial_model(0)
         form = Payload(same).form  # today's methods send vectors of the model's size
         clients = []
@@ -166,31 +189,29 @@ class Simulation:
                 prefer=timing.prefer,
             )
             life = Life(blueprint.method.start(w), mailbox)
-            clients.append(Client(client, neighbours, client in self.byzantine, life, world))
+            clients.append(Client(client, neighbours, adversary_of.get(client), life, surroundings))
         return clients
 
-    def _adversary(self) -> Adversary:
-        section = self.scenario.adversary
-        target: Any = type(section.attack).target
-        return Adversary(
-            section.attack.bind(),
-            self.blueprint.neighbours,
-            self.blueprint.byzantine,
-            self.blueprint.streams,
-            sees_honest=bool(self.byzantine) and getattr(target, "sees_honest", False),
-            sees_victim=getattr(target, "sees_victim", False),
-            patience_s=section.patience_s,
-            expects=lambda client: self.blueprint.method.expects(self.clients[client].life.learning),
-        )
+    def _adversaries(self) -> list[Adversary]:
+        return [
+            Adversary(
+                plan,
+                members,
+                self.byzantine,
+                self.kernel,
+                self.network,
+                self.clients,
+                self.blueprint.streams,
+                expects=lambda client: self.blueprint.method.expects(client.life.learning),
+            )
+            for plan, members in zip(self.blueprint.plans(), self.blueprint.groups, strict=True)
+            if members
+        ]
 
     def _on_round(self, client: Client) -> None:
         round_ = client.life.round
         if round_ % self.scenario.evaluation.every == 0 or round_ == self.scenario.rounds:
             self._evaluate(client, round_)
-        if round_ == self.scenario.rounds:
-            self.num_finished += 1
-            if self.num_finished == len(self.clients):
-                self._end()
 
     def _on_training(self) -> None:
         self.num_trained += 1
@@ -206,10 +227,12 @@ class Simulation:
         self.status = "interrupted"
         self._end()
 
+    def _run_out_of_time(self) -> None:
+        self.status = "out of time"
+        self._end()
+
     def _end(self) -> None:
-        if not self.done.triggered:
-            self.done._ok, self.done._value = True, None  # as succeed(), but before all else at this instant
-            self.kernel.schedule(self.done, URGENT)
+        self.kernel.trigger_at_once(self.done)
 
     def _evaluate(self, client: Client, round_: int) -> None:
         blueprint, w = self.blueprint, client.life.learning.w
@@ -226,10 +249,11 @@ class Simulation:
             "global_loss": None if everything is None else everything.loss,
         }
         self.recorder.event("evaluation", client=client.id, round=round_, **scores)
-        self.scores.add(self.kernel.now, client.id, round_, scores)
+        details = {"hops": self.blueprint.hops[client.id], **self.telemetry.since_last_evaluation(client.id)}
+        self.scores.add(self.kernel.now, client.id, round_, {**scores, **details})
 
     def _evaluate_the_unfinished(self) -> None:
-        """A run that is stopped by max_time_s still ends with an evaluation of every model."""
+        """A run ends with an evaluation of every model, also of clients that did not come to the end."""
         for client in self.clients:
             done = client.life.round - 1
             if self.scores.latest[client.id]["round"] < done:
@@ -256,22 +280,30 @@ class Simulation:
 
     def _warnings(self) -> list[str]:
         diverged = [
-            c.id for c in self.clients if not c.byzantine and not Payload(c.life.learning.w).is_finite
+            c.id for c in self.clients if c.adversary is None and not Payload(c.life.learning.w).is_finite
         ]
         return [f"the models of {len(diverged)} honest clients have diverged"] if diverged else []
 
     def _summary(self, wall_s: float) -> dict[str, Any]:
         blueprint, scenario = self.blueprint, self.scenario
         mailboxes = [client.life.mailbox for client in self.clients]
+        network, telemetry = self.network, self.telemetry.summary()
         messages = summaries.messages(
-            self.network.num_sent,
-            self.network.num_delivered,
-            self.network.num_lost,
-            len(self.network.in_flight),
+            network.num_sent,
+            network.num_delivered,
+            network.num_lost,
+            network.num_in_flight,
             sum((mailbox.fates for mailbox in mailboxes), Counter()),
             sum(1 for mailbox in mailboxes for _ in mailbox.leftovers()),
         )
+        rounds_done = [client.life.round - 1 for client in self.clients]
         accuracy = summaries.accuracy(row for _, row in sorted(self.scores.latest.items()))
+        messages |= {
+            "copied": network.num_copied,
+            "reordered": network.num_reordered,
+            "bytes": round(network.num_bytes),
+        }
+        telemetry["by_hops"] = summaries.with_accuracy(telemetry["by_hops"], self.scores.latest.values())
         self.recorder.event("run_finished", status=self.status, **messages)
         for client in self.clients:
             self.recorder.model(client.id, client.life.learning.w)
@@ -280,19 +312,21 @@ class Simulation:
             "status": self.status,
             "seed": scenario.seed,
             "rounds": scenario.rounds,
+            "rounds_done": [min(rounds_done), max(rounds_done)],
             "num_clients": scenario.clients.count,
             "byzantine": blueprint.byzantine,
             "method": _described(scenario.method),
-            "attack": scenario.adversary.attack.name if self.byzantine else "none",
+            "attack": ", ".join(_attack_described(section) for section in scenario.adversary) or "none",
             "topology": scenario.topology.name,
             "num_parameters": blueprint.model.num_parameters,
             "accuracy": accuracy,
             "messages": messages,
             "neighbourhood": asdict(blueprint.neighbourhoods),
-            "estimator": self.recorder.estimator_statistics(),
+            "telemetry": telemetry,
+            "num_faults": self.world.num_changes,
             "simulated_s": self.kernel.now,
             "wall": {"seconds": wall_s, "device": str(blueprint.device), "threads": torch.get_num_threads()},
-            "digest": self.recorder.digest.hexdigest(),
+            "digest": self.recorder.digest.value.hex(),
             "warnings": [*blueprint.warnings, *self._warnings()],
         }
 
@@ -303,6 +337,13 @@ def _folder(parent: Path, name: str) -> RunFolder:
     except OSError as error:
         problem = Problem("output.folder", f"no run folder can be made there: {error.strerror}", str(parent))
         raise ScenarioError([problem]) from error
+
+
+def _attack_described(section: AdversarySection) -> str:
+    """An attack in a few words: what is said, when and to whom, as far as it is unusual."""
+    parts = (section.attack, section.timing, section.equivocation)
+    names = [part.name for part in parts if part.name != "none"]
+    return " + ".join(names) or "none"
 
 
 def _described(method: Component) -> str:

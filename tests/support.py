@@ -1,11 +1,30 @@
 """What several tests share."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
+from rdpfl_sim.maths.aggregators import mean
+from rdpfl_sim.maths.attacks import none
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.adversary import Adversary, Plan
+from rdpfl_sim.world.client import Client, Life, Surroundings
+from rdpfl_sim.world.faults import merged
+from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.links import Link, Loss, lossless
+from rdpfl_sim.world.mailbox import Mailbox
+from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.world import World
 
 
 @dataclass
@@ -30,3 +49,167 @@ def small_scenario(**changes: Any) -> Scenario:
             **changes,
         }
     )
+
+
+TRIANGLE = [(1, 2), (0, 2), (0, 1)]
+RING = [(1, 3), (0, 2), (1, 3), (0, 2)]
+FOR_ALL = Wait(1.0, None)
+DROP = Staleness(0, 1.0)
+HONEST = Plan(none)
+
+
+@dataclass
+class Job:
+    """A training job that is done before it begins."""
+
+    w_tilde: Tensor
+    num_steps: int = 1
+    loss: float = 0.0
+
+    def result(self) -> "Job":
+        return self
+
+
+class FakeTrainer:
+    """Client i's direction is always i + 1 (with learning rate 1), or -100 if its data is poisoned."""
+
+    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
+        return Job(w + 100 if poisoned else w - (client + 1))
+
+
+class Log(Observer):
+    """Remembers what it is told, with the time."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.sent: list[tuple[float, int, int, int]] = []
+        """time, sender, recipient, stamp"""
+        self.payloads: list[Tensor] = []
+        """what was sent, in the same order"""
+        self.lost: list[tuple[float, int, int, str]] = []
+        """time, sender, recipient, reason"""
+        self.delivered: list[tuple[float, int, int, int]] = []
+        """time, sender, recipient, stamp"""
+        self.rounds: list[tuple[float, int, int, int]] = []
+        """time, client, round, messages used"""
+        self.used: list[tuple[int, int, int, int]] = []
+        """client, round, sender, age"""
+        self.dropped: list[tuple[int, str]] = []
+        """stamp, fate"""
+        self.changes: list[tuple[float, str]] = []
+        """time, kind of change"""
+
+    def message_sent(self, message: Message) -> None:
+        self.sent.append((self.kernel.now, message.sender, message.recipient, message.round))
+        self.payloads.append(message.payload.vector)
+
+    def message_lost(self, message: Message, reason: str) -> None:
+        self.lost.append((self.kernel.now, message.sender, message.recipient, reason))
+
+    def message_delivered(self, message: Message) -> None:
+        self.delivered.append((self.kernel.now, message.sender, message.recipient, message.round))
+
+    def round_finished(self, client, round_, messages, diagnostics, inspection) -> None:
+        self.rounds.append((self.kernel.now, client, round_, len(messages)))
+        self.used += [(client, round_, message.sender, round_ - message.round) for message in messages]
+
+    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
+        self.dropped.append((message.round, fate))
+
+    def changed(self, fault, change) -> None:
+        self.changes.append((self.kernel.now, type(change).__name__))
+
+
+class TinyWorld:
+    """A few clients with a fake trainer and constant links: exact simulated times, models of two numbers."""
+
+    def __init__(
+        self,
+        neighbours: Sequence[Sequence[int]] = TRIANGLE,
+        compute: Sequence[float] | None = None,
+        latency_s: float | Callable[[float], float] = 0.25,
+        rounds: int = 2,
+        wait: Wait = FOR_ALL,
+        staleness: Staleness = DROP,
+        loses: Loss = lossless,
+        byzantine: Sequence[int] = (),
+        plan: Plan = HONEST,
+        method: Method | None = None,
+        faults: Sequence[Any] = (),
+        **network: Any,
+    ) -> None:
+        num_clients = len(neighbours)
+        compute = compute or [1.0] * num_clients
+        self.kernel = Kernel()
+        self.log = Log(self.kernel)
+        streams = Streams(0)
+        latency = latency_s if callable(latency_s) else lambda u: latency_s
+        if "bandwidth" in network:
+            network["bandwidth"] = network["bandwidth"](self.kernel)
+        self.network = Network(
+            self.kernel,
+            num_clients,
+            self.log,
+            lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
+            **network,
+        )
+        method = method or Direct(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
+        self.clients: list[Client] = []
+        self.adversary = Adversary(
+            plan,
+            byzantine,
+            byzantine,
+            self.kernel,
+            self.network,
+            self.clients,
+            streams,
+            expects=lambda client: torch.full((2,), 100.0 + client.id),
+        )
+        self.ended_at_s: float | None = None
+        shared = Surroundings(
+            kernel=self.kernel,
+            network=self.network,
+            trainer=FakeTrainer(),
+            method=method,
+            onlookers=[self.adversary] if byzantine else [],
+            observer=self.log,
+            wait=wait,
+            staleness=staleness,
+            rounds=rounds,
+            duration_s=lambda client, round_: compute[client] * self.world.slowdown(client),
+            on_training=lambda: None,
+            on_round=lambda client: None,
+            on_finish=lambda client: self.world.finish(client),
+        )
+        form = Payload(torch.zeros(2)).form
+        for i, others in enumerate(neighbours):
+            mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
+            life = Life(method.start(torch.zeros(2)), mailbox)
+            self.clients.append(Client(i, others, self.adversary if i in byzantine else None, life, shared))
+        self.network.receivers = [client.receive for client in self.clients]
+        self.world = World(
+            self.kernel,
+            self.network,
+            self.clients,
+            self.log,
+            changes=merged(map(iter, faults)),
+            fresh_state=lambda client: method.start(torch.zeros(2)),
+            on_end=self._end,
+        )
+
+    def run(self, until_s: float | None = None) -> "TinyWorld":
+        """Live to the end, or until a time."""
+        self.world.start()
+        self.kernel.run(until_s)
+        return self
+
+    def times(self, client: int) -> list[float]:
+        """When a client finished its rounds."""
+        return [time for time, who, _, _ in self.log.rounds if who == client]
+
+    def used(self, client: int) -> list[tuple[int, int, int]]:
+        """What a client used: round, sender, age."""
+        return [entry[1:] for entry in self.log.used if entry[0] == client]
+
+    def _end(self) -> None:
+        self.ended_at_s = self.kernel.now

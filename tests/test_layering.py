@@ -11,9 +11,9 @@ ALLOWED = {
     "maths": {"options"},
     "methods": {"options", "errors", "registry", "maths"},
     "learning": {"options", "errors"},
-    "world": {"options", "errors", "randomness", "maths", "methods"},
+    "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
     "execution": {"randomness", "learning"},
-    "records": {"randomness", "maths", "world"},
+    "records": {"randomness", "methods", "world"},
     "report": {"maths", "registry", "scenario"},
 }
 
@@ -22,8 +22,10 @@ def imported(path: Path) -> set[str]:
     """The parts of rdpfl_sim that a file imports."""
     parts = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: imports are absolute"
+            names += [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
         parts |= {name.split(".")[1] for name in names if name.startswith("rdpfl_sim.")}
     return parts
 

@@ -132,7 +132,8 @@ def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Pa
 def test_run_can_be_limited_in_simulated_time() -> None:
     summary = simulate(small_scenario(rounds=1000, timing={"max_time_s": 5.0})).summary
     assert summary["simulated_s"] == 5.0
-    assert summary["status"] == "finished"
+    assert summary["status"] == "out of time"
+    assert summary["rounds_done"] == [4, 4]
 
 
 def test_interruption_leaves_a_summary_of_what_was_done(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_estimator_statistics_are_those_of_honest_clients() -> None:
         adversary={"ids": [0], "attack": {"name": "scaling", "factor": 0.0}},
     )
     # The honest client hears zeros, which no bound touches; the Byzantine one hears the honest update.
-    assert simulate(scenario).summary["estimator"]["bounded"] == 0.0
+    assert simulate(scenario).summary["telemetry"]["rounds"]["all"]["bounded"] == 0.0
 
 
 def test_clients_have_speeds_of_their_own() -> None:

@@ -10,7 +10,14 @@ from rdpfl_sim.maths.attacks import ATTACKS, View
 
 ROUNDS = 9  # beyond the warm-up of 5, so that the Barzilai-Borwein prediction is at work
 ETA, LAMBDA, ALPHA, C, TAU_0, G_D = 0.1, 0.5, 0.9, 1.5, 0.02, 3.0  # so that both clips bind
-GOOD_NATURED = {"sign_flip": {"scale": 3.0}, "noise": {"sigma": 0.1}, "scaling": {"factor": 5.0}}
+GOOD_NATURED = {
+    "sign_flip": {"scale": 3.0},
+    "noise": {"sigma": 0.1},
+    "random": {"sigma": 0.1},
+    "constant": {"value": 0.02},
+    "scaling": {"factor": 5.0},
+    "mimic": {"warmup": 4},
+}
 
 
 def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged") -> Scenario:
@@ -49,21 +56,31 @@ def plain_loop(sim: Blueprint, attack: str, threshold: str) -> list[Tensor]:
     w_history = [[] for _ in range(n)]
     d_history = [[] for _ in range(n)]
     tau, delta_before = [TAU_0] * n, [0.0] * n
+    memory = {j: {} for j in byzantine}
     for t in range(1, ROUNDS + 1):
-        jobs = [sim.trainer.submit(i, t, w[i]).result() for i in range(n)]
+        poisoned = byzantine if attack == "label_flip" else ()
+        jobs = [sim.trainer.submit(i, t, w[i], poisoned=i in poisoned).result() for i in range(n)]
         u = [(w[i] - jobs[i].w_tilde) / (ETA * jobs[i].num_steps) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 
-        def message(j: int, i: int, t=t, u=u, d_hat=d_hat) -> Tensor:
-            if j not in byzantine:
-                return u[j]
-            seen = sim.neighbours[i] if attack == "adaptive" else range(n)
-            honest = torch.stack([u[k] for k in seen if k not in byzantine] or [u[j]])
-            view = View(u[j], honest, d_hat[i], sim.streams.key("attack", j, t))
+        def lie(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
+            """What attacker j tells victim i, or everybody."""
+            seen = [k for k in (range(n) if i is None else sim.neighbours[i]) if k not in byzantine]
+            details = {"seed": sim.streams.key("attack", j, t, *([] if i is None else [i])), "round": t}
+            if i is not None:
+                details["victim"] = u[i] if i not in byzantine else None
+                details["expected"] = d_hat[i]
+            num_byzantine = len(byzantine if i is None else byzantine & set(sim.neighbours[i]))
+            honest = torch.stack([u[k] for k in seen] or [u[j]])
+            view = View(u[j], honest, seen, num_byzantine=num_byzantine, memory=memory[j], **details)
             return craft(view, **GOOD_NATURED.get(attack, {}))
 
+        to_all = {} if attack in ("adaptive", "dissensus") else {j: lie(j, None) for j in byzantine}
         for i in range(n):
-            d_bar = middle(torch.stack([message(j, i) for j in sim.neighbours[i]]))
+            told = [
+                u[j] if j not in byzantine else to_all[j] if to_all else lie(j, i) for j in sim.neighbours[i]
+            ]
+            d_bar = middle(torch.stack([m for m in told if m.isfinite().all()]))
             prediction = d_bar if d_hat[i] is None else d_hat[i]
             delta = d_bar - prediction
             tau[i] = ALPHA * tau[i] + (1 - ALPHA) * C * (
@@ -100,7 +117,7 @@ def test_the_simulator_equals_the_plain_loop(attack: str, topology: str, compute
     blueprint = Blueprint(scenario(topology, attack, compute))
     expected = plain_loop(blueprint, attack, "lagged")
     result = simulate(blueprint)
-    assert result.summary["estimator"]["clipped"] > 0
+    assert result.summary["telemetry"]["rounds"]["all"]["clipped"] > 0
     for client, (w, w_expected) in enumerate(zip(result.models, expected, strict=True)):
         torch.testing.assert_close(
             w, w_expected, rtol=1e-4, atol=1e-5, msg=lambda m, c=client: f"client {c}: {m}"

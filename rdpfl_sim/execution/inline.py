@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -60,9 +60,12 @@ class Inline:
 
     model: FlatModel
     shards: Sequence[Shard]
+    poisoned: Mapping[int, Shard]
+    """The data of Byzantine clients with false labels, for attacks that want them."""
     settings: Settings
     streams: Streams
 
-    def submit(self, client: int, round_: int, w: Tensor) -> Job:
+    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool = False) -> Job:
         """A job that runs when its result is asked for."""
-        return Job(self, self.shards[client], w, self.streams.key("training", client, round_))
+        shard = self.poisoned[client] if poisoned else self.shards[client]
+        return Job(self, shard, w, self.streams.key("training", client, round_))

@@ -12,7 +12,7 @@ All of them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import ceil, floor, sqrt
 from typing import Annotated, TypeAlias
 
@@ -21,14 +21,13 @@ import torch
 from annotated_types import Lt
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import pdist
 
+from rdpfl_sim.maths.distances import blocks, squared_distances
 from rdpfl_sim.maths.sorting import band_mean
 from rdpfl_sim.options import Count, Doc, Fraction, NonNegative, Positive, PositiveFraction
 
 Aggregator: TypeAlias = Callable[[Tensor], Tensor]
 
-_BLOCK = 16384  # columns that are converted to float64 at a time, to stay in the cache
 _SLACK = 1e-9  # for float64 rounding: 0.07 * 100 is 7.000000000000001, and still means 7 messages of 100
 _COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
 
@@ -51,9 +50,13 @@ def trimmed_mean(
     ] = 0.3,
 ) -> Tensor:
     """The coordinate-wise mean without the floor(trim n) values at each end (Yin et al. 2018)."""
-    n = len(u)
-    cut = min(floor(trim * n + _SLACK), (n - 1) // 2)
-    return band_mean(u, cut, n - cut)
+    cut = num_trimmed(len(u), trim)
+    return band_mean(u, cut, len(u) - cut)
+
+
+def num_trimmed(n: int, trim: float) -> int:
+    """How many of n values are cut from each end; at least one is left."""
+    return min(floor(trim * n + _SLACK), (n - 1) // 2)
 
 
 def geometric_median(
@@ -65,18 +68,30 @@ def geometric_median(
     """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
 
     Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the coordinate-wise
-    median c; where y meets a row, the step of Vardi and Zhang (2000). With G_ij = <u_i - c, u_j - c> the
-    distances are |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. A minority
-    of rows, however far away, cannot carry c away from the others, so their distances do not cancel.
+    median c; where y meets a row, the step of Vardi and Zhang (2000).
     """
     c = median(u)
+    w, _ = weiszfeld(u, c, iterations, tolerance)
+    return torch.add(_weighted_sum(torch.from_numpy(w), u), c, alpha=1 - float(w.sum()))
+
+
+def weiszfeld(
+    u: Tensor, c: Tensor, iterations: int, tolerance: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The weights w (n,) with which y = c + sum_i w_i (u_i - c) is the geometric median, and the rows at c.
+
+    With G_ij = <u_i - c, u_j - c> the distances are |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step
+    costs n^2 instead of n d. A minority of rows, however far away, cannot carry the coordinate-wise median c
+    away from the others, so their distances do not cancel. sum_i w_i < 1 only if there are rows at c.
+    """
     gram = _gram(u, c)
     squares = gram.diagonal()
     distances = np.sqrt(squares)
     scale = np.sort(distances)[(len(u) - 1) // 2]  # the lower of two, so that no minority can make it large
+    at_c = distances <= _COINCIDENT * scale
+    w = np.zeros(len(u))
     if scale == 0:
-        return c  # at least half of the rows equal c, which makes it a minimum
-    w = np.zeros(len(u))  # y = c + sum_i w_i (u_i - c)
+        return w, at_c  # at least half of the rows equal c, which makes it a minimum
     for _ in range(iterations):
         met = distances <= _COINCIDENT * scale
         pull = ~met / np.maximum(distances, _COINCIDENT * scale)
@@ -90,8 +105,7 @@ def geometric_median(
             break
         product = gram @ w
         distances = np.sqrt(np.maximum(squares - 2 * product + w @ product, 0))
-    # c itself has a share only if it was a row.
-    return torch.add(_weighted_sum(torch.from_numpy(w), u), c, alpha=1 - float(w.sum()))
+    return w, at_c
 
 
 def krum(
@@ -105,7 +119,7 @@ def krum(
     neighbour counts. Rows with equal scores are averaged: when one neighbour counts, the two closest rows
     always tie, and the result should not depend on who has the smaller number.
     """
-    return _mean_of_central(u, byzantine, 1)
+    return _weighted_sum(krum_weights(u, byzantine), u)
 
 
 def multi_krum(
@@ -120,34 +134,30 @@ def multi_krum(
 
     Blanchard et al. 2017. Rows that tie with the last one kept are kept too.
     """
+    return _weighted_sum(multi_krum_weights(u, byzantine, keep), u)
+
+
+def multi_krum_weights(u: Tensor, byzantine: float, keep: float | None) -> Tensor:
+    """The weights (n,), float64, with which multi-Krum averages the rows."""
     n = len(u)
     num_kept = n - _round_up(byzantine * n) if keep is None else _round_up(keep * n)
-    return _mean_of_central(u, byzantine, max(1, num_kept))
+    return krum_weights(u, byzantine, max(1, num_kept))
 
 
-def _mean_of_central(u: Tensor, byzantine: float, num_kept: int) -> Tensor:
+def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
+    """The weights (n,), float64, that average the rows with the least Krum scores, and those that tie."""
     n = len(u)
     num_neighbours = max(1, n - _round_up(byzantine * n) - 2)
-    in_order = _squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
+    in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
     scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
     kept = (scores <= scores.kthvalue(num_kept).values * (1 + _SLACK)).double()
-    return _weighted_sum(kept / kept.sum(), u)
-
-
-def _squared_distances(u: Tensor) -> Tensor:
-    """|u_i - u_j|^2 as a float64 matrix (n, n); from differences, as a Gram matrix cancels for close rows."""
-    n = len(u)
-    i, j = torch.triu_indices(n, n, offset=1, device=u.device)
-    result = torch.zeros(n, n, dtype=torch.float64, device=u.device)
-    for (rows,) in _blocks(u):
-        result[i, j] += pdist(rows.double()).square()
-    return result + result.T
+    return kept / kept.sum()
 
 
 def _gram(u: Tensor, c: Tensor) -> NDArray[np.float64]:
     """G_ij = <u_i - c, u_j - c>, (n, n); in numpy, whose calls on small arrays cost less than torch's."""
     result = torch.zeros(len(u), len(u), dtype=torch.float64, device=u.device)
-    for rows, centre in _blocks(u, c):
+    for rows, centre in blocks(u, c):
         centred = rows.double() - centre
         result += centred @ centred.T
     return result.numpy(force=True)
@@ -157,10 +167,6 @@ def _weighted_sum(w: Tensor, u: Tensor) -> Tensor:
     """sum_i w_i u_i for weights that add up to at most 1: only rounding can overflow, hence the clamp."""
     limit = torch.finfo(u.dtype).max
     return (w.to(u) @ u).clamp_(-limit, limit)
-
-
-def _blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    return zip(*(torch.split(tensor, _BLOCK, dim=-1) for tensor in tensors), strict=True)
 
 
 def _round_up(count: float) -> int:

@@ -15,6 +15,19 @@ Diagnostics: TypeAlias = Mapping[str, float | bool | None]
 
 
 @dataclass(frozen=True)
+class Inspection:
+    """How a method treats the messages of one round, in their order.
+
+    Distances are Euclidean: to the client's own update, and to what the method predicted, if it predicts.
+    Weights say with which share each message entered the aggregate; they add up to 1.
+    """
+
+    distance_to_own: list[float]
+    distance_to_predicted: list[float] | None
+    weight: list[float] | None
+
+
+@dataclass(frozen=True)
 class Settings:
     """What a method knows of the run before it starts."""
 
@@ -46,6 +59,9 @@ class Method(Protocol):
 
     def update(self, state: State, own: Local, received: Sequence[Received]) -> tuple[State, Diagnostics]:
         """The state after the round, given the messages that arrived (possibly none), sorted by sender."""
+
+    def inspect(self, state: State, own: Local, received: Sequence[Received]) -> Inspection:
+        """What `update` makes of these messages (at least one), for people who study the method."""
 
     def expects(self, state: State) -> Tensor | None:
         """The neighbourhood direction that the client predicts for its next round, if it predicts one."""

@@ -10,7 +10,15 @@ from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import AggregatorChoice, Coefficient, Collaboration, Descent, Step, stack
+from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
+    Coefficient,
+    Collaboration,
+    Descent,
+    Step,
+    inspect,
+    stack,
+)
 
 
 class Direct:
@@ -37,6 +45,11 @@ class Direct:
     def outgoing(self, state: base.State, own: Local) -> Payload:
         """The local descent direction u."""
         return Payload(self.descent.direction(state.w, own))
+
+    def inspect(self, state: base.State, own: Local, received: Sequence[Received]) -> base.Inspection:
+        """Distances, and the weights in the aggregate."""
+        u = self.descent.direction(state.w, own)
+        return inspect(u, None, self.aggregator, stack(received))
 
     def expects(self, state: base.State) -> Tensor | None:
         """Nothing."""

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
+from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.types import Local, Received
+from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.options import Doc, NonNegative, Positive
 from rdpfl_sim.registry import OneOf
 
@@ -62,3 +64,18 @@ def stack(received: Sequence[Received]) -> Tensor:
     understands; scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
     """
     return torch.stack([m.vector if m.weight == 1.0 else m.vector * m.weight for m in received])
+
+
+def inspect(u: Tensor, d_hat: Tensor | None, aggregator: Aggregator, messages: Tensor) -> Inspection:
+    """How far each message is from the own update and from the prediction, and how much it counts."""
+    weights = influence(aggregator, messages)
+    return Inspection(
+        distance_to_own=_distances(messages, u),
+        distance_to_predicted=None if d_hat is None else _distances(messages, d_hat),
+        weight=None if weights is None else weights.tolist(),
+    )
+
+
+def _distances(messages: Tensor, point: Tensor) -> list[float]:
+    distances: list[float] = torch.linalg.vector_norm(messages - point, dim=1, dtype=torch.float64).tolist()
+    return distances

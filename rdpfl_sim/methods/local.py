@@ -27,6 +27,10 @@ class Local:
         """Never called: nothing is exchanged."""
         raise AssertionError("local training sends nothing")
 
+    def inspect(self, state: base.State, own: LocalOutcome, received: Sequence[Received]) -> base.Inspection:
+        """Never called: nothing is exchanged."""
+        raise AssertionError("local training receives nothing")
+
     def expects(self, state: base.State) -> Tensor | None:
         """Nothing."""
         return None

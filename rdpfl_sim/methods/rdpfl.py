@@ -18,7 +18,15 @@ from rdpfl_sim.maths.aggregators import median
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import AggregatorChoice, Coefficient, Collaboration, Descent, Step, stack
+from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
+    Coefficient,
+    Collaboration,
+    Descent,
+    Step,
+    inspect,
+    stack,
+)
 from rdpfl_sim.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 
 
@@ -107,6 +115,11 @@ class Rdpfl:
     def outgoing(self, state: base.State, own: Local) -> Payload:
         """The local descent direction u."""
         return Payload(self.descent.direction(state.w, own))
+
+    def inspect(self, state: base.State, own: Local, received: Sequence[Received]) -> base.Inspection:
+        """Distances, and the weights in the aggregate."""
+        u = self.descent.direction(state.w, own)
+        return inspect(u, self.expects(state), self.aggregator, stack(received))
 
     def expects(self, state: base.State) -> Tensor | None:
         """d_hat, from history alone."""

@@ -16,11 +16,18 @@ METRICS = (
     "client",
     "byzantine",
     "round",
+    "hops",
     "personal_accuracy",
     "personal_loss",
     "global_accuracy",
     "global_loss",
+    "used_per_round",
+    "mean_age",
+    "clipped",
+    "bounded",
+    "byzantine_weight",
 )
+"""The columns of metrics.csv; those from `used_per_round` on are means since the client's last evaluation."""
 
 
 class RunFolder:
@@ -77,7 +84,7 @@ class RunFolder:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.csv, as numbers; what was not measured is None."""
-    whole = {"client", "byzantine", "round"}
+    whole = {"client", "byzantine", "round", "hops"}
     with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
         return [
             {

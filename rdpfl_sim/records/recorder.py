@@ -6,8 +6,9 @@ with how many message events are written. No record holds wall-clock time.
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from hashlib import blake2b
 from typing import Any, BinaryIO
 
@@ -16,10 +17,23 @@ import structlog
 from torch import Tensor
 from typing_extensions import override
 
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.records.telemetry import Telemetry
+from rdpfl_sim.world.changes import Change, Rewire
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
+
+
+class Digest:
+    """A hash of all that was added, in order; each value follows from the one before, so it can be saved."""
+
+    def __init__(self) -> None:
+        self.value = b""
+
+    def add(self, data: bytes) -> None:
+        """Take more data in."""
+        self.value = blake2b(self.value + data, digest_size=32).digest()
 
 
 class Sink:
@@ -39,7 +53,7 @@ class Sink:
 
 
 class Recorder(Observer):
-    """Writes what the world tells to `events.jsonl`, and keeps the digest."""
+    """Writes what the world tells to `events.jsonl`, keeps the digest, and gathers telemetry."""
 
     def __init__(
         self,
@@ -47,15 +61,16 @@ class Recorder(Observer):
         streams: Streams,
         file: BinaryIO | None,
         message_fraction: float,
-        byzantine: frozenset[int],
+        telemetry: Telemetry,
+        inspects: bool,
     ) -> None:
         self.now_s = now_s
-        self.byzantine = byzantine
-        self.honest_rounds: Counter[str] = Counter()
+        self.telemetry = telemetry
+        self.inspects = inspects
         self.message_key = streams.key("recorded messages")
         self.message_fraction = 0.0 if file is None else message_fraction
-        self.digest = blake2b(digest_size=32)
-        self.log = _logger(Sink(file, self.digest.update)).info
+        self.digest = Digest()
+        self.log = _logger(Sink(file, self.digest.add)).info
         self.log_message = _logger(Sink(file, None)).info
 
     def event(self, name: str, **fields: Any) -> None:
@@ -64,8 +79,7 @@ class Recorder(Observer):
 
     def model(self, client: int, w: Tensor) -> None:
         """Take a final model into the digest."""
-        self.digest.update(b"model %d\n" % client)
-        self.digest.update(w.detach().cpu().contiguous().numpy().tobytes())
+        self.digest.add(b"model %d\n" % client + w.detach().cpu().contiguous().numpy().tobytes())
 
     @override
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
@@ -77,47 +91,54 @@ class Recorder(Observer):
 
     @override
     def round_finished(
-        self, client: int, round_: int, received: Sequence[Received], diagnostics: Mapping[str, Any]
+        self,
+        client: int,
+        round_: int,
+        messages: Sequence[Message],
+        diagnostics: Mapping[str, Any],
+        inspection: Inspection | None,
     ) -> None:
-        oldest = max((message.age for message in received), default=None)
+        oldest = max((round_ - message.round for message in messages), default=None)
         self.event(
             "round_finished",
             client=client,
             round=round_,
-            num_used=len(received),
+            num_used=len(messages),
             max_age=oldest,
             **diagnostics,
         )
-        if client not in self.byzantine and "tau" in diagnostics:
-            self.honest_rounds.update(
-                ["all", *(key for key in ("clipped", "bounded") if diagnostics.get(key))]
-            )
+        self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
+        if self.message_fraction > 0:
+            clipped = diagnostics.get("clipped")
+            for place, message in enumerate(messages):
+                details = {} if inspection is None else _details(inspection, place)
+                self._message("message_used", message, age=round_ - message.round, **details, clipped=clipped)
 
-    def estimator_statistics(self) -> dict[str, float] | None:
-        """In which fraction of the honest clients' rounds the clip and the bound G_d were active."""
-        num_rounds = self.honest_rounds["all"]
-        if num_rounds == 0:
-            return None
-        return {key: self.honest_rounds[key] / num_rounds for key in ("clipped", "bounded")}
+    @override
+    def changed(self, fault: int, change: Change) -> None:
+        self.event("fault", fault=fault, change=_snake_case(type(change).__name__), **_told(change))
 
     @override
     def message_sent(self, message: Message) -> None:
-        self._message("message_sent", message, size_bytes=message.payload.size_bytes)
+        self._message("message_sent", message, size_bytes=message.size_bytes)
 
     @override
-    def message_lost(self, message: Message) -> None:
-        self._message("message_lost", message)
+    def message_copied(self, message: Message, original: int) -> None:
+        self._message("message_copied", message, original=original)
+
+    @override
+    def message_lost(self, message: Message, reason: str) -> None:
+        self._message("message_lost", message, reason=reason)
 
     @override
     def message_delivered(self, message: Message) -> None:
-        self._message("message_delivered", message, delay_s=self.now_s() - message.sent_at_s)
-
-    @override
-    def message_used(self, message: Message, round_: int) -> None:
-        self._message("message_used", message, age=round_ - message.round)
+        delay_s = self.now_s() - message.sent_at_s
+        self.telemetry.delivered(delay_s)
+        self._message("message_delivered", message, delay_s=delay_s)
 
     @override
     def message_dropped(self, message: Message, fate: str, reason: str) -> None:
+        self.telemetry.dropped(message, fate)
         self._message(f"message_{fate}", message, reason=reason)
 
     def _message(self, name: str, message: Message, **fields: Any) -> None:
@@ -134,6 +155,34 @@ class Recorder(Observer):
             round=message.round,
             **fields,
         )
+
+
+def _details(inspection: Inspection, place: int) -> dict[str, float | None]:
+    """What is known of one message of a round."""
+    return {
+        name: None if values is None else values[place]
+        for name, values in (
+            ("distance_to_own", inspection.distance_to_own),
+            ("distance_to_predicted", inspection.distance_to_predicted),
+            ("weight", inspection.weight),
+        )
+    }
+
+
+def _told(change: Change) -> dict[str, Any]:
+    """A change as fields of a record: whom it concerns, and how."""
+    if isinstance(change, Rewire):
+        return {
+            "links": [(i, j) for i, around in enumerate(change.neighbours) for j in around if i < j],
+        }
+    fields = asdict(change)
+    if "sides" in fields:
+        fields["sides"] = [sorted(side) for side in fields["sides"]]
+    return fields
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 def _logger(sink: Sink) -> Any:

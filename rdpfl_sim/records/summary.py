@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,22 @@ def accuracy(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
             for test in ("personal", "global")
         }
         for group, members in groups.items()
+    }
+
+
+def with_accuracy(by_hops: dict[str, Any], rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The honest clients' accuracy beside what else is known, by distance to the nearest attacker."""
+    accuracies: dict[str, list[float]] = {}
+    for row in rows:
+        if not row["byzantine"] and row["hops"] is not None:
+            accuracies.setdefault(str(row["hops"]), []).append(row["personal_accuracy"])
+    return {
+        hops: {
+            "num_clients": len(values),
+            "personal_accuracy": float(np.mean(values)),
+            **by_hops.get(hops, {}),
+        }
+        for hops, values in sorted(accuracies.items(), key=lambda item: int(item[0]))
     }
 
 

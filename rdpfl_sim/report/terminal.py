@@ -166,7 +166,9 @@ def make_progress(quiet: bool, total_rounds: int, console: Console) -> Progress:
 def summary_table(summary: dict[str, Any]) -> RenderableType:
     """What came out of a run, in at most 80 columns."""
     num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
-    title = Text.assemble((_plain(summary["name"]), "bold"), f", seed {summary['seed']}: {summary['status']}")
+    title = Text.assemble(
+        (_plain(summary["name"]), "bold"), f", seed {summary['seed']}: {summary['status']}{_how_far(summary)}"
+    )
     facts = (
         f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
         f"{num_clients:,} clients, {num_byzantine:,} Byzantine, {summary['rounds']:,} rounds"
@@ -207,7 +209,7 @@ def problems(error_problems: Sequence[str], file: str) -> RenderableType:
 
 def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """The facts below the table: a label and a sentence each."""
-    count, neighbourhood, estimator = summary["messages"], summary["neighbourhood"], summary["estimator"]
+    count, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
     lines = [
         ("messages", f"{count['sent']:,} sent: {_parts(count, 'delivered', 'lost', 'in_flight')}"),
         ("", f"{count['delivered']:,} delivered: {_parts(count, *FATES)}"),
@@ -216,16 +218,34 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("neighbours", f"half or more are Byzantine for honest clients {_ids(outside)}"))
     if isolated := neighbourhood["isolated"]:
         lines.append(("isolated", f"clients without neighbours: {_ids(isolated)}"))
-    if estimator:
-        clipped, bounded = estimator["clipped"], estimator["bounded"]
+    rounds, liars = telemetry["rounds"], telemetry["messages_from"]["byzantine"]
+    if rounds["all"]["clipped"] is not None:
+        clipped, bounded = rounds["all"]["clipped"], rounds["all"]["bounded"]
         lines.append(
             ("estimator", f"clipped in {clipped:.1%} of honest rounds, bounded by G_d in {bounded:.1%}")
         )
+    if liars["relative_weight"] is not None:
+        lines.append(
+            (
+                "influence",
+                f"a Byzantine message weighs {liars['relative_weight']:.2f} of an equal share; "
+                f"{liars['ignored']:.0%} are ignored",
+            )
+        )
+    if summary["num_faults"]:
+        lines.append(("faults", f"{summary['num_faults']:,} changes of the network or its clients"))
     wall_s = summary["wall"]["seconds"]
     lines.append(
         ("time", f"{_duration(summary['simulated_s'])} simulated, {_duration(wall_s)} on the wall clock")
     )
     return [*lines, ("digest", summary["digest"][:16])]
+
+
+def _how_far(summary: dict[str, Any]) -> str:
+    least, most = summary["rounds_done"]
+    if least == summary["rounds"]:
+        return ""
+    return f" ({least:,} rounds done)" if least == most else f" ({least:,} to {most:,} rounds done)"
 
 
 def _parts(count: dict[str, int], first: str, *others: str) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from simpy import Event, Timeout
+from simpy import Event, Interrupt, Timeout
 from torch import Tensor
 
-from rdpfl_sim.maths.types import Local, Received
+from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods.base import Method, State
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
@@ -31,15 +31,15 @@ class Pending(Protocol):
 class Trainer(Protocol):
     """Where local training runs. A job has all its inputs at submission."""
 
-    def submit(self, client: int, round_: int, w: Tensor) -> Pending:
-        """Start K local steps of the client from model w."""
+    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Pending:
+        """Start K local steps of the client from model w, on its data or on a poisoned copy of it."""
 
 
 class Phase(Enum):
     """What a client is doing."""
 
     TRAINING = "training"
-    SCHEMING = "scheming"
+    SENDING = "sending"
     GATHERING = "gathering"
     FINISHED = "finished"
 
@@ -57,8 +57,7 @@ class Life:
     phase: Phase = Phase.TRAINING
     until_s: float | None = None
     own: Local | None = None
-    num_heard: int = 0
-    unheard: set[int] = field(default_factory=set)
+    payload: Payload | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ class Surroundings:
     network: Network
     trainer: Trainer
     method: Method
-    adversary: Adversary
+    onlookers: Sequence[Adversary]
+    """Adversaries that see updates as soon as they are computed."""
     observer: Observer
     wait: Wait
     staleness: Staleness
@@ -77,117 +77,159 @@ class Surroundings:
     duration_s: Callable[[int, int], float]
     on_training: Callable[[], None]
     on_round: Callable[[Client], None]
+    on_finish: Callable[[int], None]
 
 
 class Client:
-    """One client, honest or Byzantine. A Byzantine client differs only in what it sends."""
+    """One client, honest or Byzantine. A Byzantine client differs only in what it sends, and when."""
 
     def __init__(
-        self, client: int, neighbours: Sequence[int], byzantine: bool, life: Life, world: Surroundings
+        self,
+        client: int,
+        neighbours: Sequence[int],
+        adversary: Adversary | None,
+        life: Life,
+        world: Surroundings,
     ) -> None:
         self.id = client
         self.neighbours = neighbours
-        self.byzantine = byzantine
+        self.adversary = adversary
         self.life = life
         self.world = world
-        self.num_needed = world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
         self._awaited: Event | None = None
         self._alarm = Alarm(world.kernel, self._stop_waiting)
 
     def run(self) -> Generator[Event, Any, None]:
-        """Algorithm 1, as one client lives it."""
-        while self.life.round <= self.world.rounds:
-            yield self.start_training()
-            self.finish_training()
-            if self.world.method.exchanges:
-                if self.byzantine and not self.world.adversary.knows(self.life.round):
-                    yield self.wait_for_knowledge()
-                self.send()
-                self.call_the_roll()
-                if not self.has_heard_enough():
-                    yield self.wait_for_neighbours()
-            self.update()
-        self.life.phase = Phase.FINISHED
+        """Algorithm 1, as one client lives it; it is taken up in the phase in which it was left."""
+        life = self.life
+        try:
+            while life.round <= self.world.rounds:
+                if life.phase is Phase.TRAINING:
+                    yield self.train()
+                    self.finish_training()
+                if life.phase is Phase.SENDING:
+                    if self.adversary is not None and not self.adversary.is_ready(self):
+                        yield self.wait_for_knowledge()
+                    self.send()
+                if life.phase is Phase.GATHERING:
+                    if not self.has_heard_enough():
+                        yield self.wait_for_neighbours()
+                    self.update()
+        except Interrupt:
+            return  # it has crashed, or left
+        life.phase = Phase.FINISHED
+        self.world.on_finish(self.id)
 
-    def start_training(self) -> Event:
+    def train(self) -> Event:
         """Submit K steps of local SGD; the event fires when the scenario says that they are done."""
         life, world = self.life, self.world
-        life.phase = Phase.TRAINING
+        now_s = world.kernel.now
         duration_s = world.duration_s(self.id, life.round)
-        life.until_s = world.kernel.now + duration_s
+        life.until_s = now_s + duration_s
         world.observer.training_started(self.id, life.round, duration_s)
-        self._job = world.trainer.submit(self.id, life.round, life.learning.w)
+        poisoned = self.adversary is not None and self.adversary.poisons(self)
+        self._job = world.trainer.submit(self.id, life.round, life.learning.w, poisoned)
         return Timeout(world.kernel, duration_s)
 
     def finish_training(self) -> None:
         """Take the result of the local training."""
-        life = self.life
+        life, world = self.life, self.world
         assert self._job is not None
         life.own, self._job = self._job.result(), None
-        self.world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
-        self.world.on_training()
+        world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
+        world.on_training()
+        if not world.method.exchanges:
+            life.phase = Phase.GATHERING  # of nothing, as nobody is silent
+            return
+        life.mailbox.call_the_roll(life.round)
+        life.payload = world.method.outgoing(life.learning, life.own)
+        for adversary in world.onlookers:
+            if self.id in adversary.sees_updates_of:
+                adversary.see(self.id, life.round, life.payload)
+        life.phase = Phase.SENDING
 
     def wait_for_knowledge(self) -> Event:
-        """An event that fires when the adversary knows the honest updates of the round, or patience ends."""
-        self.life.phase = Phase.SCHEMING
-        self.world.adversary.notify(self.id, self.life.round, self._stop_waiting)
-        return self._wait(self.world.adversary.patience_s)
+        """An event that fires when the adversary knows what it wants to know, or its patience ends."""
+        assert self.adversary is not None
+        self.adversary.notify(self.id, self.life.round, self._stop_waiting)
+        return self._wait(self.adversary.plan.patience_s)
 
     def send(self) -> None:
         """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
         life, world = self.life, self.world
-        assert life.own is not None
-        payload = world.method.outgoing(life.learning, life.own)
-        if self.byzantine:
-            messages = world.adversary.messages(self.id, life.round, payload)
+        assert life.payload is not None
+        if self.adversary is not None:
+            self.adversary.send(self, life.payload)
         else:
-            world.adversary.observe(self.id, life.round, payload)
-            messages = dict.fromkeys(self.neighbours, payload)
-        world.network.send(self.id, life.round, messages)
-
-    def call_the_roll(self) -> None:
-        """See who has been heard in this round; `life.unheard` may still be."""
-        self.life.num_heard, self.life.unheard = self.life.mailbox.roll_call(self.life.round)
+            world.network.send(self.id, life.round, life.round, life.payload, self.neighbours)
+        life.payload = None
+        life.phase = Phase.GATHERING
 
     def has_heard_enough(self) -> bool:
         """Whether enough neighbours have been heard in this round, or nobody is left to wait for."""
-        return self.life.num_heard >= self.num_needed or not self.life.unheard
+        mailbox = self.life.mailbox
+        return not mailbox.silent or mailbox.num_heard >= self.world.wait.num_needed(len(self.neighbours))
 
     def wait_for_neighbours(self) -> Event:
         """An event that fires when enough neighbours have been heard, or at the deadline."""
-        self.life.phase = Phase.GATHERING
         return self._wait(self.world.wait.timeout_s)
 
     def receive(self, message: Message) -> None:
         """A message arrives; it may be the one that the client was waiting for."""
-        life, sender = self.life, message.sender
-        life.mailbox.put(message)
-        if sender in life.unheard:
-            if life.mailbox.heard(sender, life.round):
-                life.num_heard += 1
-            elif not life.mailbox.hopeless(sender, life.round):
-                return
-            life.unheard.discard(sender)
-            if life.phase is Phase.GATHERING and self.has_heard_enough():
-                self._stop_waiting()
+        if self.life.mailbox.put(message):
+            self.look_again()
+        if self.adversary is not None:
+            self.adversary.overhear(self, message)
+
+    def deadline_s(self, round_: int) -> float | None:
+        """When the client will stop waiting for its neighbours in this round, if that is known."""
+        life, timeout_s = self.life, self.world.wait.timeout_s
+        if timeout_s is None or life.round != round_ or life.until_s is None:
+            return None
+        if life.phase is Phase.TRAINING:
+            return life.until_s + timeout_s
+        return life.until_s if life.phase is Phase.GATHERING else None
+
+    def meet(self, neighbours: Sequence[int]) -> None:
+        """The neighbourhood changes; those who are gone are not waited for."""
+        self.neighbours = neighbours
+        self.life.mailbox.meet(neighbours)
+        self.look_again()
+
+    def stop(self) -> None:
+        """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
+        life = self.life
+        life.phase, life.until_s, life.own, life.payload = Phase.TRAINING, None, None, None
+        self._job = self._awaited = None
+        self._alarm.cancel()
+        if self.adversary is not None:
+            self.adversary.waiting.pop(self.id, None)
+
+    def look_again(self) -> None:
+        """Somebody less is silent: there may be nothing left to wait for."""
+        if self.life.phase is Phase.GATHERING and self.has_heard_enough():
+            self._stop_waiting()
 
     def update(self) -> None:
         """Estimate the neighbourhood direction and take the personalised step."""
         life, world = self.life, self.world
         assert life.own is not None
-        received = []
-        for message in life.mailbox.take(life.round, world.staleness.max_age):
-            age = life.round - message.round
-            received.append(
-                Received(message.sender, age, world.staleness.weight(age), message.payload.vector)
-            )
+        round_, staleness = life.round, world.staleness
+        messages = life.mailbox.take(round_, staleness.max_age)
+        received = [
+            Received(m.sender, round_ - m.round, staleness.weight(round_ - m.round), m.payload.vector)
+            for m in messages
+        ]
+        inspection = None
+        if world.observer.inspects and received:
+            inspection = world.method.inspect(life.learning, life.own, received)
         life.learning, diagnostics = world.method.update(life.learning, life.own, received)
-        world.observer.round_finished(self.id, life.round, received, diagnostics)
+        world.observer.round_finished(self.id, round_, messages, diagnostics, inspection)
         life.own = None
-        life.unheard = set()
         world.on_round(self)
         life.round += 1
+        life.phase = Phase.TRAINING
 
     def _wait(self, timeout_s: float | None) -> Event:
         self._awaited = Event(self.world.kernel)

@@ -7,7 +7,7 @@ from heapq import heappush
 from typing import Any, Protocol
 
 import simpy
-from simpy.events import NORMAL, EventPriority
+from simpy.events import NORMAL, URGENT, EventPriority
 
 DEADLINE = EventPriority(NORMAL + 1)
 """Events of this priority come after all others of the same instant: a message that arrives exactly at a
@@ -15,13 +15,17 @@ deadline is in time."""
 
 
 class Call:
-    """A function call that is to happen later: the least that SimPy's queue needs of an event."""
+    """A function call that is to happen later: the least that SimPy's queue needs of an event.
 
-    __slots__ = ("callbacks",)
+    The function is called with the call itself, which knows its subject.
+    """
+
+    __slots__ = ("callbacks", "subject")
     _ok = True
 
-    def __init__(self, callback: Callable[[Any], None]) -> None:
+    def __init__(self, callback: Callable[[Any], None], subject: Any = None) -> None:
         self.callbacks: tuple[Callable[[Any], None], ...] = (callback,)
+        self.subject = subject
 
 
 class Schedulable(Protocol):
@@ -41,6 +45,12 @@ class Kernel(simpy.Environment):
         """Call the event's callbacks at the simulated time `time_s`."""
         # As Environment.schedule does, without a second function call: this is the way of every message.
         heappush(self._queue, (time_s, priority, next(self._eid), event))  # type: ignore[misc]
+
+    def trigger_at_once(self, event: simpy.Event) -> None:
+        """As `event.succeed()`, but before all else of this instant; nothing if it has happened already."""
+        if not event.triggered:
+            event._ok, event._value = True, None
+            self.schedule(event, URGENT)
 
 
 class Alarm:

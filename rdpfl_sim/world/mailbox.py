@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Size, dtype
@@ -17,8 +18,21 @@ from rdpfl_sim.world.observer import Observer
 Preference = Literal["round", "newest"]
 
 
+@dataclass(slots=True)
+class Correspondent:
+    """What a mailbox knows of one neighbour: the messages that wait, by stamp, and its latest stamps."""
+
+    held: dict[int, Message] = field(default_factory=dict)
+    gone: int = 0
+    """The latest round whose message was used, or has made room."""
+    refused: int = 0
+    """The latest round whose message was refused."""
+    last_used: int = 0
+    num_used: int = 0
+
+
 class Mailbox:
-    """Messages that wait to be used, by sender and round stamp.
+    """Messages that wait to be used, and who has been heard in the round.
 
     A neighbour is *heard* for round t when its message for t is held, or when one for t or later has been
     used or has made room. It is *hopeless* when one for t or later was refused: nothing better will come.
@@ -39,32 +53,51 @@ class Mailbox:
         self.last_round = last_round
         self.capacity = capacity
         self.prefer = prefer
-        self.held: dict[int, dict[int, Message]] = {sender: {} for sender in neighbours}
-        self.gone: dict[int, int] = dict.fromkeys(self.held, 0)
-        self.refused: dict[int, int] = dict.fromkeys(self.held, 0)
-        self.last_used: dict[int, int] = dict.fromkeys(self.held, 0)
+        self.neighbours: dict[int, Correspondent] = {sender: Correspondent() for sender in neighbours}
+        self.former: dict[int, Correspondent] = {}
+        self.round = 1
+        self.num_heard = 0
+        self.silent: set[int] = set()
+        """Neighbours that may still be heard in this round."""
         self.fates: Counter[str] = Counter()
 
-    def put(self, message: Message) -> None:
-        """Take a message in, or drop it and say why."""
-        sender, stamp, payload = message.sender, message.round, message.payload
-        if sender not in self.held:
-            self._drop(message, "rejected", "unknown sender")
-        elif not 1 <= stamp <= self.last_round:
+    def call_the_roll(self, round_: int) -> None:
+        """See who has been heard in this round."""
+        self.round = round_
+        self.num_heard = 0
+        self.silent = set()
+        for sender, they in self.neighbours.items():
+            if round_ in they.held or they.gone >= round_:
+                self.num_heard += 1
+            elif they.refused < round_:
+                self.silent.add(sender)
+
+    def put(self, message: Message) -> bool:
+        """Take a message in, or drop it and say why; whether one neighbour less is silent in this round."""
+        they = self.neighbours.get(message.sender)
+        stamp, payload = message.round, message.payload
+        if they is None:
+            if message.sender in self.former:
+                self._drop(message, "stale", "no longer a neighbour")
+            else:
+                self._drop(message, "rejected", "unknown sender")
+            return False
+        if not 1 <= stamp <= self.last_round:
             self._drop(message, "rejected", "no such round")
-        elif payload.form != self.form:
-            self._drop(message, "rejected", "wrong shape or type")
+            return False
+        if payload.form != self.form:
+            self._refuse(they, message, "wrong shape or type")
         elif not payload.is_finite:
-            self._drop(message, "rejected", "not finite")
-        elif stamp in self.held[sender] or stamp == self.last_used[sender]:
+            self._refuse(they, message, "not finite")
+        elif stamp in they.held or stamp == they.last_used:
             self._drop(message, "duplicate", "same sender and round")
-        elif stamp < self.last_used[sender]:
+        elif stamp < they.last_used:
             self._drop(message, "stale", "a later one was used")
         else:
-            held = self.held[sender]
-            held[stamp] = message
-            if len(held) > self.capacity:
-                self._drop(held.pop(min(held)), "stale", "made room for a newer one")
+            they.held[stamp] = message
+            if len(they.held) > self.capacity:
+                self._discard(they, min(they.held), "made room for a newer one")
+        return message.sender in self.silent and self._settle(message.sender, they)
 
     def take(self, round_: int, max_age: int) -> list[Message]:
         """The messages to use in this round, at most one per sender, sorted by sender.
@@ -72,56 +105,74 @@ class Mailbox:
         Older messages of a sender whose newer one is used, and those past `max_age`, are stale.
         """
         taken = []
-        for sender, held in self.held.items():
+        for they in self.neighbours.values():
+            held = they.held
+            if not held:
+                continue
             only_this_round = len(held) == 1 and round_ in held  # the common case, quickly
-            stamp = round_ if only_this_round else self._choose(held, round_, max_age)
+            stamp = round_ if only_this_round else self._choose(they, round_, max_age)
             if stamp is None:
                 continue
-            message = held.pop(stamp)
-            self.last_used[sender] = stamp
-            if stamp > self.gone[sender]:
-                self.gone[sender] = stamp
-            self.observer.message_used(message, round_)
-            taken.append(message)
+            taken.append(held.pop(stamp))
+            they.last_used = stamp
+            they.num_used += 1
+            if stamp > they.gone:
+                they.gone = stamp
         if taken:
             self.fates["used"] += len(taken)
         return taken
 
-    def heard(self, sender: int, round_: int) -> bool:
-        """Whether the neighbour has said something valid for this round."""
-        return round_ in self.held[sender] or self.gone[sender] >= round_
+    def meet(self, neighbours: Iterable[int]) -> None:
+        """The neighbourhood changes: what former neighbours have sent is stale, but not forgotten."""
+        known = {**self.former, **self.neighbours}
+        self.neighbours = {sender: known.pop(sender, Correspondent()) for sender in sorted(neighbours)}
+        self.former = known
+        for they in self.former.values():
+            for stamp in list(they.held):
+                self._discard(they, stamp, "no longer a neighbour")
+        self.call_the_roll(self.round)
 
-    def hopeless(self, sender: int, round_: int) -> bool:
-        """Whether it is in vain to wait for this neighbour in this round."""
-        return self.refused[sender] >= round_
-
-    def roll_call(self, round_: int) -> tuple[int, set[int]]:
-        """How many neighbours have been heard, and who may still say something for this round."""
-        silent = {
-            sender for sender, held in self.held.items() if round_ not in held and self.gone[sender] < round_
-        }
-        return len(self.held) - len(silent), {sender for sender in silent if self.refused[sender] < round_}
+    def empty(self, reason: str) -> None:
+        """Lose all that waits."""
+        for they in self.neighbours.values():
+            for stamp in list(they.held):
+                self._discard(they, stamp, reason)
 
     def leftovers(self) -> Iterator[Message]:
         """The messages that nobody has used yet."""
-        for held in self.held.values():
-            yield from held.values()
+        for they in self.neighbours.values():
+            yield from they.held.values()
 
-    def _choose(self, held: dict[int, Message], round_: int, max_age: int) -> int | None:
+    def _choose(self, they: Correspondent, round_: int, max_age: int) -> int | None:
         """The stamp of the message to use, if there is one; what is older than it, or too old, is dropped."""
+        held = they.held
         for stamp in [stamp for stamp in held if round_ - stamp > max_age]:
-            self._drop(held.pop(stamp), "stale", "too old")
+            self._discard(they, stamp, "too old")
         if not held:
             return None
         past = [stamp for stamp in held if stamp <= round_]
         choice = max(held) if self.prefer == "newest" else max(past) if past else min(held)
         for stamp in [stamp for stamp in held if stamp < choice]:
-            self._drop(held.pop(stamp), "stale", "a later one is used")
+            self._discard(they, stamp, "a later one is used")
         return choice
+
+    def _settle(self, sender: int, they: Correspondent) -> bool:
+        """Take a silent neighbour off the list if it has been heard, or if there is no hope."""
+        if self.round in they.held or they.gone >= self.round:
+            self.num_heard += 1
+        elif they.refused < self.round:
+            return False
+        self.silent.discard(sender)
+        return True
+
+    def _discard(self, they: Correspondent, stamp: int, reason: str) -> None:
+        they.gone = max(they.gone, stamp)
+        self._drop(they.held.pop(stamp), "stale", reason)
+
+    def _refuse(self, they: Correspondent, message: Message, reason: str) -> None:
+        they.refused = max(they.refused, message.round)
+        self._drop(message, "rejected", reason)
 
     def _drop(self, message: Message, fate: str, reason: str) -> None:
         self.fates[fate] += 1
-        if message.sender in self.held and 1 <= message.round <= self.last_round:
-            marks = self.refused if fate == "rejected" else self.gone
-            marks[message.sender] = max(marks[message.sender], message.round)
         self.observer.message_dropped(message, fate, reason)

@@ -54,6 +54,16 @@ class Neighbourhoods:
         return found
 
 
+def hops_to(graph: nx.Graph, byzantine: Collection[int]) -> list[int | None]:
+    """Every client's distance to the nearest Byzantine one; None where no path leads to one."""
+    distances = (
+        nx.multi_source_dijkstra_path_length(graph, set(byzantine), weight=lambda i, j, data: 1)
+        if byzantine
+        else {}
+    )
+    return [distances.get(client) for client in range(len(graph))]
+
+
 def _listed(clients: Sequence[int]) -> str:
     shown = ", ".join(map(str, clients[:10]))
     return shown if len(clients) <= 10 else f"{shown} and {len(clients) - 10} more"

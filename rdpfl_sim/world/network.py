@@ -1,128 +1,188 @@
-"""Links between clients: they delay messages, queue them behind each other, and lose them."""
+"""The network: it takes messages, and each arrives later or is lost."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import permutations
 
 from rdpfl_sim.maths.types import Payload
-from rdpfl_sim.options import Positive, Probability
-from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.world.distributions import Latency
+from rdpfl_sim.randomness import uniform
+from rdpfl_sim.world.bandwidth import Bandwidth
 from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.links import COPY, COPY_LATENCY, Link
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.transport import Reliable, Transport
 
 
-def lossless(u: float) -> bool:
-    """Nothing is lost."""
-    return False
+class LinksOf(dict[int, Link]):
+    """The links of one sender, by recipient; each is made when it is first used."""
 
+    def __init__(self, sender: int, make_link: Callable[[int, int], Link]) -> None:
+        super().__init__()
+        self.sender = sender
+        self.make_link = make_link
 
-def bernoulli(u: float, *, probability: Probability = 0.1) -> bool:
-    """Every message is lost with the same probability, independently of all others."""
-    return u < probability
-
-
-LOSSES: dict[str, Callable[..., bool]] = {
-    "none": lossless,
-    "bernoulli": bernoulli,
-}
-
-
-def unlimited(size_bytes: int) -> float:
-    """Transmission takes no time."""
-    return 0.0
-
-
-def uplink(size_bytes: int, *, bytes_per_s: Positive = 1e6) -> float:
-    """A sender's messages leave one after the other, at bytes_per_s."""
-    return size_bytes / bytes_per_s
-
-
-BANDWIDTHS: dict[str, Callable[..., float]] = {
-    "unlimited": unlimited,
-    "uplink": uplink,
-}
-
-
-@dataclass(slots=True)
-class Link:
-    """A directed link: the key of its random stream and the number of messages it has carried."""
-
-    key: int
-    num_sent: int = 0
+    def __missing__(self, recipient: int) -> Link:
+        link = self[recipient] = self.make_link(self.sender, recipient)
+        return link
 
 
 class Network:
-    """All links, the senders' queues, and the messages in flight."""
+    """All links, what is wrong with them at the moment, and the count of what became of the messages.
+
+    A message is lost if its link is interrupted or its recipient is down when it leaves or when it arrives.
+    """
 
     def __init__(
         self,
         kernel: Kernel,
-        neighbours: Sequence[Sequence[int]],
-        streams: Streams,
+        num_clients: int,
         observer: Observer,
+        make_link: Callable[[int, int], Link],
         *,
-        latency: Latency,
-        loses: Callable[[float], bool],
-        transmission_s: Callable[[int], float],
+        bandwidth: Bandwidth | None = None,
+        transport: Transport = Transport(),  # noqa: B008 (it is immutable)
+        duplication: float = 0.0,
+        compression: float = 1.0,
     ) -> None:
         self.kernel = kernel
-        self.on_arrival = (self._arrive,)
         self.observer = observer
-        self.latency = latency
-        self.loses = loses
-        self.transmission_s = transmission_s
-        self.links = [
-            {recipient: Link(streams.key("link", sender, recipient)) for recipient in recipients}
-            for sender, recipients in enumerate(neighbours)
-        ]
-        self.uplink_free_at_s = [0.0] * len(neighbours)
+        self.links = [LinksOf(sender, make_link) for sender in range(num_clients)]
+        self.bandwidth = bandwidth
+        self.reliable = Reliable(self, transport) if transport.retransmits else None
+        self.duplication = duplication
+        self.compression = compression
         self.receivers: list[Callable[[Message], None]] = []
-        self.in_flight: dict[int, Message] = {}
-        self.num_sent = 0
-        self.num_lost = 0
-        self.num_delivered = 0
+        self.partitions: list[tuple[frozenset[int], ...]] = []
+        self.interrupted: Counter[tuple[int, int]] = Counter()
+        self.down: set[int] = set()
+        self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
+        self.num_bytes = 0.0
+        self._on_arrival = (self._arrive,)
+        self._begin = self.transmit if self.reliable is None else self.reliable.begin
 
-    def send(self, sender: int, round_: int, payloads: Mapping[int, Payload]) -> None:
-        """Put a message to each recipient on its link; each is delivered later, or lost."""
-        now_s, links, loses = self.kernel.now, self.links[sender], self.loses
-        queued = self.transmission_s is not unlimited
-        for recipient in _rotated(list(payloads), round_) if queued else payloads:
-            payload = payloads[recipient]
-            number = self.num_sent
-            self.num_sent = number + 1
-            message = Message(number, sender, recipient, round_, payload, now_s, self.on_arrival)
-            self.observer.message_sent(message)
-            queue_s = self._queue(sender, payload.size_bytes) if queued else 0.0
+    @property
+    def num_in_flight(self) -> int:
+        """Messages that have neither arrived nor been lost."""
+        return self.num_sent - self.num_delivered - self.num_lost
 
+    def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
+        """Put a message to each recipient on its link; the stamp is the round that the sender claims."""
+        now_s, links = self.kernel.now, self.links[sender]
+        size_bytes = payload.size_bytes / self.compression
+        for recipient in recipients if self.bandwidth is None else _rotated(recipients, round_):
             link = links[recipient]
-            draw = 2 * link.num_sent
-            link.num_sent += 1
-            if loses is not lossless and loses(uniform(link.key, draw)):
-                self.num_lost += 1
-                self.observer.message_lost(message)
-                continue
-            self.in_flight[number] = message
-            message.arrives_at_s = now_s + queue_s + self.latency(uniform(link.key, draw + 1))
-            self.kernel.post(message, message.arrives_at_s)
+            message = Message(
+                self.num_sent,
+                link,
+                stamp,
+                payload,
+                size_bytes,
+                now_s,
+                link.next_draw(round_),
+                self._on_arrival,
+            )
+            self.num_sent += 1
+            self.observer.message_sent(message)
+            self._begin(message)
 
-    def _queue(self, sender: int, size_bytes: int) -> float:
-        """Seconds until a message has left its sender, behind those that the sender is still sending."""
-        now_s: float = self.kernel.now
-        leaves_at_s = max(now_s, self.uplink_free_at_s[sender]) + self.transmission_s(size_bytes)
-        self.uplink_free_at_s[sender] = leaves_at_s
-        return leaves_at_s - now_s
+    def transmit(self, message: Message) -> None:
+        """Let the message leave its sender, behind or beside what else is on the wire."""
+        self.num_bytes += message.size_bytes
+        if self.bandwidth is None:
+            self.leave(message)
+        else:
+            self.bandwidth.transmit(message, self.leave)
 
-    def _arrive(self, message: Message) -> None:
-        del self.in_flight[message.number]
+    def leave(self, message: Message) -> None:
+        """The last byte has left the sender: the link decides."""
+        if self.reliable is not None:
+            self.reliable.leave(message)
+            return
+        link = message.link
+        delay_s = self.crossing_s(link, message.draw)
+        if delay_s is None:
+            self.lose(message, self.obstacle(link) or "loss")
+            return
+        message.arrives_at_s = self.kernel.now + delay_s
+        self.kernel.post(message, message.arrives_at_s)
+        if self.duplication > 0 and uniform(link.key, message.draw + COPY) < self.duplication:
+            self._copy(message)
+
+    def crossing_s(self, link: Link, draw: int) -> float | None:
+        """The seconds that a message needs on a link now, or None if it is lost."""
+        if (self.partitions or self.interrupted) and self.obstacle(link):
+            return None
+        return link.crossing_s(draw)
+
+    def obstacle(self, link: Link) -> str | None:
+        """What keeps messages from crossing a link at the moment."""
+        sender, recipient = link.sender, link.recipient
+        if self.interrupted[sender, recipient]:
+            return "link is down"
+        for sides in self.partitions:
+            if any(sender in one and recipient in other for one, other in permutations(sides, 2)):
+                return "partition"
+        return "recipient is down" if recipient in self.down else None
+
+    def deliver(self, message: Message) -> None:
+        """Hand a message to its recipient."""
+        link = message.link
         self.num_delivered += 1
+        if message.number > link.newest:
+            link.newest = message.number
+        else:
+            self.num_reordered += 1
         self.observer.message_delivered(message)
         self.receivers[message.recipient](message)
 
+    def lose(self, message: Message, reason: str) -> None:
+        """Count a message that will never arrive."""
+        self.num_lost += 1
+        self.observer.message_lost(message, reason)
 
-def _rotated(recipients: list[int], round_: int) -> list[int]:
+    def interrupt(self, links: Iterable[tuple[int, int]]) -> None:
+        """From now on nothing crosses these directed links; the same link can be interrupted twice."""
+        self.interrupted.update(links)
+
+    def restore(self, links: Iterable[tuple[int, int]]) -> None:
+        """Undo one interruption of each of these links."""
+        self.interrupted.subtract(links)
+        self.interrupted = +self.interrupted
+
+    def _arrive(self, message: Message) -> None:
+        obstacle = None
+        if self.partitions or self.interrupted or self.down:
+            obstacle = self.obstacle(message.link)
+        if obstacle is None:
+            self.deliver(message)
+        else:
+            self.lose(message, obstacle)
+
+    def _copy(self, message: Message) -> None:
+        """The network duplicates a message; the copy takes its own time."""
+        link, draw = message.link, message.draw
+        copy = Message(
+            self.num_sent,
+            link,
+            message.round,
+            message.payload,
+            message.size_bytes,
+            message.sent_at_s,
+            draw,
+            self._on_arrival,
+        )
+        self.num_sent += 1
+        self.num_copied += 1
+        self.observer.message_copied(copy, message.number)
+        delay_s = link.propagation_s + link.latency(uniform(link.key, draw + COPY_LATENCY))
+        copy.arrives_at_s = self.kernel.now + delay_s
+        self.kernel.post(copy, copy.arrives_at_s)
+
+
+def _rotated(recipients: Sequence[int], round_: int) -> Sequence[int]:
     """Another recipient is first in the queue every round, so that nobody is always last."""
     first = round_ % len(recipients) if recipients else 0
-    return recipients[first:] + recipients[:first]
+    return [*recipients[first:], *recipients[:first]]

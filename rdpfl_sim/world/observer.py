@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.world.changes import Change
 from rdpfl_sim.world.message import Message
 
 
 class Observer:
     """Hears everything that happens and does nothing."""
+
+    inspects = False
+    """Whether it wants to know how methods treat single messages, which takes time to find out."""
 
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
         """A client began its local training."""
@@ -21,19 +25,27 @@ class Observer:
     def message_sent(self, message: Message) -> None:
         """A message was put on its link."""
 
-    def message_lost(self, message: Message) -> None:
-        """The link lost a message."""
+    def message_copied(self, message: Message, original: int) -> None:
+        """The network made a second message out of the one with the number `original`."""
+
+    def message_lost(self, message: Message, reason: str) -> None:
+        """A message will never arrive."""
 
     def message_delivered(self, message: Message) -> None:
         """A message reached its recipient's mailbox."""
-
-    def message_used(self, message: Message, round_: int) -> None:
-        """The recipient used a message in its round `round_`."""
 
     def message_dropped(self, message: Message, fate: str, reason: str) -> None:
         """The recipient dropped a message: fate is stale, duplicate or rejected."""
 
     def round_finished(
-        self, client: int, round_: int, received: Sequence[Received], diagnostics: Mapping[str, Any]
+        self,
+        client: int,
+        round_: int,
+        messages: Sequence[Message],
+        diagnostics: Mapping[str, Any],
+        inspection: Inspection | None,
     ) -> None:
-        """A client updated its model from the messages that it had received; the method reports on it."""
+        """A client used these messages to update its model; the method reports on it."""
+
+    def changed(self, fault: int, change: Change) -> None:
+        """The world changes: the fault with this position in the scenario begins, goes on or ends."""

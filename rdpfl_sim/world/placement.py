@@ -6,41 +6,53 @@ Byzantine clients only adds to a smaller one, so that a sweep over their number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from typing import TypeAlias
 
 import networkx as nx
 import numpy as np
 
+Taken: TypeAlias = Collection[int]
+"""Clients that already belong to another group."""
 
-def random(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+
+def random(
+    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
+) -> list[int]:
     """Clients drawn uniformly."""
-    return _first(num_byzantine, rng.permutation(len(graph)).tolist())
+    return _first(num_byzantine, rng.permutation(len(graph)).tolist(), taken)
 
 
-def degree(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+def degree(
+    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
+) -> list[int]:
     """The clients with the most neighbours, ties broken at random."""
     num_neighbours = np.array([graph.degree(client) for client in range(len(graph))])
-    return _first(num_byzantine, np.lexsort((rng.random(len(graph)), -num_neighbours)).tolist())
+    return _first(num_byzantine, np.lexsort((rng.random(len(graph)), -num_neighbours)).tolist(), taken)
 
 
-def spread(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+def spread(
+    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
+) -> list[int]:
     """Clients far from each other: each is the farthest, in hops, from those before it; ties at random.
 
     The greedy rule of Gonzalez (1985); the first is random. A client that no chosen one can reach is the
     farthest of all, so every connected component gets one before any gets two.
     """
-    return _first(num_byzantine, _farthest_first(graph, rng))
+    return _first(num_byzantine, _farthest_first(graph, rng), taken)
 
 
-def clustered(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator) -> list[int]:
+def clustered(
+    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
+) -> list[int]:
     """The clients nearest to a random one, in hops; if its component is too small, also around another."""
-    return _first(num_byzantine, _nearest_first(graph, rng))
+    return _first(num_byzantine, _nearest_first(graph, rng), taken)
 
 
-def _first(num_byzantine: int, ranked: Iterable[int]) -> list[int]:
-    byzantine = sorted(islice(ranked, num_byzantine))
+def _first(num_byzantine: int, ranked: Iterable[int], taken: Taken) -> list[int]:
+    byzantine = sorted(islice((client for client in ranked if client not in taken), num_byzantine))
     assert len(byzantine) == num_byzantine, f"{num_byzantine} Byzantine of {len(byzantine)} clients"
     return byzantine
 
@@ -75,7 +87,7 @@ def _nearest_first(graph: nx.Graph, rng: np.random.Generator) -> Iterator[int]:
             yield client
 
 
-PLACEMENTS: dict[str, Callable[[nx.Graph, int, np.random.Generator], list[int]]] = {
+PLACEMENTS: dict[str, Callable[..., list[int]]] = {
     "random": random,
     "degree": degree,
     "spread": spread,

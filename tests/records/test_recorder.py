@@ -4,15 +4,21 @@ import json
 import torch
 
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.recorder import Recorder
+from rdpfl_sim.records.telemetry import Telemetry
+from rdpfl_sim.world.links import Link, lossless
 from rdpfl_sim.world.message import Message
 
-MESSAGE = Message(7, 1, 2, 3, Payload(torch.zeros(5)), 0.5)
+LINK = Link(1, 2, key=0, latency=lambda u: 0.0, loses=lossless)
+MESSAGE = Message(7, LINK, 3, Payload(torch.zeros(5)), 20.0, 0.5)
 
 
 def recorder(file: io.BytesIO | None = None, fraction: float = 1.0) -> Recorder:
-    return Recorder(lambda: 1.25, Streams(1), file, fraction, frozenset())
+    return Recorder(
+        lambda: 1.25, Streams(1), file, fraction, Telemetry(frozenset(), [None] * 3), inspects=True
+    )
 
 
 def test_record_is_one_flat_line_with_its_name_first() -> None:
@@ -42,19 +48,27 @@ def test_digest_covers_records_and_models_but_not_single_messages() -> None:
     ):
         written = recorder(io.BytesIO())
         touch(written)
-        digests.append(written.digest.hexdigest())
+        digests.append(written.digest.value)
     assert digests[0] == digests[1]
     assert len(set(digests[1:])) == 6
 
 
-def test_delay_and_age_are_told_with_the_message() -> None:
+def test_delay_age_distance_and_weight_are_told_with_the_message() -> None:
     file = io.BytesIO()
     written = recorder(file)
     written.message_delivered(MESSAGE)
-    written.message_used(MESSAGE, round_=5)
-    delivered, used = map(json.loads, file.getvalue().splitlines())
+    inspection = Inspection(distance_to_own=[1.5], distance_to_predicted=None, weight=[1.0])
+    written.round_finished(2, 5, [MESSAGE], {"clipped": True}, inspection)
+    delivered, finished, used = map(json.loads, file.getvalue().splitlines())
     assert delivered["delay_s"] == 0.75
-    assert used["age"] == 2
+    assert (finished["event"], finished["num_used"], finished["max_age"]) == ("round_finished", 1, 2)
+    assert {key: used[key] for key in ("age", "distance_to_own", "weight", "clipped")} == {
+        "age": 2,
+        "distance_to_own": 1.5,
+        "weight": 1.0,
+        "clipped": True,
+    }
+    assert used["distance_to_predicted"] is None
     assert (used["message"], used["sender"], used["recipient"], used["round"]) == (7, 1, 2, 3)
 
 
@@ -63,4 +77,4 @@ def test_without_a_file_nothing_is_written_but_the_digest_is_the_same() -> None:
     for one in (silent, loud):
         one.event("evaluation", client=1)
         one.message_sent(MESSAGE)
-    assert silent.digest.hexdigest() == loud.digest.hexdigest()
+    assert silent.digest.value == loud.digest.value

@@ -53,7 +53,12 @@ SUMMARY: dict[str, Any] = {
         "isolated": [],
         "num_components": 1,
     },
-    "estimator": {"clipped": 0.12, "bounded": 0.0},
+    "telemetry": {
+        "rounds": {"all": {"clipped": 0.12, "bounded": 0.0}},
+        "messages_from": {"byzantine": {"relative_weight": 0.25, "ignored": 0.5}},
+    },
+    "num_faults": 4,
+    "rounds_done": [60, 60],
     "simulated_s": 512.3,
     "wall": {"seconds": 8.41},
     "digest": "0123456789abcdef0123456789abcdef",
@@ -93,18 +98,29 @@ def test_facts_follow_the_table_in_words() -> None:
         "ring_30pct, seed 1: finished",
         "rdpfl, attack sign_flip, topology ring, 10 clients, 3 Byzantine, 60 rounds",
     ]
-    assert lines[-6:] == [
+    assert lines[-8:] == [
         "messages    1,200 sent: 1,100 delivered, 97 lost, 3 in flight",
         "            1,100 delivered: 1,000 used, 80 stale, 5 rejected, 15 left over",
         "neighbours  half or more are Byzantine for honest clients 0, 2",
         "estimator   clipped in 12.0% of honest rounds, bounded by G_d in 0.0%",
+        "influence   a Byzantine message weighs 0.25 of an equal share; 50% are ignored",
+        "faults      4 changes of the network or its clients",
         "time        8.5 min simulated, 8.4 s on the wall clock",
         "digest      0123456789abcdef",
     ]
 
 
+def test_run_that_did_not_come_to_the_end_says_how_far_it_came() -> None:
+    summary = SUMMARY | {"status": "out of time", "rounds_done": [12, 40]}
+    assert rendered(summary_table(summary))[0] == "ring_30pct, seed 1: out of time (12 to 40 rounds done)"
+    summary = SUMMARY | {"status": "interrupted", "rounds_done": [12, 12]}
+    assert rendered(summary_table(summary))[0] == "ring_30pct, seed 1: interrupted (12 rounds done)"
+
+
 def test_what_was_not_measured_is_a_dash_and_has_no_line() -> None:
-    summary = deepcopy(SUMMARY) | {"estimator": None}
+    summary = deepcopy(SUMMARY) | {"num_faults": 0}
+    summary["telemetry"]["rounds"]["all"] = {"clipped": None, "bounded": None}
+    summary["telemetry"]["messages_from"]["byzantine"] = {"relative_weight": None, "ignored": None}
     summary["accuracy"]["honest"] = {"personal": None, "global": None}
     summary["accuracy"]["all"]["personal"] = {"mean": float("nan"), "worst": None, "p10": 0.5, "spread": 0.0}
     summary["neighbourhood"] |= {"outside_threat_model": [], "isolated": list(range(12))}

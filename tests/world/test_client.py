@@ -1,157 +1,25 @@
 """The life of a client on the kernel, with a fake trainer and constant links: exact simulated times."""
 
-from dataclasses import dataclass
-
 import pytest
-import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators import mean
-from rdpfl_sim.maths.attacks import min_max, none
-from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.maths.attacks import min_max
 from rdpfl_sim.methods.base import Settings
-from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.local import Local
-from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.adversary import Adversary
-from rdpfl_sim.world.client import Client, Life, Phase, Surroundings
-from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.message import Message
-from rdpfl_sim.world.network import Network, unlimited
-from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.adversary import Plan
+from rdpfl_sim.world.client import Phase
 from rdpfl_sim.world.waiting import Staleness, Wait
-
-TRIANGLE = [(1, 2), (0, 2), (0, 1)]
-FOR_ALL = Wait(1.0, None)
-DROP = Staleness(0, 1.0)
-
-
-@dataclass
-class Job:
-    w_tilde: Tensor
-    num_steps: int = 1
-    loss: float = 0.0
-
-    def result(self) -> "Job":
-        return self
-
-
-class FakeTrainer:
-    """Client i's direction is always i + 1 (with learning rate 1)."""
-
-    def submit(self, client: int, round_: int, w: Tensor) -> Job:
-        return Job(w - (client + 1))
-
-
-class Log(Observer):
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.rounds: list[tuple[float, int, int, int]] = []
-        self.used: list[tuple[int, int, int, int]] = []
-        self.dropped: list[tuple[int, str]] = []
-
-    def round_finished(self, client, round_, received, diagnostics) -> None:
-        self.rounds.append((self.kernel.now, client, round_, len(received)))
-
-    def message_used(self, message: Message, round_: int) -> None:
-        self.used.append((message.recipient, round_, message.sender, round_ - message.round))
-
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        self.dropped.append((message.round, fate))
-
-
-class World:
-    def __init__(
-        self,
-        neighbours=TRIANGLE,
-        compute=(1.0, 1.0, 1.0),
-        latency_s=0.25,
-        rounds=2,
-        wait=FOR_ALL,
-        staleness=DROP,
-        loses=lambda u: False,
-        byzantine=(),
-        attack=none,
-        patience_s=None,
-        method=None,
-    ) -> None:
-        self.kernel = Kernel()
-        self.log = Log(self.kernel)
-        self.network = Network(
-            self.kernel,
-            neighbours,
-            Streams(0),
-            self.log,
-            latency=lambda u: latency_s,
-            loses=loses,
-            transmission_s=unlimited,
-        )
-        method = method or Direct(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
-        adversary = Adversary(
-            attack,
-            neighbours,
-            byzantine,
-            Streams(0),
-            sees_honest=getattr(attack, "sees_honest", False),
-            sees_victim=False,
-            patience_s=patience_s,
-            expects=lambda client: None,
-        )
-        shared = Surroundings(
-            kernel=self.kernel,
-            network=self.network,
-            trainer=FakeTrainer(),
-            method=method,
-            adversary=adversary,
-            observer=self.log,
-            wait=wait,
-            staleness=staleness,
-            rounds=rounds,
-            duration_s=lambda client, round_: compute[client],
-            on_training=lambda: None,
-            on_round=lambda client: None,
-        )
-        self.clients = [
-            Client(
-                i,
-                others,
-                i in byzantine,
-                Life(method.start(torch.zeros(2)), self.mailbox(others, rounds)),
-                shared,
-            )
-            for i, others in enumerate(neighbours)
-        ]
-        self.network.receivers = [client.receive for client in self.clients]
-
-    def mailbox(self, neighbours, rounds: int) -> Mailbox:
-        return Mailbox(
-            neighbours,
-            self.log,
-            form=Payload(torch.zeros(2)).form,
-            last_round=rounds,
-            capacity=4,
-            prefer="round",
-        )
-
-    def run(self) -> "World":
-        for client in self.clients:
-            self.kernel.process(client.run())
-        self.kernel.run()
-        return self
-
-    def times(self, client: int) -> list[float]:
-        return [time for time, who, _, _ in self.log.rounds if who == client]
+from tests.support import TinyWorld
 
 
 def test_waiting_for_all_takes_the_slowest_neighbour_and_the_latency() -> None:
-    world = World(compute=(1.0, 2.0, 4.0)).run()
+    world = TinyWorld(compute=(1.0, 2.0, 4.0)).run()
     assert [world.times(i) for i in range(3)] == [[4.25, 8.25], [4.25, 8.25], [4.0, 8.0]]
     assert {num_used for *_, num_used in world.log.rounds} == {2}
 
 
 def test_personalised_step_uses_own_and_neighbours_directions() -> None:
-    world = World(rounds=1).run()
+    world = TinyWorld(rounds=1).run()
     # w = 0 - (u_i + mean of the other two)
     assert [client.life.learning.w.tolist() for client in world.clients] == [
         [-3.5] * 2,
@@ -161,24 +29,26 @@ def test_personalised_step_uses_own_and_neighbours_directions() -> None:
 
 
 def test_quorum_does_not_wait_for_the_straggler() -> None:
-    world = World(compute=(1.0, 1.0, 10.0), wait=Wait(0.5, None)).run()
+    world = TinyWorld(compute=(1.0, 1.0, 10.0), wait=Wait(0.5, None)).run()
     assert world.times(0) == [1.25, 2.5]
     assert world.times(2) == [10.0, 20.0]
 
 
 def test_deadline_ends_the_wait_and_a_message_at_that_instant_is_in_time() -> None:
-    world = World(compute=(1.0, 1.0, 2.0), latency_s=0.5, wait=Wait(1.0, 1.5), rounds=1).run()
+    world = TinyWorld(compute=(1.0, 1.0, 2.0), latency_s=0.5, wait=Wait(1.0, 1.5), rounds=1).run()
     assert world.times(0) == [2.5]
     assert [used for *_, used in world.log.rounds if used != 2] == []
 
 
 def test_deadline_with_missing_messages_goes_on_with_what_is_there() -> None:
-    world = World(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 0.5), rounds=1).run()
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 0.5), rounds=1).run()
     assert world.log.rounds[0] == (1.5, 0, 1, 1)
 
 
 def test_no_waiting_uses_what_is_in_the_mailbox() -> None:
-    world = World(compute=(1.0, 1.0, 3.5), wait=Wait(0.0, None), rounds=3, staleness=Staleness(5, 1.0)).run()
+    world = TinyWorld(
+        compute=(1.0, 1.0, 3.5), wait=Wait(0.0, None), rounds=3, staleness=Staleness(5, 1.0)
+    ).run()
     assert world.times(0) == [1.0, 2.0, 3.0]
     assert [used for who, _, _, used in [(c, t, r, n) for t, c, r, n in world.log.rounds] if who == 0] == [
         0,
@@ -188,38 +58,42 @@ def test_no_waiting_uses_what_is_in_the_mailbox() -> None:
 
 
 def test_late_message_is_counted_and_dropped() -> None:
-    world = World(compute=(1.0, 1.0, 1.9), wait=Wait(1.0, 0.5), rounds=2).run()
+    world = TinyWorld(compute=(1.0, 1.0, 1.9), wait=Wait(1.0, 0.5), rounds=2).run()
     # Client 2's round-1 message reaches client 0 at 2.15, when client 0 (from 1.5 on) is in round 2.
     assert (1, "stale") in world.log.dropped
     assert world.log.rounds[0] == (1.5, 0, 1, 1)
 
 
 def test_late_message_is_used_with_its_age_if_staleness_allows() -> None:
-    world = World(compute=(1.0, 1.0, 1.9), wait=Wait(1.0, 0.5), staleness=Staleness(1, 0.5), rounds=2).run()
+    world = TinyWorld(
+        compute=(1.0, 1.0, 1.9), wait=Wait(1.0, 0.5), staleness=Staleness(1, 0.5), rounds=2
+    ).run()
     assert (0, 2, 2, 1) in world.log.used
 
 
 def test_client_without_neighbours_learns_alone() -> None:
-    world = World(neighbours=[(1,), (0,), ()]).run()
+    world = TinyWorld(neighbours=[(1,), (0,), ()]).run()
     assert world.times(2) == [1.0, 2.0]
     assert world.clients[2].life.learning.w.tolist() == [-6.0, -6.0]
 
 
 def test_local_training_sends_nothing_and_waits_for_nobody() -> None:
-    world = World(method=Local(Settings(1.0, 2)), compute=(1.0, 5.0, 9.0)).run()
+    world = TinyWorld(method=Local(Settings(1.0, 2)), compute=(1.0, 5.0, 9.0)).run()
     assert world.network.num_sent == 0
     assert world.times(0) == [1.0, 2.0]
     assert world.clients[0].life.phase is Phase.FINISHED
 
 
 def test_all_messages_lost_with_a_deadline_still_ends() -> None:
-    world = World(loses=lambda u: True, wait=Wait(1.0, 2.0)).run()
+    world = TinyWorld(loses=lambda link, draw: True, wait=Wait(1.0, 2.0)).run()
     assert world.times(0) == [3.0, 6.0]
     assert world.network.num_lost == world.network.num_sent == 12
 
 
 def test_omniscient_attacker_waits_for_the_slowest_honest_client() -> None:
-    world = World(compute=(1.0, 4.0, 1.0), byzantine=(2,), attack=min_max, rounds=1).run()
+    world = TinyWorld(
+        compute=(1.0, 4.0, 1.0), byzantine=(2,), plan=Plan(min_max, sees_honest=True), rounds=1
+    ).run()
     sent = {(s, r): t for t, s, r in [(4.25, 2, 0)]}
     assert world.times(0) == [sent[2, 0]]
     # Honest directions are 1 and 2: mu = 1.5, sigma = 0.5, so m = mu - 1 sigma = 1 is the farthest allowed.
@@ -227,8 +101,10 @@ def test_omniscient_attacker_waits_for_the_slowest_honest_client() -> None:
 
 
 def test_impatient_attacker_uses_what_it_knows() -> None:
-    world = World(compute=(1.0, 4.0, 1.0), byzantine=(2,), attack=min_max, patience_s=0.5, rounds=1).run()
-    # At 1.5 only client 0's direction 1 is known, so that is what client 2 sends to client 1.
+    plan = Plan(min_max, sees_honest=True, patience_s=0.5)
+    world = TinyWorld(compute=(3.0, 4.0, 3.0), byzantine=(2,), plan=plan, rounds=1).run()
+    # At 3.5 only client 0's direction 1 is known, so that is what client 2 sends, in place of its own 3.
+    assert [entry for entry in world.log.sent if entry[1] == 2] == [(3.5, 2, 0, 1), (3.5, 2, 1, 1)]
     assert world.clients[1].life.learning.w.tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
 
 
@@ -236,35 +112,27 @@ def test_refused_message_does_not_keep_a_client_waiting() -> None:
     def poison(view) -> Tensor:
         return view.own * float("nan")
 
-    world = World(byzantine=(2,), attack=poison).run()
+    world = TinyWorld(byzantine=(2,), plan=Plan(poison)).run()
     assert world.times(0) == [1.25, 2.5]
     assert {used for _, client, _, used in world.log.rounds if client == 0} == {1}
 
 
 def test_broadcast_shares_one_payload() -> None:
-    world = World(rounds=1)
-    for client in world.clients:
-        world.kernel.process(client.run())
-    world.kernel.run(until=1.1)
-    payloads: dict[int, set[int]] = {}
-    for message in world.network.in_flight.values():
-        payloads.setdefault(message.sender, set()).add(id(message.payload))
-    assert all(len(ids) == 1 for ids in payloads.values())
-    assert len(payloads) == 3
-    assert isinstance(next(iter(world.network.in_flight.values())).payload, Payload)
+    world = TinyWorld(rounds=1).run()
+    vectors: dict[int, set[int]] = {}
+    for (_, sender, _, _), vector in zip(world.log.sent, world.log.payloads, strict=True):
+        vectors.setdefault(sender, set()).add(vector.data_ptr())
+    assert [len(addresses) for addresses in vectors.values()] == [1, 1, 1]
 
 
 def test_deadlines_that_are_not_needed_do_not_pile_up() -> None:
-    world = World(rounds=50, wait=Wait(1.0, 1e6))
-    for client in world.clients:
-        world.kernel.process(client.run())
-    world.kernel.run(until=60.0)
+    world = TinyWorld(rounds=50, wait=Wait(1.0, 1e6)).run(until_s=60.0)
     assert world.times(0)[-1] < 63
     assert len(world.kernel._queue) <= 2 * len(world.clients) + 6
 
 
 def test_stale_message_counts_by_the_weight_of_its_age() -> None:
-    world = World(
+    world = TinyWorld(
         neighbours=[(1,), (0,), ()],
         compute=(1.0, 1.9, 1.0),
         wait=Wait(1.0, 0.5),
@@ -278,22 +146,19 @@ def test_stale_message_counts_by_the_weight_of_its_age() -> None:
 
 
 def test_what_a_client_is_doing_can_be_read_off_its_life() -> None:
-    world = World(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 4.0))
-    for client in world.clients:
-        world.kernel.process(client.run())
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 4.0)).run(until_s=0.5)
     life = world.clients[0].life
-    world.kernel.run(until=0.5)
     assert (life.phase, life.round, life.until_s) == (Phase.TRAINING, 1, 1.0)
     world.kernel.run(until=2.0)
     assert (life.phase, life.round, life.until_s) == (Phase.GATHERING, 1, 5.0)
-    assert life.unheard == {2}
+    assert life.mailbox.silent == {2}
 
 
 def test_refused_messages_do_not_make_a_quorum() -> None:
     def poison(view) -> Tensor:
         return view.own * float("nan")
 
-    world = World(
-        compute=(1.0, 3.0, 1.0), byzantine=(2,), attack=poison, wait=Wait(0.5, None), rounds=1
+    world = TinyWorld(
+        compute=(1.0, 3.0, 1.0), byzantine=(2,), plan=Plan(poison), wait=Wait(0.5, None), rounds=1
     ).run()
     assert world.times(0) == [3.25], "client 0 needs one valid message and waits for client 1's"

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.world.links import Link, lossless
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
@@ -24,7 +25,8 @@ def mailbox(prefer: str = "round", capacity: int = 4) -> Mailbox:
 
 
 def message(sender: int, stamp: int, payload: Payload = GOOD) -> Message:
-    return Message(0, sender, 0, stamp, payload, 0.0)
+    link = Link(sender, 0, key=0, latency=lambda u: 0.0, loses=lossless)
+    return Message(0, link, stamp, payload, payload.size_bytes, 0.0)
 
 
 def taken(box: Mailbox, round_: int, max_age: int) -> list[tuple[int, int]]:
@@ -133,15 +135,64 @@ def test_a_flood_only_displaces_the_senders_own_messages() -> None:
 
 def test_a_neighbour_is_heard_by_a_valid_message_and_hopeless_after_a_refused_one() -> None:
     box = mailbox()
-    assert box.roll_call(2) == (0, {1, 2})
-    box.put(message(1, 3))
-    assert box.roll_call(2) == (0, {1, 2}), "a later message does not replace the one for this round"
-    box.put(message(1, 2))
-    assert box.roll_call(2) == (1, {2})
-    box.put(message(2, 2, Payload(torch.full((3,), float("nan")))))
-    assert box.roll_call(2) == (1, set()), "a refused message is no voice, and no reason to wait on"
+    box.call_the_roll(2)
+    assert (box.num_heard, box.silent) == (0, {1, 2})
+    assert not box.put(message(1, 3)), "a later message does not replace the one for this round"
+    assert (box.num_heard, box.silent) == (0, {1, 2})
+    assert box.put(message(1, 2))
+    assert (box.num_heard, box.silent) == (1, {2})
+    assert box.put(message(2, 2, Payload(torch.full((3,), float("nan")))))
+    assert (box.num_heard, box.silent) == (1, set()), "a refused one is no voice, and no reason to wait on"
     box.take(2, 0)
-    assert box.roll_call(3) == (1, {2})
+    box.call_the_roll(3)
+    assert (box.num_heard, box.silent) == (1, {2})
+
+
+def test_the_roll_is_the_same_whether_messages_come_before_or_after_it_is_called() -> None:
+    stream = [message(1, 3), message(1, 2), message(2, 4), message(2, 1)]
+    for first in range(len(stream) + 1):
+        box = mailbox()
+        for m in stream[:first]:
+            box.put(m)
+        box.call_the_roll(2)
+        for m in stream[first:]:
+            box.put(m)
+        assert (box.num_heard, box.silent) == (1, {2})
+
+
+def test_a_former_neighbours_messages_are_stale_and_its_history_is_kept_for_its_return() -> None:
+    box = mailbox()
+    box.put(message(1, 3))
+    box.take(3, 0)
+    box.put(message(1, 4))
+    box.put(message(2, 4))
+    box.meet([2, 5])
+    assert box.observer.reasons == [(4, "stale", "no longer a neighbour")]
+    box.put(message(1, 5))
+    assert box.observer.reasons[-1] == (5, "stale", "no longer a neighbour")
+    box.put(message(5, 4))
+    assert taken(box, 4, 0) == [(2, 4), (5, 4)]
+    box.meet([1, 2])
+    box.put(message(1, 3))
+    assert box.observer.reasons[-1] == (3, "duplicate", "same sender and round")
+
+
+def test_neighbourhood_that_changes_while_its_client_waits_is_called_anew() -> None:
+    box = mailbox()
+    box.call_the_roll(2)
+    box.put(message(1, 2))
+    box.meet([1])
+    assert (box.num_heard, box.silent) == (1, set())
+    box.meet([1, 2, 3])
+    assert (box.num_heard, box.silent) == (1, {2, 3})
+
+
+def test_emptied_mailbox_has_dropped_what_waited() -> None:
+    box = mailbox()
+    box.put(message(1, 2))
+    box.empty("its recipient began afresh")
+    assert box.fates == {"stale": 1}
+    assert list(box.leftovers()) == []
 
 
 vectors = st.sampled_from(

@@ -1,51 +1,67 @@
+from functools import partial
+
 import pytest
 import torch
 
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.bandwidth import Uplink
 from rdpfl_sim.world.distributions import LATENCIES
 from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.links import Link, bernoulli, lossless
 from rdpfl_sim.world.message import Message
-from rdpfl_sim.world.network import Network, bernoulli, lossless, unlimited, uplink
-from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.network import Network
+from tests.support import Log
 
 PAYLOAD = Payload(torch.zeros(250))  # 1,000 bytes
 
 
-class World:
-    def __init__(self, **options) -> None:
+class Wires:
+    """Three clients that only note when messages arrive."""
+
+    def __init__(self, latency=lambda u: 0.5, loses=lossless, bandwidth=None, **options) -> None:
         self.kernel = Kernel()
+        self.log = Log(self.kernel)
         self.arrivals: list[tuple[int, float]] = []
-        settings = {"latency": lambda u: 0.5, "loses": lossless, "transmission_s": unlimited, **options}
-        self.network = Network(self.kernel, [(1, 2), (0,), (0,)], Streams(1), Observer(), **settings)
+        self.network = Network(
+            self.kernel,
+            3,
+            self.log,
+            lambda i, j: Link(i, j, Streams(1).key("link", i, j), latency=latency, loses=loses),
+            bandwidth=None if bandwidth is None else bandwidth(self.kernel),
+            **options,
+        )
         self.network.receivers = [self.arrive] * 3
 
     def arrive(self, message: Message) -> None:
         self.arrivals.append((message.recipient, self.kernel.now))
 
+    def send(self, sender: int, recipient: int, round_: int = 1) -> None:
+        self.network.send(sender, round_, round_, PAYLOAD, [recipient])
+
 
 def test_message_arrives_after_the_latency() -> None:
-    world = World()
-    world.network.send(0, 1, {1: PAYLOAD})
-    assert [m.recipient for m in world.network.in_flight.values()] == [1]
+    world = Wires()
+    world.send(0, 1)
+    assert world.network.num_in_flight == 1
     world.kernel.run()
     assert world.arrivals == [(1, 0.5)]
-    assert world.network.in_flight == {}
+    assert world.network.num_in_flight == 0
 
 
 def test_messages_of_a_sender_queue_behind_each_other_on_its_uplink() -> None:
-    world = World(transmission_s=lambda size: uplink(size, bytes_per_s=1000.0))
+    world = Wires(bandwidth=partial(Uplink, bytes_per_s=1000.0))
     for recipient in (1, 2, 1):
-        world.network.send(0, 1, {recipient: PAYLOAD})
-    world.network.send(1, 1, {0: PAYLOAD})
+        world.send(0, recipient)
+    world.send(1, 0)
     world.kernel.run()
     assert world.arrivals == [(1, 1.5), (0, 1.5), (2, 2.5), (1, 3.5)]
 
 
 def test_lost_messages_are_counted_and_never_arrive() -> None:
-    world = World(loses=lambda u: bernoulli(u, probability=0.3))
+    world = Wires(loses=partial(bernoulli, probability=0.3))
     for number in range(10_000):
-        world.network.send(0, 1, {1 + number % 2: PAYLOAD})
+        world.send(0, 1 + number % 2)
     world.kernel.run()
     network = world.network
     assert network.num_sent == network.num_delivered + network.num_lost == 10_000
@@ -55,12 +71,12 @@ def test_lost_messages_are_counted_and_never_arrive() -> None:
 
 def test_delays_and_losses_of_a_link_do_not_depend_on_the_traffic_of_others() -> None:
     def deliveries(noise: bool) -> list[float]:
-        world = World(latency=LATENCIES["exponential"], loses=lambda u: bernoulli(u, probability=0.5))
+        world = Wires(latency=LATENCIES["exponential"], loses=partial(bernoulli, probability=0.5))
         for _ in range(20):
             if noise:
-                world.network.send(0, 1, {2: PAYLOAD})
-                world.network.send(1, 1, {0: PAYLOAD})
-            world.network.send(0, 1, {1: PAYLOAD})
+                world.send(0, 2)
+                world.send(1, 0)
+            world.send(0, 1)
         world.kernel.run()
         return [time for recipient, time in world.arrivals if recipient == 1]
 
@@ -84,17 +100,17 @@ def test_a_latency_is_its_quantile_function(name: str, options: dict, u: float, 
 
 
 def test_two_directions_of_a_link_have_streams_of_their_own() -> None:
-    world = World(latency=LATENCIES["exponential"])
-    world.network.send(0, 1, {1: PAYLOAD})
-    world.network.send(1, 1, {0: PAYLOAD})
+    world = Wires(latency=LATENCIES["exponential"])
+    world.send(0, 1)
+    world.send(1, 0)
     world.kernel.run()
     assert len({time for _, time in world.arrivals}) == 2
 
 
 def test_whether_a_message_is_lost_says_nothing_about_the_delay_of_those_that_are_not() -> None:
-    world = World(latency=lambda u: u, loses=lambda u: bernoulli(u, probability=0.5))
+    world = Wires(latency=lambda u: u, loses=partial(bernoulli, probability=0.5))
     for _ in range(2000):
-        world.network.send(0, 1, {1: PAYLOAD})
+        world.send(0, 1)
     world.kernel.run()
     early = sum(time < 0.5 for _, time in world.arrivals)
     assert abs(early / len(world.arrivals) - 0.5) < 0.06

@@ -1,0 +1,184 @@
+"""What only a simulator can tell: how honest and Byzantine messages fare with honest recipients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import frexp
+from typing import Any
+
+from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.world.message import Message
+
+
+class Histogram:
+    """Counts of positive values in bins that are 2^(1/8) wide: quantiles to within 5 %, in little memory."""
+
+    def __init__(self) -> None:
+        self.bins: Counter[int] = Counter()
+        self.num = 0
+        self.total = 0.0
+        self.largest = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self.num += 1
+        self.total += value
+        self.largest = max(self.largest, value)
+        mantissa, exponent = frexp(value)  # value = mantissa 2^exponent, mantissa in [1/2, 1)
+        self.bins[exponent * 8 + int(mantissa * 16) - 8 if value > 0 else -10_000] += 1
+
+    def quantile(self, q: float) -> float:
+        """The value below which a fraction q of all values lies."""
+        needed = q * self.num
+        for key in sorted(self.bins):
+            needed -= self.bins[key]
+            if needed <= 0:
+                exponent, eighth = divmod(key, 8)
+                return 0.0 if key == -10_000 else min((eighth + 8.5) / 16 * 2.0**exponent, self.largest)
+        return self.largest
+
+    def summary(self) -> dict[str, float] | None:
+        """Mean, some quantiles and the largest value."""
+        if self.num == 0:
+            return None
+        quantiles = {f"p{round(100 * q)}": self.quantile(q) for q in (0.5, 0.9, 0.99)}
+        return {"mean": self.total / self.num, **quantiles, "max": self.largest}
+
+
+@dataclass
+class Tally:
+    """Sums over rounds, of one client or of a group of clients."""
+
+    num_rounds: int = 0
+    num_used: int = 0
+    sum_age: int = 0
+    num_estimates: int = 0
+    num_clipped: int = 0
+    num_bounded: int = 0
+    num_weighed: int = 0
+    byzantine_weight: float = 0.0
+
+    def means(self) -> dict[str, float | None]:
+        """Per round or per message, as it suits; None where there was nothing."""
+        return {
+            "used_per_round": _ratio(self.num_used, self.num_rounds),
+            "mean_age": _ratio(self.sum_age, self.num_used),
+            "clipped": _ratio(self.num_clipped, self.num_estimates),
+            "bounded": _ratio(self.num_bounded, self.num_estimates),
+            "byzantine_weight": _ratio(self.byzantine_weight, self.num_weighed),
+        }
+
+
+@dataclass
+class Treatment:
+    """How the messages of honest or of Byzantine senders are treated by honest recipients."""
+
+    fates: Counter[str] = field(default_factory=Counter)
+    num_weighed: int = 0
+    num_ignored: int = 0
+    relative_weight: float = 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """Fates, how often a used message had no weight at all, and its mean weight relative to 1/n."""
+        return {
+            **{fate: self.fates[fate] for fate in ("used", "stale", "duplicate", "rejected")},
+            "ignored": _ratio(self.num_ignored, self.num_weighed),
+            "relative_weight": _ratio(self.relative_weight, self.num_weighed),
+        }
+
+
+class Telemetry:
+    """Watches the messages that honest clients get.
+
+    `hops` is every client's distance to the nearest Byzantine client, None where no path leads to one.
+    """
+
+    def __init__(self, byzantine: frozenset[int], hops: Sequence[int | None]) -> None:
+        self.byzantine = byzantine
+        self.hops = hops
+        self.delays_s = Histogram()
+        self.ages: Counter[int] = Counter()
+        self.treatment = {"honest": Treatment(), "byzantine": Treatment()}
+        self.rounds = {"all": Tally(), "clean": Tally(), "attacked": Tally()}
+        """Honest clients' rounds; in those that are attacked, a message of a Byzantine client was used."""
+        self.by_hops: dict[int | None, Tally] = {}
+        self.recent: dict[int, Tally] = {}
+        """Every client's rounds since its last evaluation."""
+
+    def delivered(self, delay_s: float) -> None:
+        """A message has arrived."""
+        self.delays_s.add(delay_s)
+
+    def dropped(self, message: Message, fate: str) -> None:
+        """A recipient did not use a message."""
+        if message.recipient not in self.byzantine:
+            self._treatment(message).fates[fate] += 1
+
+    def round_finished(
+        self,
+        client: int,
+        round_: int,
+        messages: Sequence[Message],
+        diagnostics: Mapping[str, Any],
+        inspection: Inspection | None,
+    ) -> None:
+        """A client has used messages."""
+        tallies = [self.recent.setdefault(client, Tally())]
+        if client not in self.byzantine:
+            tallies.append(self.by_hops.setdefault(self.hops[client], Tally()))
+            attacked = any(message.sender in self.byzantine for message in messages)
+            tallies += [self.rounds["all"], self.rounds["attacked" if attacked else "clean"]]
+            for message in messages:
+                self.ages[round_ - message.round] += 1
+                self._treatment(message).fates["used"] += 1
+        weights = None if inspection is None else inspection.weight
+        byzantine_weight = 0.0
+        if weights is not None:
+            for message, weight in zip(messages, weights, strict=True):
+                byzantine_weight += weight if message.sender in self.byzantine else 0.0
+                if client not in self.byzantine:
+                    treatment = self._treatment(message)
+                    treatment.num_weighed += 1
+                    treatment.num_ignored += weight == 0
+                    treatment.relative_weight += weight * len(messages)
+        for tally in tallies:
+            tally.num_rounds += 1
+            tally.num_used += len(messages)
+            tally.sum_age += sum(round_ - message.round for message in messages)
+            tally.num_estimates += "tau" in diagnostics
+            tally.num_clipped += bool(diagnostics.get("clipped"))
+            tally.num_bounded += bool(diagnostics.get("bounded"))
+            tally.num_weighed += weights is not None
+            tally.byzantine_weight += byzantine_weight
+
+    def since_last_evaluation(self, client: int) -> dict[str, float | None]:
+        """Means over a client's rounds since this was last asked."""
+        return self.recent.pop(client, Tally()).means()
+
+    def summary(self) -> dict[str, Any]:
+        """All of it, for summary.json."""
+        honest = self.treatment["honest"]
+        num_honest = honest.fates.total()
+        return {
+            "delay_s": self.delays_s.summary(),
+            "age": dict(sorted(self.ages.items())),
+            "messages_from": {who: treatment.summary() for who, treatment in self.treatment.items()},
+            "false_rejections": _ratio(honest.fates["rejected"], num_honest),
+            "rounds": {
+                kind: {"num": tally.num_rounds, **tally.means()} for kind, tally in self.rounds.items()
+            },
+            "by_hops": {
+                str(hops): tally.means()
+                for hops, tally in sorted(self.by_hops.items(), key=lambda item: item[0] or 0)
+                if hops is not None
+            },
+        }
+
+    def _treatment(self, message: Message) -> Treatment:
+        return self.treatment["byzantine" if message.sender in self.byzantine else "honest"]
+
+
+def _ratio(amount: float, number: int) -> float | None:
+    return amount / number if number else None

@@ -1,0 +1,161 @@
+"""How long messages take to leave their senders, and which of them have to share.
+
+A bandwidth calls `done(message)` at the simulated time at which the last byte of the message is through.
+What the link adds afterwards is latency, and not decided here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from rdpfl_sim.options import Positive
+from rdpfl_sim.world.kernel import Call, Kernel
+
+Done: TypeAlias = Callable[[Any], None]
+
+
+class Sized(Protocol):
+    """What a bandwidth has to know of a message."""
+
+    sender: int
+    recipient: int
+    size_bytes: float
+
+
+class Bandwidth(Protocol):
+    """What every bandwidth does."""
+
+    def transmit(self, message: Sized, done: Done) -> None:
+        """Call `done(message)` as soon as the last byte of the message is through."""
+
+
+class Unlimited:
+    """Transmission takes no time."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        pass
+
+    def transmit(self, message: Sized, done: Done) -> None:
+        """Call `done(message)` at once."""
+        done(message)
+
+
+class Departure(NamedTuple):
+    """A message in its sender's queue, and when it will have left."""
+
+    message: Sized
+    done: Done
+    ends_at_s: float
+
+
+class Uplink:
+    """A sender's messages leave one after the other, at bytes_per_s."""
+
+    def __init__(self, kernel: Kernel, *, bytes_per_s: Positive = 1e6) -> None:
+        self.kernel = kernel
+        self.bytes_per_s = bytes_per_s
+        self.queues: defaultdict[int, deque[Departure]] = defaultdict(deque)
+
+    def transmit(self, message: Sized, done: Done) -> None:
+        """Put the message behind those that its sender is still sending."""
+        queue = self.queues[message.sender]
+        begins_at_s = queue[-1].ends_at_s if queue else self.kernel.now
+        departure = Departure(message, done, begins_at_s + message.size_bytes / self.bytes_per_s)
+        queue.append(departure)
+        self.kernel.post(Call(self._leave, message.sender), departure.ends_at_s)
+
+    def _leave(self, call: Call) -> None:
+        departure = self.queues[call.subject].popleft()
+        departure.done(departure.message)
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """A message on its way: left_bytes were left at since_s, and go at bytes_per_s from then on."""
+
+    message: Sized
+    done: Done
+    left_bytes: float
+    since_s: float
+    bytes_per_s: float = 0.0  # until the rates of this instant are set
+    ends_at_s: float = inf
+
+
+class Shared:
+    """Transfers share their sender's uplink and their recipient's downlink with all others of the moment.
+
+    The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient): it changes
+    when another begins or ends there, and what a transfer leaves of its share stays unused.
+    """
+
+    def __init__(
+        self, kernel: Kernel, *, up_bytes_per_s: Positive = 1e6, down_bytes_per_s: Positive = 1e6
+    ) -> None:
+        self.kernel = kernel
+        self.up_bytes_per_s = up_bytes_per_s
+        self.down_bytes_per_s = down_bytes_per_s
+        self.outgoing: defaultdict[int, list[Transfer]] = defaultdict(list)
+        self.incoming: defaultdict[int, list[Transfer]] = defaultdict(list)
+        # Where transfers began or ended at this instant; dictionaries, as the order of a set may vary.
+        self.changed_senders: dict[int, None] = {}
+        self.changed_recipients: dict[int, None] = {}
+
+    def transmit(self, message: Sized, done: Done) -> None:
+        """Begin a transfer, which slows down those that share an end with it."""
+        transfer = Transfer(message, done, message.size_bytes, self.kernel.now)
+        self.outgoing[message.sender].append(transfer)
+        self.incoming[message.recipient].append(transfer)
+        self._change(message)
+
+    def _change(self, message: Sized) -> None:
+        """Have the rates at both ends set anew, once for all that begins and ends at this instant."""
+        if not self.changed_senders:
+            self.kernel.post(Call(self._set_rates), self.kernel.now)
+        self.changed_senders[message.sender] = None
+        self.changed_recipients[message.recipient] = None
+
+    def _set_rates(self, _: Call) -> None:
+        for sender in self.changed_senders:
+            for transfer in self.outgoing[sender]:
+                self._set_rate(transfer)
+        for recipient in self.changed_recipients:
+            for transfer in self.incoming[recipient]:
+                self._set_rate(transfer)
+        self.changed_senders.clear()
+        self.changed_recipients.clear()
+
+    def _set_rate(self, transfer: Transfer) -> None:
+        up = self.up_bytes_per_s / len(self.outgoing[transfer.message.sender])
+        down = self.down_bytes_per_s / len(self.incoming[transfer.message.recipient])
+        if min(up, down) == transfer.bytes_per_s:
+            return
+        now_s = self.kernel.now
+        gone_bytes = transfer.bytes_per_s * (now_s - transfer.since_s)
+        # Rounding may count a little too much as gone, which must not put the end into the past.
+        transfer.left_bytes = max(0.0, transfer.left_bytes - gone_bytes)
+        transfer.since_s = now_s
+        transfer.bytes_per_s = min(up, down)
+        transfer.ends_at_s = now_s + transfer.left_bytes / transfer.bytes_per_s
+        self.kernel.post(Call(self._end, transfer), transfer.ends_at_s)
+
+    def _end(self, call: Call) -> None:
+        transfer: Transfer = call.subject
+        # The time decides, not left_bytes: a rest that rounding left could be too small to move the clock.
+        if self.kernel.now != transfer.ends_at_s:
+            return  # the rate has changed since this call was posted
+        transfer.ends_at_s = -inf  # calls for the same instant may still be in the queue
+        self.outgoing[transfer.message.sender].remove(transfer)
+        self.incoming[transfer.message.recipient].remove(transfer)
+        self._change(transfer.message)
+        transfer.done(transfer.message)
+
+
+BANDWIDTHS: dict[str, Callable[..., Bandwidth]] = {
+    "unlimited": Unlimited,
+    "uplink": Uplink,
+    "shared": Shared,
+}

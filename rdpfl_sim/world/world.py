@@ -1,0 +1,177 @@
+"""The world: the clients, the network between them, and what happens to both while a run lasts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import prod
+
+from simpy import Process
+from simpy.events import URGENT
+
+from rdpfl_sim.methods.base import State
+from rdpfl_sim.world.changes import (
+    Absent,
+    Change,
+    Crash,
+    Cut,
+    Heal,
+    Join,
+    Leave,
+    LinksDown,
+    LinksUp,
+    Recover,
+    Rewire,
+    Slow,
+    Unslow,
+)
+from rdpfl_sim.world.client import Client, Phase
+from rdpfl_sim.world.kernel import Call, Kernel
+from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.observer import Observer
+
+
+class World:
+    """Starts the clients and applies the changes, each at its time and before all else of that instant.
+
+    Who is absent or has left is known to all: nobody sends to them or waits for them. Of a crash nobody is
+    told. The world ends when every client has finished or is gone for good.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        network: Network,
+        clients: Sequence[Client],
+        observer: Observer,
+        *,
+        changes: Iterator[tuple[float, int, Change]],
+        fresh_state: Callable[[int], State],
+        on_end: Callable[[], None],
+    ) -> None:
+        self.kernel = kernel
+        self.network = network
+        self.clients = clients
+        self.observer = observer
+        self.changes = changes
+        self.fresh_state = fresh_state
+        self.on_end = on_end
+        self.graph: Sequence[Sequence[int]] = [client.neighbours for client in clients]
+        self.causes_down: Counter[int] = Counter()
+        self.away: set[int] = set()
+        """Clients that are absent or have left, as everybody knows."""
+        self.gone: set[int] = set()
+        """Clients that will never come back."""
+        self.unfinished = {client.id for client in clients}
+        self.processes: dict[int, Process] = {}
+        self.slowness: dict[int, list[float]] = {}
+        self.num_changes = 0
+
+    def start(self) -> None:
+        """Let every client live, except those that are not there at the beginning."""
+        self._next_change()
+        for client in self.clients:
+            if client.id not in self.network.down:
+                self._live(client)
+
+    def slowdown(self, client: int) -> float:
+        """How many times longer a client's training takes at the moment."""
+        return prod(self.slowness[client]) if client in self.slowness else 1.0
+
+    def finish(self, client: int) -> None:
+        """A client is done, or gone for good."""
+        self.unfinished.discard(client)
+        if not self.unfinished:
+            self.on_end()
+
+    def apply(self, change: Change) -> None:
+        """Change the world."""
+        network = self.network
+        match change:
+            case Cut(sides):
+                network.partitions.append(sides)
+            case Heal(sides):
+                network.partitions.remove(sides)
+            case LinksDown(links):
+                network.interrupt(links)
+            case LinksUp(links):
+                network.restore(links)
+            case Crash(clients, for_good):
+                self._stop(clients, for_good)
+            case Recover(clients, fresh, catch_up):
+                self._revive(clients, fresh, catch_up)
+            case Absent(clients):
+                self._stop(clients, for_good=False)
+                self._announce(self.away.union(clients))
+            case Join(clients):
+                self._announce(self.away.difference(clients))
+                self._revive(clients, fresh=False, catch_up=True)
+            case Leave(clients):
+                self._announce(self.away.union(clients))
+                self._stop(clients, for_good=True)
+            case Slow(clients, factor):
+                for client in clients:
+                    self.slowness.setdefault(client, []).append(factor)
+            case Unslow(clients, factor):
+                for client in clients:
+                    self.slowness[client].remove(factor)
+            case Rewire(neighbours):
+                self.graph = neighbours
+                self._announce(self.away)
+
+    def _next_change(self) -> None:
+        """Apply what is due, and come back when the next change is."""
+        for time_s, fault, change in self.changes:
+            if time_s > self.kernel.now:
+                self.kernel.post(Call(self._on_change, (fault, change)), time_s, URGENT)
+                return
+            self._apply_and_tell(fault, change)
+
+    def _on_change(self, call: Call) -> None:
+        self._apply_and_tell(*call.subject)
+        self._next_change()
+
+    def _apply_and_tell(self, fault: int, change: Change) -> None:
+        self.num_changes += 1
+        self.observer.changed(fault, change)
+        self.apply(change)
+
+    def _live(self, client: Client) -> None:
+        self.processes[client.id] = self.kernel.process(client.run())
+
+    def _stop(self, clients: Iterable[int], for_good: bool) -> None:
+        for client in clients:
+            self.causes_down[client] += 1
+            self.network.down.add(client)
+            process = self.processes.pop(client, None)
+            if process is not None and process.is_alive:
+                self.clients[client].stop()
+                process.interrupt()
+            if for_good:
+                self.gone.add(client)
+                self.finish(client)
+
+    def _revive(self, clients: Iterable[int], fresh: bool, catch_up: bool) -> None:
+        for client in clients:
+            self.causes_down[client] -= 1
+            living = self.clients[client]
+            if self.causes_down[client] > 0 or client in self.gone:
+                continue
+            self.network.down.discard(client)
+            if living.life.phase is Phase.FINISHED:
+                continue
+            if fresh:
+                living.life.learning = self.fresh_state(client)
+                living.life.mailbox.empty("its recipient began afresh")
+            if catch_up:
+                around = (self.clients[n].life.round for n in living.neighbours if n not in self.network.down)
+                living.life.round = max([living.life.round, *around])
+            self._live(living)
+
+    def _announce(self, away: set[int]) -> None:
+        """Tell everybody who their neighbours are now."""
+        self.away = away
+        for client, around in zip(self.clients, self.graph, strict=True):
+            neighbours = tuple(n for n in around if n not in away)
+            if neighbours != client.neighbours:
+                client.meet(neighbours)

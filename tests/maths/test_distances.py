@@ -1,0 +1,41 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rdpfl_sim.maths.distances import blocks, squared_distances
+
+
+def test_squared_distances_by_hand() -> None:
+    u = torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 0.0]])
+    assert squared_distances(u).tolist() == [[0, 25, 9], [25, 0, 16], [9, 16, 0]]
+
+
+def test_one_row_has_no_distance() -> None:
+    assert squared_distances(torch.ones(1, 3)).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e38, 1e-38])
+@given(seed=st.integers(0, 1000), num=st.integers(1, 7))
+def test_squared_distances_are_those_of_a_slow_sum(scale: float, seed: int, num: int) -> None:
+    u = torch.randn(num, 3, generator=torch.Generator().manual_seed(seed)).clamp(-3, 3) * scale
+    slow = [[sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) for b in u.tolist()] for a in u.tolist()]
+    assert squared_distances(u).tolist() == [pytest.approx(row, rel=1e-12) for row in slow]
+
+
+def test_close_rows_far_from_the_origin_do_not_cancel() -> None:
+    u = torch.tensor([[1.0], [1.0 + 2.0**-23]]).repeat(1, 100)
+    assert squared_distances(u)[0, 1].item() == pytest.approx(100 * 2.0**-46, rel=1e-12)
+
+
+def test_wide_rows_are_summed_over_all_blocks() -> None:
+    u = torch.tensor([[0.0], [2.0]]).repeat(1, 40_000)
+    assert len(list(blocks(u))) > 1
+    assert squared_distances(u)[0, 1].item() == 160_000
+
+
+def test_blocks_cut_all_tensors_at_the_same_columns() -> None:
+    v = torch.arange(40_000)
+    pieces = list(blocks(torch.stack([v, -v]), v))
+    assert all(torch.equal(rows[1], -piece) for rows, piece in pieces)
+    assert torch.equal(torch.cat([piece for _, piece in pieces]), v)
