@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from math import exp
 from statistics import NormalDist
-from typing import Any
 
 import networkx as nx
 import torch
@@ -22,6 +21,7 @@ from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.methods.base import Method, Settings
 from rdpfl_sim.options import client_ids
 from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.registry import Component, specialised
 from rdpfl_sim.scenario import AdversarySection, Scenario, num_of
 from rdpfl_sim.world.adversary import Plan
 from rdpfl_sim.world.changes import Change
@@ -147,7 +147,7 @@ class Blueprint:
         network, num_clients = self.scenario.network, self.scenario.clients.count
         with located("network.geography", network.geography):
             self.propagation_s = network.geography.bind()(num_clients, self.streams)
-        self.exceptions: dict[tuple[int, int], dict[str, Any]] = {}
+        self.exceptions: dict[tuple[int, int], dict[str, Component]] = {}
         for place, section in enumerate(network.links):
             with located(f"network.links[{place}]", section):
                 senders = client_ids("from", section.from_, num_clients)
@@ -155,7 +155,7 @@ class Blueprint:
             pairs = [(i, j) for i in senders for j in recipients if i != j]
             pairs += [(j, i) for i, j in pairs] if section.both_ways else []
             models = {"latency": section.latency, "loses": section.loss}
-            given = {key: model.bind() for key, model in models.items() if model is not None}
+            given = {key: model for key, model in models.items() if model is not None}
             for pair in pairs:
                 self.exceptions[pair] = {**self.exceptions.get(pair, {}), **given}
         self.changes()  # once in vain, to see that all faults are possible
@@ -163,13 +163,16 @@ class Blueprint:
     def link(self, sender: int, recipient: int) -> Link:
         """The link from one client to another."""
         network = self.scenario.network
-        models: dict[str, Any] = {"latency": network.latency.bind(), "loses": network.loss.bind()}
+        models = {"latency": network.latency, "loses": network.loss} | self.exceptions.get(
+            (sender, recipient), {}
+        )
         return Link(
             sender,
             recipient,
             self.streams.key("link", sender, recipient),
             propagation_s=self.propagation_s(sender, recipient),
-            **{**models, **self.exceptions.get((sender, recipient), {})},
+            latency=specialised(models["latency"].bind()),
+            loses=specialised(models["loses"].bind()),
         )
 
     def changes(self) -> Iterator[tuple[float, int, Change]]:

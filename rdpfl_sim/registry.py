@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
+from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from pydantic import (
@@ -104,6 +105,18 @@ class Component(Strict):
         values = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
         options = {k: v.bind() if isinstance(v, Component) else v for k, v in values.items()}
         return partial(type(self).target, **options) if options else type(self).target
+
+
+def specialised(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A bound component as a function whose defaults are its options: quicker to call, by positions only."""
+    if not isinstance(function, partial) or not isinstance(function.func, FunctionType):
+        return function
+    original = function.func
+    copy = FunctionType(
+        original.__code__, original.__globals__, original.__name__, closure=original.__closure__
+    )
+    copy.__kwdefaults__ = {**(original.__kwdefaults__ or {}), **function.keywords}
+    return copy
 
 
 @dataclass(frozen=True)

@@ -10,24 +10,26 @@ from torch import Tensor
 
 
 class Payload:
-    """What a message carries: one flat vector, shared by all recipients of a broadcast."""
+    """What a message carries: one flat vector, shared by all recipients of a broadcast.
 
-    __slots__ = ("_is_finite", "form", "size_bytes", "vector")
+    `is_finite` says whether no entry is NaN or infinite; it is found out when somebody asks for it first.
+    """
+
+    __slots__ = ("form", "is_finite", "size_bytes", "vector")
+    is_finite: bool
 
     def __init__(self, vector: Tensor) -> None:
         self.vector = vector
         self.form = (vector.shape, vector.dtype)
         self.size_bytes = vector.nbytes
-        self._is_finite: bool | None = None
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether no entry is NaN or infinite; computed once however many recipients ask."""
-        if self._is_finite is None:
-            v = self.vector
-            # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
-            self._is_finite = (v.dim() == 1 and isfinite(v.dot(v).item())) or bool(torch.isfinite(v).all())
-        return self._is_finite
+    def __getattr__(self, name: str) -> bool:
+        if name != "is_finite":
+            raise AttributeError(name)
+        v = self.vector
+        # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
+        self.is_finite = (v.dim() == 1 and isfinite(v.dot(v).item())) or bool(torch.isfinite(v).all())
+        return self.is_finite
 
 
 class Received(NamedTuple):

@@ -96,6 +96,7 @@ class Client:
         self.adversary = adversary
         self.life = life
         self.world = world
+        self.num_needed = world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
         self._awaited: Event | None = None
         self._alarm = Alarm(world.kernel, self._stop_waiting)
@@ -169,7 +170,7 @@ class Client:
     def has_heard_enough(self) -> bool:
         """Whether enough neighbours have been heard in this round, or nobody is left to wait for."""
         mailbox = self.life.mailbox
-        return not mailbox.silent or mailbox.num_heard >= self.world.wait.num_needed(len(self.neighbours))
+        return not mailbox.silent or mailbox.num_heard >= self.num_needed
 
     def wait_for_neighbours(self) -> Event:
         """An event that fires when enough neighbours have been heard, or at the deadline."""
@@ -177,7 +178,8 @@ class Client:
 
     def receive(self, message: Message) -> None:
         """A message arrives; it may be the one that the client was waiting for."""
-        if self.life.mailbox.put(message):
+        life = self.life
+        if life.mailbox.put(message) and life.phase is Phase.GATHERING:
             self.look_again()
         if self.adversary is not None:
             self.adversary.overhear(self, message)
@@ -194,6 +196,7 @@ class Client:
     def meet(self, neighbours: Sequence[int]) -> None:
         """The neighbourhood changes; those who are gone are not waited for."""
         self.neighbours = neighbours
+        self.num_needed = self.world.wait.num_needed(len(neighbours))
         self.life.mailbox.meet(neighbours)
         self.look_again()
 
@@ -218,7 +221,9 @@ class Client:
         round_, staleness = life.round, world.staleness
         messages = life.mailbox.take(round_, staleness.max_age)
         received = [
-            Received(m.sender, round_ - m.round, staleness.weight(round_ - m.round), m.payload.vector)
+            Received(m.sender, 0, 1.0, m.payload.vector)
+            if m.round == round_
+            else Received(m.sender, round_ - m.round, staleness.weight(round_ - m.round), m.payload.vector)
             for m in messages
         ]
         inspection = None

@@ -52,6 +52,10 @@ class Kernel(simpy.Environment):
             event._ok, event._value = True, None
             self.schedule(event, URGENT)
 
+    def post_in(self, event: Schedulable, delay_s: float) -> None:
+        """Call the event's callbacks after so many simulated seconds."""
+        heappush(self._queue, (self._now + delay_s, NORMAL, next(self._eid), event))  # type: ignore[misc]
+
 
 class Alarm:
     """Rings at a time that can be changed or cancelled, after everything else that happens at that instant.

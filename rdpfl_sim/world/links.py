@@ -47,12 +47,6 @@ class Link:
         self.num_in_round += 1
         return draw
 
-    def crossing_s(self, draw: int) -> float | None:
-        """The seconds that a message needs to cross the link, or None if it is lost."""
-        if self.loses is not lossless and self.loses(self, draw):
-            return None
-        return self.propagation_s + self.latency(uniform(self.key, draw + LATENCY))
-
 
 Loss: TypeAlias = Callable[[Link, int], bool]
 

@@ -74,30 +74,27 @@ class Mailbox:
 
     def put(self, message: Message) -> bool:
         """Take a message in, or drop it and say why; whether one neighbour less is silent in this round."""
-        they = self.neighbours.get(message.sender)
-        stamp, payload = message.round, message.payload
+        sender, stamp, payload = message.sender, message.round, message.payload
+        they = self.neighbours.get(sender)
         if they is None:
-            if message.sender in self.former:
-                self._drop(message, "stale", "no longer a neighbour")
-            else:
-                self._drop(message, "rejected", "unknown sender")
+            known = sender in self.former
+            self._drop(
+                message, *(("stale", "no longer a neighbour") if known else ("rejected", "unknown sender"))
+            )
             return False
-        if not 1 <= stamp <= self.last_round:
-            self._drop(message, "rejected", "no such round")
-            return False
-        if payload.form != self.form:
-            self._refuse(they, message, "wrong shape or type")
-        elif not payload.is_finite:
-            self._refuse(they, message, "not finite")
-        elif stamp in they.held or stamp == they.last_used:
-            self._drop(message, "duplicate", "same sender and round")
-        elif stamp < they.last_used:
-            self._drop(message, "stale", "a later one was used")
+        held = they.held
+        if (
+            they.last_used < stamp <= self.last_round
+            and stamp not in held
+            and payload.form == self.form
+            and payload.is_finite
+        ):
+            held[stamp] = message
+            if len(held) > self.capacity:
+                self._discard(they, min(held), "made room for a newer one")
         else:
-            they.held[stamp] = message
-            if len(they.held) > self.capacity:
-                self._discard(they, min(they.held), "made room for a newer one")
-        return message.sender in self.silent and self._settle(message.sender, they)
+            self._turn_away(they, message)
+        return sender in self.silent and self._settle(sender, they)
 
     def take(self, round_: int, max_age: int) -> list[Message]:
         """The messages to use in this round, at most one per sender, sorted by sender.
@@ -164,6 +161,20 @@ class Mailbox:
             return False
         self.silent.discard(sender)
         return True
+
+    def _turn_away(self, they: Correspondent, message: Message) -> None:
+        """Drop a message that cannot be held."""
+        stamp, payload = message.round, message.payload
+        if not 1 <= stamp <= self.last_round:
+            self._drop(message, "rejected", "no such round")
+        elif payload.form != self.form:
+            self._refuse(they, message, "wrong shape or type")
+        elif not payload.is_finite:
+            self._refuse(they, message, "not finite")
+        elif stamp < they.last_used:
+            self._drop(message, "stale", "a later one was used")
+        else:
+            self._drop(message, "duplicate", "same sender and round")
 
     def _discard(self, they: Correspondent, stamp: int, reason: str) -> None:
         they.gone = max(they.gone, stamp)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from rdpfl_sim.maths.types import Payload
@@ -21,7 +20,6 @@ class Message:
     """
 
     __slots__ = (
-        "arrives_at_s",
         "callbacks",
         "draw",
         "link",
@@ -56,4 +54,3 @@ class Message:
         self.sent_at_s = sent_at_s
         self.draw = draw
         self.callbacks = callbacks
-        self.arrives_at_s = inf  # until the link has decided

@@ -10,7 +10,7 @@ from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.bandwidth import Bandwidth
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.links import COPY, COPY_LATENCY, Link
+from rdpfl_sim.world.links import COPY, COPY_LATENCY, LATENCY, Link, lossless
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.transport import Reliable, Transport
@@ -60,8 +60,12 @@ class Network:
         self.down: set[int] = set()
         self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
         self.num_bytes = 0.0
-        self._on_arrival = (self._arrive,)
-        self._begin = self.transmit if self.reliable is None else self.reliable.begin
+        self._on_arrival = (self.arrive,)
+        self._tells = type(observer) is not Observer  # a plain one would not listen
+        self._leave = self.cross if self.reliable is None else self.reliable.leave
+        self._begin = self._leave if bandwidth is None else self.transmit
+        if self.reliable is not None:
+            self._begin = self.reliable.begin
 
     @property
     def num_in_flight(self) -> int:
@@ -70,52 +74,43 @@ class Network:
 
     def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
         """Put a message to each recipient on its link; the stamp is the round that the sender claims."""
-        now_s, links = self.kernel.now, self.links[sender]
+        now_s, links, begin = self.kernel.now, self.links[sender], self._begin
         size_bytes = payload.size_bytes / self.compression
+        self.num_bytes += size_bytes * len(recipients)
         for recipient in recipients if self.bandwidth is None else _rotated(recipients, round_):
-            link = links[recipient]
-            message = Message(
-                self.num_sent,
-                link,
-                stamp,
-                payload,
-                size_bytes,
-                now_s,
-                link.next_draw(round_),
-                self._on_arrival,
-            )
-            self.num_sent += 1
-            self.observer.message_sent(message)
-            self._begin(message)
+            link, number = links[recipient], self.num_sent
+            self.num_sent = number + 1
+            draw = link.next_draw(round_)
+            message = Message(number, link, stamp, payload, size_bytes, now_s, draw, self._on_arrival)
+            if self._tells:
+                self.observer.message_sent(message)
+            begin(message)
 
     def transmit(self, message: Message) -> None:
         """Let the message leave its sender, behind or beside what else is on the wire."""
-        self.num_bytes += message.size_bytes
         if self.bandwidth is None:
-            self.leave(message)
+            self._leave(message)
         else:
-            self.bandwidth.transmit(message, self.leave)
+            self.bandwidth.transmit(message, self._leave)
 
-    def leave(self, message: Message) -> None:
+    def cross(self, message: Message) -> None:
         """The last byte has left the sender: the link decides."""
-        if self.reliable is not None:
-            self.reliable.leave(message)
-            return
-        link = message.link
-        delay_s = self.crossing_s(link, message.draw)
+        link, draw = message.link, message.draw
+        delay_s = self.crossing_s(link, draw)
         if delay_s is None:
             self.lose(message, self.obstacle(link) or "loss")
             return
-        message.arrives_at_s = self.kernel.now + delay_s
-        self.kernel.post(message, message.arrives_at_s)
-        if self.duplication > 0 and uniform(link.key, message.draw + COPY) < self.duplication:
+        self.kernel.post_in(message, delay_s)
+        if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
     def crossing_s(self, link: Link, draw: int) -> float | None:
         """The seconds that a message needs on a link now, or None if it is lost."""
-        if (self.partitions or self.interrupted) and self.obstacle(link):
+        if (self.partitions or self.interrupted or self.down) and self.obstacle(link):
             return None
-        return link.crossing_s(draw)
+        if link.loses is not lossless and link.loses(link, draw):
+            return None
+        return link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
 
     def obstacle(self, link: Link) -> str | None:
         """What keeps messages from crossing a link at the moment."""
@@ -127,15 +122,21 @@ class Network:
                 return "partition"
         return "recipient is down" if recipient in self.down else None
 
-    def deliver(self, message: Message) -> None:
-        """Hand a message to its recipient."""
+    def arrive(self, message: Message) -> None:
+        """Hand a message to its recipient, unless something is in its way now."""
         link = message.link
+        if self.partitions or self.interrupted or self.down:
+            obstacle = self.obstacle(link)
+            if obstacle is not None:
+                self.lose(message, obstacle)
+                return
         self.num_delivered += 1
         if message.number > link.newest:
             link.newest = message.number
         else:
             self.num_reordered += 1
-        self.observer.message_delivered(message)
+        if self._tells:
+            self.observer.message_delivered(message)
         self.receivers[message.recipient](message)
 
     def lose(self, message: Message, reason: str) -> None:
@@ -151,15 +152,6 @@ class Network:
         """Undo one interruption of each of these links."""
         self.interrupted.subtract(links)
         self.interrupted = +self.interrupted
-
-    def _arrive(self, message: Message) -> None:
-        obstacle = None
-        if self.partitions or self.interrupted or self.down:
-            obstacle = self.obstacle(message.link)
-        if obstacle is None:
-            self.deliver(message)
-        else:
-            self.lose(message, obstacle)
 
     def _copy(self, message: Message) -> None:
         """The network duplicates a message; the copy takes its own time."""
@@ -178,8 +170,7 @@ class Network:
         self.num_copied += 1
         self.observer.message_copied(copy, message.number)
         delay_s = link.propagation_s + link.latency(uniform(link.key, draw + COPY_LATENCY))
-        copy.arrives_at_s = self.kernel.now + delay_s
-        self.kernel.post(copy, copy.arrives_at_s)
+        self.kernel.post_in(copy, delay_s)
 
 
 def _rotated(recipients: Sequence[int], round_: int) -> Sequence[int]:

@@ -79,6 +79,10 @@ class Reliable:
         delivery.num_in_air += 1
         self.network.transmit(delivery.message)
 
+    def _repeat(self, delivery: Delivery) -> None:
+        self.network.num_bytes += delivery.message.size_bytes
+        self._attempt(delivery)
+
     def _on_arrival(self, call: Call) -> None:
         delivery: Delivery = call.subject
         delivery.num_in_air -= 1
@@ -86,7 +90,7 @@ class Reliable:
             first, delivery.arrived = not delivery.arrived, True
             self._acknowledge(delivery)
             if first:
-                self.network.deliver(delivery.message)
+                self.network.arrive(delivery.message)
         self._settle(delivery)
 
     def _acknowledge(self, delivery: Delivery) -> None:
@@ -103,7 +107,7 @@ class Reliable:
         acknowledged = delivery.acknowledged_at_s <= self.network.kernel.now
         sender_lives = delivery.message.sender not in self.network.down
         if not acknowledged and sender_lives and delivery.num_attempts < self.transport.max_attempts:
-            self._attempt(delivery)
+            self._repeat(delivery)
         else:
             delivery.closed = True
             self._settle(delivery)
