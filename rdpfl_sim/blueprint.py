@@ -81,10 +81,13 @@ class Blueprint:
 
     @property
     def num_threads(self) -> int:
-        """Torch threads: as the scenario says, or one for a small model, which more would only slow down."""
+        """Torch threads: as the scenario says, or one for a small model, which more would only slow down.
+
+        A larger model gets two on every machine, not one per core: their number decides the last bits.
+        """
         if self.scenario.execution.threads is not None:
             return self.scenario.execution.threads
-        return 1 if self.model.num_parameters < SMALL_MODEL else torch.get_num_threads()
+        return 1 if self.model.num_parameters < SMALL_MODEL else 2
 
     def _build_graph(self) -> None:
         topology, num_clients = self.scenario.topology, self.scenario.clients.count

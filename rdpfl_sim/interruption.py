@@ -13,7 +13,8 @@ from typing import Any
 def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` at SIGINT or SIGTERM, so that a run ends between two events and its records are whole.
 
-    A second signal has its usual effect. Only the main thread of a program can be asked.
+    A second signal has its usual effect; one that the program ignores (nohup) stays ignored. Only the main
+    thread of a program can be asked.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -23,7 +24,8 @@ def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         restore()
         stop()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, ask) for number in numbers}
 
     def restore() -> None:
         for number, handler in before.items():

@@ -193,7 +193,7 @@ class Execution(Strict):
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Count | None = Field(
-        default=None, description="torch threads; by default one for small models, else torch decides"
+        default=None, description="torch threads; by default one for small models, two for others"
     )
 
 

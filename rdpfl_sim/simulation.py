@@ -1,4 +1,4 @@
-"""The only place that knows every part: it runs a blueprint and writes down what happened."""
+"""The run itself: it lets a blueprint come to life, evaluates models, and writes down what happened."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.maths.types import Payload
@@ -59,10 +60,9 @@ def simulate(
     """Run a scenario until every client has finished; with `folder`, write a run folder into it."""
     blueprint = Blueprint(scenario) if isinstance(scenario, Scenario) else scenario
     files = None if folder is None else _folder(Path(folder), blueprint.scenario.name)
-    threads_before = torch.get_num_threads()
-    torch.set_num_threads(blueprint.num_threads)
     try:
-        return Simulation(blueprint, files, progress).run()
+        with repeatable(blueprint.num_threads):
+            return Simulation(blueprint, files, progress).run()
     except Exception as error:
         if files is not None:
             files.write_json(
@@ -70,7 +70,6 @@ def simulate(
             )
         raise
     finally:
-        torch.set_num_threads(threads_before)
         if files is not None:
             files.close()
 

@@ -8,6 +8,8 @@ import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
 from tests.support import small_scenario
 
@@ -145,11 +147,39 @@ def test_interruption_leaves_a_summary_of_what_was_done(tmp_path: Path) -> None:
                 self.pressed = True
                 signal.raise_signal(signal.SIGINT)
 
-    result = simulate(small_scenario(**LOSSY), tmp_path, Impatient())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # even where it is ignored
+    try:
+        result = simulate(small_scenario(**LOSSY), tmp_path, Impatient())
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert result.summary["status"] == "interrupted"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     account = json.loads((result.folder / "summary.json").read_text())["messages"]
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
+
+
+def test_ignored_interruption_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with on_interrupt(lambda: None):
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_last_round_of_every_client_is_evaluated_when_it_ends() -> None:
+    result = simulate(small_scenario(timing={"compute": "lognormal"}, evaluation={"every": 3}))
+    last = [row for row in result.rows if row["round"] == 4]
+    assert len({row["time_s"] for row in last}) > 1, "not all at the end of the run"
+    assert max(row["time_s"] for row in last) == result.summary["simulated_s"]
+
+
+def test_arithmetic_is_set_for_the_run_and_put_back_after_it() -> None:
+    before = torch.get_num_threads(), torch.backends.cudnn.deterministic
+    with repeatable(before[0] + 1):
+        assert torch.get_num_threads() == before[0] + 1
+        assert torch.backends.cudnn.deterministic
+    assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == before
 
 
 def test_different_starts_differ_and_same_starts_agree() -> None:
@@ -171,6 +201,7 @@ def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
     durations = [blueprint.duration_s(0, t) for t in range(1, 200)]
     assert len(set(durations)) == len(durations)
     assert sorted(durations)[100] == pytest.approx(1.0, abs=0.1)
+    assert len({blueprint.duration_s(client, 1) for client in range(6)}) == 6, "clients do not share a stream"
 
 
 def test_every_client_and_round_has_batches_of_its_own() -> None:
@@ -298,3 +329,18 @@ def test_run_that_is_cut_short_ends_with_an_evaluation_of_its_models() -> None:
 def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:
     written, kept = simulate(small_scenario(), tmp_path), simulate(small_scenario())
     assert written.metrics == kept.metrics
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"method": "local", "adversary": {"ids": [1], "attack": "noise"}}, "attacks have no effect"),
+        ({"network": {"duplication": 0.1, "transport": "reliable"}}, "network.duplication has no effect"),
+        ({"output": {"events": False, "message_events": 0.5}}, "output.message_events has no effect"),
+        ({"method": {"name": "rdpfl", "predictor": "last", "warmup": 3}}, "method.warmup has no effect"),
+        ({"method": {"name": "rdpfl", "clip": False, "alpha": 0.5}}, "method.alpha has no effect"),
+    ],
+)
+def test_option_without_effect_is_worth_a_warning(changes: dict, warning: str) -> None:
+    assert [warning in text for text in Blueprint(small_scenario(**changes)).warnings].count(True) == 1
+    assert not any("no effect" in text for text in Blueprint(small_scenario()).warnings)

@@ -25,7 +25,7 @@ class Evaluation:
 def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = 256) -> Evaluation:
     """The accuracy and loss of `w` on a shard of test examples.
 
-    A logit that is nan counts as the largest, as argmax has it, so a diverged model answers class 0.
+    An answer with a logit that is not finite is no answer: a model that has diverged is never right.
     """
     device = model.vector.device
     model.load(w)
@@ -34,6 +34,6 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = 256) -
     for positions in torch.split(torch.arange(len(shard), device=device), batch_size):
         x, y = shard.take(positions)
         logits = model(x)
-        correct += (logits.argmax(dim=1) == y).sum()
+        correct += ((logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)).sum()
         losses += cross_entropy(logits, y, reduction="sum")
     return Evaluation(correct.item() / len(shard), losses.item() / len(shard), len(shard))

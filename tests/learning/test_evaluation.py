@@ -43,9 +43,9 @@ def test_evaluation_changes_no_input() -> None:
     assert torch.equal(w, MODEL_W)
 
 
-def test_a_nan_model_answers_class_zero_and_has_no_finite_loss() -> None:
+def test_a_nan_model_is_never_right_and_has_no_finite_loss() -> None:
     result = evaluate(model(), torch.full((4,), torch.nan), Shard(X, Y, EVERYTHING))
-    assert result.accuracy == 0.6
+    assert result.accuracy == 0.0
     assert math.isnan(result.loss)
 
 
