@@ -77,7 +77,24 @@ class Blueprint:
                 "clients do not wait, and drop messages of earlier rounds: they will use few or none "
                 "(timing.staleness = 'keep' would use them)"
             )
-        return found
+        return [*found, *self._options_without_effect()]
+
+    def _options_without_effect(self) -> Iterator[str]:
+        """Options that were given, but that other options make pointless."""
+        scenario, network, method = self.scenario, self.scenario.network, self.scenario.method
+        given = method.model_fields_set
+        if not self.method.exchanges and any(section.attack.name != "none" for section in scenario.adversary):
+            yield "nothing is exchanged, so attacks have no effect"
+        if network.duplication > 0 and network.transport.name == "reliable":
+            yield "network.duplication has no effect: a reliable transport drops second copies"
+        if "message_events" in scenario.output.model_fields_set and not scenario.output.events:
+            yield "output.message_events has no effect without output.events"
+        if getattr(method, "predictor", "bb") != "bb":
+            for option in sorted(given & {"warmup", "epsilon", "beta_limit"}):
+                yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
+        if not getattr(method, "clip", True):
+            for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
+                yield f"method.{option} has no effect without method.clip"
 
     @property
     def num_threads(self) -> int:

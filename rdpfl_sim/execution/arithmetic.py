@@ -15,17 +15,12 @@ def repeatable(num_threads: int) -> Iterator[None]:
     How a sum is split among threads decides its last bits, so their number is part of the experiment.
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = (
-        torch.get_num_threads(),
-        cudnn.deterministic,
-        cudnn.benchmark,
-        cudnn.allow_tf32,
-        matmul.allow_tf32,
-    )
+    threads_before = torch.get_num_threads()
+    before = cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
     torch.set_num_threads(num_threads)
     cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False, False
     try:
         yield
     finally:
-        torch.set_num_threads(before[0])
-        _, cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
+        torch.set_num_threads(threads_before)
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before
