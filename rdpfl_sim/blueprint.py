@@ -82,7 +82,9 @@ class Blueprint:
     def _options_without_effect(self) -> Iterator[str]:
         """Options that were given, but that other options make pointless."""
         scenario, network, method = self.scenario, self.scenario.network, self.scenario.method
-        given = method.model_fields_set
+        given = {
+            key for key, field in type(method).model_fields.items() if getattr(method, key) != field.default
+        }
         if not self.method.exchanges and any(section.attack.name != "none" for section in scenario.adversary):
             yield "nothing is exchanged, so attacks have no effect"
         if network.duplication > 0 and network.transport.name == "reliable":

@@ -50,6 +50,17 @@ def test_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
     assert main([str(path), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_scenarios_and_links_of_the_docs_are_valid(page: Path, tmp_path: Path) -> None:
+    text = page.read_text()
+    for number, example in enumerate(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(example)
+        assert main(["validate", str(path)]) == 0
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
 def test_python_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     before = dict(ATTACKS)

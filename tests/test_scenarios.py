@@ -3,10 +3,16 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.world.faults import FAULTS
+from rdpfl_sim.world.timing_attacks import TIMING_ATTACKS
 
-FILES = sorted((Path(__file__).parents[1] / "scenarios").rglob("*.toml"))
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
+FILES = sorted(SCENARIOS.rglob("*.toml"))
+STRESS = sorted((SCENARIOS / "stress").glob("*.toml"))
+LIGHT = ["model=softmax", "training.local_steps=1", "evaluation.every=1000", "evaluation.global_test=false"]
 
 
 def test_the_promised_scenarios_are_there() -> None:
@@ -17,23 +23,49 @@ def test_the_promised_scenarios_are_there() -> None:
         "lossy_links",
         "stragglers",
         "torus_min_max",
+        "everything",
     }
     assert promised <= {path.stem for path in FILES}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_scenario_begins_with_what_it_shows_and_what_to_look_for(path: Path) -> None:
-    first, second, *_ = path.read_text().splitlines()
-    assert first.startswith("# ")
-    assert second.startswith("# Look for: ")
+    head = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    assert head[0].startswith("# ")
+    assert any(line.startswith("# Look for: ") for line in head[1:4])
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(set(FILES) - set(STRESS)), ids=lambda path: path.stem)
 def test_scenario_runs_for_a_few_rounds_with_its_accounts_in_order(path: Path) -> None:
     summary = simulate(Scenario.load(path, ["rounds=3", "evaluation.every=100"])).summary
     assert summary["status"] == "finished"
     assert summary["messages"]["sent"] > 0
     assert summary["accuracy"]["honest"]["personal"]["mean"] > 0
+
+
+@pytest.mark.parametrize("path", STRESS, ids=lambda path: path.stem)
+def test_stress_is_survived_with_the_accounts_in_order(path: Path) -> None:
+    scenario = Scenario.load(path, LIGHT)
+    result = simulate(scenario)
+    summary, account = result.summary, result.summary["messages"]
+    assert summary["status"] == "finished"
+    assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
+    fates = ("used", "stale", "duplicate", "rejected", "left_over")
+    assert account["delivered"] == sum(account[fate] for fate in fates)
+    assert account["used"] > 0
+    assert bool(scenario.faults) == (summary["num_faults"] > 0), "no fault happened"
+    for client, w in enumerate(result.models):
+        assert client in summary["byzantine"] or torch.isfinite(w).all()
+
+
+def test_there_is_a_stress_scenario_for_every_fault_and_every_lie_about_time() -> None:
+    scenarios = [Scenario.load(path) for path in STRESS if path.stem != "everything"]
+    everything = Scenario.load(SCENARIOS / "stress" / "everything.toml")
+    assert {fault.name for scenario in scenarios for fault in scenario.faults} == set(FAULTS)
+    assert {fault.name for fault in everything.faults} == set(FAULTS)
+    lies = {group.timing.name for scenario in scenarios for group in scenario.adversary}
+    assert lies == set(TIMING_ATTACKS)
+    assert {group.timing.name for group in everything.adversary} == set(TIMING_ATTACKS)
 
 
 def test_ring_30pct_warns_of_neighbourhoods_outside_the_threat_model() -> None:
