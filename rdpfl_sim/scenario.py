@@ -362,6 +362,17 @@ def just_in_time_for_a_deadline(timing: Timing, adversary: list[AdversarySection
             yield Problem(f"{_group_path(adversary, place)}.timing", message, group.timing.name)
 
 
+def victims_exist(clients: Clients, adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """Whoever is to hear nothing takes part."""
+    for place, group in enumerate(adversary):
+        victims = getattr(group.timing, "victims", None)
+        try:
+            if victims is not None:
+                client_ids("victims", victims, clients.count)
+        except OptionError as error:
+            yield Problem(f"{_group_path(adversary, place)}.timing.victims", error.message, victims)
+
+
 def schedules_are_possible(adversary: list[AdversarySection]) -> Iterator[Problem]:
     """An attack ends after it begins."""
     for place, group in enumerate(adversary):
@@ -418,6 +429,7 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
     no_deadlock,
     byzantine_clients_exist,
     just_in_time_for_a_deadline,
+    victims_exist,
     schedules_are_possible,
     links_fit_into_memory,
     steps_or_epochs,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, TypeAlias
 
+import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
@@ -33,12 +34,18 @@ def scaled(
     high: Factor = 1.5,
 ) -> Tensor:
     """u + s (m - u), s between low and high: the same lie, larger for some and smaller for others."""
-    return u + (low + (high - low) * draw) * (m - u)
+    return _finite(u + (low + (high - low) * draw) * (m - u))
 
 
 def mirrored(u: Tensor, m: Tensor, draw: float) -> Tensor:
     """m to one half of the recipients, 2 u - m to the other: opposite lies, which drive them apart."""
-    return m if draw < 0.5 else 2 * u - m
+    return m if draw < 0.5 else _finite(2 * u - m)
+
+
+def _finite(m: Tensor) -> Tensor:
+    """m; an entry that has overflowed becomes the largest number there is, as an infinite one is refused."""
+    limit = torch.finfo(m.dtype).max
+    return m.clamp(-limit, limit)
 
 
 EQUIVOCATIONS: dict[str, Callable[..., Tensor]] = {

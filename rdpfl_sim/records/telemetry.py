@@ -13,7 +13,7 @@ from rdpfl_sim.world.message import Message
 
 
 class Histogram:
-    """Counts of positive values in bins that are 2^(1/8) wide: quantiles to within 5 %, in little memory."""
+    """Counts of values >= 0 in bins an eighth of a power of two wide: quantiles to within 7 %."""
 
     def __init__(self) -> None:
         self.bins: Counter[int] = Counter()

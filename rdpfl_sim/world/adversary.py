@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
@@ -57,8 +59,9 @@ class HeldBack:
 
     attacker: Client
     recipient: int
-    round: int
     parcel: Parcel
+    num_stops: int
+    """How often its sender had stopped when it was held back; a parcel does not survive the next stop."""
 
 
 class Adversary:
@@ -93,19 +96,22 @@ class Adversary:
         self.rounds = dict.fromkeys(members, 0)
         self.shared = Knowledge()
         self.alone = {member: Knowledge() for member in members}
-        self.num_seen: Counter[int] = Counter()
-        self.waiting: dict[int, tuple[int, Callable[[], None]]] = {}
+        self.seen_in: dict[int, set[int]] = {}
+        """Whose updates of a round are known, of the rounds that attackers still wait for."""
+        self.waiting: dict[int, Callable[[], None]] = {}
         self.memories: dict[int, dict[str, Any]] = {member: {} for member in members}
         self.past: dict[int, dict[int, dict[int, Payload]]] = {member: {} for member in members}
-        self._latest: tuple[Any, Tensor] | None = None
+        self.num_stops: Counter[int] = Counter()
+        self._slowest: float = 0
+        self._latest: tuple[list[Tensor], Tensor | None] = ([], None)
 
     def see(self, client: int, round_: int, payload: Payload) -> None:
         """A client has computed its update; one that has diverged is of no use."""
         if payload.is_finite:
             self._knowledge_of(client).add(client, round_, payload.vector)
-        if round_ > min(self.rounds.values()):  # else every attacker is past it
-            self.num_seen[round_] += 1
-            self._wake(round_)
+        if round_ > self._slowest:  # else every attacker is past it
+            self.seen_in.setdefault(round_, set()).add(client)
+            self.reconsider()
 
     def overhear(self, attacker: Client, message: Message) -> None:
         """A message has reached an attacker."""
@@ -113,8 +119,7 @@ class Adversary:
             return
         if message.sender not in self.liars and message.payload.is_finite:
             self._knowledge_of(attacker.id).add(message.sender, message.round, message.payload.vector)
-        if attacker.id in self.waiting and self.is_ready(attacker):
-            self.waiting.pop(attacker.id)[1]()
+        self.reconsider()
 
     def is_active(self, attacker: Client) -> bool:
         """Whether it is time to attack."""
@@ -139,11 +144,26 @@ class Adversary:
             return life.mailbox.silent <= self.liars
         if plan.knowledge == "own" and not plan.collude:
             return True
-        return self.num_seen[life.round] >= len(self.sees_updates_of)
+        return self._has_seen_all(life.round)
 
-    def notify(self, attacker: int, round_: int, wake: Callable[[], None]) -> None:
-        """Call `wake` as soon as the adversary knows what it wants to know."""
-        self.waiting[attacker] = (round_, wake)
+    def notify(self, attacker: Client, wake: Callable[[], None]) -> None:
+        """Call `wake` as soon as the attacker knows what it wants to know."""
+        self.waiting[attacker.id] = wake
+
+    def reconsider(self) -> None:
+        """Something has happened: attackers that wait may know enough now."""
+        for attacker in [member for member in self.waiting if self.is_ready(self.clients[member])]:
+            self.waiting.pop(attacker)()
+
+    def forget(self, attacker: int) -> None:
+        """An attacker has stopped: it waits for nothing, and what it held back is lost."""
+        self.waiting.pop(attacker, None)
+        self.num_stops[attacker] += 1
+
+    def retire(self, attacker: int) -> None:
+        """An attacker will never come back: nothing has to be remembered for it."""
+        del self.rounds[attacker]
+        self._slowest = min(self.rounds.values(), default=inf)
 
     def send(self, attacker: Client, own: Payload) -> None:
         """Send whatever the attacker sends in this round."""
@@ -157,9 +177,9 @@ class Adversary:
         if self.plan.timing is prompt and contents.keys() == {None}:
             self.network.send(attacker.id, round_, round_, contents[None], recipients)
             return
-        for recipient in recipients:
+        for recipient in self.network.in_turn(recipients, round_):
             for parcel in self._parcels(attacker, recipient, contents.get(recipient) or contents[None]):
-                self._post(HeldBack(attacker, recipient, round_, parcel))
+                self._post(HeldBack(attacker, recipient, parcel, self.num_stops[attacker.id]))
 
     def _sees_updates_of(self) -> frozenset[int]:
         """Whose updates it sees as soon as they are computed."""
@@ -171,14 +191,15 @@ class Adversary:
 
     def _contents(self, attacker: Client, own: Payload) -> dict[int | None, Payload]:
         """What the attack wants to tell each recipient; None stands for all of them."""
-        per_victim, equivocates = self.plan.sees_victim, self.plan.equivocation is not same
-        if not per_victim and not equivocates:
-            return {None: Payload(self._made_up(attacker, own, None))}
+        plan = self.plan
+        to_all = None if plan.sees_victim else self._made_up(attacker, own, None)
+        if to_all is not None and plan.equivocation is same:
+            return {None: Payload(to_all)}
         contents: dict[int | None, Payload] = {}
         key = self.streams.key("equivocation", attacker.id)
         for recipient in attacker.neighbours:
-            m = self._made_up(attacker, own, recipient)
-            contents[recipient] = Payload(self.plan.equivocation(own.vector, m, uniform(key, recipient)))
+            m = self._made_up(attacker, own, recipient) if to_all is None else to_all
+            contents[recipient] = Payload(plan.equivocation(own.vector, m, uniform(key, recipient)))
         return contents
 
     def _made_up(self, attacker: Client, own: Payload, recipient: int | None) -> Tensor:
@@ -192,25 +213,30 @@ class Adversary:
         }
         if not plan.sees_honest:
             return plan.attack(View(own.vector, **details))
-        if not plan.sees_victim or recipient is None:
-            candidates = sorted(knowledge.updates)
-            num_byzantine = len(self.members) if plan.collude else 1
-        else:
+        candidates, allies = sorted(knowledge.updates), self.members
+        if recipient is not None:
             around = self.clients[recipient].neighbours
-            candidates = [client for client in around if client not in self.liars]
-            num_byzantine = max(1, len(self.members.intersection(around)))
-            own_update = knowledge.latest(recipient, round_)
-            details["victim"] = None if own_update is None else own_update[1]
+            allies = self.members.intersection(around)
+            if plan.knowledge != "own":
+                candidates = [client for client in around if client not in self.liars]
+            details["victim"] = knowledge.latest(recipient, round_)
             if plan.knowledge == "omniscient":
                 details["expected"] = self.expects(self.clients[recipient])
-        ids, stamps, updates = knowledge.of(candidates, round_)
-        basis = (ids, stamps, num_byzantine)
-        if plan.collective and self._latest is not None and self._latest[0] == basis:
-            return self._latest[1]
+        ids, updates = knowledge.of(candidates, round_)
+        said = self._said_of(updates) if plan.collective else None
+        if said is not None:
+            return said
         seen = stacked(updates, otherwise=own.vector)
+        num_byzantine = max(1, len(allies)) if plan.collude else 1
         m = plan.attack(View(own.vector, seen, ids, num_byzantine=num_byzantine, **details))
-        self._latest = (basis, m)
+        self._latest = (updates, m)
         return m
+
+    def _said_of(self, updates: list[Tensor]) -> Tensor | None:
+        """What the attack has last made of exactly these updates."""
+        known, m = self._latest
+        equal = len(known) == len(updates) > 0 and all(map(operator.is_, known, updates))
+        return m if equal else None
 
     def _parcels(self, attacker: Client, recipient: int, payload: Payload) -> list[Parcel]:
         round_ = attacker.life.round
@@ -239,8 +265,9 @@ class Adversary:
 
     def _release(self, held: HeldBack) -> None:
         attacker, recipient, parcel = held.attacker, held.recipient, held.parcel
-        if attacker.id not in self.network.down and recipient in attacker.neighbours:
-            self.network.send(attacker.id, held.round, parcel.stamp, parcel.payload, (recipient,))
+        survives = held.num_stops == self.num_stops[attacker.id] and attacker.id not in self.network.down
+        if survives and recipient in attacker.neighbours:
+            self.network.send(attacker.id, attacker.life.round, parcel.stamp, parcel.payload, (recipient,))
 
     def _knowledge_of(self, client: int) -> Knowledge:
         """Where what this client computes or hears is written down."""
@@ -248,25 +275,22 @@ class Adversary:
         return self.alone[client] if apart else self.shared
 
     def _num_trusted(self, attacker: Client) -> int:
-        neighbours = (self.clients[n].life.mailbox for n in attacker.neighbours if n not in self.liars)
-        return sum(
-            box.neighbours[attacker.id].num_used for box in neighbours if attacker.id in box.neighbours
-        )
+        mine = attacker.life.mailbox
+        others = (n for n in (*mine.neighbours, *mine.former) if n not in self.liars)
+        return sum(self.clients[other].life.mailbox.num_used_of(attacker.id) for other in others)
 
-    def _wake(self, round_: int) -> None:
-        if self.num_seen[round_] < len(self.sees_updates_of):
-            return
-        for attacker, (awaited, wake) in list(self.waiting.items()):
-            if awaited == round_:
-                del self.waiting[attacker]
-                wake()
+    def _has_seen_all(self, round_: int) -> bool:
+        """Whether the updates of all that are up are known; of rounds long past they were."""
+        seen, down = self.seen_in.get(round_, set()), self.network.down
+        if round_ <= self._slowest or len(seen) + len(down) < len(self.sees_updates_of):
+            return round_ <= self._slowest
+        return all(client in seen or client in down for client in self.sees_updates_of)
 
     def _advance(self, attacker: int, round_: int) -> None:
         """Note how far the attackers are: nobody will ask for what lies before the slowest."""
-        before = min(self.rounds.values())
         self.rounds[attacker] = round_
-        slowest = min(self.rounds.values())
-        for past in range(before + 1, slowest + 1):
-            del self.num_seen[past]
-        self.shared.horizon = slowest
+        self._slowest = min(self.rounds.values())
+        for past in [past for past in self.seen_in if past <= self._slowest]:
+            del self.seen_in[past]
+        self.shared.horizon = self._slowest
         self.alone[attacker].horizon = round_

@@ -153,7 +153,7 @@ class Client:
     def wait_for_knowledge(self) -> Event:
         """An event that fires when the adversary knows what it wants to know, or its patience ends."""
         assert self.adversary is not None
-        self.adversary.notify(self.id, self.life.round, self._stop_waiting)
+        self.adversary.notify(self, self._stop_waiting)
         return self._wait(self.adversary.plan.patience_s)
 
     def send(self) -> None:
@@ -197,7 +197,10 @@ class Client:
         """The neighbourhood changes; those who are gone are not waited for."""
         self.neighbours = neighbours
         self.num_needed = self.world.wait.num_needed(len(neighbours))
-        self.life.mailbox.meet(neighbours)
+        life = self.life
+        life.mailbox.meet(neighbours)
+        if life.phase is not Phase.TRAINING and self.world.method.exchanges:
+            life.mailbox.call_the_roll(life.round)
         self.look_again()
 
     def stop(self) -> None:
@@ -207,7 +210,7 @@ class Client:
         self._job = self._awaited = None
         self._alarm.cancel()
         if self.adversary is not None:
-            self.adversary.waiting.pop(self.id, None)
+            self.adversary.forget(self.id)
 
     def look_again(self) -> None:
         """Somebody less is silent: there may be nothing left to wait for."""

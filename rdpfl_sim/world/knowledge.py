@@ -16,7 +16,7 @@ class Knowledge:
 
     def __init__(self) -> None:
         self.updates: dict[int, dict[int, Tensor]] = {}
-        self.horizon = 0
+        self.horizon: float = 0
         """Nobody will ask for an update before this round."""
 
     def add(self, client: int, round_: int, update: Tensor) -> None:
@@ -28,7 +28,7 @@ class Knowledge:
         if len(updates) > MEMORY_ROUNDS:
             del updates[min(updates)]
 
-    def latest(self, client: int, round_: int) -> tuple[int, Tensor] | None:
+    def latest(self, client: int, round_: int) -> Tensor | None:
         """The client's update of the round, or else its latest before, or else its earliest after."""
         updates = self.updates.get(client)
         if not updates:
@@ -37,13 +37,13 @@ class Knowledge:
         if round_ not in updates:
             past = [stamp for stamp in updates if stamp < round_]
             stamp = max(past) if past else min(updates)
-        return stamp, updates[stamp]
+        return updates[stamp]
 
-    def of(self, clients: Iterable[int], round_: int) -> tuple[list[int], list[int], list[Tensor]]:
-        """The clients of whom something is known, and the stamps and updates that fit the round best."""
-        found = [(client, self.latest(client, round_)) for client in clients]
-        known = [(client, *latest) for client, latest in found if latest is not None]
-        return [c for c, _, _ in known], [s for _, s, _ in known], [u for _, _, u in known]
+    def of(self, clients: Iterable[int], round_: int) -> tuple[list[int], list[Tensor]]:
+        """The clients of whom something is known, and their updates that fit the round best."""
+        found = {client: self.latest(client, round_) for client in clients}
+        known = {client: update for client, update in found.items() if update is not None}
+        return list(known), list(known.values())
 
 
 def stacked(updates: list[Tensor], otherwise: Tensor) -> Tensor:

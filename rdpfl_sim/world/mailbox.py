@@ -127,13 +127,17 @@ class Mailbox:
         for they in self.former.values():
             for stamp in list(they.held):
                 self._discard(they, stamp, "no longer a neighbour")
-        self.call_the_roll(self.round)
 
     def empty(self, reason: str) -> None:
         """Lose all that waits."""
         for they in self.neighbours.values():
             for stamp in list(they.held):
                 self._discard(they, stamp, reason)
+
+    def num_used_of(self, sender: int) -> int:
+        """How many messages of a sender have been used, also if it is no longer a neighbour."""
+        they = self.neighbours.get(sender) or self.former.get(sender)
+        return 0 if they is None else they.num_used
 
     def leftovers(self) -> Iterator[Message]:
         """The messages that nobody has used yet."""

@@ -77,7 +77,7 @@ class Network:
         now_s, links, begin = self.kernel.now, self.links[sender], self._begin
         size_bytes = payload.size_bytes / self.compression
         self.num_bytes += size_bytes * len(recipients)
-        for recipient in recipients if self.bandwidth is None else _rotated(recipients, round_):
+        for recipient in self.in_turn(recipients, round_):
             link, number = links[recipient], self.num_sent
             self.num_sent = number + 1
             draw = link.next_draw(round_)
@@ -85,6 +85,13 @@ class Network:
             if self._tells:
                 self.observer.message_sent(message)
             begin(message)
+
+    def in_turn(self, recipients: Sequence[int], round_: int) -> Sequence[int]:
+        """The order in which to send: if there is a queue, another one is first in every round."""
+        if self.bandwidth is None or not recipients:
+            return recipients
+        first = round_ % len(recipients)
+        return [*recipients[first:], *recipients[:first]]
 
     def transmit(self, message: Message) -> None:
         """Let the message leave its sender, behind or beside what else is on the wire."""
@@ -108,7 +115,7 @@ class Network:
         """The seconds that a message needs on a link now, or None if it is lost."""
         if (self.partitions or self.interrupted or self.down) and self.obstacle(link):
             return None
-        if link.loses is not lossless and link.loses(link, draw):
+        if link.loses is not lossless and link.loses(link, draw, self.kernel.now):
             return None
         return link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
 
@@ -131,8 +138,8 @@ class Network:
                 self.lose(message, obstacle)
                 return
         self.num_delivered += 1
-        if message.number > link.newest:
-            link.newest = message.number
+        if message.draw >= link.newest:
+            link.newest = message.draw
         else:
             self.num_reordered += 1
         if self._tells:
@@ -171,9 +178,3 @@ class Network:
         self.observer.message_copied(copy, message.number)
         delay_s = link.propagation_s + link.latency(uniform(link.key, draw + COPY_LATENCY))
         self.kernel.post_in(copy, delay_s)
-
-
-def _rotated(recipients: Sequence[int], round_: int) -> Sequence[int]:
-    """Another recipient is first in the queue every round, so that nobody is always last."""
-    first = round_ % len(recipients) if recipients else 0
-    return [*recipients[first:], *recipients[:first]]

@@ -70,7 +70,7 @@ class Reliable:
         if delay_s is None:
             delivery.num_in_air -= 1
         else:
-            network.kernel.post(Call(self._on_arrival, delivery), now_s + delay_s)
+            network.kernel.post(Call(self._on_arrival, (delivery, attempt)), now_s + delay_s)
         patience_s = self.transport.timeout_s * self.transport.backoff**attempt
         network.kernel.post(Call(self._on_timeout, delivery), now_s + patience_s)
 
@@ -84,20 +84,20 @@ class Reliable:
         self._attempt(delivery)
 
     def _on_arrival(self, call: Call) -> None:
-        delivery: Delivery = call.subject
+        delivery, attempt = call.subject
         delivery.num_in_air -= 1
         if self.network.obstacle(delivery.message.link) is None:
             first, delivery.arrived = not delivery.arrived, True
-            self._acknowledge(delivery)
+            self._acknowledge(delivery, attempt)
             if first:
                 self.network.arrive(delivery.message)
         self._settle(delivery)
 
-    def _acknowledge(self, delivery: Delivery) -> None:
+    def _acknowledge(self, delivery: Delivery, attempt: int) -> None:
         message, network = delivery.message, self.network
         network.num_bytes += self.transport.acknowledgement_bytes
         back = network.links[message.recipient][message.sender]
-        draw = ACKNOWLEDGEMENT + message.draw + (delivery.num_attempts - 1) * ATTEMPT
+        draw = ACKNOWLEDGEMENT + message.draw + attempt * ATTEMPT
         delay_s = network.crossing_s(back, draw)
         if delay_s is not None:
             delivery.acknowledged_at_s = min(delivery.acknowledged_at_s, network.kernel.now + delay_s)
@@ -133,8 +133,9 @@ def reliable(
 ) -> Transport:
     """A message is repeated, after longer and longer waits, until it is acknowledged or given up.
 
-    Acknowledgements cross the link in the other direction, with its delay and its losses. A recipient gets a
-    message once, however often it arrives; every attempt and every acknowledgement costs its bytes.
+    Acknowledgements cross the link in the other direction, with its delay and its losses, and need no
+    bandwidth. A recipient gets a message once, however often it arrives; every attempt and every
+    acknowledgement costs its bytes.
     """
     return Transport(max_attempts, timeout_s, backoff, acknowledgement_bytes)
 

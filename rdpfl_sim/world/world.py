@@ -52,6 +52,7 @@ class World:
         self.kernel = kernel
         self.network = network
         self.clients = clients
+        self.adversaries = {client.adversary: None for client in clients if client.adversary is not None}
         self.observer = observer
         self.changes = changes
         self.fresh_state = fresh_state
@@ -66,10 +67,12 @@ class World:
         self.processes: dict[int, Process] = {}
         self.slowness: dict[int, list[float]] = {}
         self.num_changes = 0
+        self.started = False
 
     def start(self) -> None:
         """Let every client live, except those that are not there at the beginning."""
         self._next_change()
+        self.started = True
         for client in self.clients:
             if client.id not in self.network.down:
                 self._live(client)
@@ -135,9 +138,12 @@ class World:
         self.num_changes += 1
         self.observer.changed(fault, change)
         self.apply(change)
+        for adversary in self.adversaries:
+            adversary.reconsider()
 
     def _live(self, client: Client) -> None:
-        self.processes[client.id] = self.kernel.process(client.run())
+        if self.started:
+            self.processes[client.id] = self.kernel.process(client.run())
 
     def _stop(self, clients: Iterable[int], for_good: bool) -> None:
         for client in clients:
@@ -147,26 +153,34 @@ class World:
             if process is not None and process.is_alive:
                 self.clients[client].stop()
                 process.interrupt()
-            if for_good:
+            if for_good and client not in self.gone:
                 self.gone.add(client)
                 self.finish(client)
+                adversary = self.clients[client].adversary
+                if adversary is not None:
+                    adversary.retire(client)
 
     def _revive(self, clients: Iterable[int], fresh: bool, catch_up: bool) -> None:
+        rounds = {client: self._furthest_round(client) for client in clients}  # before anybody has moved
         for client in clients:
             self.causes_down[client] -= 1
-            living = self.clients[client]
+            life = self.clients[client].life
             if self.causes_down[client] > 0 or client in self.gone:
                 continue
             self.network.down.discard(client)
-            if living.life.phase is Phase.FINISHED:
+            if life.phase is Phase.FINISHED:
                 continue
             if fresh:
-                living.life.learning = self.fresh_state(client)
-                living.life.mailbox.empty("its recipient began afresh")
+                life.learning = self.fresh_state(client)
+                life.mailbox.empty("its recipient began afresh")
             if catch_up:
-                around = (self.clients[n].life.round for n in living.neighbours if n not in self.network.down)
-                living.life.round = max([living.life.round, *around])
-            self._live(living)
+                life.round = rounds[client]
+            self._live(self.clients[client])
+
+    def _furthest_round(self, client: int) -> int:
+        """The round of the client's furthest neighbour that is up, or its own."""
+        around = (n for n in self.clients[client].neighbours if n not in self.network.down)
+        return max(self.clients[other].life.round for other in (client, *around))
 
     def _announce(self, away: set[int]) -> None:
         """Tell everybody who their neighbours are now."""

@@ -85,7 +85,7 @@ def test_local_training_sends_nothing_and_waits_for_nobody() -> None:
 
 
 def test_all_messages_lost_with_a_deadline_still_ends() -> None:
-    world = TinyWorld(loses=lambda link, draw: True, wait=Wait(1.0, 2.0)).run()
+    world = TinyWorld(loses=lambda link, draw, now_s: True, wait=Wait(1.0, 2.0)).run()
     assert world.times(0) == [3.0, 6.0]
     assert world.network.num_lost == world.network.num_sent == 12
 

@@ -182,8 +182,10 @@ def test_neighbourhood_that_changes_while_its_client_waits_is_called_anew() -> N
     box.call_the_roll(2)
     box.put(message(1, 2))
     box.meet([1])
+    box.call_the_roll(2)
     assert (box.num_heard, box.silent) == (1, set())
     box.meet([1, 2, 3])
+    box.call_the_roll(2)
     assert (box.num_heard, box.silent) == (1, {2, 3})
 
 

@@ -1,0 +1,267 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.records.telemetry import Histogram, Telemetry
+from rdpfl_sim.world.links import Link, lossless
+from rdpfl_sim.world.message import Message
+
+BYZANTINE = frozenset({3})
+HOPS = [2, 1, None, 0, 1]
+PAYLOAD = Payload(torch.zeros(1))
+
+
+def message(sender: int, recipient: int = 0, round_: int = 1) -> Message:
+    link = Link(sender, recipient, key=0, latency=lambda u: 0.0, loses=lossless)
+    return Message(0, link, round_, PAYLOAD, 4.0, 0.0)
+
+
+def telemetry() -> Telemetry:
+    return Telemetry(BYZANTINE, HOPS)
+
+
+def weighed(*weights: float) -> Inspection:
+    return Inspection(distance_to_own=[0.0] * len(weights), distance_to_predicted=None, weight=list(weights))
+
+
+def finish(
+    seen: Telemetry,
+    client: int,
+    senders: Sequence[int],
+    weights: Sequence[float] | None = None,
+    round_: int = 1,
+    stamps: Sequence[int] | None = None,
+    **diagnostics: object,
+) -> None:
+    """A client finishes a round with messages of these senders."""
+    stamps = stamps or [round_] * len(senders)
+    messages = [message(sender, client, stamp) for sender, stamp in zip(senders, stamps, strict=True)]
+    seen.round_finished(client, round_, messages, diagnostics, None if weights is None else weighed(*weights))
+
+
+# Histograms
+
+
+def filled(values: Sequence[float]) -> Histogram:
+    histogram = Histogram()
+    for value in values:
+        histogram.add(value)
+    return histogram
+
+
+@given(
+    st.lists(st.floats(1e-300, 1e300) | st.floats(0.01, 10.0) | st.just(0.0), min_size=1, max_size=200),
+    st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0]),
+)
+def test_quantile_is_within_seven_percent_of_the_exact_one(values: list[float], q: float) -> None:
+    exact = np.quantile(values, q, method="inverted_cdf")
+    assert filled(values).quantile(q) == pytest.approx(exact, rel=0.07, abs=0.0)
+
+
+@pytest.mark.parametrize("distribution", ["exponential", "lognormal", "pareto", "uniform"])
+def test_quantiles_of_usual_delays_are_close_to_those_of_numpy(distribution: str) -> None:
+    rng = np.random.default_rng(0)
+    draw = {
+        "exponential": lambda: rng.exponential(0.1, 5000),
+        "lognormal": lambda: rng.lognormal(-2.0, 1.5, 5000),
+        "pareto": lambda: 0.05 * (1 + rng.pareto(1.5, 5000)),
+        "uniform": lambda: rng.uniform(3.0, 5.0, 5000),
+    }[distribution]
+    values = [*draw(), *np.zeros(500)]
+    summary = filled(values).summary()
+    assert summary is not None
+    assert summary["mean"] == pytest.approx(np.mean(values))
+    assert summary["max"] == max(values)
+    for name, q in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        assert summary[name] == pytest.approx(np.quantile(values, q), rel=0.07)
+
+
+def test_zeros_count_and_are_zero() -> None:
+    assert filled([0.0] * 9 + [5.0]).quantile(0.9) == 0.0
+    assert filled([0.0] * 8 + [5.0] * 2).quantile(0.9) == pytest.approx(5.0, rel=0.07)
+    assert filled([0.0]).summary() == {"mean": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1))
+def test_no_quantile_is_above_the_largest_value_and_they_are_in_order(values: list[float]) -> None:
+    summary = filled(values).summary()
+    assert summary is not None
+    assert 0.0 <= summary["p50"] <= summary["p90"] <= summary["p99"] <= summary["max"] == max(values)
+
+
+def test_memory_of_a_histogram_does_not_grow_with_the_number_of_values() -> None:
+    values = np.random.default_rng(0).uniform(1.0, 16.0, 20_000)
+    assert len(filled(values).bins) <= 4 * 8
+
+
+def test_nothing_has_no_summary() -> None:
+    assert Histogram().summary() is None
+    assert telemetry().summary()["delay_s"] is None
+
+
+# Rounds
+
+
+def test_rounds_are_told_apart_by_whether_a_byzantine_message_was_used() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2])
+    finish(seen, 0, [1, 3], round_=2)
+    finish(seen, 1, [], round_=1)
+    rounds = seen.summary()["rounds"]
+    assert {kind: entry["num"] for kind, entry in rounds.items()} == {"all": 3, "clean": 2, "attacked": 1}
+    assert {kind: entry["used_per_round"] for kind, entry in rounds.items()} == {
+        "all": pytest.approx(4 / 3),
+        "clean": 1.0,
+        "attacked": 2.0,
+    }
+
+
+def test_rounds_of_byzantine_clients_do_not_count() -> None:
+    seen = telemetry()
+    finish(seen, 3, [0, 1], weights=[0.5, 0.5], tau=1.0, clipped=True)
+    seen.dropped(message(0, recipient=3), "rejected")
+    summary = seen.summary()
+    assert summary["rounds"]["all"]["num"] == 0
+    assert summary["age"] == {}
+    assert summary["by_hops"] == {}
+    assert summary["false_rejections"] is None
+    assert summary["messages_from"]["honest"]["used"] == 0
+    assert summary["messages_from"]["honest"]["relative_weight"] is None
+    assert seen.since_last_evaluation(3)["used_per_round"] == 2.0, "but its own row in metrics.csv has them"
+
+
+def test_ages_are_counted_and_averaged_over_messages() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2, 4], round_=5, stamps=[5, 2, 6])
+    finish(seen, 1, [2], round_=3, stamps=[2])
+    assert seen.summary()["age"] == {-1: 1, 0: 1, 1: 1, 3: 1}
+    assert list(seen.summary()["age"]) == [-1, 0, 1, 3]
+    assert seen.summary()["rounds"]["all"]["mean_age"] == (0 + 3 - 1 + 1) / 4
+
+
+def test_clipping_is_a_fraction_of_the_rounds_with_an_estimate() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1], tau=1.0, clipped=True, bounded=False)
+    finish(seen, 0, [1], tau=1.0, clipped=False, bounded=True)
+    finish(seen, 0, [1], tau=1.0, clipped=True, bounded=False)
+    finish(seen, 0, [])
+    rounds = seen.summary()["rounds"]["all"]
+    assert rounds["clipped"] == pytest.approx(2 / 3)
+    assert rounds["bounded"] == pytest.approx(1 / 3)
+    assert rounds["num"] == 4
+
+
+def test_what_never_happened_has_no_mean() -> None:
+    rounds = telemetry().summary()["rounds"]["all"]
+    assert rounds.pop("num") == 0
+    assert set(rounds.values()) == {None}
+
+
+# Weights
+
+
+def test_byzantine_weight_is_the_mean_over_weighed_rounds_of_their_share() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2, 3], weights=[0.5, 0.25, 0.25])
+    finish(seen, 0, [1, 2], weights=[0.5, 0.5])
+    finish(seen, 0, [1, 3])  # by a method that does not say
+    rounds = seen.summary()["rounds"]
+    assert rounds["all"]["byzantine_weight"] == 0.125
+    assert rounds["attacked"]["byzantine_weight"] == 0.25
+    assert rounds["clean"]["byzantine_weight"] == 0.0
+
+
+def test_weights_are_relative_to_an_equal_share_and_zero_is_ignored() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2, 3, 4], weights=[0.5, 0.5, 0.0, 0.0])
+    finish(seen, 1, [2, 3], weights=[0.25, 0.75])
+    honest, byzantine = (seen.summary()["messages_from"][who] for who in ("honest", "byzantine"))
+    assert honest["relative_weight"] == (4 * 0.5 + 4 * 0.5 + 0 + 2 * 0.25) / 4
+    assert honest["ignored"] == 1 / 4
+    assert byzantine["relative_weight"] == (0 + 2 * 0.75) / 2
+    assert byzantine["ignored"] == 1 / 2
+
+
+def test_inspection_without_weights_weighs_nothing() -> None:
+    seen = telemetry()
+    seen.round_finished(0, 1, [message(3)], {}, Inspection([1.0], None, weight=None))
+    assert seen.summary()["rounds"]["all"]["byzantine_weight"] is None
+    assert seen.summary()["messages_from"]["byzantine"]["ignored"] is None
+    assert seen.summary()["messages_from"]["byzantine"]["used"] == 1
+
+
+# Fates
+
+
+def test_fates_are_counted_for_honest_and_byzantine_senders() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 3])
+    for sender, fate in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
+        seen.dropped(message(sender), fate)
+    fates = ("used", "stale", "duplicate", "rejected")
+    messages_from = seen.summary()["messages_from"]
+    assert [messages_from["honest"][fate] for fate in fates] == [1, 2, 1, 0]
+    assert [messages_from["byzantine"][fate] for fate in fates] == [1, 0, 1, 1]
+
+
+def test_false_rejections_are_the_fraction_of_honest_messages_that_were_refused() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2])
+    seen.dropped(message(1), "stale")
+    seen.dropped(message(2), "rejected")
+    seen.dropped(message(3), "rejected")  # rightly
+    assert seen.summary()["false_rejections"] == 1 / 4
+
+
+# Distance to the nearest attacker
+
+
+def test_honest_clients_are_grouped_by_their_hops_to_an_attacker() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1])
+    finish(seen, 1, [0, 3], weights=[0.25, 0.75])
+    finish(seen, 4, [0, 1, 3, 2], weights=[0.25, 0.25, 0.25, 0.25])
+    finish(seen, 2, [0])  # no path leads from it to an attacker
+    finish(seen, 3, [1, 4])
+    by_hops = seen.summary()["by_hops"]
+    assert list(by_hops) == ["1", "2"]
+    assert by_hops["1"]["used_per_round"] == 3.0
+    assert by_hops["1"]["byzantine_weight"] == 0.5
+    assert by_hops["2"]["byzantine_weight"] is None
+
+
+# Since the last evaluation
+
+
+def test_means_since_the_last_evaluation_begin_anew_after_each() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2])
+    finish(seen, 0, [1], round_=2)
+    finish(seen, 1, [0])
+    assert seen.since_last_evaluation(0)["used_per_round"] == 1.5
+    finish(seen, 0, [], round_=3)
+    assert seen.since_last_evaluation(0) == {
+        "used_per_round": 0.0,
+        "mean_age": None,
+        "clipped": None,
+        "bounded": None,
+        "byzantine_weight": None,
+    }
+    assert set(seen.since_last_evaluation(0).values()) == {None}
+    assert seen.since_last_evaluation(1)["used_per_round"] == 1.0
+    assert seen.summary()["rounds"]["all"]["num"] == 4, "the summary is of the whole run"
+
+
+def test_delays_are_summed_up() -> None:
+    seen = telemetry()
+    for delay_s in (0.25, 0.25, 1.0):
+        seen.delivered(delay_s)
+    delays = seen.summary()["delay_s"]
+    assert (delays["mean"], delays["max"]) == (0.5, 1.0)
+    assert delays["p50"] == pytest.approx(0.25, rel=0.07)

@@ -1,0 +1,589 @@
+"""Faults as the clients live through them, with a fake trainer and constant links: exact simulated times."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rdpfl_sim.methods.base import Settings
+from rdpfl_sim.methods.local import Local
+from rdpfl_sim.world.changes import (
+    Absent,
+    Change,
+    Crash,
+    Cut,
+    Heal,
+    Join,
+    Leave,
+    LinksDown,
+    LinksUp,
+    Recover,
+    Rewire,
+    Slow,
+    Unslow,
+)
+from rdpfl_sim.world.client import Phase
+from rdpfl_sim.world.transport import reliable
+from rdpfl_sim.world.waiting import Staleness, Wait
+from tests.support import RING, TRIANGLE, TinyWorld
+
+PATIENT = Wait(1.0, 0.5)
+"""Wait for all, but half a second at most: twice the latency."""
+NO_WAIT = Wait(0.0, None)
+PAIR_AND_HERMIT = [(1,), (0,), ()]
+"""Client 2 has no neighbours: nothing but its own training matters to it."""
+
+
+def sides(*clients: set[int]) -> tuple[frozenset[int], ...]:
+    return tuple(map(frozenset, clients))
+
+
+def crash(client: int, at_s: float, until_s: float, fresh: bool = False, catch_up: bool = True) -> list[Any]:
+    return [(at_s, Crash((client,), for_good=False)), (until_s, Recover((client,), fresh, catch_up))]
+
+
+def rounds(world: TinyWorld, client: int) -> list[tuple[float, int]]:
+    """When a client finished which round."""
+    return [(time_s, round_) for time_s, who, round_, _ in world.log.rounds if who == client]
+
+
+def num_used(world: TinyWorld, client: int) -> list[int]:
+    """How many messages a client used in its rounds."""
+    return [used for _, who, _, used in world.log.rounds if who == client]
+
+
+# Partitions
+
+
+def test_messages_between_sides_are_lost_when_they_leave() -> None:
+    cut = sides({0}, {1})
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(0.5, Cut(cut)), (1.1, Heal(cut))]]).run()
+    assert world.log.lost == [(1.0, 0, 1, "partition"), (1.0, 1, 0, "partition")]
+    assert [num_used(world, i) for i in range(3)] == [[1], [1], [2]], "client 2 is on no side"
+    assert [world.times(i) for i in range(3)] == [[1.5], [1.5], [1.25]]
+
+
+def test_messages_between_sides_are_lost_when_they_arrive() -> None:
+    cut = sides({0}, {1})
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(1.1, Cut(cut)), (1.3, Heal(cut))]]).run()
+    assert world.log.lost == [(1.25, 0, 1, "partition"), (1.25, 1, 0, "partition")]
+    assert [num_used(world, i) for i in range(3)] == [[1], [1], [2]]
+
+
+def test_cut_that_is_over_before_messages_arrive_does_them_no_harm() -> None:
+    cut = sides({0}, {1, 2})
+    world = TinyWorld(rounds=1, faults=[[(1.1, Cut(cut)), (1.2, Heal(cut))]]).run()
+    assert world.log.lost == []
+    assert [world.times(i) for i in range(3)] == [[1.25]] * 3
+
+
+def test_messages_within_a_side_are_delivered() -> None:
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(0.0, Cut(sides({0, 1}, {2})))]]).run()
+    assert {(i, j) for _, i, j, _ in world.log.delivered} == {(0, 1), (1, 0)}
+
+
+def test_every_two_of_three_sides_are_parted() -> None:
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(0.0, Cut(sides({0}, {1}, {2})))]]).run()
+    assert world.network.num_lost == world.network.num_sent == 6
+
+
+@pytest.mark.parametrize("others", [sides({0}, {1}), sides({0, 2}, {1})])
+def test_overlapping_cuts_end_one_by_one(others: tuple[frozenset[int], ...]) -> None:
+    cut = sides({0}, {1})
+    world = TinyWorld(
+        wait=PATIENT,
+        rounds=2,
+        faults=[[(0.5, Cut(cut)), (1.75, Heal(cut))], [(0.6, Cut(others)), (0.7, Heal(others))]],
+    ).run()
+    lost = {(time_s, i, j) for time_s, i, j, _ in world.log.lost}
+    assert lost == {(1.0, 0, 1), (1.0, 1, 0)}, "one cut goes on until 1.75, both are over in round 2"
+
+
+# Outages of links
+
+
+def test_one_way_outage_loses_messages_in_one_direction() -> None:
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(0.0, LinksDown(((0, 1),)))]]).run()
+    assert world.log.lost == [(1.0, 0, 1, "link is down")]
+    assert [num_used(world, i) for i in range(3)] == [[2], [1], [2]]
+
+
+def test_outage_that_begins_on_the_way_loses_the_message_when_it_arrives() -> None:
+    outage = ((0, 1), (1, 0))
+    world = TinyWorld(
+        wait=PATIENT, rounds=1, faults=[[(1.1, LinksDown(outage)), (9.0, LinksUp(outage))]]
+    ).run()
+    assert world.log.lost == [(1.25, 0, 1, "link is down"), (1.25, 1, 0, "link is down")]
+
+
+def test_overlapping_outages_end_one_by_one() -> None:
+    link = ((0, 1),)
+    world = TinyWorld(
+        wait=PATIENT,
+        rounds=2,
+        faults=[
+            [(0.1, LinksDown(link)), (0.9, LinksUp(link))],
+            [(0.5, LinksDown(link)), (1.6, LinksUp(link))],
+        ],
+    ).run()
+    assert world.log.lost == [(1.0, 0, 1, "link is down")]
+
+
+# Crashes
+
+
+def test_messages_to_a_crashed_client_are_lost() -> None:
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[crash(2, 0.5, 3.0)]).run()
+    assert world.log.lost == [(1.0, 0, 2, "recipient is down"), (1.0, 1, 2, "recipient is down")]
+    assert [entry for entry in world.log.sent if entry[1] == 2] == [], "its training is lost"
+
+
+def test_messages_that_reach_a_client_after_its_crash_are_lost() -> None:
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[crash(2, 1.1, 3.0)]).run()
+    assert world.log.lost == [(1.25, 0, 2, "recipient is down"), (1.25, 1, 2, "recipient is down")]
+
+
+def test_what_a_client_sent_before_its_crash_still_arrives() -> None:
+    world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(1.1, Crash((2,), for_good=True))]]).run()
+    assert [num_used(world, i) for i in (0, 1)] == [[2], [2]]
+    assert rounds(world, 2) == []
+
+
+@pytest.mark.parametrize(("fresh", "model"), [(False, -6.0), (True, -3.0)])
+def test_recovered_client_goes_on_with_its_own_model_or_a_fresh_one(fresh: bool, model: float) -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 1.5, 2.0, fresh=fresh)]).run()
+    # It loses 3 a round; the first was over before the crash, the second is trained anew from 2 on.
+    assert rounds(world, 2) == [(1.0, 1), (3.0, 2)]
+    assert world.clients[2].life.learning.w.tolist() == [model] * 2
+
+
+@pytest.mark.parametrize(("fresh", "used"), [(False, [2]), (True, [0])])
+def test_messages_that_waited_survive_a_crash_unless_the_client_begins_afresh(fresh, used) -> None:
+    world = TinyWorld(
+        compute=(1.0, 1.0, 2.0), wait=PATIENT, rounds=1, faults=[crash(2, 1.5, 1.75, fresh, catch_up=False)]
+    ).run()
+    assert num_used(world, 2) == used
+    assert world.log.dropped.count((1, "stale")) == (2 if fresh else 0)
+
+
+def test_who_begins_afresh_does_not_wait_for_what_it_has_thrown_away() -> None:
+    world = TinyWorld(compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.5, 1.75, fresh=True)]).run()
+    assert rounds(world, 2) == [(3.75, 1)]
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "expected"),
+    [
+        (True, [(1.0, 1), (5.25, 5), (6.25, 6)]),
+        (False, [(1.0, 1), (5.25, 2), (6.25, 3), (7.25, 4), (8.25, 5), (9.25, 6)]),
+    ],
+)
+def test_recovered_client_goes_on_at_the_round_of_its_neighbours_or_its_own(catch_up, expected) -> None:
+    world = TinyWorld(wait=NO_WAIT, rounds=6, faults=[crash(2, 1.5, 4.25, catch_up=catch_up)]).run()
+    assert rounds(world, 2) == expected
+    assert world.ended_at_s == expected[-1][0]
+
+
+def test_furthest_neighbour_that_is_up_says_where_to_catch_up() -> None:
+    faults = [crash(2, 0.5, 4.25), crash(1, 4.1, 9.0)]
+    world = TinyWorld(compute=(2.0, 1.0, 1.0), wait=NO_WAIT, rounds=9, faults=faults).run(until_s=4.5)
+    assert [client.life.round for client in world.clients] == [3, 5, 3]
+    world = TinyWorld(compute=(2.0, 1.0, 1.0), wait=NO_WAIT, rounds=9, faults=faults[:1]).run(until_s=4.5)
+    assert [client.life.round for client in world.clients] == [3, 5, 5]
+
+
+def test_only_neighbours_say_where_to_catch_up() -> None:
+    world = TinyWorld(RING, compute=(1.0, 2.0, 9.0, 2.0), wait=NO_WAIT, rounds=9, faults=[crash(2, 0.5, 4.5)])
+    world.run(until_s=4.75)
+    assert [client.life.round for client in world.clients] == [5, 3, 3, 3]
+
+
+def test_catching_up_never_leads_back() -> None:
+    world = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT, rounds=9, faults=[crash(2, 2.5, 2.75)])
+    world.run(until_s=4.0)
+    assert rounds(world, 2) == [(1.0, 1), (2.0, 2), (3.75, 3)]
+
+
+def test_ids_do_not_matter_when_clients_recover_together() -> None:
+    def rounds_after(fast: int, middle: int, slow: int) -> list[int]:
+        line = [(1,), (0, 2), (1,)]
+        down = tuple(sorted((middle, slow)))
+        faults = [[(4.5, Crash(down, for_good=False)), (6.1, Recover(down, False, catch_up=True))]]
+        compute = [3.0 if client == slow else 1.0 for client in range(3)]
+        world = TinyWorld(line, compute=compute, wait=NO_WAIT, rounds=9, faults=faults).run(until_s=6.2)
+        return [world.clients[client].life.round for client in (fast, middle, slow)]
+
+    assert rounds_after(fast=0, middle=1, slow=2) == rounds_after(fast=2, middle=1, slow=0)
+
+
+def test_nothing_is_left_to_do_for_who_catches_up_with_finished_neighbours() -> None:
+    world = TinyWorld(wait=NO_WAIT, rounds=3, faults=[crash(2, 1.5, 10.0)]).run()
+    assert rounds(world, 2) == [(1.0, 1)]
+    assert world.clients[2].life.phase is Phase.FINISHED
+    assert world.ended_at_s == 10.0
+
+
+def test_training_that_was_under_way_begins_again() -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.0, 1.5)]).run()
+    assert rounds(world, 2) == [(3.5, 1)]
+    assert world.clients[2].life.learning.w.tolist() == [-3.0] * 2
+
+
+def test_client_that_crashes_while_it_waits_repeats_its_round_and_what_it_said() -> None:
+    world = TinyWorld(
+        compute=(1.0, 1.0, 9.0), rounds=1, wait=Wait(1.0, 20.0), faults=[crash(0, 2.0, 3.0)]
+    ).run()
+    assert [time_s for time_s, sender, _, _ in world.log.sent if sender == 0] == [1.0, 1.0, 4.0, 4.0]
+    assert world.log.dropped == [(1, "duplicate"), (1, "duplicate")]
+    assert [rounds(world, i) for i in range(3)] == [[(9.25, 1)], [(9.25, 1)], [(9.0, 1)]]
+
+
+def test_deadline_of_a_crashed_client_is_forgotten() -> None:
+    world = TinyWorld(
+        compute=(1.0, 9.0, 9.0), rounds=1, wait=Wait(1.0, 2.0), faults=[crash(0, 2.0, 2.5)]
+    ).run()
+    # Its first deadline was 3.0; it trains anew until 3.5 and waits until 5.5.
+    assert rounds(world, 0) == [(5.5, 1)]
+
+
+def test_crash_after_the_last_round_changes_nothing() -> None:
+    world = TinyWorld(faults=[crash(2, 3.0, 4.0, fresh=True)]).run()
+    assert world.ended_at_s == 2.5
+    assert rounds(world, 2) == [(1.25, 1), (2.5, 2)]
+    assert world.clients[2].life.phase is Phase.FINISHED
+    w = world.clients[2].life.learning.w
+    assert w.tolist() == TinyWorld().run().clients[2].life.learning.w.tolist()
+
+
+def test_crash_for_good_does_not_keep_the_world_from_ending() -> None:
+    world = TinyWorld(wait=PATIENT, faults=[[(0.5, Crash((2,), for_good=True))]]).run()
+    assert [rounds(world, i) for i in (0, 2)] == [[(1.5, 1), (3.0, 2)], []]
+    assert world.ended_at_s == 3.0
+
+
+def test_world_ends_with_the_crash_of_the_last_client_that_lives() -> None:
+    world = TinyWorld(
+        compute=(1.0, 1.0, 9.0), wait=NO_WAIT, faults=[[(5.0, Crash((2,), for_good=True))]]
+    ).run()
+    assert world.times(0) == [1.0, 2.0]
+    assert world.ended_at_s == 5.0
+
+
+def test_world_does_not_end_while_somebody_is_not_done() -> None:
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=NO_WAIT, faults=[[(0.5, Crash((0,), for_good=True))]])
+    assert world.run(until_s=17.0).ended_at_s is None
+    world.kernel.run()
+    assert world.ended_at_s == 18.0
+
+
+def test_world_waits_for_a_client_that_will_recover() -> None:
+    world = TinyWorld(wait=NO_WAIT, faults=[crash(2, 0.5, 50.0, catch_up=False)]).run()
+    assert world.ended_at_s == 52.0
+
+
+def test_crash_and_recovery_at_the_same_instant_cost_the_round() -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, rounds=3, faults=[crash(2, 1.5, 1.5)]).run()
+    assert rounds(world, 2) == [(1.0, 1), (2.5, 2), (3.5, 3)]
+    assert world.clients[2].life.learning.w.tolist() == [-9.0] * 2
+
+
+def test_recovery_and_crash_at_the_same_instant_leave_the_client_down() -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, rounds=3, faults=[crash(2, 1.5, 2.0) + crash(2, 2.0, 7.0)]).run()
+    assert rounds(world, 2) == [(1.0, 1), (8.0, 2), (9.0, 3)]
+
+
+def test_crash_at_the_instant_at_which_a_client_has_heard_enough_comes_first() -> None:
+    world = TinyWorld(rounds=1, wait=Wait(1.0, 5.0), faults=[crash(2, 1.25, 2.0, catch_up=False)]).run()
+    assert rounds(world, 2) == [(8.0, 1)], "the messages are lost: trained until 3, waited until the deadline"
+
+
+def test_client_is_down_until_all_causes_have_ended() -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 0.25, 4.0), crash(2, 0.5, 3.0)]).run()
+    assert rounds(world, 2) == [(5.0, 1), (6.0, 2)]
+    world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 0.25, 3.0), crash(2, 0.5, 4.0)]).run()
+    assert rounds(world, 2) == [(5.0, 1), (6.0, 2)]
+
+
+def test_nobody_recovers_from_a_crash_for_good() -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 0.5, 3.0), [(1.0, Crash((2,), for_good=True))]]).run()
+    assert rounds(world, 2) == []
+    assert 2 in world.network.down
+
+
+def test_client_that_crashes_at_time_zero_begins_when_it_recovers() -> None:
+    world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 0.0, 4.0)]).run()
+    assert rounds(world, 2) == [(5.0, 1), (6.0, 2)]
+
+
+def test_crash_and_recovery_at_time_zero_change_nothing() -> None:
+    world = TinyWorld(faults=[crash(2, 0.0, 0.0)]).run()
+    assert world.log.rounds == TinyWorld().run().log.rounds
+
+
+def test_several_clients_crash_and_recover_together() -> None:
+    faults = [[(1.5, Crash((1, 2), for_good=False)), (4.0, Recover((1, 2), False, True))]]
+    world = TinyWorld([(), (), ()], faults=faults).run()
+    assert [world.times(i) for i in range(3)] == [[1.0, 2.0], [1.0, 5.0], [1.0, 5.0]]
+
+
+# Coming and going
+
+
+def test_nobody_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> None:
+    world = TinyWorld(rounds=6, faults=[[(0.0, Absent((2,))), (4.5, Join((2,)))]]).run()
+    assert world.times(0)[:3] == [1.25, 2.5, 3.75]
+    assert min(time_s for time_s, _, recipient, _ in world.log.sent if recipient == 2) == 4.75
+    assert world.log.lost == []
+
+
+def test_late_joiner_begins_at_the_round_of_its_neighbours_and_is_waited_for() -> None:
+    world = TinyWorld(rounds=6, faults=[[(0.0, Absent((2,))), (4.5, Join((2,)))]]).run()
+    # The others train round 4 until 4.75, it from 4.5 to 5.5; what it says arrives at 5.75.
+    assert rounds(world, 2)[0] == (5.5, 4)
+    assert rounds(world, 0)[3] == (5.75, 4)
+    assert [round_ for _, round_ in rounds(world, 2)] == [4, 5, 6]
+    assert num_used(world, 0) == [1, 1, 1, 2, 2, 2]
+    assert num_used(world, 2) == [2, 2, 2]
+
+
+def test_late_joiners_know_each_other_from_the_beginning_of_both() -> None:
+    faults = [[(0.0, Absent((1,))), (1.5, Join((1,)))], [(0.0, Absent((2,))), (3.5, Join((2,)))]]
+    world = TinyWorld(rounds=4, wait=PATIENT, faults=faults).run()
+    assert {(i, j) for time_s, i, j, _ in world.log.sent if time_s < 1.5} == set()
+    assert {(i, j) for time_s, i, j, _ in world.log.sent if time_s < 3.5} == {(0, 1), (1, 0)}
+    assert (2, 1) in {(i, j) for _, i, j, _ in world.log.sent}
+
+
+def test_late_joiner_is_too_late_when_all_others_have_finished() -> None:
+    world = TinyWorld(rounds=2, faults=[[(0.0, Absent((2,))), (9.0, Join((2,)))]]).run()
+    assert world.times(0) == [1.25, 2.5]
+    assert rounds(world, 2) == []
+    assert world.ended_at_s == 9.0
+
+
+def test_absent_client_that_also_crashes_joins_when_it_recovers() -> None:
+    faults = [[(0.0, Absent((2,))), (2.0, Join((2,)))], crash(2, 1.0, 3.0)]
+    world = TinyWorld(PAIR_AND_HERMIT, faults=faults).run()
+    assert rounds(world, 2) == [(4.0, 1), (5.0, 2)]
+
+
+def test_neighbours_that_wait_for_a_leaver_go_on_at_once() -> None:
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), faults=[[(3.0, Leave((2,)))]]).run()
+    assert [rounds(world, i) for i in range(3)] == [[(3.0, 1), (4.25, 2)], [(3.0, 1), (4.25, 2)], []]
+    assert num_used(world, 0) == [1, 1]
+    assert world.ended_at_s == 4.25
+
+
+def test_quorum_is_of_those_who_are_left() -> None:
+    star = [(1, 2, 3, 4), (0,), (0,), (0,), (0,)]
+    world = TinyWorld(
+        star,
+        compute=(1.0, 1.0, 9.0, 9.0, 9.0),
+        rounds=1,
+        wait=Wait(0.5, None),
+        faults=[[(3.0, Leave((3, 4)))]],
+    ).run()
+    # Two of four were needed and one was heard; now it is one of two.
+    assert rounds(world, 0) == [(3.0, 1)]
+
+
+def test_nobody_sends_to_a_leaver_and_what_it_still_had_in_flight_is_stale() -> None:
+    world = TinyWorld(rounds=2, faults=[[(1.1, Leave((2,)))]]).run()
+    assert {recipient for time_s, _, recipient, _ in world.log.sent if time_s > 1.1} == {0, 1}
+    assert world.log.dropped == [(1, "stale"), (1, "stale")]
+    assert num_used(world, 0) == [1, 1]
+
+
+def test_leaver_never_comes_back() -> None:
+    world = TinyWorld(faults=[[(0.5, Leave((2,)))], crash(2, 0.25, 1.0)]).run()
+    assert rounds(world, 2) == []
+    assert world.times(0) == [1.25, 2.5]
+    assert 2 in world.network.down
+
+
+def test_world_ends_when_the_last_client_leaves() -> None:
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=NO_WAIT, faults=[[(7.0, Leave((2,)))]]).run()
+    assert world.ended_at_s == 7.0
+    world = TinyWorld(faults=[[(0.0, Leave((0, 1, 2)))]]).run()
+    assert (world.ended_at_s, world.log.rounds) == (0.0, [])
+
+
+# Slow-downs
+
+
+def test_training_takes_as_long_as_the_factors_say_when_it_begins() -> None:
+    faults = [
+        [(0.5, Slow((2,), 3.0)), (5.0, Unslow((2,), 3.0))],
+        [(2.0, Slow((0, 2), 2.0)), (11.0, Unslow((0, 2), 2.0))],
+    ]
+    world = TinyWorld(PAIR_AND_HERMIT, rounds=5, faults=faults).run()
+    # Factors of its five rounds: 1, 3, 3 * 2, 2, 1.
+    assert world.times(2) == [1.0, 4.0, 10.0, 12.0, 13.0]
+
+
+def test_of_two_equal_slow_downs_one_ends_at_a_time() -> None:
+    faults = [[(0.0, Slow((2,), 2.0)), (5.0, Unslow((2,), 2.0))], [(0.0, Slow((2,), 2.0))]]
+    world = TinyWorld(PAIR_AND_HERMIT, rounds=3, faults=faults).run()
+    assert world.times(2) == [4.0, 8.0, 10.0]
+
+
+def test_slow_down_concerns_only_its_clients_and_may_be_a_speed_up() -> None:
+    world = TinyWorld([(), (), ()], faults=[[(0.0, Slow((0, 1), 0.5))]]).run()
+    assert [world.times(i) for i in range(3)] == [[0.5, 1.0], [0.5, 1.0], [1.0, 2.0]]
+
+
+# Other neighbours
+
+
+def test_rewiring_frees_those_who_wait_for_former_neighbours() -> None:
+    faults = [[(3.0, Rewire(((1,), (0,), ())))]]
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), faults=faults).run()
+    assert [world.times(i) for i in range(3)] == [[3.0, 4.25], [3.0, 4.25], [9.0, 18.0]]
+    assert num_used(world, 2) == [0, 0], "what the others sent before is stale now"
+    assert [fate for _, fate in world.log.dropped] == ["stale", "stale"]
+
+
+def test_who_waits_waits_for_new_neighbours_too() -> None:
+    line = [(1,), (0,), ()]
+    world = TinyWorld(
+        line,
+        compute=(1.0, 3.0, 5.0),
+        rounds=1,
+        wait=Wait(1.0, 9.0),
+        faults=[[(2.0, Rewire(tuple(TRIANGLE)))]],
+    ).run()
+    # Client 0 sent its message of round 1 to its one neighbour at 1.0, so 2 waits for it in vain, until 14.
+    assert [world.times(i) for i in range(3)] == [[5.25], [5.25], [14.0]]
+    assert [num_used(world, i) for i in range(3)] == [[2], [2], [1]]
+
+
+def test_rewiring_does_not_bring_back_who_is_away() -> None:
+    faults = [[(0.0, Absent((2,))), (9.0, Join((2,)))], [(0.5, Rewire(tuple(TRIANGLE)))]]
+    world = TinyWorld(faults=faults).run()
+    assert world.times(0) == [1.25, 2.5]
+    assert all(2 not in entry[1:3] for entry in world.log.sent)
+
+
+def test_who_joins_after_a_rewiring_has_the_new_neighbours() -> None:
+    faults = [[(0.0, Absent((2,))), (2.0, Join((2,)))], [(1.0, Rewire(((), (2,), (1,))))]]
+    world = TinyWorld(rounds=3, wait=PATIENT, faults=faults).run()
+    assert [client.neighbours for client in world.clients] == [(), (2,), (1,)]
+
+
+def test_rewiring_to_the_same_graph_changes_nothing() -> None:
+    world = TinyWorld(rounds=3, faults=[[(time_s, Rewire(tuple(TRIANGLE))) for time_s in (0.0, 1.1, 2.5)]])
+    assert world.run().log.rounds == TinyWorld(rounds=3).run().log.rounds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [(0.5, Leave((2,))), (0.5, Rewire(((1,), (0, 2), (1,)))), (0.0, Absent((2,)))],
+    ids=["leave", "rewire", "absent"],
+)
+def test_who_learns_alone_does_not_care_about_its_neighbours(change: tuple[float, Change]) -> None:
+    world = TinyWorld(method=Local(Settings(1.0, 3)), rounds=3, faults=[[change]]).run(until_s=20.0)
+    assert [world.times(i) for i in (0, 1)] == [[1.0, 2.0, 3.0]] * 2
+
+
+# Order
+
+
+def test_change_comes_before_all_else_of_its_instant() -> None:
+    cut = sides({0}, {1, 2})
+    world = TinyWorld(rounds=1, wait=PATIENT, faults=[[(1.0, Crash((2,), for_good=True))]]).run()
+    assert {sender for _, sender, _, _ in world.log.sent} == {0, 1}, "its training ends too late by nothing"
+    world = TinyWorld(rounds=1, wait=PATIENT, faults=[[(1.25, Cut(cut))]]).run()
+    assert len(world.log.lost) == 4
+    world = TinyWorld(rounds=1, wait=PATIENT, faults=[[(0.5, Cut(cut)), (1.0, Heal(cut))]]).run()
+    assert world.log.lost == []
+    world = TinyWorld(PAIR_AND_HERMIT, rounds=2, faults=[[(1.0, Slow((2,), 5.0))]]).run()
+    assert world.times(2) == [1.0, 6.0]
+    world = TinyWorld(compute=(1.0, 1.0, 9.0), rounds=1, wait=Wait(1.0, 2.0), faults=[[(3.0, Leave((2,)))]])
+    assert world.run().log.rounds == [(3.0, 0, 1, 1), (3.0, 1, 1, 1)]
+
+
+def test_changes_of_one_instant_come_in_the_order_of_the_faults_and_all_are_told() -> None:
+    faults = [
+        [(2.0, Slow((0,), 2.0)), (2.0, Crash((1,), for_good=True))],
+        [(1.0, Absent((2,))), (2.0, Join((2,)))],
+    ]
+    world = TinyWorld(wait=PATIENT, faults=faults).run()
+    assert world.log.changes == [(1.0, "Absent"), (2.0, "Slow"), (2.0, "Crash"), (2.0, "Join")]
+    assert world.world.num_changes == 4
+
+
+def test_change_at_time_zero_is_there_from_the_beginning() -> None:
+    cut = sides({0}, {1, 2})
+    world = TinyWorld(
+        latency_s=0.0, rounds=1, wait=PATIENT, faults=[[(0.0, Cut(cut)), (0.0, Slow((0,), 4.0))]]
+    )
+    assert world.run().times(0) == [4.5]
+
+
+# All together
+
+clients = st.integers(0, 3)
+spells = st.tuples(st.floats(0.0, 8.0), st.floats(0.0, 4.0))
+
+
+@st.composite
+def faults(draw: st.DrawFn) -> list[tuple[float, Change]]:
+    (from_s, length_s), client = draw(spells), draw(clients)
+    until_s, link = from_s + length_s, ((client, RING[client][0]),)
+    begin, end = draw(
+        st.sampled_from(
+            [
+                (Crash((client,), False), Recover((client,), False, True)),
+                (Crash((client,), False), Recover((client,), True, False)),
+                (
+                    Cut(sides({client}, {0, 1, 2, 3} - {client})),
+                    Heal(sides({client}, {0, 1, 2, 3} - {client})),
+                ),
+                (LinksDown(link), LinksUp(link)),
+                (Slow((client,), 2.5), Unslow((client,), 2.5)),
+                (Absent((client,)), Join((client,))),
+                (Rewire(((1, 2, 3), (0, 2), (0, 1), (0,))), Rewire(tuple(RING))),
+                (Leave((client,)), None),
+                (Crash((client,), True), None),
+            ]
+        )
+    )
+    return [(0.0 if isinstance(begin, Absent) else from_s, begin)] + ([] if end is None else [(until_s, end)])
+
+
+@given(
+    st.lists(faults(), max_size=6),
+    st.sampled_from([PATIENT, NO_WAIT, Wait(0.5, 1.0)]),
+    st.sampled_from([{}, {"duplication": 0.5}, {"transport": reliable(timeout_s=0.6)}]),
+)
+def test_whatever_happens_the_world_ends_and_nothing_is_unaccounted_for(schedules, wait, network) -> None:
+    world = TinyWorld(
+        RING,
+        compute=(1.0, 1.5, 0.7, 1.0),
+        rounds=5,
+        wait=wait,
+        staleness=Staleness(1, 1.0),
+        faults=schedules,
+        **network,
+    ).run()
+    assert world.ended_at_s is not None
+    gone = {
+        client
+        for schedule in schedules
+        for _, change in schedule
+        if isinstance(change, Leave) or (isinstance(change, Crash) and change.for_good)
+        for client in change.clients
+    }
+    for client in world.clients:
+        done = [round_ for _, round_ in rounds(world, client.id)]
+        assert done == sorted(set(done)), "no round is finished twice"
+        assert client.id in gone or client.life.phase is Phase.FINISHED
+    assert world.network.num_in_flight == 0
+    fates = sum(client.life.mailbox.fates.total() for client in world.clients)
+    leftovers = sum(1 for client in world.clients for _ in client.life.mailbox.leftovers())
+    assert world.network.num_delivered == fates + leftovers
+    assert world.network.down == gone
+    assert not world.network.partitions
+    assert not world.network.interrupted
+    assert {client: world.world.slowdown(client) for client in range(4)} == dict.fromkeys(range(4), 1.0)
