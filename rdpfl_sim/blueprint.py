@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from math import exp
+from math import exp, inf
 from statistics import NormalDist
 
 import networkx as nx
@@ -77,26 +77,54 @@ class Blueprint:
                 "clients do not wait, and drop messages of earlier rounds: they will use few or none "
                 "(timing.staleness = 'keep' would use them)"
             )
-        return [*found, *self._options_without_effect()]
+        return [*found, *self._options_without_effect(), *self._unlikely_faults()]
 
     def _options_without_effect(self) -> Iterator[str]:
         """Options that were given, but that other options make pointless."""
-        scenario, network, method = self.scenario, self.scenario.network, self.scenario.method
-        given = {
-            key for key, field in type(method).model_fields.items() if getattr(method, key) != field.default
-        }
-        if not self.method.exchanges and any(section.attack.name != "none" for section in scenario.adversary):
+        scenario, network = self.scenario, self.scenario.network
+        if not self.method.exchanges and self.byzantine:
             yield "nothing is exchanged, so attacks have no effect"
         if network.duplication > 0 and network.transport.name == "reliable":
             yield "network.duplication has no effect: a reliable transport drops second copies"
         if "message_events" in scenario.output.model_fields_set and not scenario.output.events:
             yield "output.message_events has no effect without output.events"
+        method = scenario.method
+        given = {key for key, f in type(method).model_fields.items() if getattr(method, key) != f.default}
         if getattr(method, "predictor", "bb") != "bb":
             for option in sorted(given & {"warmup", "epsilon", "beta_limit"}):
                 yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
         if not getattr(method, "clip", True):
             for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
                 yield f"method.{option} has no effect without method.clip"
+        yield from self._attacks_without_effect()
+
+    def _attacks_without_effect(self) -> Iterator[str]:
+        scenario = self.scenario
+        partitions = {fault.name for fault in scenario.faults} & {"partition", "random_partitions"}
+        for section, members in zip(scenario.adversary, self.groups, strict=True):
+            if not members:
+                continue
+            if section.schedule.name == "during_partitions" and not partitions:
+                yield "an attack during_partitions never begins: no fault is a partition"
+            from_round = getattr(section.schedule, "from_round", 1)
+            if from_round > scenario.rounds:
+                yield f"an attack that begins in round {from_round} never does"
+            if section.equivocation.name != "none" and section.attack.name in ("none", "label_flip"):
+                yield "equivocation has no effect on an attack that sends the own update"
+
+    def _unlikely_faults(self) -> Iterator[str]:
+        """Faults that are possible, but probably not what was meant."""
+        linked = set(map(frozenset, self.graph.edges))
+        for place, fault in enumerate(self.scenario.faults):
+            for pair in getattr(fault, "links", []):
+                if fault.name == "link_outage" and frozenset(pair) not in linked:
+                    yield f"faults[{place}]: clients {pair[0]} and {pair[1]} are not linked at the beginning"
+            mean_s, train_s = getattr(fault, "mean_time_to_fail_s", inf), min(self.compute_s)
+            if fault.name == "random_crashes" and mean_s < train_s:
+                yield (
+                    f"faults[{place}]: clients crash every {mean_s:g} s on average and train for at least "
+                    f"{train_s:g} s a round; timing.max_time_s would end such a run"
+                )
 
     @property
     def num_threads(self) -> int:

@@ -50,8 +50,9 @@ def located(path: str, component: object) -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        attribute = error.option if hasattr(component, error.option) else error.option + "_"
-        value = getattr(component, attribute, _NO_VALUE)
+        value: Any = component
+        for key in error.option.split("."):
+            value = getattr(value, key, getattr(value, f"{key}_", _NO_VALUE))
         where = f"{path}.{error.option}" if error.option else path
         raise ScenarioError([Problem(where, error.message, value)]) from error
 

@@ -35,6 +35,7 @@ _WORDS = {
     "missing": "is required",
     "model_type": "must be a table",
     "is_instance_of": "must be a list",
+    "list_type": "must be a list; a list of tables is written with [[double brackets]]",
     "string_pattern_mismatch": "must be letters, digits, '.', '_' and '-', beginning with a letter or digit",
 }
 

@@ -214,9 +214,10 @@ class Scenario(Strict):
     model: Annotated[Component, CHOICES["model"]] = _chosen("model")
     training: Training = Training()
     method: Annotated[Component, CHOICES["method"]] = _chosen("method")
-    adversary: Annotated[list[AdversarySection], BeforeValidator(_one_or_more)] = Field(
-        default=[], description="a table, or a list of tables, one for each group of Byzantine clients"
-    )
+    adversary: Annotated[
+        list[AdversarySection],
+        BeforeValidator(_one_or_more, json_schema_input_type=AdversarySection | list[AdversarySection]),
+    ] = Field(default=[], description="a table, or a list of tables, one for each group of Byzantine clients")
     network: NetworkSection = NetworkSection()
     faults: list[Annotated[Component, CHOICES["fault"]]] = Field(
         default=[], description="what goes wrong; a list of tables"
@@ -234,7 +235,7 @@ class Scenario(Strict):
             scenario = cls.model_validate(dict(raw))
             valid = {name: getattr(scenario, name) for name in cls.model_fields}
         except ValidationError as error:
-            problems = [Problem(_path(raw, e["loc"]), e["msg"], e["input"]) for e in error.errors()]
+            problems = problems_of(raw, error)
             valid = dict(_valid_parts(cls, raw))
         for check in CHECKS:
             needs = list(inspect.signature(check).parameters)
@@ -248,15 +249,15 @@ class Scenario(Strict):
     def load(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Scenario:
         """The scenario in a TOML file, with `path.to.key=value` overrides."""
         path = Path(path)
-        raw = _read(path)
+        raw = read_toml(path)
         for override in overrides:
-            _override(raw, override)
+            apply_override(raw, override)
         if seed is not None:
             raw["seed"] = seed
         raw.setdefault(
             "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
         )
-        _make_paths_absolute(raw, path.parent)
+        make_paths_absolute(raw, path.parent)
         return cls.from_dict(raw)
 
     def to_dict(self) -> dict[str, Any]:
@@ -283,7 +284,7 @@ def no_deadlock(
     for path, cause in _why_messages_may_be_missing(network, adversary, faults):
         message = (
             f"'{timing.wait.name}' without timeout_s would wait for ever for a message that does not come "
-            f"({path} has '{cause}'); allowed: a timeout_s, wait = 'deadline', wait = 'none'"
+            f"({path} is '{cause}'); allowed: a timeout_s, wait = 'deadline', wait = 'none'"
         )
         yield Problem("timing.wait", message, timing.wait.name)
         return
@@ -292,16 +293,18 @@ def no_deadlock(
 def _why_messages_may_be_missing(
     network: NetworkSection, adversary: list[AdversarySection], faults: list[Component]
 ) -> Iterator[tuple[str, str]]:
-    for loss in (network.loss, *(link.loss for link in network.links if link.loss is not None)):
+    losses = {"network.loss": network.loss}
+    losses |= {f"network.links[{i}].loss": link.loss for i, link in enumerate(network.links) if link.loss}
+    for path, loss in losses.items():
         chances = [value for key, value in loss if key in ("probability", "loss_calm", "loss_burst")]
         if loss.name != "none" and (any(chances) or not chances):
-            yield "network.loss", loss.name
-    for group in adversary:
+            yield path, loss.name
+    for place, group in enumerate(adversary):
         if getattr(type(group.timing).target, "keeps_waiting", False):
-            yield "adversary.timing", group.timing.name
-    for fault in faults:
+            yield f"{_group_path(adversary, place)}.timing", group.timing.name
+    for place, fault in enumerate(faults):
         if may_lose_messages(type(fault).target):
-            yield "faults", fault.name
+            yield f"faults[{place}]", fault.name
 
 
 def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection]) -> Iterator[Problem]:
@@ -327,8 +330,12 @@ def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection])
             allowed = f"allowed: 0, or at least 1/{clients.count}"
             yield Problem(f"{path}.fraction", f"is less than one client; {allowed}", group.fraction)
         elif "fraction" not in group.model_fields_set and _attacks(group):
-            message = "nobody would attack; give fraction or ids"
-            yield Problem(f"{path}.attack", message, group.attack.name)
+            key = next(
+                key for key in ("attack", "timing", "equivocation") if getattr(group, key).name != "none"
+            )
+            yield Problem(
+                f"{path}.{key}", "nobody would attack; give fraction or ids", getattr(group, key).name
+            )
         else:
             num_byzantine += num_of(group.fraction, clients.count)
     if num_byzantine >= clients.count:
@@ -414,6 +421,31 @@ def ranges_are_in_order(network: NetworkSection, timing: Timing) -> Iterator[Pro
             yield Problem(f"{path}.low_s", f"must not be above high_s = {high}", low)
 
 
+def exceptions_say_something(network: NetworkSection) -> Iterator[Problem]:
+    """An exception for some links changes something about them."""
+    for place, link in enumerate(network.links):
+        if link.latency is None and link.loss is None:
+            yield Problem(f"network.links[{place}]", "changes nothing; give latency, loss or both")
+
+
+def equivocations_are_in_order(adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """low is not above high."""
+    for place, group in enumerate(adversary):
+        low, high = getattr(group.equivocation, "low", 0), getattr(group.equivocation, "high", 0)
+        if low > high:
+            path = f"{_group_path(adversary, place)}.equivocation.low"
+            yield Problem(path, f"must not be above high = {high}", low)
+
+
+def silence_is_given_in_one_way(adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """Either the victims are named, or a fraction of them."""
+    for place, group in enumerate(adversary):
+        victims = getattr(group.timing, "victims", None)
+        if victims is not None and "fraction" in group.timing.model_fields_set:
+            path = f"{_group_path(adversary, place)}.timing.victims"
+            yield Problem(path, "give either victims or fraction, not both", victims)
+
+
 def every_client_has_a_compute_time(clients: Clients, timing: Timing) -> Iterator[Problem]:
     """An explicit list of compute times is as long as the list of clients."""
     seconds = getattr(timing.compute, "seconds", None)
@@ -430,6 +462,9 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
     byzantine_clients_exist,
     just_in_time_for_a_deadline,
     victims_exist,
+    silence_is_given_in_one_way,
+    equivocations_are_in_order,
+    exceptions_say_something,
     schedules_are_possible,
     links_fit_into_memory,
     steps_or_epochs,
@@ -439,7 +474,8 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
 """What no single option can know. A check names the sections that it reads and runs when those are valid."""
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file, or a `ScenarioError` that says why there is none."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -448,26 +484,47 @@ def _read(path: Path) -> dict[str, Any]:
         raise ScenarioError([Problem(str(path), f"is not valid TOML: {error}")]) from error
 
 
-def _override(raw: dict[str, Any], override: str) -> None:
+def apply_override(raw: dict[str, Any], override: str) -> None:
     """Set `path.to.key=value`; the value is TOML, or else a bare string."""
     path, equals, text = override.partition("=")
-    *parents, key = path.strip().split(".")
-    if not equals or not key or not all(parents):
+    if not equals or not all(path.strip().split(".")):
         raise ScenarioError([Problem("--set", "must look like path.to.key=value", override)])
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    table = raw
-    for depth, parent in enumerate(parents, start=1):
-        if isinstance(table.get(parent), str):  # the short form of a component: its name
-            table[parent] = {"name": table[parent]}
-        table = table.setdefault(parent, {})
-        if not isinstance(table, dict):
-            raise ScenarioError(
-                [Problem(".".join(parents[:depth]), "is not a table, so --set cannot go into it", table)]
-            )
+    set_value(raw, path.strip(), value)
+
+
+def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
+    """Set the value at a dotted path, making tables on the way."""
+    *parents, key = _steps(path)
+    table: Any = raw
+    for depth, step in enumerate(parents, start=1):
+        following = table.setdefault(step, {}) if isinstance(table, dict) else table[step]
+        if isinstance(following, str):  # the short form of a component: its name
+            following = table[step] = {"name": following}
+        wanted = [*parents, key][depth]
+        fits = isinstance(following, list) if isinstance(wanted, int) else isinstance(following, dict)
+        if not fits or (isinstance(wanted, int) and wanted >= len(following)):
+            kind = f"has no entry [{wanted}]" if isinstance(wanted, int) else "is not a table"
+            message = f"{kind}, so {path} cannot be set"
+            raise ScenarioError([Problem(_dotted(tuple(parents[:depth])), message, following)])
+        table = following
     table[key] = value
+
+
+def _steps(path: str) -> list[str | int]:
+    """The keys and indices of a path.
+
+    >>> _steps("faults[0].at_s")
+    ['faults', 0, 'at_s']
+    """
+    steps: list[str | int] = []
+    for part in path.split("."):
+        name, *indices = part.replace("]", "").split("[")
+        steps += [name, *(int(index) if index.isdigit() else index for index in indices)]
+    return steps
 
 
 def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -483,7 +540,7 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[
             continue
 
 
-def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
+def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
     """Files are named relative to the scenario, not to the shell; a run folder's copy must find them too."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
@@ -492,10 +549,19 @@ def _make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
             table["path"] = str((folder / Path(table["path"]).expanduser()).resolve())
 
 
+def problems_of(raw: Mapping[str, Any], error: ValidationError) -> list[Problem]:
+    """What is wrong with a table, in our words."""
+    return [Problem(_path(raw, e["loc"]), e["msg"], e["input"]) for e in error.errors()]
+
+
 def _path(raw: Mapping[str, Any], location: tuple[int | str, ...]) -> str:
     """The TOML path of an error; a single group of attackers is a table, not a list."""
     if location[:2] == ("adversary", 0) and isinstance(raw["adversary"], Mapping):
         location = ("adversary", *location[2:])
+    return _dotted(location)
+
+
+def _dotted(location: tuple[int | str, ...]) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.removeprefix(".")
 

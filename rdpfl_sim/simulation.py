@@ -104,6 +104,7 @@ class Simulation:
             self.recorder,
             changes=blueprint.changes(),
             fresh_state=lambda client: blueprint.method.start(blueprint.initial_model(client)),
+            on_gone=self._evaluate_once_more,
             on_end=self._end,
         )
         self.metrics: list[dict[str, Any]] = []
@@ -254,9 +255,13 @@ class Simulation:
     def _evaluate_the_unfinished(self) -> None:
         """A run ends with an evaluation of every model, also of clients that did not come to the end."""
         for client in self.clients:
-            done = client.life.round - 1
-            if self.scores.latest[client.id]["round"] < done:
-                self._evaluate(client, done)
+            self._evaluate_once_more(client)
+
+    def _evaluate_once_more(self, client: Client) -> None:
+        """Evaluate a model that will not change any more, if it has changed since the last time."""
+        done = client.life.round - 1
+        if self.scores.latest[client.id]["round"] < done:
+            self._evaluate(client, done)
 
     def _write_beginning(self) -> None:
         blueprint = self.blueprint
@@ -281,7 +286,11 @@ class Simulation:
         diverged = [
             c.id for c in self.clients if c.adversary is None and not Payload(c.life.learning.w).is_finite
         ]
-        return [f"the models of {len(diverged)} honest clients have diverged"] if diverged else []
+        idle = [c.id for c in self.clients if c.adversary is None and c.life.num_rounds == 0]
+        return [
+            *([f"the models of {len(diverged)} honest clients have diverged"] if diverged else []),
+            *([f"{len(idle)} honest clients have not finished a single round"] if idle else []),
+        ]
 
     def _summary(self, wall_s: float) -> dict[str, Any]:
         blueprint, scenario = self.blueprint, self.scenario
@@ -295,7 +304,7 @@ class Simulation:
             sum((mailbox.fates for mailbox in mailboxes), Counter()),
             sum(1 for mailbox in mailboxes for _ in mailbox.leftovers()),
         )
-        rounds_done = [client.life.round - 1 for client in self.clients]
+        rounds_done = [client.life.num_rounds for client in self.clients]
         accuracy = summaries.accuracy(row for _, row in sorted(self.scores.latest.items()))
         messages |= {
             "copied": network.num_copied,

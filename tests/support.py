@@ -166,6 +166,7 @@ class TinyWorld:
             expects=lambda client: torch.full((2,), 100.0 + client.id),
         )
         self.ended_at_s: float | None = None
+        self.gone: list[Client] = []
         shared = Surroundings(
             kernel=self.kernel,
             network=self.network,
@@ -194,6 +195,7 @@ class TinyWorld:
             self.log,
             changes=merged(map(iter, faults)),
             fresh_state=lambda client: method.start(torch.zeros(2)),
+            on_gone=self.gone.append,
             on_end=self._end,
         )
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario import Scenario
 
@@ -163,3 +164,83 @@ def test_problem_of_a_choice_between_plain_values_is_said_once() -> None:
 @pytest.mark.parametrize("raw", [{"seed": 10**20}, {"method": {"lambda": 1e300}}])
 def test_numbers_that_no_machine_can_hold_are_refused(raw: dict) -> None:
     assert len(problems(raw)) == 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "words"),
+    [
+        ({"faults": {"name": "leave"}}, "faults", "[[double brackets]]"),
+        (
+            {"adversary": {"timing": "silent"}, "timing": {"wait": "none"}},
+            "adversary.timing",
+            "nobody would attack",
+        ),
+        ({"adversary": [{"ids": [1]}, {"ids": "0..1"}]}, "adversary[1].ids", "two groups"),
+        ({"network": {"links": [{"from": [0], "to": [1]}]}}, "network.links[0]", "changes nothing"),
+        (
+            {"network": {"links": [{"from": [0], "to": [1], "loss": "bernoulli"}]}},
+            "timing.wait",
+            "network.links[0].loss is 'bernoulli'",
+        ),
+        ({"faults": [{"name": "leave", "clients": [1], "at_s": 1.0}]}, "timing.wait", "faults[0] is 'leave'"),
+        (
+            {"adversary": {"ids": [1], "equivocation": {"name": "scaled", "low": 2.0}}},
+            "adversary.equivocation.low",
+            "must not be above high = 1.5",
+        ),
+        (
+            {
+                "adversary": {"ids": [1], "timing": {"name": "selective", "victims": [2], "fraction": 0.5}},
+                "timing": {"wait": "none"},
+            },
+            "adversary.timing.victims",
+            "not both",
+        ),
+        (
+            {"adversary": {"ids": [1], "timing": "just_in_time"}, "timing": {"wait": "none"}},
+            "adversary.timing",
+            "deadline",
+        ),
+        (
+            {"adversary": {"ids": [1], "schedule": {"name": "window", "from_round": 5, "until_round": 4}}},
+            "adversary.schedule.until_round",
+            "must be after from_round = 5",
+        ),
+    ],
+)
+def test_problem_with_networks_faults_and_adversaries_is_told_where_it_is(raw, path: str, words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_dict(raw)
+    assert [problem.path for problem in caught.value.problems] == [path]
+    assert words in caught.value.problems[0].message
+
+
+def test_override_reaches_into_lists(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        """
+        [[faults]]
+        name = "leave"
+        clients = [1]
+        at_s = 3.0
+        [timing]
+        wait = "none"
+        """
+    )
+    scenario = Scenario.load(path, ["faults[0].at_s=5.0"])
+    assert scenario.faults[0].at_s == 5.0
+    with pytest.raises(ScenarioError, match=r"faults: has no entry \[1\]"):
+        Scenario.load(path, ["faults[1].at_s=5.0"])
+
+
+def test_schema_allows_one_group_of_attackers_or_several() -> None:
+    adversary = Scenario.model_json_schema()["properties"]["adversary"]
+    assert {option.get("type", "table") for option in adversary["anyOf"]} == {"table", "array"}
+
+
+def test_unknown_option_of_a_nested_topology_is_told_with_its_value() -> None:
+    fault = {"name": "change_topology", "at_s": 1.0, "topology": {"name": "k_regular", "k": 99}}
+    with pytest.raises(ScenarioError) as caught:
+        Blueprint(Scenario.from_dict({"faults": [fault], "timing": {"wait": "none"}}))
+    assert str(caught.value.problems[0]).startswith("faults[0].topology.k: ")
+    assert "(given: 99)" in str(caught.value.problems[0])

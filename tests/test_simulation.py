@@ -331,6 +331,9 @@ def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:
     assert written.metrics == kept.metrics
 
 
+DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
+
+
 @pytest.mark.parametrize(
     ("changes", "warning"),
     [
@@ -339,8 +342,35 @@ def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:
         ({"output": {"events": False, "message_events": 0.5}}, "output.message_events has no effect"),
         ({"method": {"name": "rdpfl", "predictor": "last", "warmup": 3}}, "method.warmup has no effect"),
         ({"method": {"name": "rdpfl", "clip": False, "alpha": 0.5}}, "method.alpha has no effect"),
+        (
+            {"method": "local", "adversary": {"ids": [1], "timing": {"name": "delayed"}}},
+            "attacks have no effect",
+        ),
+        ({"adversary": {"ids": [1], "schedule": "during_partitions"}}, "never begins"),
+        ({"adversary": {"ids": [1], "schedule": {"name": "window", "from_round": 9}}}, "never does"),
+        ({"adversary": {"ids": [1], "equivocation": "mirrored"}}, "equivocation has no effect"),
+        (
+            {"topology": "ring", "faults": [{"name": "link_outage", "links": [[0, 3]]}], "timing": DEADLINE},
+            "clients 0 and 3 are not linked",
+        ),
+        (
+            {"faults": [{"name": "random_crashes", "mean_time_to_fail_s": 0.1}], "timing": DEADLINE},
+            "timing.max_time_s would end such a run",
+        ),
     ],
 )
 def test_option_without_effect_is_worth_a_warning(changes: dict, warning: str) -> None:
     assert [warning in text for text in Blueprint(small_scenario(**changes)).warnings].count(True) == 1
-    assert not any("no effect" in text for text in Blueprint(small_scenario()).warnings)
+    assert len(Blueprint(small_scenario()).warnings) == 1, "that the smallest test set is small"
+
+
+def test_clients_that_skip_rounds_or_never_train_are_not_said_to_have_done_them() -> None:
+    faults = [
+        {"name": "late_join", "clients": [3], "at_s": 100.0},
+        {"name": "crash", "clients": [2], "at_s": 3.5},
+    ]
+    result = simulate(small_scenario(faults=faults, timing=DEADLINE))
+    assert result.summary["rounds_done"] == [0, 4]
+    assert "1 honest clients have not finished a single round" in result.summary["warnings"]
+    crashed = [row for row in result.rows if row["client"] == 2]
+    assert crashed[-1]["time_s"] == 3.5, "evaluated when it stops, not at the end"

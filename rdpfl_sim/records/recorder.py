@@ -21,6 +21,7 @@ from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.changes import Change, Rewire
+from rdpfl_sim.world.links import ROUND
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
 
@@ -120,7 +121,8 @@ class Recorder(Observer):
 
     @override
     def message_sent(self, message: Message) -> None:
-        self._message("message_sent", message, size_bytes=message.size_bytes)
+        true_round = message.draw // ROUND
+        self._message("message_sent", message, true_round=true_round, size_bytes=message.size_bytes)
 
     @override
     def message_copied(self, message: Message, original: int) -> None:

@@ -54,6 +54,8 @@ class Life:
     learning: State
     mailbox: Mailbox
     round: int = 1
+    num_rounds: int = 0
+    """Rounds that were finished; fewer than `round` says if some were skipped to catch up."""
     phase: Phase = Phase.TRAINING
     until_s: float | None = None
     own: Local | None = None
@@ -237,6 +239,7 @@ class Client:
         life.own = None
         world.on_round(self)
         life.round += 1
+        life.num_rounds += 1
         life.phase = Phase.TRAINING
 
     def _wait(self, timeout_s: float | None) -> Event:

@@ -159,17 +159,17 @@ def random_partitions(
 def link_outage(
     setting: Setting,
     *,
-    links: Annotated[list[Pair], MinLen(1), Doc("pairs [i, j] of linked clients")],
+    links: Annotated[
+        list[Pair], MinLen(1), Doc("pairs [i, j] of clients; it is no matter if they are linked")
+    ],
     one_way: Annotated[bool, Doc("only messages from i to j are lost")] = False,
     from_s: From = 0.0,
     until_s: Until = None,
 ) -> Schedule:
     """Some links carry nothing for a time."""
-    existing = set(setting.links)
     directed: dict[tuple[int, int], None] = {}  # a set that keeps the order
     for i, j in links:
-        if (min(i, j), max(i, j)) not in existing:
-            raise OptionError("links", f"clients {i} and {j} are not linked")
+        client_ids("links", [i, j], setting.num_clients)
         if (i, j) in directed:
             raise OptionError("links", f"the link between {i} and {j} occurs twice")
         directed |= dict.fromkeys([(i, j)] if one_way else [(i, j), (j, i)])

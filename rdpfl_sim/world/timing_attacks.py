@@ -83,7 +83,7 @@ def selective(
     occasion: Occasion,
     *,
     victims: Annotated[ClientSet | None, Doc("who hears nothing; in place of fraction")] = None,
-    fraction: Annotated[Fraction, Doc("of the recipients hear nothing, the same in every round")] = 0.5,
+    fraction: Annotated[Fraction, Doc("of the recipients hear nothing, the same ones in every round")] = 0.5,
 ) -> list[Parcel]:
     """Silent towards some, prompt towards the others."""
     if victims is None:

@@ -47,6 +47,7 @@ class World:
         *,
         changes: Iterator[tuple[float, int, Change]],
         fresh_state: Callable[[int], State],
+        on_gone: Callable[[Client], None],
         on_end: Callable[[], None],
     ) -> None:
         self.kernel = kernel
@@ -56,11 +57,12 @@ class World:
         self.observer = observer
         self.changes = changes
         self.fresh_state = fresh_state
+        self.on_gone = on_gone
         self.on_end = on_end
         self.graph: Sequence[Sequence[int]] = [client.neighbours for client in clients]
         self.causes_down: Counter[int] = Counter()
-        self.away: set[int] = set()
-        """Clients that are absent or have left, as everybody knows."""
+        self.absences: Counter[int] = Counter()
+        self.left: set[int] = set()
         self.gone: set[int] = set()
         """Clients that will never come back."""
         self.unfinished = {client.id for client in clients}
@@ -105,12 +107,15 @@ class World:
                 self._revive(clients, fresh, catch_up)
             case Absent(clients):
                 self._stop(clients, for_good=False)
-                self._announce(self.away.union(clients))
+                self.absences.update(clients)
+                self._announce()
             case Join(clients):
-                self._announce(self.away.difference(clients))
+                self.absences.subtract(clients)
+                self._announce()
                 self._revive(clients, fresh=False, catch_up=True)
             case Leave(clients):
-                self._announce(self.away.union(clients))
+                self.left.update(clients)
+                self._announce()
                 self._stop(clients, for_good=True)
             case Slow(clients, factor):
                 for client in clients:
@@ -120,7 +125,7 @@ class World:
                     self.slowness[client].remove(factor)
             case Rewire(neighbours):
                 self.graph = neighbours
-                self._announce(self.away)
+                self._announce()
 
     def _next_change(self) -> None:
         """Apply what is due, and come back when the next change is."""
@@ -155,6 +160,7 @@ class World:
                 process.interrupt()
             if for_good and client not in self.gone:
                 self.gone.add(client)
+                self.on_gone(self.clients[client])
                 self.finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:
@@ -182,9 +188,9 @@ class World:
         around = (n for n in self.clients[client].neighbours if n not in self.network.down)
         return max(self.clients[other].life.round for other in (client, *around))
 
-    def _announce(self, away: set[int]) -> None:
-        """Tell everybody who their neighbours are now."""
-        self.away = away
+    def _announce(self) -> None:
+        """Tell everybody who their neighbours are now: not those who are absent or have left."""
+        away = self.left | {client for client, number in self.absences.items() if number > 0}
         for client, around in zip(self.clients, self.graph, strict=True):
             neighbours = tuple(n for n in around if n not in away)
             if neighbours != client.neighbours:

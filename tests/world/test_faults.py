@@ -226,8 +226,8 @@ def test_one_way_outage_concerns_messages_from_the_first_client_to_the_second():
 @pytest.mark.parametrize(
     ("options", "refused"),
     [
-        ({"links": [[0, 1], [2, 0]]}, ("links", "clients 2 and 0 are not linked")),
-        ({"links": [[1, 1]]}, ("links", "clients 1 and 1 are not linked")),
+        ({"links": [[0, 1], [2, 99]]}, ("links", "there is no client 99; allowed: 0 to 4")),
+        ({"links": [[1, 1]]}, ("links", "client 1 occurs twice")),
         ({"links": [[0, 1], [1, 0]]}, ("links", "the link between 1 and 0 occurs twice")),
         ({"links": [[0, 1], [0, 1]], "one_way": True}, ("links", "the link between 0 and 1 occurs twice")),
         ({"links": [[0, 1]], "from_s": 3.0, "until_s": 2.0}, ("until_s", "must be after from_s = 3")),
