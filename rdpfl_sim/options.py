@@ -17,10 +17,10 @@ from typing_extensions import Doc
 
 from rdpfl_sim.errors import OptionError
 
-LARGE = 1e30
-"""No option is larger: float32 could not hold it, and simulated time would lose its meaning."""
+LARGE, SMALL = 1e30, 1e-30
+"""No option is larger, and no positive one smaller: float32 could not hold it."""
 
-Positive: TypeAlias = Annotated[float, Gt(0), Le(LARGE)]
+Positive: TypeAlias = Annotated[float, Ge(SMALL), Le(LARGE)]
 NonNegative: TypeAlias = Annotated[float, Ge(0), Le(LARGE)]
 Fraction: TypeAlias = Annotated[float, Ge(0), Le(1)]
 PositiveFraction: TypeAlias = Annotated[float, Gt(0), Le(1)]

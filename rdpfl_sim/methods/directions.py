@@ -14,7 +14,7 @@ from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.types import Local, Received
 from rdpfl_sim.methods.base import Inspection
-from rdpfl_sim.options import Doc, NonNegative, Positive
+from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.registry import OneOf
 
 AggregatorChoice: TypeAlias = Annotated[
@@ -48,7 +48,7 @@ class Descent:
     def gamma(self, own: Local) -> float:
         """The step size, by either reading of the paper's global update coefficient (docs/paper.md, 4)."""
         if self.step == "local":
-            return self.coefficient * self.learning_rate * own.num_steps
+            return min(self.coefficient * self.learning_rate * own.num_steps, LARGE)  # float32 holds no more
         return float(self.step)
 
     def apply(self, w: Tensor, u: Tensor, d: Tensor | None, own: Local) -> Tensor:

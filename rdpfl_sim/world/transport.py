@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Le
 
-from rdpfl_sim.options import Doc, NonNegativeInt, Positive
+from rdpfl_sim.options import Doc, Positive
 from rdpfl_sim.world.kernel import Call
 from rdpfl_sim.world.links import ATTEMPT, MAX_ATTEMPTS
 from rdpfl_sim.world.message import Message
@@ -129,7 +129,7 @@ def reliable(
     timeout_s: Annotated[Positive, Doc("how long the sender waits for the first acknowledgement")] = 1.0,
     backoff: Annotated[float, Ge(1), Le(100), Doc("each further wait is so many times longer")] = 2.0,
     max_attempts: Annotated[int, Ge(2), Le(MAX_ATTEMPTS)] = 5,
-    acknowledgement_bytes: NonNegativeInt = 40,
+    acknowledgement_bytes: Annotated[int, Ge(0), Le(1_000_000)] = 40,
 ) -> Transport:
     """A message is repeated, after longer and longer waits, until it is acknowledged or given up.
 

@@ -69,15 +69,13 @@ class World:
         self.processes: dict[int, Process] = {}
         self.slowness: dict[int, list[float]] = {}
         self.num_changes = 0
-        self.started = False
+        self.beginning: dict[int, None] = {}
+        """Clients that begin to live as soon as all changes of the instant are done, in their order."""
 
     def start(self) -> None:
         """Let every client live, except those that are not there at the beginning."""
+        self.beginning = {client.id: None for client in self.clients}
         self._next_change()
-        self.started = True
-        for client in self.clients:
-            if client.id not in self.network.down:
-                self._live(client)
 
     def slowdown(self, client: int) -> float:
         """How many times longer a client's training takes at the moment."""
@@ -132,8 +130,11 @@ class World:
         for time_s, fault, change in self.changes:
             if time_s > self.kernel.now:
                 self.kernel.post(Call(self._on_change, (fault, change)), time_s, URGENT)
-                return
+                break
             self._apply_and_tell(fault, change)
+        for client in self.beginning:
+            self.processes[client] = self.kernel.process(self.clients[client].run())
+        self.beginning = {}
 
     def _on_change(self, call: Call) -> None:
         self._apply_and_tell(*call.subject)
@@ -146,14 +147,11 @@ class World:
         for adversary in self.adversaries:
             adversary.reconsider()
 
-    def _live(self, client: Client) -> None:
-        if self.started:
-            self.processes[client.id] = self.kernel.process(client.run())
-
     def _stop(self, clients: Iterable[int], for_good: bool) -> None:
         for client in clients:
             self.causes_down[client] += 1
             self.network.down.add(client)
+            self.beginning.pop(client, None)
             process = self.processes.pop(client, None)
             if process is not None and process.is_alive:
                 self.clients[client].stop()
@@ -181,7 +179,7 @@ class World:
                 life.mailbox.empty("its recipient began afresh")
             if catch_up:
                 life.round = rounds[client]
-            self._live(self.clients[client])
+            self.beginning[client] = None
 
     def _furthest_round(self, client: int) -> int:
         """The round of the client's furthest neighbour that is up, or its own."""

@@ -52,6 +52,7 @@ def test_training_equals_a_plain_module_with_torch_sgd(
     build: Callable[[list[int], int], nn.Module], sgd: dict[str, float]
 ) -> None:
     shape = [3, 8, 8]
+    torch.manual_seed(0)  # with other weights, a tie within rounding may choose another maximum of a pool
     shard, module = shard_of(shape), build(shape, 4)
     plain, model = deepcopy(module), FlatModel(module)
     w = model.vector.clone()
