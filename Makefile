@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: run test check format bench clean
+.PHONY: run test check format bench fuzz clean
 
 run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
@@ -19,6 +19,9 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --hypothesis-profile explore
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/kernel.py

@@ -25,8 +25,8 @@ NonNegative: TypeAlias = Annotated[float, Ge(0), Le(LARGE)]
 Fraction: TypeAlias = Annotated[float, Ge(0), Le(1)]
 PositiveFraction: TypeAlias = Annotated[float, Gt(0), Le(1)]
 Probability: TypeAlias = Annotated[float, Ge(0), Lt(1)]
-Count: TypeAlias = Annotated[int, Ge(1)]
-NonNegativeInt: TypeAlias = Annotated[int, Ge(0)]
+Count: TypeAlias = Annotated[int, Ge(1), Lt(2**63)]  # what TOML can hold
+NonNegativeInt: TypeAlias = Annotated[int, Ge(0), Lt(2**63)]
 
 
 def _one_message(value: object, validate: ValidatorFunctionWrapHandler) -> list[int] | str:

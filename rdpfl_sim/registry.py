@@ -147,7 +147,7 @@ class OneOf:
         return _option_table(name, target)
 
     def _entries(self) -> Iterable[EntryPoint]:
-        return entry_points(group=f"rdpfl_sim.{self.kind}")
+        return _installed(f"rdpfl_sim.{self.kind}")
 
     def validate(self, value: Any) -> Component:
         """The component that `value` (a name, or a table with a name) stands for."""
@@ -187,6 +187,12 @@ class OneOf:
             *(self.table(name).__pydantic_core_schema__ for name in names),
         ]
         return handler(core_schema.union_schema(choices))
+
+
+@cache
+def _installed(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group; they are looked for once, as that takes a while."""
+    return tuple(entry_points(group=group))
 
 
 @cache

@@ -267,6 +267,8 @@ class Scenario(Strict):
         for group in dumped["adversary"]:
             if "ids" in group:  # they stand in place of these
                 del group["fraction"], group["placement"]
+            if "victims" in group["timing"]:
+                del group["timing"]["fraction"]
         if len(self.adversary) == 1:
             (dumped["adversary"],) = dumped["adversary"]
         if self.training.local_steps is not None:

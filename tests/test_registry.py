@@ -49,7 +49,11 @@ def test_component_added_at_run_time_is_found() -> None:
 def test_installed_packages_add_components_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("halved", "tests.test_registry:halved", "rdpfl_sim.shape")
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "rdpfl_sim.shape" else [])
-    assert Section.model_validate({"shape": "halved"}).shape.bind()(3.0) == 1.5
+    registry._installed.cache_clear()
+    try:
+        assert Section.model_validate({"shape": "halved"}).shape.bind()(3.0) == 1.5
+    finally:
+        registry._installed.cache_clear()
 
 
 def halved(x: float) -> float:

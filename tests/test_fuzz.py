@@ -1,0 +1,218 @@
+"""Random scenarios run to their end, keep their accounts, and do the same again.
+
+`pytest tests/test_fuzz.py --hypothesis-profile explore` tries 500 new ones, and prints what fails as TOML.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import tomli_w
+import torch
+from hypothesis import HealthCheck, assume, given, note, settings
+from torch import Tensor
+
+from rdpfl_sim import Scenario, ScenarioError, simulate
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.errors import Problem
+from rdpfl_sim.records.folder import METRICS
+from rdpfl_sim.simulation import Result, Simulation
+from tests.fuzzing import Sketch, sketches
+from tests.support import Job
+
+NUM_SCENARIOS = 40 if settings().derandomize else 500
+MAX_EVENTS = 200_000
+
+
+class CheapTrainer:
+    """Pulls every client towards a point of its own, with gradients of at most 1 in every entry."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.shards = blueprint.train_shards
+        self.settings = blueprint.trainer.settings
+
+    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
+        num_steps = self.settings.num_steps(len(self.shards[client]))
+        goal = torch.arange(len(w)).mul(client + 1).add(round_).sin()
+        gradient = (w - goal).clamp(-1, 1) * (-1 if poisoned else 1)
+        return Job(w - self.settings.learning_rate * num_steps * gradient, num_steps, loss=0.5)
+
+
+class FolderInMemory:
+    """Takes what a run folder takes, and sees that it can be written, without the cost of a disk."""
+
+    path = Path("nowhere")
+
+    def __init__(self) -> None:
+        self.events = BytesIO()
+
+    def write_scenario(self, scenario: dict[str, Any]) -> None:
+        tomli_w.dumps(scenario)
+
+    def write_json(self, name: str, value: Any) -> None:
+        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+    def write_metrics(self, row: dict[str, Any]) -> None:
+        assert row.keys() == set(METRICS)
+
+    def flush(self) -> None:
+        pass
+
+
+def blueprint_of(scenario: Scenario) -> Blueprint:
+    blueprint: Any = Blueprint(scenario)
+    blueprint.trainer = CheapTrainer(blueprint)
+    return blueprint  # type: ignore[no-any-return]
+
+
+def loaded(path: Path) -> tuple[Any, list[Problem]]:
+    """What a scenario becomes, or what is wrong with it."""
+    try:
+        return blueprint_of(Scenario.load(path)), []
+    except ScenarioError as error:
+        return None, error.problems
+
+
+def at_most(num: int, items: Iterable[Any]) -> Iterator[Any]:
+    for position, item in enumerate(items):
+        assert position < num, f"more than {num} changes: the run hangs"
+        yield item
+
+
+def run(blueprint: Blueprint) -> tuple[Simulation, Result, list[dict[str, Any]]]:
+    """A run that cannot hang, and its records."""
+    folder: Any = FolderInMemory()
+    simulation = Simulation(blueprint, folder, None)
+    simulation.world.changes = at_most(MAX_EVENTS, simulation.world.changes)
+    step, events = simulation.kernel.step, iter(range(MAX_EVENTS))
+
+    def counted() -> None:
+        assert next(events, None) is not None, f"more than {MAX_EVENTS} events: the run hangs"
+        step()
+
+    simulation.kernel.step = counted  # type: ignore[method-assign]
+    result = simulation.run()
+    return simulation, result, [json.loads(line) for line in folder.events.getvalue().splitlines()]
+
+
+def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scenario: Scenario) -> None:
+    assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
+    fates = ("used", "stale", "duplicate", "rejected")
+    assert account["delivered"] == sum(account[fate] for fate in fates) + account["left_over"]
+    if scenario.output.events and scenario.output.message_events == 1:
+        told = Counter(record["event"] for record in records)
+        assert told["message_sent"] + told["message_copied"] == account["sent"]
+        for fate in ("lost", "delivered", *fates):
+            assert told[f"message_{fate}"] == account[fate], fate
+
+
+def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:
+    times = [record["time_s"] for record in records]
+    assert times == sorted(times), "time goes backwards"
+    rounds = [
+        (r["client"], r["round"], r.get("d_norm", 0.0)) for r in records if r["event"] == "round_finished"
+    ]
+    for client in range(scenario.clients.count):
+        lived = [round_ for who, round_, _ in rounds if who == client]
+        assert lived == sorted(set(lived)), f"client {client} lives a round twice"
+        assert all(1 <= round_ <= scenario.rounds for round_ in lived)
+    method: Any = scenario.method
+    if method.name == "rdpfl":
+        limit = method.max_norm * (1 + 1e-5)
+        assert all(d_norm <= limit for _, _, d_norm in rounds), "Lemma 3 is violated"
+
+
+def check_messages(records: list[dict[str, Any]]) -> None:
+    """A message is sent, then arrives, then is used, each once; of a message all is recorded, or nothing."""
+    stages: dict[int, str] = {}
+    before = {"message_delivered": ("message_sent", "message_copied"), "message_used": ("message_delivered",)}
+    for record in records:
+        if record["event"] in ("message_sent", "message_copied", *before):
+            number, stage = record["message"], record["event"]
+            assert stages.get(number) in before.get(stage, (None,)), f"message {number} is out of order"
+            stages[number] = stage
+
+
+def check_who_is_down(records: list[dict[str, Any]]) -> None:
+    """Whoever has crashed, or is not there, does nothing and hears nothing."""
+    causes: Counter[int] = Counter()
+    for record in records:
+        if record["event"] == "fault":
+            down = {"crash": 1, "absent": 1, "leave": 1, "recover": -1, "join": -1}.get(record["change"], 0)
+            causes.update(dict.fromkeys(record.get("clients", ()), down))
+        elif record["event"] in ("training_started", "training_finished", "round_finished"):
+            assert not causes[record["client"]], f"client {record['client']} is down"
+        elif record["event"] in ("message_sent", "message_delivered"):
+            who = record["sender" if record["event"] == "message_sent" else "recipient"]
+            assert not causes[who], f"client {who} is down"
+
+
+def check_end(simulation: Simulation, result: Result) -> None:
+    status, scenario = result.summary["status"], simulation.scenario
+    if status == "finished" and not scenario.faults:
+        assert result.summary["rounds_done"] == [scenario.rounds] * 2
+    if status == "out of time":
+        assert result.summary["simulated_s"] == scenario.timing.max_time_s
+        assert simulation.kernel.peek() < inf, "everybody waits, and nothing will ever happen"
+    for client in simulation.clients:
+        for they in client.life.mailbox.neighbours.values():
+            assert len(they.held) <= scenario.timing.mailbox_per_sender
+
+
+def check_models(simulation: Simulation, result: Result) -> None:
+    """Honest models are finite if no step can be so long that float32 cannot hold where it leads.
+
+    The directions of honest clients are at most 2 long in every entry: 1, and as much for rounding. What
+    R-DPFL adds is bounded by Lemma 3, whoever attacks; the undefended method is bounded by what arrives. Of
+    other methods nothing is known here.
+    """
+    scenario, blueprint = simulation.scenario, simulation.blueprint
+    method: Any = scenario.method
+    num_steps = max(blueprint.trainer.settings.num_steps(len(shard)) for shard in blueprint.train_shards)
+    gamma, added = scenario.training.learning_rate * num_steps, 0.0
+    if method.name in ("rdpfl", "direct"):
+        gamma = method.step if method.step != "local" else method.coefficient * gamma
+        arrives = inf if blueprint.byzantine else 2.0
+        added = method.lambda_ * (method.max_norm if method.name == "rdpfl" else arrives)
+    elif method.name != "local":
+        return
+    if scenario.rounds * gamma * (2.0 + added) < 1e37:
+        honest = (w for client, w in enumerate(result.models) if client not in blueprint.byzantine)
+        assert all(torch.isfinite(w).all() for w in honest), "an honest model has diverged"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
+@given(sketch=sketches())
+def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sketch: Sketch) -> None:
+    files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        note(f"--- {name}\n{text}")
+    blueprint, problems = loaded(folder / "fuzz.toml")
+    assert all(problem.path and problem.message for problem in problems)
+    assume(blueprint is not None)
+    scenario = blueprint.scenario
+    simulation, result, records = run(blueprint)
+    check_accounts(result.summary["messages"], records, scenario)
+    check_records(records, scenario)
+    check_messages(records)
+    check_who_is_down(records)
+    check_end(simulation, result)
+    check_models(simulation, result)
+    resolved = tomllib.loads(tomli_w.dumps(scenario.to_dict()))
+    again = simulate(blueprint_of(Scenario.from_dict(resolved)))
+    assert again.summary["digest"] == result.summary["digest"], "the same scenario gives another run"
