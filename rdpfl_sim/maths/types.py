@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -32,7 +33,8 @@ class Payload:
         return self.is_finite
 
 
-class Received(NamedTuple):
+@dataclass(slots=True)
+class Received:
     """A message as a method sees it: who sent it, how many rounds old it is, how much it counts."""
 
     sender: int

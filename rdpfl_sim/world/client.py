@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol
 
 from simpy import Event, Interrupt, Timeout
@@ -35,8 +34,8 @@ class Trainer(Protocol):
         """Start K local steps of the client from model w, on its data or on a poisoned copy of it."""
 
 
-class Phase(Enum):
-    """What a client is doing."""
+class Phase:
+    """What a client is doing. Plain strings: looking up an Enum's member takes too long for every message."""
 
     TRAINING = "training"
     SENDING = "sending"
@@ -56,7 +55,7 @@ class Life:
     round: int = 1
     num_rounds: int = 0
     """Rounds that were finished; fewer than `round` says if some were skipped to catch up."""
-    phase: Phase = Phase.TRAINING
+    phase: str = Phase.TRAINING
     until_s: float | None = None
     own: Local | None = None
     payload: Payload | None = None
@@ -181,8 +180,8 @@ class Client:
     def receive(self, message: Message) -> None:
         """A message arrives; it may be the one that the client was waiting for."""
         life = self.life
-        if life.mailbox.put(message) and life.phase is Phase.GATHERING:
-            self.look_again()
+        if life.mailbox.put(message) and life.phase is Phase.GATHERING and self.has_heard_enough():
+            self._stop_waiting()
         if self.adversary is not None:
             self.adversary.overhear(self, message)
 
@@ -203,7 +202,8 @@ class Client:
         life.mailbox.meet(neighbours)
         if life.phase is not Phase.TRAINING and self.world.method.exchanges:
             life.mailbox.call_the_roll(life.round)
-        self.look_again()
+        if life.phase is Phase.GATHERING and self.has_heard_enough():
+            self._stop_waiting()
 
     def stop(self) -> None:
         """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
@@ -213,11 +213,6 @@ class Client:
         self._alarm.cancel()
         if self.adversary is not None:
             self.adversary.forget(self.id)
-
-    def look_again(self) -> None:
-        """Somebody less is silent: there may be nothing left to wait for."""
-        if self.life.phase is Phase.GATHERING and self.has_heard_enough():
-            self._stop_waiting()
 
     def update(self) -> None:
         """Estimate the neighbourhood direction and take the personalised step."""

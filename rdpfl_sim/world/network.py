@@ -61,6 +61,7 @@ class Network:
         self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
         self.num_bytes = 0.0
         self._on_arrival = (self.arrive,)
+        self._post_in = kernel.post_in
         self._tells = type(observer) is not Observer  # a plain one would not listen
         self._leave = self.cross if self.reliable is None else self.reliable.leave
         self._begin = self._leave if bandwidth is None else self.transmit
@@ -74,15 +75,16 @@ class Network:
 
     def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
         """Put a message to each recipient on its link; the stamp is the round that the sender claims."""
-        now_s, links, begin = self.kernel.now, self.links[sender], self._begin
+        now_s, links, begin, told = self.kernel.now, self.links[sender], self._begin, self._tells
+        on_arrival = self._on_arrival
         size_bytes = payload.size_bytes / self.compression
         self.num_bytes += size_bytes * len(recipients)
         for recipient in self.in_turn(recipients, round_):
             link, number = links[recipient], self.num_sent
             self.num_sent = number + 1
             draw = link.next_draw(round_)
-            message = Message(number, link, stamp, payload, size_bytes, now_s, draw, self._on_arrival)
-            if self._tells:
+            message = Message(number, link, stamp, payload, size_bytes, now_s, draw, on_arrival)
+            if told:
                 self.observer.message_sent(message)
             begin(message)
 
@@ -107,7 +109,7 @@ class Network:
         if delay_s is None:
             self.lose(message, self.obstacle(link) or "loss")
             return
-        self.kernel.post_in(message, delay_s)
+        self._post_in(message, delay_s)
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
