@@ -665,7 +665,7 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_and_its_vector(t
         wait=Wait(1.0, 3.0),
         staleness=Staleness(2, 0.5),
     ).run()
-    assert Received._fields == ("sender", "age", "weight", "vector")
+    assert Received.__slots__ == ("sender", "age", "weight", "vector")
     assert {message.sender for message in method.received} == {0, 1, 2}
     for message in method.received:
         assert type(message) is Received
