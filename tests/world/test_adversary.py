@@ -669,7 +669,7 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_and_its_vector(t
     assert {message.sender for message in method.received} == {0, 1, 2}
     for message in method.received:
         assert type(message) is Received
-        assert [type(entry) for entry in message] == [int, int, float, Tensor]
+        assert [type(getattr(message, key)) for key in Received.__slots__] == [int, int, float, Tensor]
         assert (message.vector.shape, message.vector.dtype, vars(message.vector)) == ((2,), torch.float32, {})
 
 
