@@ -12,6 +12,7 @@ import networkx as nx
 import torch
 from torch import Tensor
 
+from rdpfl_sim.checks import num_of
 from rdpfl_sim.errors import Problem, ScenarioError, located
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.inline import Settings as TrainingSettings
@@ -22,7 +23,8 @@ from rdpfl_sim.methods.base import Method, Settings
 from rdpfl_sim.options import client_ids
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.registry import Component, specialised
-from rdpfl_sim.scenario import AdversarySection, Scenario, num_of
+from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.sections import AdversarySection
 from rdpfl_sim.world.adversary import Plan
 from rdpfl_sim.world.changes import Change
 from rdpfl_sim.world.faults import Setting, merged

@@ -23,7 +23,8 @@ from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.registry import Component
-from rdpfl_sim.scenario import AdversarySection, Scenario
+from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.sections import AdversarySection
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel

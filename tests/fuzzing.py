@@ -22,7 +22,7 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.options import LARGE, ClientSet, NonNegative, Positive
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.registry import OneOf, Strict
-from rdpfl_sim.scenario import CHOICES, AdversarySection
+from rdpfl_sim.sections import CHOICES, AdversarySection
 from rdpfl_sim.world.faults import Recurring
 
 Table = dict[str, Any]

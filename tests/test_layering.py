@@ -14,7 +14,7 @@ ALLOWED = {
     "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
     "execution": {"randomness", "learning"},
     "records": {"randomness", "methods", "world"},
-    "report": {"maths", "registry", "scenario"},
+    "report": {"maths", "registry", "sections"},
 }
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.registry import Component, OneOf
-from rdpfl_sim.scenario import CHOICES
+from rdpfl_sim.sections import CHOICES
 
 
 @dataclass(frozen=True)
