@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from math import exp, inf
 from statistics import NormalDist
@@ -16,7 +17,7 @@ from rdpfl_sim.checks import num_of
 from rdpfl_sim.errors import Problem, ScenarioError, located
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.inline import Settings as TrainingSettings
-from rdpfl_sim.learning.datasets import Dataset, Shard
+from rdpfl_sim.learning.data import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.methods.base import Method, Settings
@@ -272,14 +273,14 @@ class Blueprint:
             tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
         )
         self.model = model
-        self.train_shards = [Shard(x_train, y_train, torch.from_numpy(s).to(self.device)) for s in shards]
+        self.train_shards = [
+            Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in shards
+        ]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, torch.arange(len(y_test), device=self.device))
         settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
         flipped = data.num_classes - 1 - y_train
-        poisoned = {
-            client: Shard(x_train, flipped, self.train_shards[client].indices) for client in self.byzantine
-        }
+        poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
         self.trainer = Inline(model, self.train_shards, poisoned, settings, self.streams)
 
     def _build_compute_times(self) -> None:

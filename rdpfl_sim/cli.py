@@ -122,7 +122,25 @@ def list_components(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "validate": validate, "schema": schema, "list": list_components}
+def data(options: argparse.Namespace) -> int:
+    """Fetch a data set, unless it is there already."""
+    with _console(stderr=True).status("looking for the data set") as status:
+        from rdpfl_sim.learning.fetching import DataError, data_folder, fetch
+
+        def show(done: int, total: int | None, what: str) -> None:
+            size = f"{done / 1e6:.0f} MB" if total is None else f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+            status.update(f"fetching {what}" + (f": {size}" if done else ""))
+
+        try:
+            path = fetch(options.name, data_folder(options.folder), show)
+        except DataError as error:
+            sys.stderr.write(f"rdpfl-sim data: {error}\n")
+            return BAD_INPUT
+    print(path)  # noqa: T201  # the command's output
+    return 0
+
+
+COMMANDS = {"run": run, "validate": validate, "schema": schema, "list": list_components, "data": data}
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
@@ -189,6 +207,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands.add_parser("validate", parents=[scenario], help="list everything that is wrong with a scenario")
     commands.add_parser("schema", help="print the JSON schema of scenarios, for editors")
+    command = commands.add_parser("data", help="fetch a data set, such as cifar10, into a cache")
+    command.add_argument("name", help="cifar10, cifar100, mnist or fashion_mnist")
+    command.add_argument("--folder", help="where to (default: $RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
     command = commands.add_parser("list", help="list what is built in, with all options")
     command.add_argument("kind", nargs="?", help="only this kind, such as attack or method")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")

@@ -125,7 +125,12 @@ def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
     """Files are named relative to the scenario, not to the shell; a run folder's copy must find them too."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
-    for table in (raw.get("topology"), *faults, *(fault.get("topology") for fault in faults)):
+    for table in (
+        raw.get("topology"),
+        raw.get("data"),
+        *faults,
+        *(fault.get("topology") for fault in faults),
+    ):
         if isinstance(table, dict) and isinstance(table.get("path"), str):
             table["path"] = str((folder / Path(table["path"]).expanduser()).resolve())
 

@@ -164,3 +164,19 @@ def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> 
     assert "interrupted" in output
     folder = Path(output.splitlines()[-1])
     assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_data_that_cannot_be_fetched_is_told_in_words(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["data", "imagenet", "--folder", str(tmp_path)]) == 2
+    assert "allowed: cifar10, cifar100, mnist, fashion_mnist" in capsys.readouterr().err
+
+
+def test_data_set_that_is_not_there_is_a_problem_with_its_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(f'[data]\nname = "mnist"\nfolder = "{tmp_path}"\n')
+    assert main(["validate", str(path)]) == 2
+    assert "rdpfl-sim data mnist" in capsys.readouterr().err

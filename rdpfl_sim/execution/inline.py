@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from rdpfl_sim.learning.datasets import Shard
+from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained, num_local_steps, train
 from rdpfl_sim.randomness import Streams

@@ -1,9 +1,8 @@
-"""Labelled data, held once in memory; a client has a shard, which is a list of indices into it."""
+"""The data sets by name, and those among them that need no file."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Annotated
 
@@ -13,42 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.errors import OptionError
+from rdpfl_sim.learning.data import Dataset
+from rdpfl_sim.learning.images import cifar10, cifar100, fashion_mnist, mnist, npz
 from rdpfl_sim.options import Count, Doc, NonNegative, PositiveFraction
 
 _CHUNK = 65536
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Float32 images (N, C, H, W) or vectors (N, F) with int64 labels, for training and for testing."""
-
-    x_train: Tensor
-    y_train: Tensor
-    x_test: Tensor
-    y_test: Tensor
-    num_classes: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one example: (C, H, W) or (F,)."""
-        return tuple(self.x_train.shape[1:])
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The examples `indices` of a data set; `x` and `y` are the whole set's tensors, shared by all shards."""
-
-    x: Tensor
-    y: Tensor
-    indices: Tensor
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of the examples at these positions of the shard, and their labels."""
-        chosen = self.indices.index_select(0, positions)
-        return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
 
 
 def digits(
@@ -109,4 +77,12 @@ def synthetic(
     return Dataset(*draw(num_train), *draw(num_test), num_classes)
 
 
-DATASETS: dict[str, Callable[..., Dataset]] = {"digits": digits, "synthetic": synthetic}
+DATASETS: dict[str, Callable[..., Dataset]] = {
+    "digits": digits,
+    "synthetic": synthetic,
+    "cifar10": cifar10,
+    "cifar100": cifar100,
+    "mnist": mnist,
+    "fashion_mnist": fashion_mnist,
+    "npz": npz,
+}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.learning.datasets import Shard
+from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.models import FlatModel
 
 
@@ -67,12 +67,15 @@ def train(
     g = grad + weight_decay * w,  v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
     A model that has diverged goes on as nan.
     """
+    variants = torch.Generator().manual_seed(seed ^ 1)  # another stream than that of the batches
     device = model.vector.device
     model.load(w)
     velocity = torch.zeros_like(model.vector) if momentum else model.gradient
     losses = torch.zeros((), device=device)
     for positions in batches(len(shard), batch_size, num_steps, seed):
         x, y = shard.take(positions.to(device))
+        if shard.augment is not None:
+            x = shard.augment(x, variants)
         model.gradient.zero_()
         loss = cross_entropy(model(x), y)
         torch.autograd.backward(loss)

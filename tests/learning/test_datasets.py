@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets import DATASETS, Shard, digits, synthetic
+from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets import DATASETS, digits, synthetic
 from rdpfl_sim.registry import OneOf
 
 
@@ -49,7 +50,7 @@ def test_digits_refuse_a_split_with_an_empty_side(test_fraction: float) -> None:
     assert error.value.option == "test_fraction"
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
 def test_a_seed_names_a_data_set(name: str) -> None:
     first, again, other = (DATASETS[name](generator(seed)) for seed in (1, 1, 2))
     for field in ("x_train", "y_train", "x_test", "y_test"):
@@ -57,7 +58,7 @@ def test_a_seed_names_a_data_set(name: str) -> None:
         assert not torch.equal(getattr(first, field), getattr(other, field))
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
 def test_default_options_are_valid(name: str) -> None:
     OneOf("dataset", DATASETS).validate(name)
 

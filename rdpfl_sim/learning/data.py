@@ -1,0 +1,49 @@
+"""Labelled data, held once in memory; a client has a shard, which is a list of indices into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Augmentation: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
+"""Random variants of a batch, drawn from a generator on the CPU."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Float32 images (N, C, H, W) or vectors (N, F) with int64 labels, for training and for testing."""
+
+    x_train: Tensor
+    y_train: Tensor
+    x_test: Tensor
+    y_test: Tensor
+    num_classes: int
+    augment: Augmentation | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example: (C, H, W) or (F,)."""
+        return tuple(self.x_train.shape[1:])
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The examples `indices` of a data set; `x` and `y` are the whole set's tensors, shared by all shards."""
+
+    x: Tensor
+    y: Tensor
+    indices: Tensor
+    augment: Augmentation | None = None
+    """What training does to a batch; evaluation never does."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of the examples at these positions of the shard, and their labels."""
+        chosen = self.indices.index_select(0, positions)
+        return self.x.index_select(0, chosen), self.y.index_select(0, chosen)
