@@ -140,7 +140,41 @@ def data(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = {"run": run, "validate": validate, "schema": schema, "list": list_components, "data": data}
+def sweep(options: argparse.Namespace) -> int:
+    """Run what is missing of a sweep, and print its tables."""
+    console = _console(quiet=options.quiet)
+    with console.status("building the sweep"):
+        from rdpfl_sim.report.sweeps import SweepProgress, sweep_table
+        from rdpfl_sim.sweeps import results
+        from rdpfl_sim.sweeps.engine import missing, run_in_processes
+        from rdpfl_sim.sweeps.plan import Sweep
+
+        planned = Sweep.load(options.file, options.set)
+        runs = planned.runs(options.profile)
+    output = options.output / "-".join(filter(None, (planned.name, options.profile)))
+    todo = missing(runs, output)
+    with SweepProgress(console, len(runs), len(runs) - len(todo)) as progress:
+        run_in_processes(todo, output, options.workers, progress)
+    found = results.read(runs, output)
+    results.write_csv(output / "results.csv", found)
+    tables = results.tables(planned, found)
+    text = "\n\n".join(f"## {table.title}\n\n{results.markdown(table)}" for table in tables)
+    (output / "tables.md").write_text(f"{text}\n", encoding="utf-8")
+    (output / "tables.tex").write_text("\n\n".join(map(results.latex, tables)) + "\n", encoding="utf-8")
+    for table in tables:
+        console.print(sweep_table(table))
+    print(output)  # noqa: T201  # also with --quiet: scripts read it
+    return 1 if progress.failures else 0
+
+
+COMMANDS = {
+    "run": run,
+    "validate": validate,
+    "schema": schema,
+    "list": list_components,
+    "data": data,
+    "sweep": sweep,
+}
 
 
 def _scenario(options: argparse.Namespace) -> Scenario:
@@ -210,6 +244,17 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("data", help="fetch a data set, such as cifar10, into a cache")
     command.add_argument("name", help="cifar10, cifar100, mnist or fashion_mnist")
     command.add_argument("--folder", help="where to (default: $RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
+    command = commands.add_parser("sweep", help="run what is missing of a sweep, and print its tables")
+    command.add_argument("file", type=Path, help="a sweep, in TOML")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="PATH.TO.KEY=VALUE", help="override the base scenario"
+    )
+    command.add_argument("--profile", help="a scaled-down version that the file defines")
+    command.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    command.add_argument(
+        "--output", type=Path, default=Path("sweeps"), metavar="FOLDER", help="where to (default: sweeps)"
+    )
+    command.add_argument("--quiet", "-q", action="store_true", help="print only the sweep's folder")
     command = commands.add_parser("list", help="list what is built in, with all options")
     command.add_argument("kind", nargs="?", help="only this kind, such as attack or method")
     command.add_argument("--markdown", action="store_true", help="as a Markdown table")

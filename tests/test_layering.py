@@ -15,6 +15,7 @@ ALLOWED = {
     "execution": {"randomness", "learning"},
     "records": {"randomness", "methods", "world"},
     "report": {"maths", "registry", "sections"},
+    "sweeps": {"errors", "options", "registry", "overrides", "scenario", "simulation", "records"},
 }
 
 

@@ -38,7 +38,9 @@ def test_there_are_commands_to_try() -> None:
 def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     words = shlex.split(command)[1:]
-    if any(word.endswith(".toml") for word in words) and words[0] != "validate":
+    if words[0] == "sweep":
+        words += ["--output", str(tmp_path), "--set", "clients.count=4", "--workers", "2"]
+    elif any(word.endswith(".toml") for word in words) and words[0] != "validate":
         words += ["--output", str(tmp_path), "--set", "rounds=2"]
     assert main(words) == 0
 

@@ -7,11 +7,13 @@ import torch
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.learning.fetching import CLASSES, data_folder
+from rdpfl_sim.sweeps.plan import Sweep
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.timing_attacks import TIMING_ATTACKS
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
-FILES = sorted(SCENARIOS.rglob("*.toml"))
+SWEEPS = sorted((SCENARIOS / "sweeps").glob("*.toml"))
+FILES = sorted(set(SCENARIOS.rglob("*.toml")) - set(SWEEPS))
 STRESS = sorted((SCENARIOS / "stress").glob("*.toml"))
 LIGHT = ["model=softmax", "training.local_steps=1", "evaluation.every=1000", "evaluation.global_test=false"]
 
@@ -29,7 +31,13 @@ def test_the_promised_scenarios_are_there() -> None:
     assert promised <= {path.stem for path in FILES}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_sweep_is_possible_in_every_profile(path: Path) -> None:
+    sweep = Sweep.load(path)
+    assert all(sweep.runs(profile) for profile in (None, *sweep.profiles))
+
+
+@pytest.mark.parametrize("path", [*FILES, *SWEEPS], ids=lambda path: path.stem)
 def test_scenario_begins_with_what_it_shows_and_what_to_look_for(path: Path) -> None:
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert head[0].startswith("# ")

@@ -167,7 +167,7 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
     """What came out of a run, in at most 80 columns."""
     num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
     title = Text.assemble(
-        (_plain(summary["name"]), "bold"), f", seed {summary['seed']}: {summary['status']}{_how_far(summary)}"
+        (plain(summary["name"]), "bold"), f", seed {summary['seed']}: {summary['status']}{_how_far(summary)}"
     )
     facts = (
         f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
@@ -186,23 +186,21 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
     lines = Table.grid(padding=(0, 2))
     for label, text in _lines(summary):
         lines.add_row(Text(label, style="dim"), Text(text))
-    return Group(title, Text(_plain(facts)), scores, lines)
+    return Group(title, Text(plain(facts)), scores, lines)
 
 
 def warning_lines(warnings: Sequence[str]) -> RenderableType:
     """What a user should know before believing a result, each on a line of its own."""
-    return Group(*(Text(f"warning: {_plain(warning)}", style="yellow") for warning in warnings))
+    return Group(*(Text(f"warning: {plain(warning)}", style="yellow") for warning in warnings))
 
 
 def problems(error_problems: Sequence[str], file: str) -> RenderableType:
     """Everything that is wrong with the scenario in `file`, each problem on a line of its own."""
     noun = "problem" if len(error_problems) == 1 else "problems"
-    title = Text.assemble(
-        (_plain(file), "bold"), f" cannot be run: {len(error_problems)} {noun}", style="red"
-    )
+    title = Text.assemble((plain(file), "bold"), f" cannot be run: {len(error_problems)} {noun}", style="red")
     lines = Table.grid(padding=(0, 1))
     for problem in error_problems:
-        path, colon, rest = _plain(problem).partition(": ")
+        path, colon, rest = plain(problem).partition(": ")
         lines.add_row("  -", Text.assemble((path, "bold" if colon else ""), colon, rest, overflow="fold"))
     return Group(title, lines)
 
@@ -277,6 +275,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} days"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text in which line breaks and control characters are spelt out."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,190 @@
+"""A sweep: one TOML file, many scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+from pydantic import Field, ValidationError
+
+from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.options import Count, NonNegativeInt
+from rdpfl_sim.overrides import apply_override, read_toml, set_value
+from rdpfl_sim.registry import Strict, suggest
+from rdpfl_sim.scenario import Scenario, make_paths_absolute, problems_of
+
+MAX_RUNS = 100_000
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Overrides = Annotated[
+    dict[str, Any], Field(description="values by their path in the scenario, such as method.lambda")
+]
+
+
+class Case(Strict):
+    """One value of an axis: what it is called, and what it changes in the scenario."""
+
+    label: str = Field(min_length=1)
+    set: Overrides = Field(default={})
+
+
+class Axis(Strict):
+    """One thing that varies."""
+
+    name: str = Field(min_length=1)
+    cases: list[Case] = Field(min_length=1)
+
+
+class Profile(Strict):
+    """A way to run the whole sweep with less effort."""
+
+    set: Overrides = Field(default={})
+    seeds: list[NonNegativeInt] | None = Field(default=None, min_length=1)
+
+
+class Layout(Strict):
+    """A table of the results."""
+
+    title: str = ""
+    rows: str = Field(description="the axis whose cases are the rows")
+    columns: str | None = Field(default=None, description="the axis whose cases are the columns")
+    metric: str = Field(default="accuracy.honest.personal.mean", description="a path in summary.json")
+    digits: Count = 4
+    paper: dict[str, dict[str, float]] = Field(
+        default={}, description="published numbers, by the labels of row and column"
+    )
+
+
+class Sweep(Strict):
+    """A base scenario, what varies, and the tables to make of it."""
+
+    name: Name = "sweep"
+    base: dict[str, Any] | str = Field(default={}, description="a scenario, or the path of one")
+    seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
+    grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
+    axis: list[Axis] = Field(default=[], description="what varies in more than one value at once")
+    profiles: dict[str, Profile] = Field(default={}, description="scaled-down versions, by name")
+    table: list[Layout] = Field(default=[], description="tables to print of the results")
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Sweep:
+        """The sweep in a TOML file; the overrides change its base scenario."""
+        path = Path(path)
+        raw = read_toml(path)
+        raw.setdefault("name", path.stem)
+        if isinstance(raw.get("base"), str):
+            base_path = (path.parent / Path(raw["base"]).expanduser()).resolve()
+            raw["base"] = read_toml(base_path)
+            make_paths_absolute(raw["base"], base_path.parent)
+        base = raw.setdefault("base", {})
+        if isinstance(base, dict):
+            make_paths_absolute(base, path.parent)
+            for override in overrides:
+                apply_override(base, override)
+        return cls.from_dict(raw)
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Sweep:
+        """The validated sweep, or a `ScenarioError` that lists all problems."""
+        try:
+            sweep = cls.model_validate(dict(raw))
+        except ValidationError as error:
+            raise ScenarioError(problems_of(raw, error)) from None
+        problems = list(sweep._contradictions())
+        if problems:
+            raise ScenarioError(problems)
+        return sweep
+
+    @property
+    def axes(self) -> list[Axis]:
+        """All that varies, the grid included."""
+        grid = [
+            Axis(name=path, cases=[Case(label=_label(value), set={path: value}) for value in values])
+            for path, values in self.grid.items()
+        ]
+        return [*self.axis, *grid]
+
+    def runs(self, profile: str | None = None) -> list[Run]:
+        """Every run of the sweep, in the order of its axes; a `ScenarioError` tells what is impossible."""
+        chosen = self._profile(profile)
+        problems: dict[str, Problem] = {}
+        runs = []
+        for cases, seed in product(product(*(axis.cases for axis in self.axes)), chosen.seeds or self.seeds):
+            raw = deepcopy(self.base)
+            assert isinstance(raw, dict)
+            raw["name"], raw["seed"] = self.name, seed
+            for overrides in (chosen.set, *(case.set for case in cases)):
+                for path, value in overrides.items():
+                    set_value(raw, path, deepcopy(value))
+            labels = {axis.name: case.label for axis, case in zip(self.axes, cases, strict=True)}
+            try:
+                runs.append(Run(labels, Scenario.from_dict(raw)))
+            except ScenarioError as error:
+                where = ", ".join(f"{axis} = {label}" for axis, label in labels.items()) or "base"
+                for problem in error.problems:
+                    told = Problem(f"{where}: {problem.path}", problem.message, problem.value)
+                    problems.setdefault(str(problem), told)
+        if problems:
+            raise ScenarioError(list(problems.values()))
+        return runs
+
+    def _profile(self, name: str | None) -> Profile:
+        if name is None:
+            return Profile()
+        if name not in self.profiles:
+            raise ScenarioError(
+                [Problem("--profile", f"no such profile{suggest(name, self.profiles)}", name)]
+            )
+        return self.profiles[name]
+
+    def _contradictions(self) -> Iterator[Problem]:
+        names = [axis.name for axis in self.axes]
+        for axis in self.axes:
+            labels = [case.label for case in axis.cases]
+            if names.count(axis.name) > 1:
+                yield Problem("axis", "two axes have the same name", axis.name)
+            if len(set(labels)) < len(labels):
+                yield Problem(f"axis {axis.name!r}", "two cases have the same label", labels)
+        for place, layout in enumerate(self.table):
+            for key in ("rows", "columns"):
+                axis_name = getattr(layout, key)
+                if axis_name is not None and axis_name not in names:
+                    message = f"no axis has this name{suggest(axis_name, names)}"
+                    yield Problem(f"table[{place}].{key}", message, axis_name)
+        size = len(self.seeds)
+        for axis in self.axes:
+            size *= len(axis.cases)
+        if size > MAX_RUNS:
+            yield Problem("grid", f"{size:,} runs are more than {MAX_RUNS:,}", size)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One scenario of a sweep, and the labels of its cases by axis."""
+
+    labels: dict[str, str]
+    scenario: Scenario
+
+    @property
+    def key(self) -> str:
+        """A name for its folder: a hash of the whole resolved scenario."""
+        return scenario_hash(self.scenario)
+
+
+def scenario_hash(scenario: Scenario) -> str:
+    """A hash of everything that the scenario says, defaults included."""
+    text = orjson.dumps(scenario.to_dict(), option=orjson.OPT_SORT_KEYS)
+    return blake2b(text, digest_size=10).hexdigest()
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, dict) and "name" in value:
+        options = ", ".join(f"{key} {item}" for key, item in value.items() if key != "name")
+        return f"{value['name']} ({options})" if options else str(value["name"])
+    return str(value)
