@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import ScenarioError
+from rdpfl_sim.sweeps.plan import Sweep, scenario_hash
+
+RAW = {
+    "seeds": [1, 2],
+    "base": {"rounds": 3, "clients": {"count": 4}},
+    "grid": {"method.lambda": [0.1, 1.0]},
+    "axis": [
+        {
+            "name": "method",
+            "cases": [
+                {"label": "Mean", "set": {"method": {"name": "direct"}}},
+                {"label": "R-DPFL", "set": {"method": "rdpfl"}},
+            ],
+        }
+    ],
+    "profiles": {"quick": {"set": {"rounds": 1}, "seeds": [7]}},
+}
+
+
+def test_every_combination_is_run_with_every_seed() -> None:
+    runs = Sweep.from_dict(RAW).runs()
+    assert len(runs) == 2 * 2 * 2
+    assert {(r.labels["method"], r.labels["method.lambda"], r.scenario.seed) for r in runs} == {
+        (method, lambda_, seed) for method in ("Mean", "R-DPFL") for lambda_ in ("0.1", "1.0") for seed in (1, 2)
+    }
+    assert all(run.scenario.method.lambda_ == float(run.labels["method.lambda"]) for run in runs)
+    assert {run.scenario.method.name for run in runs if run.labels["method"] == "Mean"} == {"direct"}
+
+
+def test_profile_changes_every_run() -> None:
+    runs = Sweep.from_dict(RAW).runs("quick")
+    assert len(runs) == 4
+    assert {(run.scenario.rounds, run.scenario.seed) for run in runs} == {(1, 7)}
+
+
+def test_hash_covers_the_whole_scenario() -> None:
+    runs = Sweep.from_dict(RAW).runs()
+    assert len({run.key for run in runs}) == len(runs)
+    assert [run.key for run in runs] == [run.key for run in Sweep.from_dict(RAW).runs()]
+    changed = Sweep.from_dict({**RAW, "base": {**RAW["base"], "evaluation": {"every": 2}}}).runs()
+    assert not {run.key for run in runs} & {run.key for run in changed}
+    assert scenario_hash(runs[0].scenario) == runs[0].key
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"grid": {"method.lamda": [1.0]}}, "method.lamda: unknown key; did you mean 'lambda'?"),
+        ({"grid": {"rounds": [1, 1]}}, "two cases have the same label"),
+        ({"table": [{"rows": "methods"}]}, "table[0].rows: no axis has this name; did you mean 'method'?"),
+        ({"seeds": []}, "seeds: "),
+        ({"sedes": [1]}, "sedes: unknown key; did you mean 'seeds'?"),
+        ({"grid": {"seed": [1], "rounds": list(range(1, 60_000))}}, "runs are more than"),
+    ],
+)
+def test_impossible_sweep_is_refused_with_the_reason(changes: dict, words: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Sweep.from_dict({**RAW, **changes}).runs()
+    assert words in str(caught.value)
+
+
+def test_unknown_profile_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="did you mean 'quick'"):
+        Sweep.from_dict(RAW).runs("quik")
+
+
+def test_base_may_be_another_file_and_overrides_change_it(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text("rounds = 2\n[clients]\ncount = 3\n")
+    (tmp_path / "mine.toml").write_text('base = "base.toml"\n[grid]\nrounds = [5]\n')
+    (run,) = Sweep.load(tmp_path / "mine.toml", ["clients.count=6"]).runs()
+    assert (run.scenario.name, run.scenario.rounds, run.scenario.clients.count) == ("mine", 5, 6)
