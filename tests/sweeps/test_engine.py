@@ -12,7 +12,6 @@ from rdpfl_sim.sweeps.engine import Worker, folder_of, missing, run_in_processes
 from rdpfl_sim.sweeps.plan import Run, Sweep
 from tests.support import small_scenario
 
-
 START = engine._start
 
 

@@ -1,3 +1,4 @@
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,8 @@ RAW = {
 def test_every_combination_is_run_with_every_seed() -> None:
     runs = Sweep.from_dict(RAW).runs()
     assert len(runs) == 2 * 2 * 2
-    assert {(r.labels["method"], r.labels["method.lambda"], r.scenario.seed) for r in runs} == {
-        (method, lambda_, seed) for method in ("Mean", "R-DPFL") for lambda_ in ("0.1", "1.0") for seed in (1, 2)
-    }
+    found = {(run.labels["method"], run.labels["method.lambda"], run.scenario.seed) for run in runs}
+    assert found == set(product(("Mean", "R-DPFL"), ("0.1", "1.0"), (1, 2)))
     assert all(run.scenario.method.lambda_ == float(run.labels["method.lambda"]) for run in runs)
     assert {run.scenario.method.name for run in runs if run.labels["method"] == "Mean"} == {"direct"}
 
