@@ -214,6 +214,13 @@ def _refuse_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None
         parser.error(f"no command or scenario is called {word!r}; did you mean {near[0]!r}?")
 
 
+def _count(text: str) -> int:
+    """A whole number of at least 1, or an error of the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rdpfl-sim",
@@ -250,7 +257,7 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="PATH.TO.KEY=VALUE", help="override the base scenario"
     )
     command.add_argument("--profile", help="a scaled-down version that the file defines")
-    command.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    command.add_argument("--workers", type=_count, default=os.cpu_count() or 1, help="runs at a time")
     command.add_argument(
         "--output", type=Path, default=Path("sweeps"), metavar="FOLDER", help="where to (default: sweeps)"
     )

@@ -180,3 +180,14 @@ def test_data_set_that_is_not_there_is_a_problem_with_its_remedy(
     path.write_text(f'[data]\nname = "mnist"\nfolder = "{tmp_path}"\n')
     assert main(["validate", str(path)]) == 2
     assert "rdpfl-sim data mnist" in capsys.readouterr().err
+
+
+def test_sweep_needs_a_worker(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["sweep", "any.toml", "--workers", "0"])
+    assert "must be a whole number of at least 1, not '0'" in capsys.readouterr().err
+
+
+def test_list_in_a_pipe_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "attack"]) == 0
+    assert max(len(line) for line in capsys.readouterr().out.splitlines()) < 300

@@ -51,8 +51,8 @@ def listing(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
     for kind, entries in kinds.items():
         lines.append(Text(kind, style="bold"))
         for entry in entries:
-            lines.append(Padding(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), (0, 0, 0, 2)))
-            lines += [Padding(Text(option, style="dim"), (0, 0, 0, 6)) for option in entry.options]
+            lines.append(Padding.indent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
+            lines += [Padding.indent(Text(option, style="dim"), 6) for option in entry.options]
     return Group(*lines)
 
 

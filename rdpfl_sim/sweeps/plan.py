@@ -65,7 +65,7 @@ class Sweep(Strict):
     """A base scenario, what varies, and the tables to make of it."""
 
     name: Name = "sweep"
-    base: dict[str, Any] | str = Field(default={}, description="a scenario, or the path of one")
+    base: dict[str, Any] = Field(default={}, description="a scenario; in a file also the path of one")
     seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
     grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
     axis: list[Axis] = Field(default=[], description="what varies in more than one value at once")
@@ -117,7 +117,6 @@ class Sweep(Strict):
         runs = []
         for cases, seed in product(product(*(axis.cases for axis in self.axes)), chosen.seeds or self.seeds):
             raw = deepcopy(self.base)
-            assert isinstance(raw, dict)
             raw["name"], raw["seed"] = self.name, seed
             for overrides in (chosen.set, *(case.set for case in cases)):
                 for path, value in overrides.items():
