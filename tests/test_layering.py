@@ -16,6 +16,10 @@ ALLOWED = {
     "records": {"randomness", "methods", "world"},
     "report": {"maths", "registry", "sections"},
     "sweeps": {"errors", "options", "registry", "overrides", "scenario", "simulation", "records"},
+    "commands": {
+        *("errors", "registry", "scenario", "blueprint", "simulation"),
+        *("learning", "records", "report", "sweeps"),
+    },
 }
 
 

@@ -1,0 +1,1 @@
+"""One file a command of the command line: its help, its arguments, and what it does."""

@@ -1,0 +1,37 @@
+"""rdpfl-sim list: what is built in."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from rdpfl_sim.commands.common import BAD_INPUT, make_console
+
+HELP = "list what is built in, with all options"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One kind, or all."""
+    parser.add_argument("kind", nargs="?", help="only this kind, such as attack or method")
+    parser.add_argument("--markdown", action="store_true", help="as a Markdown table")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """List components with their options."""
+    from rdpfl_sim.registry import suggest
+    from rdpfl_sim.report.catalogue import catalogue, listing, markdown
+
+    kinds = catalogue()
+    if options.kind is not None:
+        name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
+        if name not in kinds:
+            sys.stderr.write(
+                f"rdpfl-sim list: no kind is called {options.kind!r}{suggest(options.kind, kinds)}\n"
+            )
+            return BAD_INPUT
+        kinds = {name: kinds[name]}
+    if options.markdown:
+        print(markdown(kinds))  # noqa: T201  # the command's output
+        return 0
+    make_console().print(listing(kinds))
+    return 0

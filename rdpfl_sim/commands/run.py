@@ -1,0 +1,56 @@
+"""rdpfl-sim run: one scenario."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdpfl_sim.commands.common import INTERRUPTED, add_scenario, load_scenario, make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+HELP = "run a scenario (the default: rdpfl-sim FILE)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A scenario, and where its results go."""
+    add_scenario(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="where run folders go (default: output.folder)"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run it, draw pictures, print a table."""
+    console = make_console(quiet=options.quiet)
+    with console.status("building the scenario"):
+        from rdpfl_sim.blueprint import Blueprint
+        from rdpfl_sim.report.terminal import make_progress, summary_table, warning_lines
+        from rdpfl_sim.simulation import simulate
+
+        scenario = load_scenario(options)
+        blueprint = Blueprint(scenario)
+    warnings = blueprint.warnings
+    console.print(warning_lines(warnings))
+    with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
+        result = simulate(blueprint, options.output or scenario.output.folder, progress)
+    assert result.folder is not None
+    if scenario.output.figures:
+        _draw(result.folder, console)
+    console.print(summary_table(result.summary))
+    console.print(warning_lines([text for text in result.summary["warnings"] if text not in warnings]))
+    print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
+    return INTERRUPTED if result.summary["status"] == "interrupted" else 0
+
+
+def _draw(folder: Path, console: Console) -> None:
+    from rdpfl_sim.report.figures import draw
+
+    with console.status("drawing pictures"):
+        try:
+            draw(folder)
+        except KeyboardInterrupt:
+            console.print("no pictures: interrupted")

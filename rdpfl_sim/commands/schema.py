@@ -1,0 +1,20 @@
+"""rdpfl-sim schema: what a scenario may say, for editors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "print the JSON schema of scenarios, for editors"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None."""
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print the JSON schema of scenarios, for editors that complete TOML."""
+    from rdpfl_sim.scenario import Scenario
+
+    print(json.dumps(Scenario.model_json_schema(), indent=2))  # noqa: T201  # the command's output
+    return 0
