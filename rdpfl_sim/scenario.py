@@ -82,6 +82,10 @@ class Scenario(Strict):
         """The scenario in a TOML file, with `path.to.key=value` overrides."""
         path = Path(path)
         raw = read_toml(path)
+        if "base" in raw:
+            raise ScenarioError(
+                [Problem("base", f"the file is a sweep; run it with: rdpfl-sim sweep {path}")]
+            )
         for override in overrides:
             apply_override(raw, override)
         if seed is not None:

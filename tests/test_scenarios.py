@@ -7,13 +7,15 @@ import torch
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.learning.fetching import CLASSES, data_folder
+from rdpfl_sim.overrides import read_toml
 from rdpfl_sim.sweeps.plan import Sweep
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.timing_attacks import TIMING_ATTACKS
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
-SWEEPS = sorted((SCENARIOS / "sweeps").glob("*.toml"))
-FILES = sorted(set(SCENARIOS.rglob("*.toml")) - set(SWEEPS))
+PROFILES = SCENARIOS / "paper" / "profiles.toml"
+SWEEPS = sorted(path for path in SCENARIOS.rglob("*.toml") if "base" in read_toml(path))
+FILES = sorted(set(SCENARIOS.rglob("*.toml")) - {*SWEEPS, PROFILES})
 STRESS = sorted((SCENARIOS / "stress").glob("*.toml"))
 LIGHT = ["model=softmax", "training.local_steps=1", "evaluation.every=1000", "evaluation.global_test=false"]
 
@@ -29,6 +31,17 @@ def test_the_promised_scenarios_are_there() -> None:
         "everything",
     }
     assert promised <= {path.stem for path in FILES}
+
+
+def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
+    for name in ("clean", "robustness", "ablation", "sensitivity", "lambda"):
+        sweep = Sweep.load(SCENARIOS / "paper" / f"{name}.toml")
+        assert list(sweep.profiles) == ["full", "half-day", "hour", "minutes"]
+        for run in sweep.runs("full"):
+            scenario = run.scenario
+            assert (scenario.clients.count, scenario.rounds, scenario.topology.name) == (10, 500, "complete")
+            assert (scenario.training.batch_size, scenario.training.learning_rate) == (64, 0.01)
+            assert scenario.adversary[0].fraction == (0.0 if name == "clean" else 0.3)
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
@@ -47,8 +60,11 @@ def test_scenario_begins_with_what_it_shows_and_what_to_look_for(path: Path) -> 
 @pytest.mark.parametrize("path", sorted(set(FILES) - set(STRESS)), ids=lambda path: path.stem)
 def test_scenario_runs_for_a_few_rounds_with_its_accounts_in_order(path: Path) -> None:
     scenario = Scenario.load(path, ["rounds=3", "evaluation.every=100"])
-    if scenario.data.name in CLASSES and not (data_folder() / f"{scenario.data.name}.npz").exists():
-        pytest.skip(f"needs rdpfl-sim data {scenario.data.name}")
+    if scenario.data.name in CLASSES:
+        if not (data_folder() / f"{scenario.data.name}.npz").exists():
+            pytest.skip(f"needs rdpfl-sim data {scenario.data.name}")
+        few = ["data.subset=500", "data.subset_test=100"]
+        scenario = Scenario.load(path, ["rounds=3", "evaluation.every=100", *few])
     summary = simulate(scenario).summary
     assert summary["status"] == "finished"
     assert summary["messages"]["sent"] > 0

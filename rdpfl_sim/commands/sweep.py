@@ -27,8 +27,9 @@ def execute(options: argparse.Namespace) -> int:
     """Run what is missing, then write results.csv and the tables."""
     console = make_console(quiet=options.quiet)
     with console.status("building the sweep"):
+        from rdpfl_sim.records.folder import write_atomically
         from rdpfl_sim.report.sweeps import SweepProgress, sweep_table
-        from rdpfl_sim.sweeps import results
+        from rdpfl_sim.sweeps import results, tables
         from rdpfl_sim.sweeps.engine import missing, run_in_processes
         from rdpfl_sim.sweeps.plan import Sweep
 
@@ -40,11 +41,10 @@ def execute(options: argparse.Namespace) -> int:
         run_in_processes(todo, output, options.workers, progress)
     found = results.read(runs, output)
     results.write_csv(output / "results.csv", found)
-    tables = results.tables(planned, found)
-    text = "\n\n".join(f"## {table.title}\n\n{results.markdown(table)}" for table in tables)
-    (output / "tables.md").write_text(f"{text}\n", encoding="utf-8")
-    (output / "tables.tex").write_text("\n\n".join(map(results.latex, tables)) + "\n", encoding="utf-8")
-    for table in tables:
-        console.print(sweep_table(table))
+    shown = tables.tables(planned, found)
+    write_atomically(output / "tables.md", tables.markdown_page(shown).encode())
+    write_atomically(output / "tables.tex", tables.latex_page(shown).encode())
+    for table in shown:
+        console.print(sweep_table(table, console.width))
     print(output)  # noqa: T201  # also with --quiet: scripts read it
     return FAILED if progress.failures else 0

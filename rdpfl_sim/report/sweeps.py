@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import rich.box
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -60,12 +60,35 @@ class SweepProgress:
         self.bar.update(self.task, completed=self.num_done + sum(self.fractions.values()))
 
 
-def sweep_table(table: Any) -> RenderableType:
-    """A table of a sweep: mean and standard deviation over seeds, and the published number in brackets."""
-    shown = Table(title=plain(table.title), box=rich.box.SIMPLE_HEAD, title_justify="left")
-    shown.add_column(plain(table.corner))
+def sweep_table(table: Any, width: int) -> RenderableType:
+    """A table of a sweep, cut into several below each other if it is wider than the terminal."""
+    labels = [max(len(label) for label in column) for column in zip(table.corner, *table.rows, strict=True)]
+    used = sum(labels) + 2 * len(labels)
+    parts: list[list[Any]] = [[]]
+    room = width - used
     for column in table.columns:
-        shown.add_column(plain(column), justify="right")
+        needed = 2 + max(len(line) for line in [*column, *(table.text(row, column) for row in table.rows)])
+        if parts[-1] and needed > room:
+            parts.append([])
+            room = width - used
+        parts[-1].append(column)
+        room -= needed
+    return Group(
+        Text(plain(table.title), style="bold"), *(_part(table, part) for part in parts), Text(table.note)
+    )
+
+
+def _part(table: Any, columns: list[Any]) -> Table:
+    shown = Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1))
+    for name in table.corner:
+        shown.add_column(plain(name), vertical="bottom")
+    for column in columns:
+        shown.add_column("\n".join(map(plain, column)), justify="right")
+    before: Any = None
     for row in table.rows:
-        shown.add_row(plain(row), *(table.text(row, column) for column in table.columns))
+        new_group = before is not None and len(row) > 1 and row[0] != before[0]
+        if new_group:
+            shown.add_section()
+        shown.add_row(*map(plain, row), *(table.text(row, column) for column in columns))
+        before = row
     return shown

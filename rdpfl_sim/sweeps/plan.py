@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import Field, ValidationError
@@ -52,13 +52,31 @@ class Layout(Strict):
     """A table of the results."""
 
     title: str = ""
-    rows: str = Field(description="the axis whose cases are the rows")
-    columns: str | None = Field(default=None, description="the axis whose cases are the columns")
-    metric: str = Field(default="accuracy.honest.personal.mean", description="a path in summary.json")
-    digits: Count = 4
-    paper: dict[str, dict[str, float]] = Field(
-        default={}, description="published numbers, by the labels of row and column"
+    rows: list[str] = Field(
+        default=[], description="the axes whose cases are the rows; by default all that are not columns"
     )
+    columns: list[str] = Field(default=[], description="the axes whose cases are the columns")
+    metrics: dict[str, str] = Field(
+        default={"accuracy": "accuracy.honest.personal.mean"},
+        min_length=1,
+        description="what the cells show: paths in summary.json, by their names in the table",
+    )
+    where: dict[str, str] = Field(default={}, description="only these cases, by axis")
+    spread: Literal["deviation", "interval"] = Field(
+        default="deviation", description="what follows a mean: standard deviation, or 95 % interval"
+    )
+    digits: Count = 4
+    paper: dict[str, Any] = Field(
+        default={},
+        description="published numbers, nested by the labels of rows, of columns, and of several metrics",
+    )
+
+    def published(self, labels: Sequence[str]) -> float | None:
+        """The published number of a cell, if there is one."""
+        found: Any = self.paper
+        for label in labels:
+            found = found.get(label) if isinstance(found, Mapping) else None
+        return found if isinstance(found, int | float) else None
 
 
 class Sweep(Strict):
@@ -69,7 +87,9 @@ class Sweep(Strict):
     seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
     grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
     axis: list[Axis] = Field(default=[], description="what varies in more than one value at once")
-    profiles: dict[str, Profile] = Field(default={}, description="scaled-down versions, by name")
+    profiles: dict[str, Profile] = Field(
+        default={}, description="scaled-down versions, by name; in a file also the path of a file"
+    )
     table: list[Layout] = Field(default=[], description="tables to print of the results")
 
     @classmethod
@@ -77,11 +97,15 @@ class Sweep(Strict):
         """The sweep in a TOML file; the overrides change its base scenario."""
         path = Path(path)
         raw = read_toml(path)
+        if "base" not in raw and raw.keys() & Scenario.model_fields.keys() - {"name"}:
+            raise ScenarioError([Problem("base", f"is missing: is it a scenario? rdpfl-sim {path} runs it")])
         raw.setdefault("name", path.stem)
         if isinstance(raw.get("base"), str):
             base_path = (path.parent / Path(raw["base"]).expanduser()).resolve()
             raw["base"] = read_toml(base_path)
             make_paths_absolute(raw["base"], base_path.parent)
+        if isinstance(raw.get("profiles"), str):
+            raw["profiles"] = read_toml(path.parent / Path(raw["profiles"]).expanduser())
         base = raw.setdefault("base", {})
         if isinstance(base, dict):
             make_paths_absolute(base, path.parent)
@@ -151,16 +175,29 @@ class Sweep(Strict):
             if len(set(labels)) < len(labels):
                 yield Problem(f"axis {axis.name!r}", "two cases have the same label", labels)
         for place, layout in enumerate(self.table):
-            for key in ("rows", "columns"):
-                axis_name = getattr(layout, key)
-                if axis_name is not None and axis_name not in names:
-                    message = f"no axis has this name{suggest(axis_name, names)}"
-                    yield Problem(f"table[{place}].{key}", message, axis_name)
+            yield from self._contradictions_in(layout, f"table[{place}]")
         size = len(self.seeds)
         for axis in self.axes:
             size *= len(axis.cases)
         if size > MAX_RUNS:
             yield Problem("grid", f"{size:,} runs are more than {MAX_RUNS:,}", size)
+
+    def _contradictions_in(self, layout: Layout, path: str) -> Iterator[Problem]:
+        labels = {axis.name: [case.label for case in axis.cases] for axis in self.axes}
+        named = [*layout.rows, *layout.columns, *layout.where]
+        for key in ("rows", "columns", "where"):
+            for name in getattr(layout, key):
+                if name not in labels:
+                    yield Problem(f"{path}.{key}", f"no axis has this name{suggest(name, labels)}", name)
+        for name, label in layout.where.items():
+            if label not in labels.get(name, [label]):
+                message = f"the axis has no such case{suggest(label, labels[name])}"
+                yield Problem(f"{path}.where.{name}", message, label)
+        for name in labels:
+            if named.count(name) > 1:
+                yield Problem(path, "an axis has one place: in rows, in columns or in where", name)
+            elif layout.rows and name not in named:
+                yield Problem(path, "an axis has no place: name it in rows, in columns or in where", name)
 
 
 @dataclass(frozen=True)

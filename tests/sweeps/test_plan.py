@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim import ScenarioError
+from rdpfl_sim import Scenario, ScenarioError
 from rdpfl_sim.sweeps.plan import Sweep, scenario_hash
 
 RAW = {
@@ -52,7 +52,10 @@ def test_hash_covers_the_whole_scenario() -> None:
     [
         ({"grid": {"method.lamda": [1.0]}}, "method.lamda: unknown key; did you mean 'lambda'?"),
         ({"grid": {"rounds": [1, 1]}}, "two cases have the same label"),
-        ({"table": [{"rows": "methods"}]}, "table[0].rows: no axis has this name; did you mean 'method'?"),
+        ({"table": [{"rows": ["methods"]}]}, "table[0].rows: no axis has this name; did you mean 'method'?"),
+        ({"table": [{"where": {"method": "mean"}}]}, "where.method: the axis has no such case"),
+        ({"table": [{"rows": ["method"]}]}, "table[0]: an axis has no place"),
+        ({"table": [{"columns": ["method"], "where": {"method": "Mean"}}]}, "an axis has one place"),
         ({"seeds": []}, "seeds: "),
         ({"sedes": [1]}, "sedes: unknown key; did you mean 'seeds'?"),
         ({"grid": {"seed": [1], "rounds": list(range(1, 60_000))}}, "runs are more than"),
@@ -74,3 +77,19 @@ def test_base_may_be_another_file_and_overrides_change_it(tmp_path: Path) -> Non
     (tmp_path / "mine.toml").write_text('base = "base.toml"\n[grid]\nrounds = [5]\n')
     (run,) = Sweep.load(tmp_path / "mine.toml", ["clients.count=6"]).runs()
     assert (run.scenario.name, run.scenario.rounds, run.scenario.clients.count) == ("mine", 5, 6)
+
+
+def test_profiles_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "sizes.toml").write_text("[small]\nset = { rounds = 1 }\n")
+    (tmp_path / "s.toml").write_text('profiles = "sizes.toml"\n[base]\nrounds = 9\n')
+    (run,) = Sweep.load(tmp_path / "s.toml").runs("small")
+    assert run.scenario.rounds == 1
+
+
+def test_sweeps_and_scenarios_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "scenario.toml").write_text("rounds = 9\n")
+    (tmp_path / "sweep.toml").write_text("[base]\nrounds = 9\n")
+    with pytest.raises(ScenarioError, match="is it a scenario"):
+        Sweep.load(tmp_path / "scenario.toml")
+    with pytest.raises(ScenarioError, match="the file is a sweep"):
+        Scenario.load(tmp_path / "sweep.toml")

@@ -6,7 +6,7 @@ import pytest
 
 from rdpfl_sim.sweeps.engine import folder_of
 from rdpfl_sim.sweeps.plan import Sweep
-from rdpfl_sim.sweeps.results import Estimate, latex, markdown, read, tables, write_csv
+from rdpfl_sim.sweeps.results import Estimate, read, write_csv
 
 SWEEP = Sweep.from_dict(
     {
@@ -14,10 +14,6 @@ SWEEP = Sweep.from_dict(
         "base": {"rounds": 2},
         "grid": {"method.lambda": [0.1, 1.0]},
         "axis": [{"name": "attack_type", "cases": [{"label": "clean"}]}],
-        "table": [
-            {"title": "T", "rows": "attack_type", "columns": "method.lambda", "metric": "score", "digits": 2}
-            | {"paper": {"clean": {"0.1": 0.5}}}
-        ],
     }
 )
 
@@ -38,20 +34,6 @@ def test_estimate_has_the_interval_of_students_t() -> None:
     assert (estimate.mean, estimate.deviation, estimate.num) == (2.0, 1.0, 3)
     assert estimate.half_width == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
     assert Estimate.of([4.0]) == Estimate(4.0, None, None, 1)
-
-
-def test_tables_show_mean_deviation_and_the_published_number(tmp_path: Path) -> None:
-    (table,) = tables(SWEEP, finished(tmp_path))
-    assert markdown(table).splitlines() == [
-        "| attack_type | 0.1 | 1.0 |",
-        "|---|---|---|",
-        "| clean | 0.25 ± 0.07 (0.50) | 1.10 |",
-    ]
-    assert latex(table).splitlines()[2:5] == [
-        r"attack\_type & 0.1 & 1.0 \\",
-        r"\midrule",
-        r"clean & 0.25 $\pm$ 0.07 (0.50) & 1.10 \\",
-    ]
 
 
 def test_results_file_has_a_row_a_run_with_every_parameter_and_metric(tmp_path: Path) -> None:

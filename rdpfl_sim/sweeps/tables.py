@@ -1,0 +1,174 @@
+"""Tables of a sweep as people print them: in a terminal, in Markdown, in LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, product
+from math import isfinite
+from typing import TypeAlias
+
+from rdpfl_sim.sweeps.plan import Layout, Sweep
+from rdpfl_sim.sweeps.results import Estimate, Result
+
+Labels: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Estimates by row and column, with published numbers beside them."""
+
+    title: str
+    corner: Labels
+    rows: list[Labels]
+    columns: list[Labels]
+    cells: dict[tuple[Labels, Labels], Estimate]
+    published: dict[tuple[Labels, Labels], float]
+    spread: str
+    digits: int
+
+    @property
+    def versions(self) -> list[Table]:
+        """The table with standard deviations, and with intervals if there are several seeds."""
+        several = any(estimate.num > 1 for estimate in self.cells.values())
+        return [replace(self, spread=spread) for spread in ("deviation", "interval")[: 1 + several]]
+
+    @property
+    def note(self) -> str:
+        """What the numbers in a cell are."""
+        nums = sorted({estimate.num for estimate in self.cells.values()})
+        if not nums:
+            return "no run is complete"
+        seeds = " to ".join(dict.fromkeys(map(str, (nums[0], nums[-1]))))
+        spread = "standard deviation" if self.spread == "deviation" else "95 % interval"
+        text = f"mean ± {spread} over {seeds} seeds" if nums[-1] > 1 else "one seed"
+        return f"{text}; published numbers in brackets" if self.published else text
+
+    def text(self, row: Labels, column: Labels, plus_minus: str = " ± ") -> str:
+        """What stands in one cell: mean ± spread over seeds (published number)."""
+        estimate, published = self.cells.get((row, column)), self.published.get((row, column))
+        text = "-"
+        if estimate is not None:
+            text = f"{estimate.mean:.{self.digits}f}"
+            spread = estimate.deviation if self.spread == "deviation" else estimate.half_width
+            text += "" if spread is None else f"{plus_minus}{spread:.{self.digits}f}"
+        return text if published is None else f"{text} ({published:.{self.digits}f})"
+
+
+def tables(sweep: Sweep, results: Sequence[Result]) -> list[Table]:
+    """The tables that the sweep asks for, or one with all its cases."""
+    return [_table(sweep, layout, results) for layout in sweep.table or [Layout()]]
+
+
+def _table(sweep: Sweep, layout: Layout, results: Sequence[Result]) -> Table:
+    others = [axis.name for axis in sweep.axes if axis.name not in (*layout.columns, *layout.where)]
+    rows = layout.rows or others
+    values: dict[tuple[Labels, Labels], list[float]] = {}
+    for run, summary in results:
+        if any(run.labels[axis] != label for axis, label in layout.where.items()):
+            continue
+        row = tuple(run.labels[axis] for axis in rows)
+        for name, path in layout.metrics.items():
+            value = summary.get(path)
+            if isinstance(value, int | float) and isfinite(value):
+                column = (*(run.labels[axis] for axis in layout.columns), name)
+                values.setdefault((row, column), []).append(float(value))
+    cells = {(row, _heading(layout, column)): Estimate.of(found) for (row, column), found in values.items()}
+    cases = {axis.name: [case.label for case in axis.cases] for axis in sweep.axes}
+    all_rows = list(product(*(cases[axis] for axis in rows)))
+    all_columns = [
+        _heading(layout, labels)
+        for labels in product(*(cases[axis] for axis in layout.columns), layout.metrics)
+    ]
+    published = {
+        (row, column): number
+        for row, column in product(all_rows, all_columns)
+        if (number := layout.published([*row, *column])) is not None
+    }
+    return Table(
+        title=layout.title or sweep.name,
+        corner=tuple(rows),
+        rows=[row for row in all_rows if any(key[0] == row for key in cells)],
+        columns=[column for column in all_columns if any(key[1] == column for key in cells)],
+        cells=cells,
+        published=published,
+        spread=layout.spread,
+        digits=layout.digits,
+    )
+
+
+def _heading(layout: Layout, labels: Labels) -> Labels:
+    """The labels of a column; a single metric needs no name if there is anything else to say."""
+    return labels[:-1] if len(layout.metrics) == 1 and layout.columns else labels
+
+
+def markdown_page(tables: Sequence[Table]) -> str:
+    """All tables, each with standard deviations and once more with 95 % intervals."""
+    parts = [
+        f"## {table.title}\n\n{markdown(version)}\n\n{version.note}\n"
+        for table in tables
+        for version in table.versions
+    ]
+    return "\n".join(parts)
+
+
+def latex_page(tables: Sequence[Table]) -> str:
+    """All tables, each with standard deviations and once more with 95 % intervals."""
+    parts = [
+        f"% {version.title}: {version.note}\n{latex(version)}\n"
+        for table in tables
+        for version in table.versions
+    ]
+    return "\n".join(parts)
+
+
+def markdown(table: Table) -> str:
+    """The table for a README: mean ± spread, and the published number in brackets."""
+    head = [*table.corner, *(" / ".join(column) for column in table.columns)]
+    lines = [head, ["---"] * len(head)]
+    lines += [[*row, *(table.text(row, column) for column in table.columns)] for row in table.rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def latex(table: Table) -> str:
+    """The table for a paper, in booktabs style, with a line of headings for every axis."""
+    depth = max((len(column) for column in table.columns), default=1)
+    lines = [_latex_heading(table, level, last=level == depth - 1) for level in range(depth)]
+    lines.append("\\midrule")
+    before: Labels = ()
+    for row in table.rows:
+        if before and len(row) > 1 and row[0] != before[0]:
+            lines.append("\\midrule")
+        labels = [
+            "" if before[: i + 1] == row[: i + 1] and i < len(row) - 1 else _escaped(label)
+            for i, label in enumerate(row)
+        ]
+        cells = [table.text(row, column, " $\\pm$ ") for column in table.columns]
+        lines.append(" & ".join([*labels, *cells]) + " \\\\")
+        before = row
+    layout = "l" * len(table.corner) + "c" * len(table.columns)
+    return "\n".join(
+        [f"\\begin{{tabular}}{{{layout}}}", "\\toprule", *lines, "\\bottomrule", "\\end{tabular}"]
+    )
+
+
+def _latex_heading(table: Table, level: int, last: bool) -> str:
+    """One line of headings: equal neighbours are one heading that spans them."""
+    cells = [_escaped(name) if last else "" for name in table.corner]
+    for labels, group in groupby(table.columns, key=lambda column: column[: level + 1]):
+        width = len(list(group))
+        cells.append(
+            _escaped(labels[-1]) if width == 1 else f"\\multicolumn{{{width}}}{{c}}{{{_escaped(labels[-1])}}}"
+        )
+    return " & ".join(cells) + " \\\\"
+
+
+def _escaped(text: str) -> str:
+    """Text in which LaTeX sees no commands."""
+    text = text.replace("\\", "\\textbackslash ")
+    return (
+        re.sub(r"([&%$#_{}])", r"\\\1", text)
+        .replace("~", "\\textasciitilde ")
+        .replace("^", "\\textasciicircum ")
+    )

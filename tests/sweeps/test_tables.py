@@ -1,0 +1,105 @@
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from rdpfl_sim.report.sweeps import sweep_table
+from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.tables import Table, latex, markdown, markdown_page, tables
+
+RAW = {
+    "seeds": [1, 2],
+    "base": {"rounds": 2},
+    "grid": {"method.lambda": [0.1, 1.0]},
+    "axis": [{"name": "attack_type", "cases": [{"label": "clean"}, {"label": "50 % noise"}]}],
+}
+LAYOUT = {
+    "title": "T",
+    "rows": ["attack_type"],
+    "columns": ["method.lambda"],
+    "metrics": {"S": "score"},
+    "digits": 2,
+    "paper": {"clean": {"0.1": 0.5}},
+}
+
+
+def made(**layout: object) -> Table:
+    """A table of fake results: the score is lambda plus a tenth of the seed; the last run is missing."""
+    sweep = Sweep.from_dict({**RAW, "table": [{**LAYOUT, **layout}]})
+    scores = [(run, run.scenario.method.lambda_ + run.scenario.seed / 10) for run in sweep.runs()]
+    (table,) = tables(sweep, [(run, {"score": score, "half": score / 2}) for run, score in scores[:-1]])
+    return table
+
+
+def printed(table: Table, width: int) -> str:
+    console = Console(width=width, file=StringIO())
+    console.print(sweep_table(table, width))
+    text: str = console.file.getvalue()
+    return text
+
+
+def test_cell_holds_mean_deviation_and_the_published_number() -> None:
+    assert markdown(made()).splitlines() == [
+        "| attack_type | 0.1 | 1.0 |",
+        "| --- | --- | --- |",
+        "| clean | 0.25 ± 0.07 (0.50) | 1.15 ± 0.07 |",
+        "| 50 % noise | 0.25 ± 0.07 | 1.10 |",
+    ]
+
+
+def test_interval_is_that_of_students_t() -> None:
+    # Two values 0.1 apart: t(0.975, 1) = 12.706, times 0.0707 / sqrt(2)
+    assert made(spread="interval").text(("clean",), ("1.0",)) == "1.15 ± 0.64"
+
+
+def test_page_has_deviations_and_intervals() -> None:
+    page = markdown_page([made()])
+    assert "| 1.15 ± 0.07 |" in page
+    assert "| 1.15 ± 0.64 |" in page
+    assert "mean ± 95 % interval over 1 to 2 seeds; published numbers in brackets" in page
+
+
+def test_latex_has_a_line_of_headings_for_every_axis_and_escapes_labels() -> None:
+    lines = latex(made(metrics={"S": "score", "H": "half"}, paper={})).splitlines()
+    assert lines[0] == r"\begin{tabular}{lcccc}"
+    assert lines[2] == r" & \multicolumn{2}{c}{0.1} & \multicolumn{2}{c}{1.0} \\"
+    assert lines[3] == r"attack\_type & S & H & S & H \\"
+    assert lines[5].startswith(r"clean & 0.25 $\pm$ 0.07 & 0.12 $\pm$ 0.04 & 1.15")
+    assert lines[6].startswith(r"50 \% noise & ")
+
+
+def test_rows_of_several_axes_are_grouped_by_the_first() -> None:
+    table = made(rows=["attack_type", "method.lambda"], columns=[], paper={"clean": {"0.1": {"S": 0.5}}})
+    assert table.rows == [("clean", "0.1"), ("clean", "1.0"), ("50 % noise", "0.1"), ("50 % noise", "1.0")]
+    assert latex(table).splitlines()[4:8] == [
+        r"clean & 0.1 & 0.25 $\pm$ 0.07 (0.50) \\",
+        r" & 1.0 & 1.15 $\pm$ 0.07 \\",
+        r"\midrule",
+        r"50 \% noise & 0.1 & 0.25 $\pm$ 0.07 \\",
+    ]
+
+
+def test_where_picks_a_slice() -> None:
+    table = made(rows=["attack_type"], columns=[], where={"method.lambda": "1.0"}, paper={})
+    assert [table.text(row, ("S",)) for row in table.rows] == ["1.15 ± 0.07", "1.10"]
+
+
+def test_rows_are_by_default_all_that_is_not_a_column() -> None:
+    assert made(rows=[], paper={}).corner == ("attack_type",)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_wide_table_is_cut_into_parts_that_fit_the_terminal(width: int) -> None:
+    text = printed(made(), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("attack_type") == (2 if width == 40 else 1)
+    assert "0.25 ± 0.07 (0.50)" in text
+
+
+def test_table_without_a_complete_run_says_so() -> None:
+    sweep = Sweep.from_dict({**RAW, "table": [LAYOUT]})
+    (table,) = tables(sweep, [])
+    assert table.note == "no run is complete"
+    assert replace(table, spread="interval").versions[0].rows == []
+    printed(table, 80)
