@@ -145,6 +145,9 @@ class Sweep(Strict):
             for overrides in (chosen.set, *(case.set for case in cases)):
                 for path, value in overrides.items():
                     set_value(raw, path, deepcopy(value))
+            execution = raw.setdefault("execution", {})
+            if isinstance(execution, dict):
+                execution.setdefault("threads", 1)  # the runs share the cores among them
             labels = {axis.name: case.label for axis, case in zip(self.axes, cases, strict=True)}
             try:
                 runs.append(Run(labels, Scenario.from_dict(raw)))

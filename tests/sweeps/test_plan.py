@@ -38,6 +38,12 @@ def test_profile_changes_every_run() -> None:
     assert {(run.scenario.rounds, run.scenario.seed) for run in runs} == {(1, 7)}
 
 
+def test_runs_of_a_sweep_have_one_thread_each_unless_told_otherwise() -> None:
+    assert {run.scenario.execution.threads for run in Sweep.from_dict(RAW).runs()} == {1}
+    told = {**RAW, "base": {**RAW["base"], "execution": {"threads": 2}}}
+    assert {run.scenario.execution.threads for run in Sweep.from_dict(told).runs()} == {2}
+
+
 def test_hash_covers_the_whole_scenario() -> None:
     runs = Sweep.from_dict(RAW).runs()
     assert len({run.key for run in runs}) == len(runs)
