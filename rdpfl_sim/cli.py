@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rdpfl_sim import __version__
-from rdpfl_sim.commands import catalogue, data, run, schema, sweep, validate
+from rdpfl_sim.commands import breakdown, catalogue, compare, data, run, schema, sweep, validate
 from rdpfl_sim.commands.common import BAD_INPUT, INTERRUPTED, make_console
 from rdpfl_sim.errors import ScenarioError
 
@@ -19,6 +19,8 @@ COMMANDS: dict[str, ModuleType] = {
     "run": run,
     "validate": validate,
     "sweep": sweep,
+    "compare": compare,
+    "breakdown": breakdown,
     "list": catalogue,
     "schema": schema,
     "data": data,

@@ -49,6 +49,21 @@ def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
     table[key] = value
 
 
+def get_value(raw: dict[str, Any], path: str) -> Any:
+    """The value at a dotted path, or None.
+
+    >>> get_value({"faults": [{"at_s": 3.0}]}, "faults[0].at_s")
+    3.0
+    """
+    value: Any = raw
+    for step in _steps(path):
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
 def _steps(path: str) -> list[str | int]:
     """The keys and indices of a path.
 

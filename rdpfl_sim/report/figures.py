@@ -59,8 +59,8 @@ def draw(run_dir: Path) -> list[Path]:
     summary = run_dir / "summary.json"  # a run that was cut short has none
     title = _title(json.loads(summary.read_text()) if summary.exists() else {"name": run_dir.name}, topology)
     return [
-        _save(curves_figure(honest, byzantine, title), run_dir / "curves.png"),
-        _save(topology_figure(topology, honest, title), run_dir / "topology.png"),
+        save(curves_figure(honest, byzantine, title), run_dir / "curves.png"),
+        save(topology_figure(topology, honest, title), run_dir / "topology.png"),
     ]
 
 
@@ -96,11 +96,11 @@ def latest(curves: Curves, by: str) -> tuple[Array, Array]:
 
 def curves_figure(honest: Curves, byzantine: Curves, title: tuple[str, str]) -> Figure:
     """Personal accuracy by round and by simulated time."""
-    figure = _figure(title, 12, 4.8)
+    figure = new_figure(title, 12, 4.8)
     panels = figure.subplots(1, 2, sharey=True)
     each = len(honest) + len(byzantine) <= MAX_LINES
     for axes, by, label in zip(panels, ("round", "time_s"), ("round", "simulated time (s)"), strict=True):
-        _style(axes)
+        style_axes(axes)
         axes.set_xlabel(label, fontsize=12, color=INK)
         if label == "round":
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -171,7 +171,7 @@ def topology_figure(topology: dict[str, Any], honest: Curves, title: tuple[str, 
     ringed = outnumbered(graph, set(byzantine))
     places = layout(graph)
 
-    figure = _figure(title, 8, 6.8)
+    figure = new_figure(title, 8, 6.8)
     axes = figure.subplots()
     axes.set_aspect("equal", adjustable="datalim")
     axes.set_axis_off()
@@ -330,7 +330,8 @@ def _scaled_distances(graph: nx.Graph, num_pivots: int = 50) -> dict[int, Any]:
     return dict(zip(clients, places, strict=True))
 
 
-def _style(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
+    """Horizontal lines only, and quiet labels."""
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)
     axes.tick_params(labelcolor=MUTED, labelsize=11, length=0, labelleft=True)
@@ -343,7 +344,7 @@ def _steps(by: str) -> Literal["steps-post", "default"]:
     return "steps-post" if by == "time_s" else "default"
 
 
-def _figure(title: tuple[str, str], width: float, height: float) -> Figure:
+def new_figure(title: tuple[str, str], width: float, height: float) -> Figure:
     """An empty figure with a title of two lines: what it is called, and what it is."""
     figure = Figure(figsize=(width, height), layout="constrained")
     name, facts = _cut(title[0], int(8 * width)), _cut(title[1], int(11 * width))
@@ -364,7 +365,7 @@ def _title(summary: dict[str, Any], topology: dict[str, Any]) -> tuple[str, str]
     return summary["name"], ", ".join(facts)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save(figure: Figure, path: Path) -> Path:
     """Write the whole picture or none: a reader never sees half of one."""
     part = path.with_name(path.name + ".part")
     figure.savefig(part, dpi=100, format="png")

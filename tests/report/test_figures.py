@@ -77,7 +77,7 @@ def test_a_run_that_was_cut_short_is_called_after_its_folder(
     run = write_run(tmp_path, nx.path_graph(3), set())
     (run / "summary.json").unlink()
     drawn: list[Figure] = []
-    monkeypatch.setattr(figures, "_save", lambda figure, path: drawn.append(figure))
+    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
     draw(run)
     for figure in drawn:
         assert run.name in [text.get_text().strip() for text in figure.texts]

@@ -1,0 +1,162 @@
+"""Where a scenario breaks down, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import fmean
+from typing import Any
+
+import rich.box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rdpfl_sim.report.sweeps import SweepProgress
+from rdpfl_sim.report.terminal import plain
+
+SEEDS_A_TABLE = 6  # fit into 80 columns
+WORDS = {"mean": "mean", "worst": "worst client's", "p10": "10th percentile of"}
+
+
+class BreakdownProgress(SweepProgress):
+    """The bar of a search: how much there is to do becomes known on the way."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console, 0, 0)
+
+    def expect(self, num_known: int, num_now: int, num_later: int) -> None:
+        """So many runs are there already, so many begin now, and so many may follow."""
+        self.num_done += num_known
+        self.bar.update(self.task, total=self.num_done + num_now + num_later)
+        self._show()
+
+
+def opening(question: Any) -> RenderableType:
+    """What is going to be tried."""
+    first, last = question.values[0], question.values[-1]
+    return Text(
+        f"{plain(question.base.name)}: {plain(question.path)} from {first:g} to {last:g} "
+        f"({len(question.values)} values), {_seeds(question.seeds)}"
+    )
+
+
+def points_table(breakdown: Any) -> RenderableType:
+    """The difference to local training at every value that was tried, a column a seed."""
+    seeds = [crossing.seed for crossing in breakdown.crossings]
+    chunks = [seeds[place : place + SEEDS_A_TABLE] for place in range(0, len(seeds), SEEDS_A_TABLE)]
+    return Group(*(_table(breakdown, chunk, whole=chunk is chunks[-1]) for chunk in chunks))
+
+
+def _table(breakdown: Any, seeds: Sequence[int], whole: bool) -> Table:
+    """The columns of some seeds; `whole` adds the mean over all."""
+    values, path = breakdown.question.values, breakdown.question.path
+    table = Table(
+        box=rich.box.SIMPLE_HEAD,
+        title=f"{measure(breakdown.question)} less local training, by {plain(path)}",
+        title_justify="left",
+    )
+    table.add_column("value")
+    for heading in (*(f"seed {seed}" for seed in seeds), *(["mean"] if whole else [])):
+        table.add_column(heading, justify="right")
+    differences = {(point.place, point.seed): point.difference for point in breakdown.points}
+    for place in sorted({place for place, _ in differences}):
+        cells = [_cell(breakdown, differences.get((place, seed))) for seed in seeds]
+        everyone = [differences.get((place, crossing.seed)) for crossing in breakdown.crossings]
+        mean = None if None in everyone else fmean(found for found in everyone if found is not None)
+        table.add_row(number(values[place]), *cells, *([_cell(breakdown, mean)] if whole else []))
+    table.add_section()
+    crossings = [crossing for crossing in breakdown.crossings if crossing.seed in seeds]
+    table.add_row("holds up to", *(_place(values, c.holds, "nowhere") for c in crossings))
+    table.add_row("below from", *(_place(values, c.below, "nowhere") for c in crossings))
+    return table
+
+
+def _cell(breakdown: Any, difference: float | None) -> Text:
+    if difference is None:
+        return Text("")
+    return Text(f"{difference:+.4f}", style="red" if breakdown.question.is_below(difference) else "")
+
+
+def _place(values: Sequence[float], place: int | None, nowhere: str) -> str:
+    return nowhere if place is None else number(values[place])
+
+
+def verdict(breakdown: Any) -> RenderableType:
+    """The answer in words, with everything that limits it."""
+    lines = [Text(line) for line in sentences(breakdown)]
+    lines[0].stylize("bold")
+    return Group(*lines)
+
+
+def sentences(breakdown: Any) -> list[str]:
+    """The answer first, then what to know about it."""
+    question, num = breakdown.question, len(breakdown.crossings)
+    if not num:
+        return ["No seed could be searched: all have failed runs."]
+    what, first, last = measure(question), *(number(question.values[place]) for place in (0, -1))
+    below = f"falls below local training{'' if not question.margin else f' by more than {question.margin:g}'}"
+    if len(breakdown.never) == num:
+        answer = f"{what} never {below}: every seed still holds at {question.path} = {last}."
+    elif len(breakdown.always) == num:
+        answer = f"{what} is below local training already at {question.path} = {first}, in every seed."
+    elif breakdown.estimate is None:
+        answer = f"{what} {below} at {question.path} = {_median(breakdown)} (median of {num} seeds)."
+    else:
+        answer = f"{what} {below} at {question.path} = {_interval(breakdown.estimate)}."
+    return [answer, *_limits(breakdown)]
+
+
+def _limits(breakdown: Any) -> Iterator[str]:
+    question, num = breakdown.question, len(breakdown.crossings)
+    first, last = (number(question.values[place]) for place in (0, -1))
+    censored = [*breakdown.always, *breakdown.never]
+    if 0 < len(censored) < num or (breakdown.always and breakdown.never):
+        if breakdown.always:
+            yield f"Below already at {first}: {_seeds(breakdown.always)}."
+        if breakdown.never:
+            yield f"Still holding at {last}: {_seeds(breakdown.never)}."
+        yield f"So there is no mean and no interval: {len(censored)} of {num} points lie outside the range."
+    if breakdown.width:
+        yield f"A seed's point is its first value below; the last that holds is {breakdown.width:.2g} before it."
+    if breakdown.without_effect:
+        yield f"warning: both ends of the range give the same accuracy; does {question.path} have any effect?"
+    yield "Assumed: from one end of the range to the other, the difference changes its sign at most once."
+
+
+def _median(breakdown: Any) -> str:
+    values, place = breakdown.question.values, breakdown.median
+    if place is None:
+        return f"beyond {number(values[-1])}"
+    return f"{number(values[0])} or before" if place == 0 else number(values[place])
+
+
+def _interval(estimate: Any) -> str:
+    if estimate.half_width is None:
+        return f"{number(estimate.mean)} (one seed: no interval)"
+    return f"{number(estimate.mean)} ± {estimate.half_width:.2g} (95 % interval over {estimate.num} seeds)"
+
+
+def measure(question: Any) -> str:
+    """The metric in words.
+
+    >>> from types import SimpleNamespace
+    >>> measure(SimpleNamespace(metric="accuracy.honest.global.worst"))
+    "Worst client's global accuracy of honest clients"
+    """
+    _, _, test, over = question.metric.split(".")
+    words = f"{WORDS[over]} {test} accuracy of honest clients"
+    return words[0].upper() + words[1:]
+
+
+def number(value: float) -> str:
+    """A value in few digits.
+
+    >>> number(0.30000000000000004), number(12.0), number(1234567)
+    ('0.3', '12', '1.235e+06')
+    """
+    return f"{value:.4g}"
+
+
+def _seeds(seeds: Iterable[int]) -> str:
+    listed = list(seeds)
+    return f"seed{'s' if len(listed) > 1 else ''} {', '.join(map(str, listed))}"
