@@ -94,7 +94,7 @@ def execute(options: argparse.Namespace) -> int:
         with BreakdownProgress(console) as progress:
             while wanted := search.wanted():
                 todo = missing(wanted, output)
-                progress.expect(len({run.key for run in wanted}) - len(todo), len(todo), search.num_later())
+                progress.expect(len(wanted) - len(todo), len(todo), search.num_later())
                 run_in_processes(todo, output, options.workers, progress)
                 search.learn()
             progress.expect(0, 0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import floor, log10
 from statistics import fmean
 from typing import Any
 
@@ -93,17 +94,26 @@ def sentences(breakdown: Any) -> list[str]:
     question, num = breakdown.question, len(breakdown.crossings)
     if not num:
         return ["No seed could be searched: all have failed runs."]
-    what, first, last = measure(question), *(number(question.values[place]) for place in (0, -1))
-    below = f"falls below local training{'' if not question.margin else f' by more than {question.margin:g}'}"
+    margin = f" by more than {question.margin:g}" if question.margin else ""
+    what = f"{measure(question)} falls below local training{margin}"
+    return [f"{what}: {answer(breakdown)}.", *_limits(breakdown)]
+
+
+def answer(breakdown: Any) -> str:
+    """Where it breaks down, in few words."""
+    question, num = breakdown.question, len(breakdown.crossings)
+    first, last = (number(question.values[place]) for place in (0, -1))
     if len(breakdown.never) == num:
-        answer = f"{what} never {below}: every seed still holds at {question.path} = {last}."
-    elif len(breakdown.always) == num:
-        answer = f"{what} is below local training already at {question.path} = {first}, in every seed."
-    elif breakdown.estimate is None:
-        answer = f"{what} {below} at {question.path} = {_median(breakdown)} (median of {num} seeds)."
-    else:
-        answer = f"{what} {below} at {question.path} = {_interval(breakdown.estimate)}."
-    return [answer, *_limits(breakdown)]
+        return f"not up to {question.path} = {last}, in none of {_count(num)}"
+    if len(breakdown.always) == num:
+        return f"already at {question.path} = {first}, in all of {_count(num)}"
+    if breakdown.estimate is None:
+        return f"{question.path} = {_median(breakdown)}, median of {_count(num)}"
+    return f"{question.path} = {_interval(breakdown.estimate)}"
+
+
+def _count(num: int) -> str:
+    return f"{num} seed{'s' if num > 1 else ''}"
 
 
 def _limits(breakdown: Any) -> Iterator[str]:
@@ -117,7 +127,7 @@ def _limits(breakdown: Any) -> Iterator[str]:
             yield f"Still holding at {last}: {_seeds(breakdown.never)}."
         yield f"So there is no mean and no interval: {len(censored)} of {num} points lie outside the range."
     if breakdown.width:
-        yield f"A seed's point is its first value below; the last that holds is {breakdown.width:.2g} before it."
+        yield f"A seed's point is its first value below; the last that holds is {breakdown.width:.2g} away."
     if breakdown.without_effect:
         yield f"warning: both ends of the range give the same accuracy; does {question.path} have any effect?"
     yield "Assumed: from one end of the range to the other, the difference changes its sign at most once."
@@ -133,7 +143,9 @@ def _median(breakdown: Any) -> str:
 def _interval(estimate: Any) -> str:
     if estimate.half_width is None:
         return f"{number(estimate.mean)} (one seed: no interval)"
-    return f"{number(estimate.mean)} ± {estimate.half_width:.2g} (95 % interval over {estimate.num} seeds)"
+    digits = max(0, 1 - floor(log10(estimate.half_width))) if estimate.half_width else 4
+    interval = f"{estimate.mean:.{digits}f} ± {estimate.half_width:.{digits}f}"
+    return f"{interval} (95 % interval over {estimate.num} seeds)"
 
 
 def measure(question: Any) -> str:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rdpfl_sim.report.breakdown import measure, sentences
+from rdpfl_sim.report.breakdown import answer, measure
 from rdpfl_sim.report.figures import BYZANTINE, DASHES, HONEST, INK, LEGEND, new_figure, save, style_axes
 
 
@@ -22,17 +22,17 @@ def draw_breakdown(breakdown: Any, path: Path) -> Path:
 def breakdown_figure(breakdown: Any) -> Figure:
     """A line a seed, local training at zero, the interval of the breakdown point shaded."""
     question = breakdown.question
-    figure = new_figure((question.base.name, sentences(breakdown)[0]), 9, 5.2)
+    figure = new_figure((question.base.name, f"below local training: {answer(breakdown)}"), 9, 5.2)
     axes = figure.subplots()
     style_axes(axes)
     axes.set_xlabel(question.path, fontsize=12, color=INK)
-    axes.set_ylabel("less local training", fontsize=12, color=INK)
+    axes.set_ylabel(f"{measure(question)},\nless local training", fontsize=12, color=INK)
     axes.axhline(-question.margin, color=INK, lw=1.2)
     keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_interval(axes, breakdown)]
     keys.append(
         Line2D([], [], color=INK, lw=1.2, label="local training" if not question.margin else "margin")
     )
-    figure.legend(handles=keys, ncols=3, fontsize=10, **LEGEND)
+    figure.legend(handles=keys, ncols=4, fontsize=10, **LEGEND)
     return figure
 
 
@@ -41,8 +41,7 @@ def _draw_seeds(axes: Axes, breakdown: Any) -> list[Line2D]:
         own = [point for point in breakdown.points if point.seed == crossing.seed]
         x, y = [point.value for point in own], [point.difference for point in own]
         axes.plot(x, y, color=HONEST, lw=1, alpha=0.5, marker="o", ms=4, mec="white", mew=0.5)
-    label = f"{measure(breakdown.question)}, each seed"
-    return [Line2D([], [], color=HONEST, lw=1, alpha=0.7, marker="o", ms=4, label=label)]
+    return [Line2D([], [], color=HONEST, lw=1, alpha=0.7, marker="o", ms=4, label="a seed")]
 
 
 def _draw_interval(axes: Axes, breakdown: Any) -> list[Line2D | Patch]:

@@ -29,12 +29,13 @@ class Sheet:
     def markdown(self) -> str:
         """As Markdown."""
         rule = ["---" if place < self.num_words else "---:" for place in range(len(self.head))]
-        lines = ["| " + " | ".join(row) + " |" for row in (self.head, rule, *self.rows)]
+        rows = [[text.replace("|", "\\|") for text in row] for row in self.rows]
+        lines = ["| " + " | ".join(row) + " |" for row in (self.head, rule, *rows)]
         return "\n".join(lines)
 
     def shown(self) -> Table:
         """For a terminal."""
-        table = Table(box=rich.box.SIMPLE_HEAD)
+        table = Table(box=rich.box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for place, heading in enumerate(self.head):
             words = place < self.num_words
             table.add_column(heading, justify="left" if words else "right", overflow="fold", no_wrap=False)
@@ -48,10 +49,9 @@ class Sheet:
 def comparison_table(comparison: Any) -> RenderableType:
     """Who is compared, what differs in their settings, and in their results."""
     parts: list[RenderableType] = [Text(line) for line in group_lines(comparison)]
-    parts += [
-        sheet.shown() for sheet in (settings_sheet(comparison), metrics_sheet(comparison)) if sheet.rows
-    ]
-    parts += [Text(plain(line), style="yellow") for line in notes(comparison)]
+    for sheet in (settings_sheet(comparison), metrics_sheet(comparison)):
+        parts += ["", sheet.shown()] if sheet.rows else []
+    parts += ["", *(Text(plain(line)) for line in notes(comparison))]
     return Group(*parts)
 
 
@@ -137,8 +137,11 @@ def _without_equal_pairs(sheet: Sheet, comparison: Any) -> Sheet:
 
 def _texts(cells: Sequence[Any]) -> list[str]:
     """The baseline's mean, then mean, difference and number of pairs of every other group."""
-    means = [abs(cell.mean.mean) for cell in cells if cell.mean is not None]
-    digits = decimals(max(means, default=0.0))
+    estimates = [
+        estimate for cell in cells for estimate in (cell.mean, cell.difference) if estimate is not None
+    ]
+    whole = all(float(estimate.mean).is_integer() for estimate in estimates)
+    digits = 0 if whole else decimals(max(abs(estimate.mean) for estimate in estimates))
     baseline, *others = cells
     return [_mean(baseline, digits), *(text for cell in others for text in _other(cell, digits))]
 
@@ -171,7 +174,7 @@ def difference(estimate: Any, digits: int) -> str:
 def decimals(size: float) -> int:
     """So many decimals suit a number of this size.
 
-    >>> [decimals(size) for size in (0.8, 103.1, 1200)]
+    >>> [decimals(size) for size in (0.8, 103.1, 1200.5)]
     [4, 2, 0]
     """
     return 4 if size < 10 else 2 if size < 1000 else 0

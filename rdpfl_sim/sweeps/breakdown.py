@@ -117,9 +117,10 @@ def ask(
         raise ScenarioError(problems)
     low, high = usual_range(base, path)
     start, end = low if start is None else start, high if end is None else end
-    if start is None or end is None or start == end:
-        given = "" if start is None or end is None else f", which differ from each other (given: {start:g})"
-        raise ScenarioError([Problem("--vary", f"needs --from and --to{given}", path)])
+    if start is None or end is None:
+        raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
+    if start == end:
+        raise ScenarioError([Problem("--from, --to", "must differ", start)])
     values = values_between(base, path, start, end, tolerance)
     question = Question(base, path, values, list(seeds), tolerance or 0.0, margin, metric)
     for place in (0, len(values) - 1):
@@ -129,6 +130,7 @@ def ask(
 
 def _misfits(base: Scenario, path: str, metric: str) -> Iterator[Problem]:
     raw = base.to_dict()
+    del raw["seed"]  # every value is tried with the same seeds
     if metric not in METRICS:
         yield Problem(
             "--metric", f"is not an accuracy of honest clients{suggest(metric, [*METRICS])}", metric
@@ -205,10 +207,13 @@ class Search:
     """by seed and place"""
     failed: set[int] = field(default_factory=set)
     """seeds of which a run has failed"""
+    known: set[str] = field(default_factory=set)
+    """keys of the runs that were wanted before"""
 
     def wanted(self) -> list[Run]:
         """The runs that tell more: both ends of the range, then the middle of what is left to each seed."""
-        return [run for seed, place in self._open() for run in self._runs(place, seed)]
+        runs = [run for seed, place in self._open() for run in self._runs(place, seed)]
+        return [run for run in {run.key: run for run in runs}.values() if run.key not in self.known]
 
     def num_later(self) -> int:
         """How many values may be tried after those that are wanted now."""
@@ -226,6 +231,7 @@ class Search:
     def learn(self) -> None:
         """Read what the runs that were wanted have found; a seed with a failed run is given up."""
         for seed, place in list(self._open()):
+            self.known.update(run.key for run in self._runs(place, seed))
             point = self._read(place, seed)
             if point is None:
                 self.failed.add(seed)

@@ -125,7 +125,10 @@ def _read(folder: Path, argument: int) -> Outcome:
 
 
 def grouped(runs: Iterable[Outcome], by_argument: bool = False) -> list[Group]:
-    """The runs of each scenario whatever its seed, or of each argument, in the order of their appearance."""
+    """The runs of each scenario whatever its seed, or of each argument.
+
+    They are in the order of the arguments, and within one in the order of the settings that differ.
+    """
     found: dict[Any, dict[int, Outcome]] = {}
     for run in runs:
         group = found.setdefault(run.argument if by_argument else _without_seed(run.scenario), {})
@@ -136,9 +139,25 @@ def grouped(runs: Iterable[Outcome], by_argument: bool = False) -> list[Group]:
             raise ComparisonError(f"{what} {same}: leave one out{remedy}")
         group[run.seed] = run
     if len(found) < 2:
-        text = "all runs belong to one argument" if by_argument else "all runs are the same scenario"
-        raise ComparisonError(f"{text}: there is nothing to compare it with")
-    return [Group(label, group) for label, group in zip(_letters(), found.values(), strict=False)]
+        text = "all runs belong to one argument" if by_argument else "all runs are of the same scenario"
+        raise ComparisonError(f"{text}: there is nothing to compare")
+    return [
+        Group(label, group) for label, group in zip(_letters(), _ordered([*found.values()]), strict=False)
+    ]
+
+
+def _ordered(groups: Sequence[dict[int, Outcome]]) -> list[dict[int, Outcome]]:
+    """By argument, then by the values of what differs: folders of a sweep are named by hashes."""
+    firsts = [next(iter(group.values())) for group in groups]
+    rows = _differing([run.scenario for run in firsts]).values()
+    ranks = [(run.argument, [_rank(row[place]) for row in rows]) for place, run in enumerate(firsts)]
+    return [groups[place] for place in sorted(range(len(groups)), key=ranks.__getitem__)]
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    """Numbers by size, before anything else by its text."""
+    is_number = isinstance(value, int | float)
+    return (0, value, "") if is_number else (1, 0.0, json.dumps(value, default=str))
 
 
 def _without_seed(scenario: Mapping[str, Any]) -> str:
@@ -198,7 +217,7 @@ def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
             path: [_cell(group, baseline, seeds[group.label], path) for group in groups]
             for path in _chosen([run for group in groups for run in group.runs.values()], metrics)
         },
-        [*_unpaired(groups, seeds), *_unfinished(groups)],
+        [*_unpaired(groups, seeds), *_other_clients(groups, seeds), *_unfinished(groups)],
     )
 
 
@@ -233,6 +252,24 @@ def _unpaired(groups: Sequence[Group], seeds: Mapping[str, set[int]]) -> Iterato
             yield f"{group.label}: {_listed(left_out)} left out, without partner in {partner}"
 
 
+def _other_clients(groups: Sequence[Group], seeds: Mapping[str, set[int]]) -> Iterator[str]:
+    """Shards are unequally hard, so a mean over other clients is not quite a paired one."""
+    baseline, *others = groups
+    different = [
+        group.label
+        for group in others
+        if any(
+            group.runs[seed].summary.get("byzantine") != baseline.runs[seed].summary.get("byzantine")
+            for seed in seeds[group.label]
+        )
+    ]
+    if different:
+        yield (
+            f"{', '.join(different)}: other clients are Byzantine than in {baseline.label}, so the accuracy "
+            "of honest clients is that of others; part of a difference may be that"
+        )
+
+
 def _unfinished(groups: Sequence[Group]) -> Iterator[str]:
     for group in groups:
         for run in group.runs.values():
@@ -252,12 +289,12 @@ def _listed(seeds: Iterable[int]) -> str:
 def settings_of(value: Any, path: str = "") -> dict[str, Any]:
     """Every setting of a scenario by its path, as `--set` spells it.
 
-    >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}})
+    >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}, "adversary": []})
     {'faults[0].at_s': 1.0, 'model.hidden': [64]}
     """
     if isinstance(value, Mapping):
         inner = [settings_of(item, f"{path}.{key}" if path else key) for key, item in value.items()]
-    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+    elif isinstance(value, list) and all(isinstance(item, Mapping) for item in value):
         inner = [settings_of(item, f"{path}[{place}]") for place, item in enumerate(value)]
     else:
         return {path: value}
@@ -265,30 +302,25 @@ def settings_of(value: Any, path: str = "") -> dict[str, Any]:
 
 
 def differing_settings(scenarios: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """The settings that are not the same in all scenarios, by path.
+    """By path, the settings that are not the same in all scenarios; None where one has no such setting.
 
-    If a component is another one, its options are naturally others: only those are told that somebody chose.
+    A component that only some scenarios have brings all its options: only those are told that somebody chose.
     """
-    found = [
-        settings_of({k: v for k, v in scenario.items() if k not in WITHOUT_EFFECT}) for scenario in scenarios
-    ]
-    paths = dict.fromkeys(path for settings in found for path in settings)
-    differing = {path: [settings.get(path) for settings in found] for path in paths}
-    differing = {path: row for path, row in differing.items() if any(value != row[0] for value in row)}
+    differing = _differing(scenarios)
     defaults = [_at_default(scenario) for scenario in scenarios]
-    return {
-        path: row
+    usual = {
+        path
         for path, row in differing.items()
-        if not _belongs_to_another(path, differing)
-        or not all(path in usual or value is None for value, usual in zip(row, defaults, strict=True))
+        if None in row and all(v is None or path in at for v, at in zip(row, defaults, strict=True))
     }
+    return {path: row for path, row in differing.items() if path not in usual}
 
 
-def _belongs_to_another(path: str, differing: Mapping[str, Any]) -> bool:
-    """Whether the path is an option of a component (or of a part of one) that is not everywhere the same."""
-    steps = path.split(".")[:-1]
-    names = (".".join([*steps[:depth], "name"]) for depth in range(1, len(steps) + 1))
-    return any(name in differing for name in names if name != path)
+def _differing(scenarios: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+    found = [settings_of({k: v for k, v in each.items() if k not in WITHOUT_EFFECT}) for each in scenarios]
+    paths = dict.fromkeys(path for settings in found for path in settings)
+    rows = {path: [settings.get(path) for settings in found] for path in paths}
+    return {path: row for path, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def _at_default(scenario: dict[str, Any]) -> set[str]:
@@ -302,6 +334,8 @@ def _at_default(scenario: dict[str, Any]) -> set[str]:
 def _defaults(table: BaseModel, prefix: str = "") -> Iterator[str]:
     for name, field in type(table).model_fields.items():
         path, value = f"{prefix}{field.alias or name}", getattr(table, name)
+        if path == "adversary" and len(value) == 1:  # a single group is a table, not a list
+            (value,) = value
         if isinstance(value, BaseModel):
             yield from _defaults(value, f"{path}.")
             if getattr(value, "name", None) == field.default:
