@@ -108,7 +108,7 @@ def answer(breakdown: Any) -> str:
     if len(breakdown.always) == num:
         return f"already at {question.path} = {first}, in all of {_count(num)}"
     if breakdown.estimate is None:
-        return f"{question.path} = {_median(breakdown)}, median of {_count(num)}"
+        return f"{_median(breakdown)}, median of {_count(num)}"
     return f"{question.path} = {_interval(breakdown.estimate)}"
 
 
@@ -134,10 +134,10 @@ def _limits(breakdown: Any) -> Iterator[str]:
 
 
 def _median(breakdown: Any) -> str:
-    values, place = breakdown.question.values, breakdown.median
+    values, path, place = breakdown.question.values, breakdown.question.path, breakdown.median
     if place is None:
-        return f"beyond {number(values[-1])}"
-    return f"{number(values[0])} or before" if place == 0 else number(values[place])
+        return f"beyond {path} = {number(values[-1])}"
+    return f"{path} = {number(values[place])}{'' if place else ' or before'}"
 
 
 def _interval(estimate: Any) -> str:

@@ -8,22 +8,22 @@ that was tried is part of the result.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import ceil, floor, log2
+from math import ceil, log2
 from pathlib import Path
 from statistics import median_low
 from typing import Any
 
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.overrides import get_value, set_value
+from rdpfl_sim.overrides import set_value
 from rdpfl_sim.records import summary as summaries
 from rdpfl_sim.records.folder import read_metrics, write_atomically
 from rdpfl_sim.registry import suggest
 from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.sweeps import variation
 from rdpfl_sim.sweeps.engine import folder_of
 from rdpfl_sim.sweeps.plan import Run
 from rdpfl_sim.sweeps.results import Estimate, flat
@@ -31,14 +31,14 @@ from rdpfl_sim.sweeps.results import Estimate, flat
 METRICS = tuple(
     f"accuracy.honest.{test}.{over}" for test in ("personal", "global") for over in ("mean", "worst", "p10")
 )
-NUM_PARTS = 32
-"""A range is divided so finely unless a tolerance is given."""
-
-MAX_VALUES = 1_000_000
-LOCAL: dict[str, Any] = {"method": {"name": "local"}, "adversary": [], "network": {}}
+LOCAL: dict[str, Any] = {
+    "method": {"name": "local"},
+    "adversary": [],
+    "network": {},
+    "timing.wait": {"name": "none"},
+    "timing.staleness": {"name": "drop"},
+}
 """Local training exchanges nothing: who lies, and what happens to messages, cannot matter."""
-
-_ATTACKERS = re.compile(r"adversary(\[\d+\])?\.fraction")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Question:
 
     base: Scenario
     path: str
-    values: list[float]
+    values: Sequence[float]
     seeds: list[int]
     tolerance: float = 0.0
     margin: float = 0.0
@@ -93,7 +93,9 @@ class Question:
 
     def local_run(self, place: int, seed: int) -> Run:
         """Local training in the same world; it is another for each value only if the value matters to it."""
-        raw = self.run(place, seed).scenario.to_dict() | deepcopy(LOCAL)
+        raw = self.run(place, seed).scenario.to_dict()
+        for path, value in LOCAL.items():
+            set_value(raw, path, deepcopy(value))
         return Run({"method": "local"}, Scenario.from_dict(raw))
 
     def is_below(self, difference: float) -> bool:
@@ -112,89 +114,25 @@ def ask(
     metric: str = METRICS[0],
 ) -> Question:
     """The question, or a `ScenarioError` that tells what is wrong with it."""
-    problems = [*_misfits(base, path, metric)]
+    problems = [*_misfits(base, metric), *variation.problems(base, path)]
     if problems:
         raise ScenarioError(problems)
-    low, high = usual_range(base, path)
-    start, end = low if start is None else start, high if end is None else end
-    if start is None or end is None:
-        raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
-    if start == end:
-        raise ScenarioError([Problem("--from, --to", "must differ", start)])
-    values = values_between(base, path, start, end, tolerance)
+    values = variation.values(base, path, start, end, tolerance)
     question = Question(base, path, values, list(seeds), tolerance or 0.0, margin, metric)
     for place in (0, len(values) - 1):
         question.local_run(place, seeds[0])  # what cannot be run is told before anything is
     return question
 
 
-def _misfits(base: Scenario, path: str, metric: str) -> Iterator[Problem]:
-    raw = base.to_dict()
-    del raw["seed"]  # every value is tried with the same seeds
+def _misfits(base: Scenario, metric: str) -> Iterator[Problem]:
+    if base.method.name == "local":
+        yield Problem("method.name", "is what others are compared with; choose another", "local")
     if metric not in METRICS:
         yield Problem(
             "--metric", f"is not an accuracy of honest clients{suggest(metric, [*METRICS])}", metric
         )
     elif ".global." in metric and not base.evaluation.global_test:
         yield Problem("--metric", "needs evaluation.global_test = true", metric)
-    if base.method.name == "local":
-        yield Problem("method.name", "is what others are compared with; choose another", "local")
-    if path.startswith("adversary") and not any(_attacks(group) for group in base.adversary):
-        yield Problem(
-            "adversary.attack", "nobody attacks; name an attack, such as --set adversary.attack=sign_flip"
-        )
-    elif not _is_number(get_value(raw, path)):
-        section = path.partition(".")[0].partition("[")[0]
-        numbers = [key for key, value in flat(raw).items() if _is_number(value)]
-        near = [key for key in numbers if key.startswith(f"{section}.")] or numbers
-        hint = suggest(path, near)
-        yield Problem("--vary", f"the scenario has no such number (--set can give it one){hint}", path)
-
-
-def _attacks(group: Any) -> bool:
-    return any(part.name != "none" for part in (group.attack, group.timing, group.equivocation))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def usual_range(base: Scenario, path: str) -> tuple[float | None, float | None]:
-    """Where to look unless told otherwise: attackers 0 to 0.5, probabilities 0 to 0.9, else up to tenfold."""
-    key, value = path.rpartition(".")[2], get_value(base.to_dict(), path)
-    if _ATTACKERS.fullmatch(path):
-        return 0.0, 0.5
-    if key in ("probability", "duplication"):
-        return 0.0, 0.9
-    return (value, 10 * value) if value > 0 and key != "fraction" else (None, None)
-
-
-def values_between(
-    base: Scenario, path: str, start: float, end: float, tolerance: float | None = None
-) -> list[float]:
-    """The values that can be told apart, from start to end.
-
-    A fraction of attackers stands for whole clients, a whole number is whole; anything else is divided into
-    2^n parts that are not longer than the tolerance.
-    """
-    low, high = min(start, end), max(start, end)
-    num_clients, slack = base.clients.count, 1e-9
-    values: list[float]
-    if _ATTACKERS.fullmatch(path):
-        counts = range(ceil(low * num_clients - slack), floor(high * num_clients + slack) + 1)
-        values = [num / num_clients for num in counts]
-    elif isinstance(get_value(base.to_dict(), path), int):
-        values = [*range(ceil(low), min(floor(high), ceil(low) + MAX_VALUES) + 1)]
-    else:
-        tolerance = tolerance or (high - low) / NUM_PARTS
-        num_parts = 2 ** max(1, ceil(log2((high - low) / tolerance) - slack))
-        if num_parts > MAX_VALUES:
-            raise ScenarioError([Problem("--tolerance", "is too small for this range", tolerance)])
-        values = [float(f"{low + (high - low) * part / num_parts:.12g}") for part in range(num_parts + 1)]
-    if len(values) < 2:
-        what = f"{path} has fewer than two values between them"
-        raise ScenarioError([Problem("--from, --to", what, (start, end))])
-    return values if start < end else values[::-1]
 
 
 @dataclass
