@@ -32,6 +32,8 @@ examples:
   rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --set adversary.attack=noise
   rdpfl-sim validate my.toml
   rdpfl-sim list attack
+  rdpfl-sim compare runs/first runs/second
+  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
 """
 
 

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from rdpfl_sim import simulate
 from rdpfl_sim.cli import main
 from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.report.catalogue import catalogue, markdown
+from tests.support import small_scenario
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -40,6 +42,12 @@ def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: p
     words = shlex.split(command)[1:]
     if words[0] == "sweep":
         words += ["--output", str(tmp_path), "--set", "clients.count=4", "--workers", "2"]
+    elif words[0] == "breakdown":
+        words += ["--output", str(tmp_path), "--set", "rounds=2", "--seeds", "1,", "--workers", "2"]
+    elif words[0] == "compare":
+        monkeypatch.chdir(tmp_path)
+        for rounds, folder in enumerate(words[1:], start=1):
+            simulate(small_scenario(rounds=rounds), folder)
     elif any(word.endswith(".toml") for word in words) and words[0] != "validate":
         words += ["--output", str(tmp_path), "--set", "rounds=2"]
     assert main(words) == 0

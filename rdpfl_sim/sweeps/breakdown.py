@@ -82,7 +82,9 @@ class Question:
 
     @cached_property
     def _raw(self) -> dict[str, Any]:
-        return self.base.to_dict()
+        raw = self.base.to_dict()
+        raw["execution"].setdefault("threads", 1)  # the runs share the cores among them
+        return raw
 
     def run(self, place: int, seed: int) -> Run:
         """The run with the value at this place."""

@@ -1,0 +1,197 @@
+"""Bisection on invented accuracies; tests/commands runs it on real ones."""
+
+import csv
+import json
+from collections.abc import Callable
+from math import ceil, log2
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rdpfl_sim import simulate
+from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.report.breakdown import sentences
+from rdpfl_sim.sweeps.breakdown import Breakdown, Question, Search, ask, conclude, local_accuracy, write
+from rdpfl_sim.sweeps.engine import folder_of
+from tests.support import small_scenario
+
+ATTACKED = small_scenario(adversary={"fraction": 0.4, "attack": "sign_flip"}, method={"name": "direct"})
+
+
+def question(num_values: int, seeds: list[int], **changes) -> Question:
+    values = [place / 100 for place in range(num_values)]
+    return Question(ATTACKED, "method.lambda", values, seeds, **changes)
+
+
+def search(question: Question, output: Path, accuracy: Callable[[float, int], float | None]) -> Search:
+    """All rounds of a search; local training has accuracy 0.5, a run without accuracy fails."""
+    found = Search(question, output)
+    while wanted := found.wanted():
+        for run in wanted:
+            folder, method = folder_of(run, output), run.scenario.method
+            folder.mkdir()
+            score = 0.5 if method.name == "local" else accuracy(method.lambda_, run.scenario.seed)
+            if score is None:
+                folder.rmdir()
+                continue
+            summary = {"byzantine": [], "accuracy": {"honest": {"personal": {"mean": score}}}}
+            (folder / "summary.json").write_text(json.dumps(summary))
+            (folder / "metrics.csv").write_text(
+                f"client,byzantine,round,hops,personal_accuracy,global_accuracy\n0,0,4,,{score},\n"
+            )
+        found.learn()
+    return found
+
+
+def answered(question: Question, output: Path, accuracy: Callable[[float, int], float | None]) -> Breakdown:
+    return conclude(search(question, output, accuracy))
+
+
+@settings(max_examples=20)
+@given(num_values=st.integers(2, 40), data=st.data())
+def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_values: int, data) -> None:
+    first = data.draw(st.integers(1, num_values - 1))
+    with TemporaryDirectory() as folder:
+        found = answered(
+            question(num_values, [1]), Path(folder), lambda x, seed: 0.4 if x >= first / 100 - 1e-9 else 0.6
+        )
+    [crossing] = found.crossings
+    assert (crossing.holds, crossing.below) == (first - 1, first)
+    assert len(found.points) <= 2 + ceil(log2(num_values - 1))
+
+
+def test_every_seed_is_bisected_by_itself_and_all_at_once(tmp_path: Path) -> None:
+    asked = question(9, [1, 2])
+    begun = Search(asked, tmp_path)
+    assert [(run.scenario.method.name, run.scenario.seed) for run in begun.wanted()] == [
+        *[("local", 1), ("direct", 1), ("direct", 1)],
+        *[("local", 2), ("direct", 2), ("direct", 2)],
+    ]
+    assert begun.num_later() == 2 * 3
+    found = answered(asked, tmp_path, lambda x, seed: 0.6 if x < seed / 50 else 0.4)
+    assert [(c.holds, c.below) for c in found.crossings] == [(1, 2), (3, 4)]
+    assert found.estimate is not None
+    assert found.estimate.mean == pytest.approx(0.03)
+    assert found.estimate.half_width == pytest.approx(12.7062 * 0.01, rel=1e-4)
+    assert found.width == pytest.approx(0.01)
+    assert "method.lambda = 0.03 ± 0.13 (95 % interval over 2 seeds)" in sentences(found)[0]
+
+
+def test_tolerance_ends_the_search_early(tmp_path: Path) -> None:
+    found = answered(question(9, [1], tolerance=0.045), tmp_path, lambda x, seed: 0.6 if x < 0.015 else 0.4)
+    assert [(c.holds, c.below) for c in found.crossings] == [(0, 4)]
+
+
+def test_margin_says_how_far_below_counts(tmp_path: Path) -> None:
+    found = answered(question(9, [1], margin=0.045), tmp_path, lambda x, seed: 0.5 - x)
+    assert found.crossings[0].below == 5
+
+
+def test_equal_to_local_training_is_not_below_it(tmp_path: Path) -> None:
+    found = answered(question(3, [1]), tmp_path, lambda x, seed: 0.5)
+    assert (found.never, found.without_effect) == ([1], True)
+    assert any("does method.lambda have any effect?" in line for line in sentences(found))
+
+
+def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> None:
+    def accuracy(x: float, seed: int) -> float:
+        return {1: 0.4, 2: 0.6, 3: 0.6 if x < 0.05 else 0.4, 4: 0.6 if x < 0.02 else 0.4}[seed]
+
+    found = answered(question(9, [1, 2, 3, 4]), tmp_path, accuracy)
+    assert (found.always, found.never, found.estimate) == ([1], [2], None)
+    assert [(c.holds, c.below) for c in found.crossings] == [(None, 0), (8, None), (4, 5), (1, 2)]
+    assert found.median == 2  # the lower one of 0, 2, 5 and beyond
+    told = sentences(found)
+    assert "method.lambda = 0.02, median of 4 seeds" in told[0]
+    assert "Below already at 0: seed 1." in told
+    assert "Still holding at 0.08: seed 2." in told
+    assert "So there is no mean and no interval: 2 of 4 points lie outside the range." in told
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "told"),
+    [(0.6, "not up to method.lambda = 0.08, in none of 2 seeds"), (0.4, "already at method.lambda = 0,")],
+)
+def test_all_seeds_outside_the_range_are_told_so(accuracy: float, told: str, tmp_path: Path) -> None:
+    found = answered(question(9, [1, 2]), tmp_path, lambda x, seed: accuracy)
+    assert told in sentences(found)[0]
+    assert len(found.points) == 4
+
+
+def test_seed_with_a_failed_run_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+    found = search(
+        question(9, [1, 2]),
+        tmp_path,
+        lambda x, seed: None if (x, seed) == (0.04, 1) else 0.6 if x < 0.03 else 0.4,
+    )
+    assert found.failed == {1}
+    assert [(c.seed, c.below) for c in conclude(found).crossings] == [(2, 3)]
+
+
+def test_files_hold_every_point_and_the_answer(tmp_path: Path) -> None:
+    found = answered(question(3, [1, 2]), tmp_path, lambda x, seed: 0.6 if x < seed / 100 else 0.4)
+    write(found, tmp_path)
+    with (tmp_path / "points.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["value"], row["seed"]) for row in rows] == [
+        *[("0.0", "1"), ("0.0", "2"), ("0.01", "1"), ("0.01", "2"), ("0.02", "1"), ("0.02", "2")]
+    ]
+    assert float(rows[0]["difference"]) == pytest.approx(0.1)
+    answer = json.loads((tmp_path / "breakdown.json").read_text())
+    assert answer["seeds"]["2"] == {"holds_up_to": 0.01, "below_from": 0.02}
+    assert answer["mean"] == pytest.approx(0.015)
+
+
+def test_local_training_is_one_run_unless_the_value_matters_to_it() -> None:
+    lossy = small_scenario(
+        adversary={"fraction": 0.4, "attack": "sign_flip"},
+        network={"loss": {"name": "bernoulli", "probability": 0.1}},
+        timing={"wait": {"name": "deadline", "seconds": 1.0}},
+    )
+    num_local_runs = {}
+    for path in ("adversary.fraction", "network.loss.probability", "timing.wait.seconds", "method.lambda"):
+        asked = ask(lossy, path, None, None, [1])
+        num_local_runs[path] = len({asked.local_run(place, 1).key for place in (0, 1)})
+    assert set(num_local_runs.values()) == {1}
+    asked = ask(lossy, "training.learning_rate", None, None, [1])
+    assert asked.local_run(0, 1).key != asked.local_run(1, 1).key
+
+
+def test_local_training_is_measured_on_the_clients_that_are_honest(tmp_path: Path) -> None:
+    """One run without attackers and network is worth a run of local training beside any attackers."""
+    lossy = small_scenario(
+        adversary={"fraction": 0.4, "attack": "label_flip"},
+        network={"loss": {"name": "bernoulli", "probability": 0.5}},
+        timing={"wait": {"name": "deadline", "seconds": 1.0}},
+    )
+    alone = simulate(ask(lossy, "adversary.fraction", None, None, [1]).local_run(2, 1).scenario, tmp_path)
+    beside = simulate(small_scenario(**(lossy.to_dict() | {"method": "local"}))).summary
+    assert len(beside["byzantine"]) == 2
+    assert alone.folder is not None
+    honest = local_accuracy(alone.folder, beside["byzantine"])["accuracy"]["honest"]
+    assert honest == beside["accuracy"]["honest"]
+    assert honest != alone.summary["accuracy"]["honest"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"metric": "messages.sent"}, "--metric: is not an accuracy of honest clients"),
+        ({"metric": "accuracy.honest.global.mean"}, "--metric: needs evaluation.global_test = true"),
+        ({"end": 1.0}, "adversary.fraction: nobody would be honest"),
+    ],
+)
+def test_question_without_an_answer_is_refused(changes: dict, problem: str) -> None:
+    base = small_scenario(
+        adversary={"fraction": 0.4, "attack": "sign_flip"}, evaluation={"global_test": False}
+    )
+    with pytest.raises(ScenarioError, match=problem):
+        ask(base, **{"path": "adversary.fraction", "start": None, "end": None, "seeds": [1]} | changes)
+
+
+def test_local_training_is_not_compared_with_itself() -> None:
+    with pytest.raises(ScenarioError, match=r"method\.name: is what others are compared with"):
+        ask(small_scenario(method="local"), "rounds", 2, 4, [1])

@@ -1,0 +1,72 @@
+from itertools import pairwise
+
+import pytest
+
+from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.sweeps.variation import problems, values
+from tests.support import small_scenario
+
+SIX = small_scenario(
+    adversary={"fraction": 0.2, "attack": "sign_flip"},
+    network={"loss": {"name": "bernoulli", "probability": 0.1}},
+    timing={"wait": {"name": "deadline", "seconds": 2.0}},
+)
+
+
+def test_fraction_of_attackers_stands_for_whole_clients() -> None:
+    assert values(SIX, "adversary.fraction") == [0, 1 / 6, 2 / 6, 3 / 6]
+    assert values(SIX, "adversary.fraction", 0.1, 0.4) == [1 / 6, 2 / 6]
+
+
+def test_whole_number_is_varied_through_whole_numbers() -> None:
+    assert list(values(SIX, "rounds", 2, 5)) == [2, 3, 4, 5]
+    assert list(values(SIX, "rounds", 5, 2)) == [5, 4, 3, 2]
+    assert len(values(SIX, "rounds", 1, 10**12)) == 10**12
+
+
+def test_other_numbers_are_divided_as_finely_as_the_tolerance() -> None:
+    assert values(SIX, "method.lambda", 0.0, 1.0, tolerance=0.3) == [0, 0.25, 0.5, 0.75, 1]
+    assert values(SIX, "method.lambda", 1.0, 0.0, tolerance=0.5) == [1, 0.5, 0]
+    found = values(SIX, "network.loss.probability")
+    assert (found[0], found[-1], len(found)) == (0, 0.9, 33)
+    assert all(low < high for low, high in pairwise(found))
+
+
+def test_range_goes_from_the_value_to_its_tenfold_unless_something_better_is_known() -> None:
+    found = values(SIX, "timing.wait.seconds")
+    assert (found[0], found[-1]) == (2, 20)
+    with pytest.raises(ScenarioError, match=r"--vary: needs --from and --to \(given: 'training.momentum'\)"):
+        values(SIX, "training.momentum")
+
+
+def test_range_without_two_values_is_refused() -> None:
+    for start, end in ((0.2, 0.3), (0.2, 0.2)):
+        with pytest.raises(ScenarioError, match=r"--from, --to: no two values of adversary\.fraction"):
+            values(SIX, "adversary.fraction", start, end)
+    with pytest.raises(ScenarioError, match=r"--from, --to"):
+        values(SIX, "method.lambda", 1.0, 1.0)
+    with pytest.raises(ScenarioError, match=r"--tolerance: is too small"):
+        values(SIX, "method.lambda", 0.0, 1.0, tolerance=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("method.lamda", "did you mean 'method.lambda'"),
+        ("method.name", "the scenario has no such number"),
+        ("method.clip", "the scenario has no such number"),  # neither true nor false is one
+        ("timing.max_time_s", "--set can give it one"),
+        ("seed", "the scenario has no such number"),
+        ("faults[0].at_s", "the scenario has no such number"),
+        ("", "the scenario has no such number"),
+    ],
+)
+def test_path_that_is_no_number_is_refused_with_what_is_near(path: str, hint: str) -> None:
+    [problem] = problems(SIX, path)
+    assert hint in str(problem)
+
+
+def test_attackers_who_do_nothing_are_not_varied() -> None:
+    [problem] = problems(small_scenario(), "adversary.fraction")
+    assert "nobody attacks" in str(problem)
+    assert list(problems(SIX, "adversary.fraction")) == []
