@@ -60,7 +60,7 @@ def _table(breakdown: Any, seeds: Sequence[int], whole: bool) -> Table:
     for heading in (*(f"seed {seed}" for seed in seeds), *(["mean"] if whole else [])):
         table.add_column(heading, justify="right")
     differences = {(point.place, point.seed): point.difference for point in breakdown.points}
-    for place in sorted({place for place, _ in differences}):
+    for place in sorted({place for place, seed in differences if seed in seeds}):
         cells = [_cell(breakdown, differences.get((place, seed))) for seed in seeds]
         everyone = [differences.get((place, crossing.seed)) for crossing in breakdown.crossings]
         mean = None if None in everyone else fmean(found for found in everyone if found is not None)

@@ -30,7 +30,13 @@ def breakdown_figure(breakdown: Any) -> Figure:
     axes.axhline(-question.margin, color=INK, lw=1.2)
     keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_interval(axes, breakdown)]
     keys.append(
-        Line2D([], [], color=INK, lw=1.2, label="local training" if not question.margin else "margin")
+        Line2D(
+            [],
+            [],
+            color=INK,
+            lw=1.2,
+            label="local training" if not question.margin else "local training, less the margin",
+        )
     )
     figure.legend(handles=keys, ncols=4, fontsize=10, **LEGEND)
     return figure
