@@ -15,7 +15,10 @@ ALLOWED = {
     "execution": {"randomness", "learning"},
     "records": {"randomness", "methods", "world"},
     "report": {"maths", "registry", "sections"},
-    "sweeps": {"errors", "options", "registry", "overrides", "scenario", "simulation", "records"},
+    "sweeps": {
+        *("errors", "options", "registry", "interruption"),
+        *("overrides", "scenario", "simulation", "records"),
+    },
     "commands": {
         *("errors", "registry", "scenario", "blueprint", "simulation"),
         *("learning", "records", "report", "sweeps"),

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
+import sys
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import FAILED, add_overrides, count, make_console
+from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console
+from rdpfl_sim.commands.engines import add_engine, make_engine
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rdpfl_sim.sweeps.plan import Run, Sweep
 
 HELP = "run what is missing of a sweep, and print its tables"
 
@@ -16,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a sweep, in TOML")
     add_overrides(parser, "override the base scenario")
     parser.add_argument("--profile", help="a scaled-down version that the file defines")
-    parser.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="runs at a time")
+    add_engine(parser)
     parser.add_argument(
         "--output", type=Path, default=Path("sweeps"), metavar="FOLDER", help="where to (default: sweeps)"
     )
@@ -26,25 +35,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run what is missing, then write results.csv and the tables."""
     console = make_console(quiet=options.quiet)
-    with console.status("building the sweep"):
-        from rdpfl_sim.records.folder import write_atomically
-        from rdpfl_sim.report.sweeps import SweepProgress, sweep_table
-        from rdpfl_sim.sweeps import results, tables
-        from rdpfl_sim.sweeps.engine import missing, run_in_processes
-        from rdpfl_sim.sweeps.plan import Sweep
+    with closing(make_engine(options)) as engine:
+        with console.status("building the sweep"):
+            engine.prepare()
+            from rdpfl_sim.report.sweeps import SweepProgress
+            from rdpfl_sim.sweeps.engine import missing
+            from rdpfl_sim.sweeps.plan import Sweep
 
-        planned = Sweep.load(options.file, options.set)
-        runs = planned.runs(options.profile)
-    output = options.output / "-".join(filter(None, (planned.name, options.profile)))
-    todo = missing(runs, output)
-    with SweepProgress(console, len(runs), len(runs) - len(todo)) as progress:
-        run_in_processes(todo, output, options.workers, progress)
+            planned = Sweep.load(options.file, options.set)
+            runs = planned.runs(options.profile)
+        output = options.output / "-".join(filter(None, (planned.name, options.profile)))
+        todo = missing(runs, output)
+        interrupted = False
+        with SweepProgress(console, len(runs), len(runs) - len(todo)) as progress:
+            try:
+                if todo:
+                    engine.run(todo, output, progress)
+            except KeyboardInterrupt:
+                interrupted = True
+    _report(planned, runs, output, console)
+    if options.quiet:  # then they have not been told yet
+        sys.stderr.writelines(f"failed: {failure}\n" for failure in progress.failures)
+    if interrupted or progress.failures:
+        reason = "interrupted" if interrupted else f"failed: {len(progress.failures)}"
+        num_missing = len(missing(runs, output))
+        console.print(f"{reason}; {num_missing} of {len(runs)} runs are missing: the same command runs only those")
+    print(output)  # noqa: T201  # also with --quiet: scripts read it
+    return INTERRUPTED if interrupted else FAILED if progress.failures else 0
+
+
+def _report(planned: Sweep, runs: Sequence[Run], output: Path, console: Console) -> None:
+    """Write and print what is known by now."""
+    from rdpfl_sim.records.folder import write_atomically
+    from rdpfl_sim.report.sweeps import sweep_table
+    from rdpfl_sim.sweeps import results, tables
+
     found = results.read(runs, output)
+    if not found:
+        return
     results.write_csv(output / "results.csv", found)
     shown = tables.tables(planned, found)
     write_atomically(output / "tables.md", tables.markdown_page(shown).encode())
     write_atomically(output / "tables.tex", tables.latex_page(shown).encode())
     for table in shown:
         console.print(sweep_table(table, console.width))
-    print(output)  # noqa: T201  # also with --quiet: scripts read it
-    return FAILED if progress.failures else 0

@@ -52,8 +52,8 @@ class SweepProgress:
         self.num_done += 1
         self._show()
         if error is not None:
-            where = ", ".join(f"{axis} = {label}" for axis, label in run.labels.items())
-            self.failures.append(f"{where}, seed {run.scenario.seed}: {error}")
+            labels = (f"{axis} = {label}" for axis, label in run.labels.items())
+            self.failures.append(f"{', '.join([*labels, f'seed {run.scenario.seed}'])}: {error}")
             self.console.print(Text(f"failed: {plain(self.failures[-1])}", style="red"))
 
     def _show(self) -> None:

@@ -1,0 +1,112 @@
+"""Sweeps as a user starts, interrupts and continues them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.cli import main
+
+SWEEP = """
+[base]
+clients = { count = 4 }
+data = { name = "synthetic", shape = [8], num_train = 200, num_test = 40 }
+partition = "iid"
+model = "softmax"
+
+[[axis]]
+name = "length"
+cases = [{ label = "short", set = { rounds = 2 } }, { label = "endless", set = { rounds = 1000000 } }]
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+@contextmanager
+def started(sweep: Path) -> Iterator[subprocess.Popen[str]]:
+    """A sweep with its own process group, as from a terminal, when the short run is complete."""
+    words = [sys.executable, "-m", "rdpfl_sim", "sweep", sweep, "--workers", "2", "--output", sweep.parent]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    output = sweep.parent / sweep.stem
+    before = set(output.glob(".running/*/*/*"))
+    try:
+        wait_until(
+            lambda: set(output.glob(".running/*/*/*")) - before and list(output.glob("*/summary.json"))
+        )
+        yield process
+        process.wait(120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd) -> None:
+    with started(sweep) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stdout is not None
+        output = process.stdout.read()
+    assert process.returncode == 130
+    assert "interrupted; 1 of 2 runs are missing: the same command runs only those" in output
+    folder = Path(output.splitlines()[-1])
+    assert len((folder / "results.csv").read_text().splitlines()) == 2
+    assert [path.name for path in (folder / ".running").iterdir()] == ["lock"]
+    wait_until(lambda: is_gone(process.pid))
+    assert capfd.readouterr().err == ""
+
+
+def test_workers_of_a_sweep_that_was_killed_end_and_the_next_sweep_tidies_up(sweep: Path) -> None:
+    with started(sweep) as process:
+        process.kill()
+    wait_until(lambda: is_gone(process.pid))
+    running = sweep.parent / sweep.stem / ".running"
+    [left] = [path for path in running.iterdir() if path.is_dir()]
+    with started(sweep) as process:
+        assert not left.exists()
+        process.terminate()
+    assert process.returncode == 130
+    assert [path.name for path in running.iterdir()] == ["lock"]
+
+
+def test_failures_are_told_with_what_is_known_of_them(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace("1000000", "2, topology = { name = 'file', path = 'nowhere.csv' }"))
+    words = ["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent), "--quiet"]
+    assert main(words) == 1
+    output, error = capsys.readouterr()
+    assert output == f"{sweep.parent / 'tiny'}\n"
+    assert error.startswith("failed: length = endless, seed 1: ScenarioError: topology.path: cannot be read")
+    [log] = sweep.parent.glob("tiny/failed/*/log.txt")
+    assert error.endswith(f"; what it left: {log.parent}\n")
+
+
+def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(sweep), "--address", "auto"]) == 2
+    assert "--address: belongs to --engine ray (given: 'auto')" in capsys.readouterr().err
