@@ -64,9 +64,11 @@ class RayCluster:
         else:
             import rdpfl_sim
 
-            try:  # the cluster gets this very version of the package: another one might give other numbers
+            try:
+                _knock(self.address)
+                # The cluster gets this very version of the package: another one might give other numbers.
                 ray.init(self.address, runtime_env={"py_modules": [rdpfl_sim]}, **quiet)
-            except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
+            except (OSError, ImportError, RuntimeError, ValueError) as error:
                 message = f"no Ray cluster can be used there: {str(error).partition('. ')[0]}"
                 raise ScenarioError([Problem("--address", message, self.address)]) from error
         self.is_ours = True
@@ -134,7 +136,7 @@ class Tasks:
         """Stop what still runs: politely, so that it tidies up, then by force."""
         import ray
 
-        for task in self.running:
+        for task in reversed(self.running):  # first those that wait for a place to run
             ray.cancel(task)
         if self.running:
             _, stubborn = ray.wait([*self.running], num_returns=len(self.running), timeout=PATIENCE_S)
@@ -151,6 +153,13 @@ def run_and_pack(raw: dict[str, Any], key: str, reports: Any) -> tuple[str | Non
         if error is not None:
             error = f"{error} (on {socket.gethostname()})"
         return error, _packed(place)
+
+
+def _knock(address: str) -> None:
+    """An error if nobody listens at host:port; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
 
 
 def _packed(folder: Path) -> bytes:
