@@ -59,7 +59,9 @@ def execute(options: argparse.Namespace) -> int:
     if interrupted or progress.failures:
         reason = "interrupted" if interrupted else f"failed: {len(progress.failures)}"
         num_missing = len(missing(runs, output))
-        console.print(f"{reason}; {num_missing} of {len(runs)} runs are missing: the same command runs only those")
+        console.print(
+            f"{reason}; {num_missing} of {len(runs)} runs are missing: the same command runs only those"
+        )
     print(output)  # noqa: T201  # also with --quiet: scripts read it
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 

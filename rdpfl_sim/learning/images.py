@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from math import prod
+from pathlib import Path
 from shlex import quote
 from typing import Annotated, Literal, TypeAlias
 
@@ -58,7 +60,7 @@ def cifar10(
 
     Krizhevsky (2009), Learning multiple layers of features from tiny images.
     """
-    return _prepared(_well_known("cifar10", folder, download), rng, subset, subset_test, augment)
+    return _prepared(_well_known("cifar10", folder, download, subset), rng, subset, subset_test, augment)
 
 
 def cifar100(
@@ -74,7 +76,7 @@ def cifar100(
 
     Krizhevsky (2009), Learning multiple layers of features from tiny images.
     """
-    return _prepared(_well_known("cifar100", folder, download), rng, subset, subset_test, augment)
+    return _prepared(_well_known("cifar100", folder, download, subset), rng, subset, subset_test, augment)
 
 
 def mnist(
@@ -90,7 +92,7 @@ def mnist(
 
     LeCun, Bottou, Bengio and Haffner (1998), Gradient-based learning applied to document recognition.
     """
-    return _prepared(_well_known("mnist", folder, download), rng, subset, subset_test, augment)
+    return _prepared(_well_known("mnist", folder, download, subset), rng, subset, subset_test, augment)
 
 
 def fashion_mnist(
@@ -106,7 +108,9 @@ def fashion_mnist(
 
     Xiao, Rasul and Vollgraf (2017), Fashion-MNIST: a novel image dataset.
     """
-    return _prepared(_well_known("fashion_mnist", folder, download), rng, subset, subset_test, augment)
+    return _prepared(
+        _well_known("fashion_mnist", folder, download, subset), rng, subset, subset_test, augment
+    )
 
 
 def npz(
@@ -120,7 +124,7 @@ def npz(
 ) -> Dataset:
     """Your own images or vectors, uint8 or float, with labels 0, 1, ..., in an .npz file."""
     try:
-        arrays = _checked(read(expanded(path)), layout)
+        arrays = _checked(_read(expanded(path), subset), layout)
     except DataError as error:
         raise OptionError("path", str(error)) from error
     return _prepared(arrays, rng, subset, subset_test, augment)
@@ -178,7 +182,7 @@ def even_subset(
     return np.sort(np.concatenate([c[:quota] for c, quota in zip(by_class, quotas, strict=True)]))
 
 
-def _well_known(name: str, folder: str | None, download: bool) -> Arrays:
+def _well_known(name: str, folder: str | None, download: bool, subset: int | None) -> Arrays:
     """The arrays of a data set from its file, or else from torchvision's files."""
     where = data_folder(folder)
     path = where / f"{name}.npz"
@@ -189,12 +193,25 @@ def _well_known(name: str, folder: str | None, download: bool) -> Arrays:
             raise OptionError("download", str(error)) from error
     try:
         if os.path.exists(path):
-            return _checked(read(path), "NCHW")
+            return _checked(_read(path, subset), "NCHW")
         return _checked(read_torchvision(name, where), "NCHW")
     except DataError as error:
         missing = "" if os.path.exists(path) else f"{path} is missing, and "
         command = f"rdpfl-sim data {name}" + (f" --folder {quote(folder)}" if folder else "")
         raise OptionError("folder", f"{missing}{error}; run: {command}") from error
+
+
+def _read(path: Path, subset: int | None) -> Arrays:
+    """The arrays of a file; one of which a run takes only a part is kept for the next run in this process."""
+    if subset is None or not os.path.isfile(path):  # a whole data set is not held in memory twice
+        return read(path)
+    file = path.stat()
+    return _read_once(path, (file.st_ino, file.st_size, file.st_mtime_ns))
+
+
+@lru_cache(maxsize=1)
+def _read_once(path: Path, version: tuple[int, int, int]) -> Arrays:
+    return read(path)
 
 
 def _prepared(

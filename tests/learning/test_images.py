@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,18 @@ def test_a_subset_is_normalised_as_the_whole_set_is(file: Path) -> None:
     part = npz(generator(), path=str(file), subset=3)
     rows = {tuple(image.flatten().tolist()) for image in whole.x_train}
     assert all(tuple(image.flatten().tolist()) in rows for image in part.x_train)
+
+
+def test_a_file_that_has_changed_is_read_again(file: Path) -> None:
+    first, second = arrays(), arrays()
+    second["x_train"] = second["x_train"][::-1]
+    found = []
+    for time_s, content in enumerate((first, first, second)):
+        np.savez(file, **content)
+        os.utime(file, (time_s, time_s))
+        found.append(npz(generator(), path=str(file), subset=3).x_train)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
 
 
 def test_a_subset_keeps_images_with_their_labels(file: Path) -> None:

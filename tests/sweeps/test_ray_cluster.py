@@ -19,9 +19,11 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not ins
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
     cluster = RayCluster(2, None)
-    cluster.connect()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("remote")))  # killed tasks leave something there
+        cluster.connect()
     yield cluster
     cluster.close()
 
