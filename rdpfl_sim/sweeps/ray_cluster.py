@@ -57,21 +57,27 @@ class RayCluster:
 
         if ray.is_initialized():
             return
+        try:
+            self._connect()
+        except (OSError, ImportError, RuntimeError, ValueError) as error:
+            option = "--engine" if self.address is None else "--address"
+            message = f"no Ray cluster can be used: {str(error).partition('. ')[0]}"
+            raise ScenarioError([Problem(option, message, self.address or "ray")]) from error
+        self.is_ours = True
+
+    def _connect(self) -> None:
+        import ray
+
+        import rdpfl_sim
+
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told about the user's runs
             ray.init("local", num_cpus=self.num_workers, include_dashboard=False, **quiet)
         else:
-            import rdpfl_sim
-
-            try:
-                _knock(self.address)
-                # The cluster gets this very version of the package: another one might give other numbers.
-                ray.init(self.address, runtime_env={"py_modules": [rdpfl_sim]}, **quiet)
-            except (OSError, ImportError, RuntimeError, ValueError) as error:
-                message = f"no Ray cluster can be used there: {str(error).partition('. ')[0]}"
-                raise ScenarioError([Problem("--address", message, self.address)]) from error
-        self.is_ours = True
+            _knock(self.address)
+            # The cluster gets this very version of the package: another one might give other numbers.
+            ray.init(self.address, runtime_env={"py_modules": [rdpfl_sim]}, **quiet)
 
     def close(self) -> None:
         """Disconnect, and stop a cluster that was started here."""

@@ -2,13 +2,15 @@
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from rdpfl_sim import simulate
+from rdpfl_sim import ScenarioError, simulate
 from rdpfl_sim.sweeps import results
 from rdpfl_sim.sweeps.engine import missing
 from rdpfl_sim.sweeps.plan import Run
@@ -19,13 +21,20 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not ins
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+def cluster() -> Iterator[RayCluster]:
     cluster = RayCluster(2, None)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("remote")))  # killed tasks leave something there
+    with TemporaryDirectory(dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)  # killed tasks leave something there; its name must be short for Ray
         cluster.connect()
-    yield cluster
-    cluster.close()
+        yield cluster
+        cluster.close()
+
+
+def test_cluster_that_does_not_answer_is_told_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with pytest.raises(ScenarioError, match=r"--address: no Ray cluster can be used: .*refused"):
+        RayCluster(2, address).connect()
 
 
 def ray_tasks() -> list[int]:
