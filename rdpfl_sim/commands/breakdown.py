@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
+from contextlib import closing
 from math import isfinite
 from pathlib import Path
 
-from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, count, make_console
+from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console
+from rdpfl_sim.commands.engines import add_engine, make_engine
 
 HELP = "bisect to the value at which honest accuracy falls below local training"
 
@@ -56,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
     )
     add_overrides(parser, "override any key")
-    parser.add_argument("--workers", type=count, default=os.cpu_count() or 1, help="runs at a time")
+    add_engine(parser)
     parser.add_argument(
         "--output",
         type=Path,
@@ -70,12 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Bisect all seeds at once, running what is missing; then a table, a picture and the answer."""
     console = make_console(quiet=options.quiet)
+    engine = make_engine(options)
     with console.status("building the scenario"):
+        engine.prepare()
         from rdpfl_sim.report.breakdown import BreakdownProgress, opening, points_table, verdict
         from rdpfl_sim.report.breakdown_figure import draw_breakdown
         from rdpfl_sim.scenario import Scenario
         from rdpfl_sim.sweeps.breakdown import Search, ask, conclude, write
-        from rdpfl_sim.sweeps.engine import missing, run_in_processes
+        from rdpfl_sim.sweeps.engine import missing
 
         question = ask(
             Scenario.load(options.file, options.set),
@@ -91,11 +94,11 @@ def execute(options: argparse.Namespace) -> int:
     search = Search(question, output)
     console.print(opening(question))
     try:
-        with BreakdownProgress(console) as progress:
+        with closing(engine), BreakdownProgress(console) as progress:
             while wanted := search.wanted():
                 todo = missing(wanted, output)
                 progress.expect(len(wanted) - len(todo), len(todo), search.num_later())
-                run_in_processes(todo, output, options.workers, progress)
+                engine.run(todo, output, progress)
                 search.learn()
             progress.expect(0, 0, 0)
     except KeyboardInterrupt:
