@@ -69,6 +69,7 @@ def execute(options: argparse.Namespace) -> int:
 def _report(planned: Sweep, runs: Sequence[Run], output: Path, console: Console) -> None:
     """Write and print what is known by now."""
     from rdpfl_sim.records.folder import write_atomically
+    from rdpfl_sim.report.heatmap import draw_table
     from rdpfl_sim.report.sweeps import sweep_table
     from rdpfl_sim.sweeps import results, tables
 
@@ -79,5 +80,8 @@ def _report(planned: Sweep, runs: Sequence[Run], output: Path, console: Console)
     shown = tables.tables(planned, found)
     write_atomically(output / "tables.md", tables.markdown_page(shown).encode())
     write_atomically(output / "tables.tex", tables.latex_page(shown).encode())
+    with console.status("drawing the tables"):
+        for number, table in enumerate(shown, start=1):
+            draw_table(table, output / f"table-{number}.png")
     for table in shown:
         console.print(sweep_table(table, console.width))
