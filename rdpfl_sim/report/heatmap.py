@@ -22,15 +22,23 @@ def draw_table(table: Any, path: Path) -> Path | None:
 
 
 def table_figure(table: Any) -> Figure:
-    """Rows and columns as in the table; the colours run from the least mean to the largest."""
+    """Rows and columns as in the table; the colours run from the least mean to the largest.
+
+    Their range is at least a tenth of the largest, so that chance does not look like a finding.
+    """
     means = np.full((len(table.rows), len(table.columns)), np.nan)
     for (row, column), estimate in table.cells.items():
         means[table.rows.index(row), table.columns.index(column)] = estimate.mean
     labels = [" / ".join(row) for row in table.rows]
     width = 1.2 + 0.09 * max(map(len, labels)) + 0.95 * len(table.columns)
-    figure = new_figure((table.title, table.note), max(7.0, width), 1.7 + 0.36 * len(table.rows))
+    figure = new_figure(
+        (table.title, " x ".join((*table.corner, *table.across))),
+        max(7.0, width),
+        1.7 + 0.36 * len(table.rows),
+    )
     axes = figure.subplots()
-    image = axes.imshow(means, cmap="viridis", aspect="auto")
+    low, high = _range(means)
+    image = axes.imshow(means, cmap="viridis", aspect="auto", vmin=low, vmax=high)
     axes.set_yticks(range(len(labels)), labels, color=INK, fontsize=10)
     headings = ["\n".join(column) for column in table.columns]
     axes.set_xticks(range(len(headings)), headings, color=INK, fontsize=10)
@@ -38,7 +46,7 @@ def table_figure(table: Any) -> Figure:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     _separate(axes, [column[0] for column in table.columns], [row[0] for row in table.rows])
-    _write(axes, means, min(table.digits, 3))
+    _write(axes, means, (low, high), table.digits)
     bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelcolor=MUTED)
@@ -54,9 +62,15 @@ def _separate(axes: Axes, columns: list[str], rows: list[str]) -> None:
                     draw(place + 0.5, color="white", lw=4)
 
 
-def _write(axes: Axes, means: Any, digits: int) -> None:
+def _range(means: Any) -> tuple[float, float]:
+    low, high = float(np.nanmin(means)), float(np.nanmax(means))
+    margin = max(0.0, 0.1 * max(abs(low), abs(high)) - (high - low)) / 2
+    return low - margin, high + margin
+
+
+def _write(axes: Axes, means: Any, limits: tuple[float, float], digits: int) -> None:
     """The numbers, dark on light fields and light on dark ones."""
-    low, high = np.nanmin(means), np.nanmax(means)
+    low, high = limits
     for (row, column), mean in np.ndenumerate(means):
         if np.isfinite(mean):
             light = high > low and (mean - low) / (high - low) > 0.6

@@ -21,6 +21,9 @@ class Table:
 
     title: str
     corner: Labels
+    """The axes whose cases are the rows."""
+    across: Labels
+    """The axes whose cases are the columns."""
     rows: list[Labels]
     columns: list[Labels]
     cells: dict[tuple[Labels, Labels], Estimate]
@@ -43,6 +46,7 @@ class Table:
         seeds = " to ".join(dict.fromkeys(map(str, (nums[0], nums[-1]))))
         spread = "standard deviation" if self.spread == "deviation" else "95 % interval"
         text = f"mean ± {spread} over {seeds} seeds" if nums[-1] > 1 else "one seed"
+        text = f"columns: {', '.join(self.across)}; {text}" if self.across else text
         return f"{text}; published numbers in brackets" if self.published else text
 
     def text(self, row: Labels, column: Labels, plus_minus: str = " ± ") -> str:
@@ -68,7 +72,7 @@ def _table(sweep: Sweep, layout: Layout, results: Sequence[Result]) -> Table:
     for run, summary in results:
         if any(run.labels[axis] != label for axis, label in layout.where.items()):
             continue
-        row = tuple(run.labels[axis] for axis in rows)
+        row = tuple(run.labels[axis] for axis in rows) or ("all",)
         for name, path in layout.metrics.items():
             value = summary.get(path)
             if isinstance(value, int | float) and isfinite(value):
@@ -76,7 +80,7 @@ def _table(sweep: Sweep, layout: Layout, results: Sequence[Result]) -> Table:
                 values.setdefault((row, column), []).append(float(value))
     cells = {(row, _heading(layout, column)): Estimate.of(found) for (row, column), found in values.items()}
     cases = {axis.name: [case.label for case in axis.cases] for axis in sweep.axes}
-    all_rows = list(product(*(cases[axis] for axis in rows)))
+    all_rows = list(product(*(cases[axis] for axis in rows))) if rows else [("all",)]
     all_columns = [
         _heading(layout, labels)
         for labels in product(*(cases[axis] for axis in layout.columns), layout.metrics)
@@ -89,6 +93,7 @@ def _table(sweep: Sweep, layout: Layout, results: Sequence[Result]) -> Table:
     return Table(
         title=layout.title or sweep.name,
         corner=tuple(rows),
+        across=tuple(layout.columns),
         rows=[row for row in all_rows if any(key[0] == row for key in cells)],
         columns=[column for column in all_columns if any(key[1] == column for key in cells)],
         cells=cells,

@@ -13,7 +13,7 @@ def table(num_rows: int = 2, num_columns: int = 2) -> Table:
     columns = [(f"c{j // 2}", f"k{j % 2}") for j in range(num_columns)]
     places = [(row, column) for row in rows for column in columns][:-1]
     cells = {place: Estimate.of([float(number)]) for number, place in enumerate(places)}
-    return Table("A title", ("axis",), rows, columns, cells, {}, "deviation", 2)
+    return Table("A title", ("axis",), ("c", "k"), rows, columns, cells, {}, "deviation", 2)
 
 
 def test_every_cell_that_is_known_has_its_number() -> None:
@@ -40,4 +40,6 @@ def test_only_a_table_that_can_be_read_is_drawn(
 def test_table_of_equal_numbers_is_drawn(tmp_path: Path) -> None:
     rows, columns = [("a",), ("b",)], [("c",), ("d",)]
     cells = {(row, column): Estimate.of([0.5]) for row in rows for column in columns}
-    assert draw_table(Table("T", ("x",), rows, columns, cells, {}, "deviation", 2), tmp_path / "t.png")
+    assert draw_table(
+        Table("T", ("x",), ("y",), rows, columns, cells, {}, "deviation", 2), tmp_path / "t.png"
+    )

@@ -57,7 +57,10 @@ def test_page_has_deviations_and_intervals() -> None:
     page = markdown_page([made()])
     assert "| 1.15 ± 0.07 |" in page
     assert "| 1.15 ± 0.64 |" in page
-    assert "mean ± 95 % interval over 1 to 2 seeds; published numbers in brackets" in page
+    assert (
+        "columns: method.lambda; mean ± 95 % interval over 1 to 2 seeds; published numbers in brackets"
+        in page
+    )
 
 
 def test_latex_has_a_line_of_headings_for_every_axis_and_escapes_labels() -> None:
