@@ -92,7 +92,7 @@ def _table(sweep: Sweep, layout: Layout, results: Sequence[Result]) -> Table:
     }
     return Table(
         title=layout.title or sweep.name,
-        corner=tuple(rows),
+        corner=tuple(rows) or ("",),
         across=tuple(layout.columns),
         rows=[row for row in all_rows if any(key[0] == row for key in cells)],
         columns=[column for column in all_columns if any(key[1] == column for key in cells)],
