@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 import tomli_w
+
+EVENTS, METRICS_FILE, SUMMARY, SCENARIO = "events.jsonl", "metrics.csv", "summary.json", "scenario.toml"
+CHUNK = 1 << 16
 
 METRICS = (
     "time_s",
@@ -35,8 +39,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.events: BinaryIO = (path / "events.jsonl").open("wb", buffering=1 << 20)
-        self._metrics_file = (path / "metrics.csv").open("w", newline="", encoding="utf-8")
+        self.events: BinaryIO = (path / EVENTS).open("wb", buffering=1 << 20)
+        self._metrics_file = (path / METRICS_FILE).open("w", newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._metrics.writeheader()
 
@@ -56,7 +60,7 @@ class RunFolder:
 
     def write_scenario(self, scenario: dict[str, Any]) -> None:
         """The resolved scenario: every option with its value."""
-        write_atomically(self.path / "scenario.toml", tomli_w.dumps(scenario).encode())
+        write_atomically(self.path / SCENARIO, tomli_w.dumps(scenario).encode())
 
     def write_json(self, name: str, value: Any) -> None:
         """A JSON file, readable by people."""
@@ -78,14 +82,25 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the open files."""
-        self.events.close()
-        self._metrics_file.close()
+        try:
+            self.events.close()
+        finally:
+            self._metrics_file.close()
+
+    def abandon(self, error: str) -> None:
+        """Leave what a run that has failed could write: whole lines, and the reason if there is room."""
+        with suppress(OSError):  # what is still buffered cannot be written either
+            self.close()
+        for name in (EVENTS, METRICS_FILE):
+            _cut_half_a_line(self.path / name)
+        with suppress(OSError):
+            self.write_json(SUMMARY, {"status": "failed", "error": error})
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.csv, as numbers; what was not measured is None."""
     whole = {"client", "byzantine", "round", "hops"}
-    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+    with (folder / METRICS_FILE).open(newline="", encoding="utf-8") as file:
         return [
             {
                 key: None if value == "" else int(value) if key in whole else float(value)
@@ -95,11 +110,36 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         ]
 
 
+def read_json(path: Path) -> Any:
+    """The content of a JSON file."""
+    return orjson.loads(path.read_bytes())
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is never seen half-written, even after a crash."""
+    """Write a file that is never seen half-written, even after a crash; if it cannot be, nothing changes."""
     temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _cut_half_a_line(path: Path) -> None:
+    """Let a file end with its last whole line."""
+    with suppress(OSError), path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - CHUNK)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                file.truncate(start + newline + 1)
+                return
+            end = start
+        file.truncate(0)
