@@ -25,6 +25,9 @@ from rdpfl_sim.world.links import ROUND
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
 
+MESSAGE_STREAM = "recorded messages"
+"""The random stream that decides which messages are recorded, by their numbers."""
+
 
 class Digest:
     """A hash of all that was added, in order; each value follows from the one before, so it can be saved."""
@@ -68,7 +71,7 @@ class Recorder(Observer):
         self.now_s = now_s
         self.telemetry = telemetry
         self.inspects = inspects
-        self.message_key = streams.key("recorded messages")
+        self.message_key = streams.key(MESSAGE_STREAM)
         self.message_fraction = 0.0 if file is None else message_fraction
         self.digest = Digest()
         self.log = _logger(Sink(file, self.digest.add)).info
