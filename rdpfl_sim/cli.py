@@ -11,7 +11,18 @@ from pathlib import Path
 from types import ModuleType
 
 from rdpfl_sim import __version__
-from rdpfl_sim.commands import breakdown, catalogue, compare, data, run, schema, sweep, validate
+from rdpfl_sim.commands import (
+    breakdown,
+    catalogue,
+    compare,
+    data,
+    run,
+    schema,
+    show,
+    sweep,
+    validate,
+    verify,
+)
 from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console
 from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
 
@@ -21,6 +32,8 @@ COMMANDS: dict[str, ModuleType] = {
     "sweep": sweep,
     "compare": compare,
     "breakdown": breakdown,
+    "show": show,
+    "verify": verify,
     "list": catalogue,
     "schema": schema,
     "data": data,

@@ -19,9 +19,8 @@ from typing import Any
 import torch
 
 from rdpfl_sim import __version__
-from rdpfl_sim.records.folder import read_json
+from rdpfl_sim.records.folder import PROVENANCE, read_json
 
-FILE = "provenance.json"
 PACKAGES = (
     *("torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy", "networkx"),
     *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
@@ -31,7 +30,7 @@ GIT_PATIENCE_S = 5.0
 
 def provenance(folder: Path, scenario_hash: str, device: torch.device) -> dict[str, Any]:
     """The content of a run's provenance.json: one session, or one more if the run is taken up again."""
-    path = folder / FILE
+    path = folder / PROVENANCE
     before = read_json(path)["sessions"] if path.exists() else []
     return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
 

@@ -11,15 +11,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rdpfl_sim import provenance
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.provenance import provenance
 from rdpfl_sim.records import summary as summaries
-from rdpfl_sim.records.folder import RunFolder, read_metrics
+from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.records.telemetry import Telemetry
@@ -132,7 +132,7 @@ class Simulation:
         summary = self._summary(time.monotonic() - started)
         if self.files is not None:
             self.files.flush()
-            self.files.write_json("summary.json", summary)
+            self.files.write_json(SUMMARY, summary)
         models = [client.life.learning.w for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
@@ -271,11 +271,11 @@ class Simulation:
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
             self.files.write_json(
-                provenance.FILE,
-                provenance.provenance(self.files.path, self.scenario.hash, blueprint.device),
+                PROVENANCE,
+                provenance(self.files.path, self.scenario.hash, blueprint.device),
             )
             self.files.write_json(
-                "topology.json",
+                TOPOLOGY,
                 {
                     "num_clients": len(self.clients),
                     "edges": sorted(sorted(edge) for edge in blueprint.graph.edges),

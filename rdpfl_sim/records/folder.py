@@ -12,7 +12,10 @@ from typing import Any, BinaryIO
 import orjson
 import tomli_w
 
-EVENTS, METRICS_FILE, SUMMARY, SCENARIO = "events.jsonl", "metrics.csv", "summary.json", "scenario.toml"
+from rdpfl_sim.errors import RunError
+
+EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
+SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
 CHUNK = 1 << 16
 
 METRICS = (
@@ -111,8 +114,42 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file."""
-    return orjson.loads(path.read_bytes())
+    """The content of a JSON file, or a `RunError` if it is damaged."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+
+
+def read_json_if_there(path: Path) -> dict[str, Any] | None:
+    """The table in a JSON file, or None if there is no file."""
+    content: dict[str, Any] | None = read_json(path) if path.exists() else None
+    return content
+
+
+def why_no_run(path: Path) -> str | None:
+    """Why a path is not the folder of a run, or None if it is."""
+    if (path / SCENARIO).is_file():
+        return None
+    if not path.is_dir():
+        return f"{path} is not a folder" if path.exists() else f"there is no folder {path}"
+    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
+    newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
+    hint = "" if newest is None else f"; the newest run in it is {newest}"
+    return f"{path} is not the folder of a run: it has no {SCENARIO}{hint}"
+
+
+def last_record(folder: Path) -> dict[str, Any] | None:
+    """The last whole record of a run, if there is one."""
+    path = folder / EVENTS
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - CHUNK))
+        lines = file.read().splitlines(keepends=True)
+    whole = [line for line in lines[-2:] if line.endswith(b"\n")]
+    record: dict[str, Any] | None = orjson.loads(whole[-1]) if whole else None
+    return record
 
 
 def write_atomically(path: Path, content: bytes) -> None:

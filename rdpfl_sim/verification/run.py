@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.records.folder import EVENTS, SCENARIO, SUMMARY, read_json
+from rdpfl_sim.records.folder import (
+    EVENTS,
+    PROVENANCE,
+    SCENARIO,
+    SUMMARY,
+    TOPOLOGY,
+    read_json,
+    read_json_if_there,
+)
 from rdpfl_sim.records.recorder import MESSAGE_STREAM
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
@@ -35,15 +42,15 @@ class Verification:
     def __init__(self, folder: Path) -> None:
         self.scenario = scenario = Scenario.load(folder / SCENARIO)
         self.events_path = folder / EVENTS
-        topology = read_json(folder / "topology.json")
-        self.summary = _optional(folder / SUMMARY)
+        topology = read_json(folder / TOPOLOGY)
+        self.summary = read_json_if_there(folder / SUMMARY)
         byzantine = frozenset(topology["byzantine"])
         self.form = Check(
             "form", "Every line is a record: a JSON object with a name, a time and its fields.", Needs.RECORDS
         )
         self.time = Check("time", "Time never goes backwards.", Needs.RECORDS)
         self.chain = Chain()
-        self.whole = Whole(scenario, _optional(folder / "provenance.json"), topology, self.summary)
+        self.whole = Whole(scenario, read_json_if_there(folder / PROVENANCE), topology, self.summary)
         self.clients = Clients(topology["num_clients"], topology["edges"], scenario.rounds)
         self.post = Post(self.clients, byzantine, _sample(scenario))
         self.rounds = Rounds(scenario, self.clients, self.post, byzantine)
@@ -133,8 +140,3 @@ def _sample(scenario: Scenario) -> Callable[[int], bool]:
     """Whether the message with a number is recorded."""
     fraction, key = scenario.output.message_events, Streams(scenario.seed).key(MESSAGE_STREAM)
     return lambda number: fraction == 1 or uniform(key, number) < fraction
-
-
-def _optional(path: Path) -> dict[str, Any] | None:
-    content: dict[str, Any] | None = read_json(path) if path.exists() else None
-    return content
