@@ -39,7 +39,7 @@ def session(device: torch.device) -> dict[str, Any]:
     """What runs in this process, since when, started how, and on what."""
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.argv),
+        "command": shlex.join(_command()),
         "working_folder": os.getcwd(),
         "code": dict(_code()),
         "versions": dict(_versions()),
@@ -47,6 +47,12 @@ def session(device: torch.device) -> dict[str, Any]:
         "device": str(device) if device.type == "cpu" else f"{device} ({torch.cuda.get_device_name(device)})",
         "threads": torch.get_num_threads(),
     }
+
+
+def _command() -> list[str]:
+    program, *arguments = sys.argv or [""]
+    is_package = Path(program) == Path(__file__).with_name("__main__.py")
+    return [*(("python", "-m", "rdpfl_sim") if is_package else (program,)), *arguments]
 
 
 @cache

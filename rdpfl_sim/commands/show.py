@@ -41,5 +41,6 @@ def execute(options: argparse.Namespace) -> int:
     else:
         console.print(summary_table(summary))
         console.print(warning_lines(summary["warnings"]))
+    console.print()
     console.print(provenance_table(read_json_if_there(run / PROVENANCE), (summary or {}).get("digest")))
     return 0

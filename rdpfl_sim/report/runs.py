@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 import rich.box
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from rdpfl_sim.report.terminal import plain
 
+WIDTH = 68
 STYLES = {"ok": "green", "violated": "bold red", "not checked": "yellow"}
 
 
@@ -67,10 +69,7 @@ def _session_facts(session: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("command", session["command"]),
         ("in", session["working_folder"]),
         ("code", f"rdpfl-sim {own}{commit}{changed}"),
-        (
-            "versions",
-            ", ".join(f"{name} {number}" for name, number in {"python": python, **versions}.items()),
-        ),
+        *zip(("versions", *[""] * len(versions)), _lines_of({"python": python, **versions}), strict=False),
         (
             "machine",
             f"{machine['host']}, {machine['platform']}, {machine['processor']} "
@@ -80,8 +79,14 @@ def _session_facts(session: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _lines_of(versions: Mapping[str, str]) -> list[str]:
+    """A list that is readable in a pipe, too, where nothing is wrapped."""
+    text = ", ".join(f"{name}\xa0{number}" for name, number in versions.items())
+    return [line.replace("\xa0", " ") for line in wrap(text, WIDTH)]
+
+
 def _grid(facts: Iterable[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
+    grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in facts:

@@ -19,7 +19,7 @@ class Needs(IntEnum):
 
 
 MISSING = {
-    Needs.RECORDS: "there are no records (output.events is false)",
+    Needs.RECORDS: "there are no records (no events.jsonl, or output.events is false)",
     Needs.MESSAGES: "there are no records of messages (output.message_events is 0)",
     Needs.ALL_MESSAGES: "only a part of the messages is recorded (output.message_events is less than 1)",
 }

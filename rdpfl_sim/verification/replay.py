@@ -32,7 +32,7 @@ def replay(folder: Path, progress: Progress | None = None) -> Check:
             raise KeyboardInterrupt
         assert again.folder is not None
         is_whole = summary.get("status") in ("finished", "out of time")
-        if blueprint.scenario.output.events:
+        if (folder / EVENTS).exists() and blueprint.scenario.output.events:
             _compare_records(check, folder / EVENTS, again.folder / EVENTS, is_whole)
         elif is_whole:
             check.num_items = 1

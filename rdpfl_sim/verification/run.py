@@ -67,7 +67,8 @@ class Verification:
 
     def run(self, progress: Callable[[int], None]) -> list[Check]:
         """Read all records."""
-        if self.scenario.output.events:
+        extent = self._extent()
+        if extent > Needs.NOTHING:
             self._read(progress)
             self.whole.compare_end(
                 self.last, self.num_lines, (self.first or {}).get("event") == "run_started"
@@ -77,8 +78,17 @@ class Verification:
         self.whole.compare_counts(self.post)
         self.chain.compare(self.summary)
         for check in self.checks:
-            check.limit(_extent(self.scenario))
+            check.limit(extent)
         return self.checks
+
+    def _extent(self) -> Needs:
+        """How much the run has written down."""
+        output = self.scenario.output
+        if not output.events or not self.events_path.exists():
+            return Needs.NOTHING
+        if output.message_events == 0:
+            return Needs.RECORDS
+        return Needs.MESSAGES if output.message_events < 1 else Needs.ALL_MESSAGES
 
     def _read(self, progress: Callable[[int], None]) -> None:
         lookers: dict[str, list[Callable[[Record, int], None]]] = {}
@@ -124,16 +134,6 @@ EVENT_NAMES = (
     "run_finished",
 )
 """What the checks look at: they have methods of these names."""
-
-
-def _extent(scenario: Scenario) -> Needs:
-    """How much a run has written down."""
-    output = scenario.output
-    if not output.events:
-        return Needs.NOTHING
-    if output.message_events == 0:
-        return Needs.RECORDS
-    return Needs.MESSAGES if output.message_events < 1 else Needs.ALL_MESSAGES
 
 
 def _sample(scenario: Scenario) -> Callable[[int], bool]:

@@ -59,7 +59,7 @@ class Whole:
             Needs.NOTHING,
         )
         self.complete = Check(
-            "complete", "The run has come to its end, and nothing of its records is cut off.", Needs.NOTHING
+            "complete", "The run was brought to an end, and nothing of its records is cut off.", Needs.NOTHING
         )
         self.accounts = Check(
             "accounts",
