@@ -55,9 +55,9 @@ class Check:
     @property
     def outcome(self) -> str:
         """One word, or two."""
-        if self.unchecked is not None:
-            return "not checked"
-        return "violated" if self.num_violations else "ok"
+        if self.num_violations:
+            return "violated"
+        return "ok" if self.unchecked is None else "not checked"
 
     def told(self) -> dict[str, Any]:
         """The check as JSON."""

@@ -91,17 +91,11 @@ class Verification:
         return Needs.MESSAGES if output.message_events < 1 else Needs.ALL_MESSAGES
 
     def _read(self, progress: Callable[[int], None]) -> None:
-        lookers: dict[str, list[Callable[[Record, int], None]]] = {}
-        for part in (
-            self.rounds,
-            self.clients,
-            self.post,
-            self.evaluations,
-            self.whole,
-        ):  # before it is changed
-            for name in EVENT_NAMES:
-                if hasattr(part, name):
-                    lookers.setdefault(name, []).append(getattr(part, name))
+        # Rounds first: it looks at what the others know before the same record changes that.
+        parts = (self.rounds, self.clients, self.post, self.evaluations, self.whole)
+        lookers: dict[str, list[Callable[[Record, int], None]]] = {
+            name: [getattr(part, name) for part in parts if hasattr(part, name)] for name in EVENT_NAMES
+        }
         latest_s, form, time, add, line = 0.0, self.form, self.time, self.chain.add, 0
         with self.events_path.open("rb") as file:
             for line, text in enumerate(file, start=1):
