@@ -28,6 +28,7 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/aggregators.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/verify.py
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv

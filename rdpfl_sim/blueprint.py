@@ -247,8 +247,10 @@ class Blueprint:
         return merged(schedules)
 
     def _draw_topology(self, number: int) -> list[tuple[int, ...]]:
-        draw = self.scenario.topology.bind()
-        return neighbours_of(draw(self.scenario.clients.count, self.streams.generator("topology", number)))
+        topology, num_clients = self.scenario.topology, self.scenario.clients.count
+        with located("topology", topology):  # a file may have vanished since the run began
+            graph = topology.bind()(num_clients, self.streams.generator("topology", number))
+        return neighbours_of(graph)
 
     def _build_topology(self, fault: int, topology: Callable[..., nx.Graph]) -> list[tuple[int, ...]]:
         rng = self.streams.generator("changed topology", fault)

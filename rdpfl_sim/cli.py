@@ -11,9 +11,20 @@ from pathlib import Path
 from types import ModuleType
 
 from rdpfl_sim import __version__
-from rdpfl_sim.commands import breakdown, catalogue, compare, data, run, schema, sweep, validate
-from rdpfl_sim.commands.common import BAD_INPUT, INTERRUPTED, make_console
-from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.commands import (
+    breakdown,
+    catalogue,
+    compare,
+    data,
+    run,
+    schema,
+    show,
+    sweep,
+    validate,
+    verify,
+)
+from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console
+from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
 
 COMMANDS: dict[str, ModuleType] = {
     "run": run,
@@ -21,6 +32,8 @@ COMMANDS: dict[str, ModuleType] = {
     "sweep": sweep,
     "compare": compare,
     "breakdown": breakdown,
+    "show": show,
+    "verify": verify,
     "list": catalogue,
     "schema": schema,
     "data": data,
@@ -50,18 +63,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(words)
     try:
         code: int = COMMANDS[options.command].execute(options)
+        sys.stdout.flush()
     except ScenarioError as error:
-        _print_problems(error, options.file)
+        _print_problems(error, str(getattr(options, "file", "the scenario")))
         return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # nothing more is flushed there at exit
+        _say_no_more()
         return 0
+    except (RunError, OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not is_out_of_memory(error):
+            raise
+        sys.stderr.write(f"rdpfl-sim {options.command}: {_in_words(error)}\n")
+        _say_no_more()
+        return FAILED
     return code
+
+
+def _in_words(error: Exception) -> str:
+    """What the machine could not do."""
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{error.strerror or error}"
+    return OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
+
+
+def _say_no_more() -> None:
+    """Let what is still buffered for the standard output go nowhere, or Python complains at its exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,10 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _print_problems(error: ScenarioError, file: Path) -> None:
+def _print_problems(error: ScenarioError, file: str) -> None:
     from rdpfl_sim.report.terminal import problems
 
-    make_console(stderr=True).print(problems([str(problem) for problem in error.problems], str(file)))
+    make_console(stderr=True).print(problems([str(problem) for problem in error.problems], file))
 
 
 def _refuse_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:

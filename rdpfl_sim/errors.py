@@ -31,6 +31,22 @@ class ScenarioError(ValueError):
         self.problems = problems
 
 
+class RunError(Exception):
+    """A run that cannot go on, through no fault of its scenario: the disk is full, the memory is used up."""
+
+
+OUT_OF_MEMORY = "out of memory"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python or torch could not get memory; torch says so in words, or in an error of its own."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+    )
+
+
 class OptionError(ValueError):
     """A component cannot be built with this value of one of its options.
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rdpfl_sim.checks import CHECKS
@@ -110,6 +112,12 @@ class Scenario(Strict):
         if self.training.local_steps is not None:
             del dumped["training"]["local_epochs"]
         return dumped
+
+    @property
+    def hash(self) -> str:
+        """A hash of everything that the scenario says, defaults included."""
+        text = orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)
+        return blake2b(text, digest_size=10).hexdigest()
 
 
 def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.provenance import provenance
 from rdpfl_sim.records import summary as summaries
-from rdpfl_sim.records.folder import RunFolder, read_metrics
+from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.records.telemetry import Telemetry
@@ -65,11 +66,12 @@ def simulate(
         with repeatable(blueprint.num_threads):
             return Simulation(blueprint, files, progress).run()
     except Exception as error:
+        told = _told(error, files)
         if files is not None:
-            files.write_json(
-                "summary.json", {"status": "failed", "error": f"{type(error).__name__}: {error}"}
-            )
-        raise
+            files.abandon(str(told) if isinstance(told, RunError) else f"{type(told).__name__}: {told}")
+        if told is error:
+            raise
+        raise told from error
     finally:
         if files is not None:
             files.close()
@@ -130,7 +132,7 @@ class Simulation:
         summary = self._summary(time.monotonic() - started)
         if self.files is not None:
             self.files.flush()
-            self.files.write_json("summary.json", summary)
+            self.files.write_json(SUMMARY, summary)
         models = [client.life.learning.w for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
@@ -269,7 +271,11 @@ class Simulation:
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
             self.files.write_json(
-                "topology.json",
+                PROVENANCE,
+                provenance(self.files.path, self.scenario.hash, blueprint.device),
+            )
+            self.files.write_json(
+                TOPOLOGY,
                 {
                     "num_clients": len(self.clients),
                     "edges": sorted(sorted(edge) for edge in blueprint.graph.edges),
@@ -313,9 +319,9 @@ class Simulation:
             "bytes": round(network.num_bytes),
         }
         telemetry["by_hops"] = summaries.with_accuracy(telemetry["by_hops"], self.scores.latest.values())
-        self.recorder.event("run_finished", status=self.status, **messages)
         for client in self.clients:
             self.recorder.model(client.id, client.life.learning.w)
+        self.recorder.event("run_finished", status=self.status, **messages)
         return {
             "name": scenario.name,
             "status": self.status,
@@ -346,6 +352,13 @@ def _folder(parent: Path, name: str) -> RunFolder:
     except OSError as error:
         problem = Problem("output.folder", f"no run folder can be made there: {error.strerror}", str(parent))
         raise ScenarioError([problem]) from error
+
+
+def _told(error: Exception, files: RunFolder | None) -> Exception:
+    """An error as a user should see it: what the machine lacks is no fault of the program."""
+    if isinstance(error, OSError) and files is not None:
+        return RunError(f"the run's files cannot be written to {files.path}: {error.strerror or error}")
+    return RunError(OUT_OF_MEMORY) if is_out_of_memory(error) else error
 
 
 def _attack_described(section: AdversarySection) -> str:

@@ -91,6 +91,12 @@ def at_most(num: int, items: Iterable[Any]) -> Iterator[Any]:
 def run(blueprint: Blueprint) -> tuple[Simulation, Result, list[dict[str, Any]]]:
     """A run that cannot hang, and its records."""
     folder: Any = FolderInMemory()
+    simulation, result = run_into(folder, blueprint)
+    return simulation, result, [json.loads(line) for line in folder.events.getvalue().splitlines()]
+
+
+def run_into(folder: Any, blueprint: Blueprint) -> tuple[Simulation, Result]:
+    """A run that cannot hang."""
     simulation = Simulation(blueprint, folder, None)
     simulation.world.changes = at_most(MAX_EVENTS, simulation.world.changes)
     step, events = simulation.kernel.step, iter(range(MAX_EVENTS))
@@ -100,8 +106,7 @@ def run(blueprint: Blueprint) -> tuple[Simulation, Result, list[dict[str, Any]]]
         step()
 
     simulation.kernel.step = counted  # type: ignore[method-assign]
-    result = simulation.run()
-    return simulation, result, [json.loads(line) for line in folder.events.getvalue().splitlines()]
+    return simulation, simulation.run()
 
 
 def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scenario: Scenario) -> None:

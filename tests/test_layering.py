@@ -13,15 +13,19 @@ ALLOWED = {
     "learning": {"options", "errors"},
     "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
     "execution": {"randomness", "learning"},
-    "records": {"randomness", "methods", "world"},
+    "records": {"errors", "randomness", "methods", "world"},
     "report": {"maths", "registry", "sections"},
     "sweeps": {
         *("errors", "options", "registry", "interruption"),
         *("overrides", "scenario", "simulation", "records"),
     },
+    "verification": {
+        *("errors", "randomness", "records", "scenario"),
+        *("blueprint", "provenance", "simulation"),  # to run it again
+    },
     "commands": {
-        *("errors", "registry", "scenario", "blueprint", "simulation"),
-        *("learning", "records", "report", "sweeps"),
+        *("errors", "registry", "overrides", "scenario", "blueprint", "simulation"),
+        *("learning", "records", "report", "sweeps", "verification"),
     },
 }
 

@@ -30,7 +30,10 @@ def test_run_folder_holds_every_record_of_the_run(tmp_path: Path) -> None:
     assert result.folder.parent == tmp_path
     assert result.folder.name.startswith("demo-")
     names = {path.name for path in result.folder.iterdir()}
-    assert names == {"scenario.toml", "events.jsonl", "metrics.csv", "summary.json", "topology.json"}
+    assert names == {
+        *("scenario.toml", "provenance.json", "topology.json"),
+        *("events.jsonl", "metrics.csv", "summary.json"),
+    }
     assert json.loads((result.folder / "summary.json").read_text())["digest"] == result.summary["digest"]
     assert Scenario.load(result.folder / "scenario.toml") == small_scenario(name="demo", **LOSSY)
     rows = list(csv.DictReader((result.folder / "metrics.csv").open()))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import INTERRUPTED, add_scenario, load_scenario, make_console
+from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_scenario, load_scenario, make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,15 +39,17 @@ def execute(options: argparse.Namespace) -> int:
     with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
         result = simulate(blueprint, options.output or scenario.output.folder, progress)
     assert result.folder is not None
-    if scenario.output.figures:
-        _draw(result.folder, console)
+    drawn = not scenario.output.figures or _draw(result.folder, console)
     console.print(summary_table(result.summary))
     console.print(warning_lines([text for text in result.summary["warnings"] if text not in warnings]))
     print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
-    return INTERRUPTED if result.summary["status"] == "interrupted" else 0
+    if result.summary["status"] == "interrupted":
+        return INTERRUPTED
+    return 0 if drawn else FAILED
 
 
-def _draw(folder: Path, console: Console) -> None:
+def _draw(folder: Path, console: Console) -> bool:
+    """Draw the pictures of a run; False if the disk has no room for them."""
     from rdpfl_sim.report.figures import draw
 
     with console.status("drawing pictures"):
@@ -54,3 +57,7 @@ def _draw(folder: Path, console: Console) -> None:
             draw(folder)
         except KeyboardInterrupt:
             console.print("no pictures: interrupted")
+        except OSError as error:
+            sys.stderr.write(f"no pictures, but the run is complete: {error.strerror or error}\n")
+            return False
+    return True

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import csv
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 import tomli_w
+
+from rdpfl_sim.errors import RunError
+
+EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
+SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
+CHUNK = 1 << 16
 
 METRICS = (
     "time_s",
@@ -35,8 +42,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.events: BinaryIO = (path / "events.jsonl").open("wb", buffering=1 << 20)
-        self._metrics_file = (path / "metrics.csv").open("w", newline="", encoding="utf-8")
+        self.events: BinaryIO = (path / EVENTS).open("wb", buffering=1 << 20)
+        self._metrics_file = (path / METRICS_FILE).open("w", newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._metrics.writeheader()
 
@@ -56,7 +63,7 @@ class RunFolder:
 
     def write_scenario(self, scenario: dict[str, Any]) -> None:
         """The resolved scenario: every option with its value."""
-        write_atomically(self.path / "scenario.toml", tomli_w.dumps(scenario).encode())
+        write_atomically(self.path / SCENARIO, tomli_w.dumps(scenario).encode())
 
     def write_json(self, name: str, value: Any) -> None:
         """A JSON file, readable by people."""
@@ -78,14 +85,25 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the open files."""
-        self.events.close()
-        self._metrics_file.close()
+        try:
+            self.events.close()
+        finally:
+            self._metrics_file.close()
+
+    def abandon(self, error: str) -> None:
+        """Leave what a run that has failed could write: whole lines, and the reason if there is room."""
+        with suppress(OSError):  # what is still buffered cannot be written either
+            self.close()
+        for name in (EVENTS, METRICS_FILE):
+            _cut_half_a_line(self.path / name)
+        with suppress(OSError):
+            self.write_json(SUMMARY, {"status": "failed", "error": error})
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.csv, as numbers; what was not measured is None."""
     whole = {"client", "byzantine", "round", "hops"}
-    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+    with (folder / METRICS_FILE).open(newline="", encoding="utf-8") as file:
         return [
             {
                 key: None if value == "" else int(value) if key in whole else float(value)
@@ -95,11 +113,70 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         ]
 
 
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, or a `RunError` if it is damaged."""
+    try:
+        return orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"{path} is damaged: {error}") from error
+
+
+def read_json_if_there(path: Path) -> dict[str, Any] | None:
+    """The table in a JSON file, or None if there is no file."""
+    content: dict[str, Any] | None = read_json(path) if path.exists() else None
+    return content
+
+
+def why_no_run(path: Path) -> str | None:
+    """Why a path is not the folder of a run, or None if it is."""
+    if (path / SCENARIO).is_file():
+        return None
+    if not path.is_dir():
+        return f"{path} is not a folder" if path.exists() else f"there is no folder {path}"
+    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
+    newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
+    hint = "" if newest is None else f"; the newest run in it is {newest}"
+    return f"{path} is not the folder of a run: it has no {SCENARIO}{hint}"
+
+
+def last_record(folder: Path) -> dict[str, Any] | None:
+    """The last whole record of a run, if there is one."""
+    path = folder / EVENTS
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - CHUNK))
+        lines = file.read().splitlines(keepends=True)
+    whole = [line for line in lines[-2:] if line.endswith(b"\n")]
+    record: dict[str, Any] | None = orjson.loads(whole[-1]) if whole else None
+    return record
+
+
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file that is never seen half-written, even after a crash."""
+    """Write a file that is never seen half-written, even after a crash; if it cannot be, nothing changes."""
     temporary = path.with_name(f".{path.name}.partial")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def _cut_half_a_line(path: Path) -> None:
+    """Let a file end with its last whole line."""
+    with suppress(OSError), path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - CHUNK)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                file.truncate(start + newline + 1)
+                return
+            end = start
+        file.truncate(0)

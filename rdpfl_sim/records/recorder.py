@@ -1,7 +1,7 @@
 """Events as flat JSON objects, one a line, through structlog; and the digest of a run.
 
-The digest covers every record but those of single messages, and the final models: it does not change
-with how many message events are written. No record holds wall-clock time.
+The digest covers every record but those of single messages: it does not change with how many message events
+are written. The final models are part of it, as records hold their hashes. No record holds wall-clock time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from rdpfl_sim.world.changes import Change, Rewire
 from rdpfl_sim.world.links import ROUND
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
+
+MESSAGE_STREAM = "recorded messages"
+"""The random stream that decides which messages are recorded, by their numbers."""
 
 
 class Digest:
@@ -68,7 +71,7 @@ class Recorder(Observer):
         self.now_s = now_s
         self.telemetry = telemetry
         self.inspects = inspects
-        self.message_key = streams.key("recorded messages")
+        self.message_key = streams.key(MESSAGE_STREAM)
         self.message_fraction = 0.0 if file is None else message_fraction
         self.digest = Digest()
         self.log = _logger(Sink(file, self.digest.add)).info
@@ -79,8 +82,9 @@ class Recorder(Observer):
         self.log(name, time_s=self.now_s(), **fields)
 
     def model(self, client: int, w: Tensor) -> None:
-        """Take a final model into the digest."""
-        self.digest.add(b"model %d\n" % client + w.detach().cpu().contiguous().numpy().tobytes())
+        """Record the hash of a final model."""
+        content = w.detach().cpu().contiguous().numpy().tobytes()
+        self.event("final_model", client=client, blake2b=blake2b(content, digest_size=16).hexdigest())
 
     @override
     def training_started(self, client: int, round_: int, duration_s: float) -> None:

@@ -368,6 +368,9 @@ def _title(summary: dict[str, Any], topology: dict[str, Any]) -> tuple[str, str]
 def save(figure: Figure, path: Path) -> Path:
     """Write the whole picture or none: a reader never sees half of one."""
     part = path.with_name(path.name + ".part")
-    figure.savefig(part, dpi=100, format="png")
-    os.replace(part, path)
+    try:
+        figure.savefig(part, dpi=100, format="png")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
     return path

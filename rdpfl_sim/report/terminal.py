@@ -148,7 +148,7 @@ class PlainProgress:
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
-        except BrokenPipeError:  # nobody reads any more, which is no reason to end the run
+        except OSError:  # nobody reads any more, or the log's disk is full: no reason to end the run
             self._stream = StringIO()
         self._due = now + LINE_S
         self._due_rounds = self._next_tenth(rounds_done)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import Field, ValidationError
 
 from rdpfl_sim.errors import Problem, ScenarioError
@@ -213,13 +211,7 @@ class Run:
     @property
     def key(self) -> str:
         """A name for its folder: a hash of the whole resolved scenario."""
-        return scenario_hash(self.scenario)
-
-
-def scenario_hash(scenario: Scenario) -> str:
-    """A hash of everything that the scenario says, defaults included."""
-    text = orjson.dumps(scenario.to_dict(), option=orjson.OPT_SORT_KEYS)
-    return blake2b(text, digest_size=10).hexdigest()
+        return self.scenario.hash
 
 
 def _label(value: Any) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from copy import deepcopy
 from io import StringIO
@@ -196,6 +197,17 @@ def test_resumed_run_is_timed_from_where_it_resumes(clock: Clock) -> None:
         clock.now += 8.0
         progress.update(54, 0.0, None, 0)
     assert stream.getvalue().rstrip().endswith("92.0 s left")  # 4 rounds took 8 seconds, 46 are left
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE])
+def test_log_that_cannot_be_written_does_not_end_the_run(number: int, clock: Clock) -> None:
+    class Full(StringIO):
+        def flush(self) -> None:
+            raise OSError(number, "no room")
+
+    with PlainProgress(Full(), 10) as progress:
+        for rounds_done in range(11):
+            progress.update(rounds_done, 1.0, None, 0)
 
 
 def test_interrupted_run_tells_how_far_it_came(clock: Clock) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.sweeps.plan import Sweep, scenario_hash
+from rdpfl_sim.sweeps.plan import Sweep
 
 RAW = {
     "seeds": [1, 2],
@@ -50,7 +50,7 @@ def test_hash_covers_the_whole_scenario() -> None:
     assert [run.key for run in runs] == [run.key for run in Sweep.from_dict(RAW).runs()]
     changed = Sweep.from_dict({**RAW, "base": {**RAW["base"], "evaluation": {"every": 2}}}).runs()
     assert not {run.key for run in runs} & {run.key for run in changed}
-    assert scenario_hash(runs[0].scenario) == runs[0].key
+    assert runs[0].scenario.hash == runs[0].key
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""Where a result comes from: the code, the versions, the machine and the command that made it.
+
+It is written before the first record, so that a run that crashes has it too. It does not enter the digest.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rdpfl_sim import __version__
+from rdpfl_sim.records.folder import PROVENANCE, read_json
+
+PACKAGES = (
+    *("torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy", "networkx"),
+    *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
+)
+GIT_PATIENCE_S = 5.0
+
+
+def provenance(folder: Path, scenario_hash: str, device: torch.device) -> dict[str, Any]:
+    """The content of a run's provenance.json: one session, or one more if the run is taken up again."""
+    path = folder / PROVENANCE
+    before = read_json(path)["sessions"] if path.exists() else []
+    return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
+
+
+def session(device: torch.device) -> dict[str, Any]:
+    """What runs in this process, since when, started how, and on what."""
+    return {
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(_command()),
+        "working_folder": os.getcwd(),
+        "code": dict(_code()),
+        "versions": dict(_versions()),
+        "machine": dict(_machine()),
+        "device": str(device) if device.type == "cpu" else f"{device} ({torch.cuda.get_device_name(device)})",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _command() -> list[str]:
+    program, *arguments = sys.argv or [""]
+    is_package = Path(program) == Path(__file__).with_name("__main__.py")
+    return [*(("python", "-m", "rdpfl_sim") if is_package else (program,)), *arguments]
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {"rdpfl-sim": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # an extra, such as ray
+            continue
+    return found
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    return {
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # they decide the last bits of a sum
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str:
+    """What the processor calls itself; Linux alone knows it in full."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def _code() -> dict[str, Any]:
+    """The commit of a checkout, and whether it was changed since; both None if there is no telling."""
+    checkout = Path(__file__).resolve().parents[1]
+    words = _git(checkout, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+    commit, _, mark = (words or "").partition("-")
+    return {"commit": commit or None, "changed": bool(mark) if commit else None}
+
+
+def _git(checkout: Path, *words: str) -> str | None:
+    if not (checkout / ".git").exists():  # installed from a package; what lies around it is no matter
+        return None
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # a look must not write
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(checkout), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            timeout=GIT_PATIENCE_S,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

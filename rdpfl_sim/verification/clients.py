@@ -1,0 +1,175 @@
+"""What the records say of the clients: who is there, who is whose neighbour, who lives which round."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from rdpfl_sim.verification.check import Check, Needs, Record
+
+Neighbours = dict[int, None]
+"""A set of clients, in the order of their ids."""
+
+STOPS, STARTS = ("crash", "absent", "leave"), ("recover", "join")
+
+
+class Doing(Enum):
+    """What a client is doing."""
+
+    NOTHING = "is between two rounds"
+    TRAINING = "is training"
+    GATHERING = "is waiting for messages"
+
+
+@dataclass
+class Life:
+    """A client: its round, what it is doing, and the time since when, or until when if it trains."""
+
+    round: int = 1
+    doing: Doing = Doing.NOTHING
+    time_s: float = 0.0
+    num_rounds: int = 0
+
+
+class Clients:
+    """Follows every client through its rounds, crashes and recoveries."""
+
+    def __init__(self, num_clients: int, edges: Iterable[Sequence[int]], num_rounds: int) -> None:
+        self.rounds = Check(
+            "rounds",
+            "Every client trains, gathers and finishes its rounds one after the other, without a gap.",
+            Needs.RECORDS,
+        )
+        self.faults = Check(
+            "faults", "Who is down does nothing; only what went down comes up again.", Needs.RECORDS
+        )
+        self.checks = [self.rounds, self.faults]
+        self.last_round = num_rounds
+        self.lives = [Life() for _ in range(num_clients)]
+        self.graph = _around(num_clients, edges)
+        self.neighbours = self.graph
+        self.down: Counter[int] = Counter()
+        """Of every client, how many faults keep it down."""
+        self.away: set[int] = set()
+        """Who is down."""
+        self.absences: Counter[int] = Counter()
+        self.left: set[int] = set()
+        self.gone: set[int] = set()
+        """Who will never come back."""
+        self.slow: Counter[tuple[int, float]] = Counter()
+        self.num_faults = 0
+
+    def training_started(self, record: Record, line: int) -> None:
+        """A round begins, at the moment at which the one before has ended or the client has come up."""
+        life = self._acting(record, line, Doing.NOTHING)
+        if record["time_s"] != life.time_s:
+            self.rounds.violated(line, f"client {record['client']} was idle since {life.time_s} s")
+        life.doing, life.time_s = Doing.TRAINING, record["time_s"] + record["duration_s"]
+
+    def training_finished(self, record: Record, line: int) -> None:
+        """The training ends when it was said to end."""
+        life = self._acting(record, line, Doing.TRAINING)
+        if record["time_s"] != life.time_s:
+            self.rounds.violated(line, f"the training of client {record['client']} ends at {life.time_s} s")
+        life.doing, life.time_s = Doing.GATHERING, record["time_s"]
+
+    def round_finished(self, record: Record, line: int) -> None:
+        """A round ends; the next one follows."""
+        life = self._acting(record, line, Doing.GATHERING)
+        life.doing, life.time_s = Doing.NOTHING, record["time_s"]
+        life.round += 1
+        life.num_rounds += 1
+
+    def fault(self, record: Record, line: int) -> None:
+        """Somebody goes down, comes up, or meets other neighbours."""
+        self.num_faults += 1
+        self.faults.num_items += 1
+        change, clients = record["change"], record.get("clients", ())
+        if change == "rewire":
+            self.graph = _around(len(self.lives), record["links"])
+        self.absences.update(dict.fromkeys(clients, {"absent": 1, "join": -1}.get(change, 0)))
+        if change == "leave":
+            self.left.update(clients)
+        if change in ("rewire", "absent", "join", "leave"):
+            self._meet()
+        if change in STOPS:
+            self._stop(clients, for_good=change == "leave" or record.get("for_good", False))
+        elif change in STARTS:
+            self._start(record, line)
+        elif change in ("slow", "unslow"):
+            self._slow(record, line)
+
+    def run_finished(self, record: Record, line: int) -> None:
+        """A run has finished when everybody has, or is gone."""
+        late = [
+            client
+            for client, life in enumerate(self.lives)
+            if client not in self.gone and life.round <= self.last_round
+        ]
+        if record["status"] == "finished" and late:
+            self.rounds.violated(line, f"client {late[0]} is in round {self.lives[late[0]].round} at the end")
+
+    def _acting(self, record: Record, line: int, doing: Doing) -> Life:
+        """The client that a record is about; it must be up, and in the right phase of the right round."""
+        self.rounds.num_items += 1
+        client, round_ = record["client"], record["round"]
+        life = self.lives[client]
+        if client in self.away:
+            self.faults.violated(line, f"client {client} is down")
+        if life.doing is not doing:
+            self.rounds.violated(line, f"client {client} {life.doing.value}, so it cannot do this")
+        elif life.round != round_:
+            self.rounds.violated(line, f"client {client} is in round {life.round}, not in {round_}")
+        elif round_ > self.last_round:
+            self.rounds.violated(line, f"client {client} lives round {round_} of {self.last_round}")
+        life.round = round_
+        return life
+
+    def _stop(self, clients: Iterable[int], for_good: bool) -> None:
+        for client in clients:
+            self.down[client] += 1
+            self.away.add(client)
+            self.lives[client].doing = Doing.NOTHING
+            if for_good:
+                self.gone.add(client)
+
+    def _start(self, record: Record, line: int) -> None:
+        """Come up; who joins, or catches up, goes on at the round of the furthest neighbour that is up."""
+        clients = record["clients"]
+        furthest = {client: self._furthest(client) for client in clients}
+        for client in clients:
+            if self.down[client] == 0:
+                self.faults.violated(line, f"client {client} comes up, but is not down")
+                continue
+            self.down[client] -= 1
+            if self.down[client] == 0 and client not in self.gone:
+                self.away.discard(client)
+                life = self.lives[client]
+                life.time_s = record["time_s"]
+                if record.get("catch_up", True) and life.round <= self.last_round:
+                    life.round = furthest[client]
+
+    def _furthest(self, client: int) -> int:
+        around = (other for other in self.neighbours[client] if other not in self.away)
+        return max(self.lives[other].round for other in (client, *around))
+
+    def _slow(self, record: Record, line: int) -> None:
+        for client in record["clients"]:
+            key = client, record["factor"]
+            self.slow[key] += 1 if record["change"] == "slow" else -1
+            if self.slow[key] < 0:
+                self.faults.violated(line, f"client {client} is no longer slow, but never was")
+
+    def _meet(self) -> None:
+        away = self.left | {client for client, number in self.absences.items() if number > 0}
+        self.neighbours = [{other: None for other in around if other not in away} for around in self.graph]
+
+
+def _around(num_clients: int, edges: Iterable[Sequence[int]]) -> list[Neighbours]:
+    found: list[set[int]] = [set() for _ in range(num_clients)]
+    for i, j in edges:
+        found[i].add(j)
+        found[j].add(i)
+    return [dict.fromkeys(sorted(around)) for around in found]

@@ -1,0 +1,34 @@
+"""Random scenarios, whatever happens in them, leave records in which nothing is violated."""
+
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import HealthCheck, assume, given, note, settings
+
+from rdpfl_sim.records.folder import RunFolder
+from rdpfl_sim.verification.run import verify
+from tests.fuzzing import Sketch, sketches
+from tests.test_fuzz import loaded, run_into
+
+NUM_SCENARIOS = 25 if settings().derandomize else 500
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
+@given(sketch=sketches())
+def test_any_run_is_verified(folder: Path, sketch: Sketch) -> None:
+    files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        note(f"--- {name}\n{text}")
+    blueprint, _ = loaded(folder / "fuzz.toml")
+    assume(blueprint is not None)
+    run = RunFolder.create(folder, "run")
+    run_into(run, blueprint)
+    run.close()
+    assert [check.told() for check in verify(run.path) if check.outcome == "violated"] == []

@@ -1,0 +1,24 @@
+"""Every scenario of the repository leaves records in which nothing is violated."""
+
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.verification.run import verify
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+PATHS = [
+    path
+    for path in sorted([*SCENARIOS.glob("*.toml"), *SCENARIOS.glob("stress/*.toml")])
+    if path.stem != "cifar10"
+]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_records_of_a_scenario_are_verified(path: Path, tmp_path: Path) -> None:
+    folder = simulate(Scenario.load(path, ["rounds=5", "evaluation.global_test=false"]), tmp_path).folder
+    assert folder is not None
+    checks = verify(folder)
+    assert [check.told() for check in checks if check.outcome != "ok"] == []
+    assert sum(check.num_items for check in checks) > 1000

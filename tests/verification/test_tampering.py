@@ -1,0 +1,381 @@
+"""Records that were tampered with: every check finds what it is there for."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.verification.check import Check
+from rdpfl_sim.verification.run import verify
+from tests.support import small_scenario
+
+Records = list[dict[str, Any]]
+
+LIVELY = {
+    "rounds": 6,
+    "topology": "ring",
+    "method": {"name": "rdpfl", "lambda": 0.3},
+    "adversary": {"attack": "nan", "timing": {"name": "flood", "copies": 3}, "ids": [5]},
+    "network": {
+        "latency": "exponential",
+        "loss": {"name": "bernoulli", "probability": 0.1},
+        "duplication": 0.1,
+    },
+    "timing": {
+        "wait": {"name": "quorum", "fraction": 0.5, "timeout_s": 0.5},
+        "staleness": {"name": "keep", "max_age": 2},
+        "compute": "lognormal",
+    },
+    "faults": [
+        {"name": "crash", "clients": [1], "at_s": 1.5, "recover_after_s": 1.0},
+        {"name": "partition", "sides": [[0, 1, 2]], "from_s": 2.0, "until_s": 3.0},
+        {"name": "link_outage", "links": [[3, 4]], "from_s": 1.0, "until_s": 2.0},
+        {"name": "slow_down", "clients": [0], "factor": 2.0, "from_s": 0.5, "until_s": 1.5},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = simulate(small_scenario(**LIVELY), tmp_path_factory.mktemp("lively")).folder
+    assert folder is not None
+    return folder
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which everybody waits for everybody."""
+    folder = simulate(small_scenario(), tmp_path_factory.mktemp("patient")).folder
+    assert folder is not None
+    return folder
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "run"))
+
+
+def read(run: Path) -> Records:
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def write(run: Path, records: Records) -> None:
+    lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
+    (run / "events.jsonl").write_text("".join(lines))
+
+
+def index(records: Records, event: str, **fields: Any) -> int:
+    """The first record of a kind with these values."""
+    wanted = {"event": event, **fields}
+    return next(i for i, r in enumerate(records) if all(r.get(key) == wanted[key] for key in wanted))
+
+
+def violated(run: Path) -> dict[str, Check]:
+    return {check.name: check for check in verify(run) if check.outcome == "violated"}
+
+
+def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_untouched_run_has_something_to_check_and_nothing_is_violated(run: Path) -> None:
+    checks = verify(run)
+    assert [check.told() for check in checks if check.outcome != "ok"] == []
+    assert [check.name for check in checks if check.num_items == 0] == []
+
+
+DROPPED = {
+    "training_started": "rounds",
+    "training_finished": "rounds",
+    "round_finished": "rounds",
+    "evaluation": "evaluations",
+    "message_sent": "numbering",
+    "message_copied": "numbering",
+    "message_delivered": "fates",
+    "message_lost": "counts",
+    "message_used": "use",
+    "message_rejected": "counts",
+    "final_model": "digest",
+    "run_started": "complete",
+    "run_finished": "complete",
+}
+
+
+@pytest.mark.parametrize(("event", "name"), DROPPED.items())
+def test_dropped_record_is_missed(run: Path, event: str, name: str) -> None:
+    records = read(run)
+    del records[index(records, event)]
+    write(run, records)
+    assert name in violated(run)
+
+
+DOUBLED = {
+    "training_started": "rounds",
+    "training_finished": "rounds",
+    "round_finished": "rounds",
+    "evaluation": "evaluations",
+    "fault": "digest",
+    "message_sent": "numbering",
+    "message_copied": "numbering",
+    "message_delivered": "fates",
+    "message_lost": "fates",
+    "message_used": "fates",
+    "message_rejected": "fates",
+}
+
+
+@pytest.mark.parametrize(("event", "name"), DOUBLED.items())
+def test_doubled_record_is_found_where_it_stands(run: Path, event: str, name: str) -> None:
+    records = read(run)
+    place = index(records, event)
+    records.insert(place, records[place])
+    write(run, records)
+    check = violated(run)[name]
+    assert check.line == (None if name == "digest" else place + 2)
+
+
+CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
+    ("digest", "training_finished", {}, {"loss": 0.123}),
+    ("digest", "final_model", {"client": 3}, {"blake2b": "0" * 32}),
+    ("scenario", "run_started", {}, {"seed": 2}),
+    ("scenario", "run_started", {}, {"byzantine": [4]}),
+    ("rounds", "training_started", {"round": 3}, {"duration_s": 0.123}),
+    ("rounds", "training_started", {"round": 3}, {"round": 4}),
+    ("fates", "message_delivered", {}, {"recipient": 99}),
+    ("fates", "message_used", {}, {"sender": 3, "recipient": 4, "round": 9}),
+    ("causality", "message_delivered", {}, {"delay_s": 0.001}),
+    ("causality", "message_delivered", {}, {"delay_s": -1.0}),
+    ("links", "message_sent", {"sender": 0}, {"recipient": 3}),
+    ("stamps", "message_sent", {"sender": 0}, {"round": 2}),
+    ("stamps", "message_sent", {"sender": 5}, {"true_round": 2}),
+    ("ages", "message_used", {"round": 2}, {"age": -1}),
+    ("use", "round_finished", {"num_used": 1}, {"num_used": 2}),
+    ("use", "round_finished", {"num_used": 1}, {"max_age": 2}),
+    ("lemma 3", "round_finished", {"round": 2}, {"d_norm": 10.1}),
+    ("lemma 3", "round_finished", {"round": 2}, {"d_norm": None}),
+    ("evaluations", "evaluation", {"round": 2}, {"personal_accuracy": 0.123}),
+    ("summary", "run_finished", {}, {"status": "interrupted"}),
+    ("summary", "run_finished", {}, {"used": 1}),
+    ("form", "message_sent", {}, {"sender": 99}),
+    ("form", "message_sent", {}, {"round": None, "true_round": None, "size_bytes": "many"}),
+    ("form", "round_finished", {}, {"time_s": "late"}),
+    ("faults", "fault", {"change": "recover"}, {"clients": [1, 2]}),
+    ("faults", "fault", {"change": "heal"}, {"sides": [[0], [1, 2, 3, 4, 5]]}),
+    ("faults", "fault", {"change": "links_up"}, {"links": [[0, 1]]}),
+    ("faults", "fault", {"change": "unslow"}, {"factor": 3.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "event", "where", "values"), CHANGED)
+def test_changed_value_is_found(
+    run: Path, name: str, event: str, where: dict[str, Any], values: dict[str, Any]
+) -> None:
+    records = read(run)
+    place = index(records, event, **where)
+    records[place] |= values
+    write(run, records)
+    check = violated(run)[name]
+    assert check.first
+    assert check.line is None or check.line >= place + 1
+
+
+def test_swapped_records_are_out_of_order(run: Path) -> None:
+    records = read(run)
+    place = next(i for i, r in enumerate(records) if r["time_s"] < records[i + 1]["time_s"])
+    records[place], records[place + 1] = records[place + 1], records[place]
+    write(run, records)
+    check = violated(run)["time"]
+    assert (check.line, check.num_violations) == (place + 2, 1)
+
+
+def test_messages_of_a_round_are_sorted_and_follow_it(run: Path) -> None:
+    records = read(run)
+    place = index(records, "round_finished", num_used=2)
+    records[place + 1], records[place + 2] = records[place + 2], records[place + 1]
+    write(run, records)
+    assert violated(run)["use"].line == place + 2
+
+
+def test_message_from_the_future_is_not_under_way(run: Path) -> None:
+    records = read(run)
+    sent = index(records, "message_sent", sender=2)
+    arrived = index(records, "message_delivered", message=records[sent]["message"])
+    record = records.pop(arrived)
+    records.insert(sent, {**record, "time_s": records[sent]["time_s"]})
+    write(run, records)
+    assert violated(run)["fates"].line == sent + 1
+
+
+def test_older_message_in_place_of_a_newer_one_is_the_wrong_choice(run: Path) -> None:
+    records = read(run)
+    place = index(records, "message_stale", reason="a later one is used")
+    dropped = records[place]
+    pair = {key: dropped[key] for key in ("sender", "recipient")}
+    later = place + index(records[place:], "message_used", **pair)
+    chosen = records[later]
+    age = chosen["age"] + chosen["round"] - dropped["round"]
+    records[later] = {**chosen, "message": dropped["message"], "round": dropped["round"], "age": age}
+    del records[place]
+    write(run, records)
+    assert f"although {chosen['round']} was there" in str(violated(run)["use"].first)
+
+
+def test_who_is_down_neither_acts_nor_hears(run: Path) -> None:
+    records = read(run)
+    crash = records.pop(index(records, "fault", change="crash"))
+    records.insert(index(records, "training_started"), {**crash, "time_s": 0.0})
+    write(run, records)
+    found = violated(run)
+    assert "is down" in str(found["faults"].first)
+    assert "is down" in str(found["links"].first)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"change": "cut", "sides": [[0, 1, 2, 3, 4], [5]]}, "different sides of a cut"),
+        ({"change": "links_down", "links": [[0, 1], [5, 0], [0, 5]]}, "the link from"),
+    ],
+)
+def test_nothing_crosses_a_cut(run: Path, fault: dict[str, Any], words: str) -> None:
+    records = read(run)
+    first = index(records, "training_started")
+    records.insert(first, {"event": "fault", "time_s": 0.0, "fault": 9, **fault})
+    write(run, records)
+    assert words in str(violated(run)["links"].first)
+
+
+def test_message_to_a_former_neighbour_has_no_link(run: Path) -> None:
+    records = read(run)
+    rewire = {"event": "fault", "time_s": 0.0, "fault": 9, "change": "rewire", "links": [[0, 3]]}
+    records.insert(index(records, "training_started"), rewire)
+    write(run, records)
+    assert "is no neighbour of" in str(violated(run)["links"].first)
+
+
+def test_honest_client_that_goes_on_too_early_is_found(patient: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(patient, tmp_path / "run"))
+    records = read(run)
+    place = index(records, "round_finished", round=2)
+    number = records[place + 1]["message"]
+    records[place]["num_used"] -= 1
+    arrived = index(records, "message_delivered", message=number)
+    write(run, [record for i, record in enumerate(records) if i not in (arrived, place + 1)])
+    found = violated(run)
+    assert found["waiting"].line == place
+    assert "use" not in found
+
+
+def test_honest_client_that_waits_too_long_is_found(run: Path) -> None:
+    path = run / "scenario.toml"
+    path.write_text(path.read_text().replace("timeout_s = 0.5", "timeout_s = 0.01"))
+    assert {"waiting", "scenario"} <= violated(run).keys()
+
+
+def test_other_scenario_than_at_the_start_is_found(run: Path) -> None:
+    path = run / "scenario.toml"
+    text = path.read_text()
+    path.write_text(text.replace("learning_rate = 0.01", "learning_rate = 0.02"))
+    assert path.read_text() != text
+    assert list(violated(run)) == ["scenario"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("accounts", lambda summary: summary["messages"].update(sent=1)),
+        ("accounts", lambda summary: summary["messages"].update(left_over=-1)),
+        ("counts", lambda summary: summary["messages"].update(reordered=-1)),
+        ("counts", lambda summary: summary["messages"].update(bytes=1)),
+        ("summary", lambda summary: summary.update(simulated_s=1.0)),
+        ("summary", lambda summary: summary["accuracy"]["honest"]["personal"].update(mean=0.99)),
+        ("summary", lambda summary: summary.update(rounds_done=[6, 6], num_faults=0)),
+        ("digest", lambda summary: summary.update(digest="0" * 64)),
+        ("complete", lambda summary: (summary.clear(), summary.update(status="failed", error="full disk"))),
+    ],
+)
+def test_summary_that_says_something_else_is_found(
+    run: Path, name: str, change: Callable[[dict[str, Any]], None]
+) -> None:
+    change_json(run / "summary.json", change)
+    assert name in violated(run)
+
+
+def test_metrics_that_say_something_else_are_found(run: Path) -> None:
+    path = run / "metrics.csv"
+    head, *rows = path.read_text().splitlines(keepends=True)
+    for wrong in ([*rows[:4], *rows[5:]], [*rows, rows[-1]], rows[:-1], [rows[1], rows[0], *rows[2:]]):
+        path.write_text("".join([head, *wrong]))
+        assert list(violated(run)) == ["evaluations"]
+
+
+def test_mean_age_and_clipping_in_the_metrics_follow_from_the_rounds(run: Path) -> None:
+    path = run / "metrics.csv"
+    head, *rows = path.read_text().splitlines()
+    cells = rows[-1].split(",")
+    for column in ("used_per_round", "mean_age", "clipped", "bounded"):
+        changed = list(cells)
+        changed[head.split(",").index(column)] = "0.123"
+        path.write_text("\n".join([head, *rows[:-1], ",".join(changed)]) + "\n")
+        assert f"metrics.csv says {column} = '0.123'" in str(violated(run)["evaluations"].first)
+
+
+def test_file_that_is_cut_off_is_neither_whole_nor_complete(run: Path) -> None:
+    path = run / "events.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    found = violated(run)
+    assert {"form", "complete", "digest", "counts"} <= found.keys()
+
+
+def test_run_without_a_summary_is_not_complete_and_the_rest_is_checked(run: Path) -> None:
+    (run / "summary.json").unlink()
+    assert list(violated(run)) == ["complete"]
+    unchecked = {check.name for check in verify(run) if check.outcome == "not checked"}
+    assert unchecked == {"accounts", "counts", "summary", "digest"}
+
+
+def test_thinned_records_are_checked_as_far_as_they_go(tmp_path: Path) -> None:
+    run = simulate(small_scenario(**LIVELY, output={"message_events": 0.5}), tmp_path).folder
+    assert run is not None
+    checks = {check.name: check for check in verify(run)}
+    assert {name for name, check in checks.items() if check.outcome != "ok"} == {"counts", "use", "waiting"}
+    assert "only a part of the messages is recorded" in str(checks["use"].unchecked)
+    records = read(run)
+    del records[
+        index(records, "message_sent", message=records[index(records, "message_delivered")]["message"])
+    ]
+    write(run, records)
+    assert {"numbering", "fates"} <= violated(run).keys()
+
+
+@pytest.mark.parametrize("output", [{"message_events": 0.0}, {"events": False}])
+def test_what_was_not_written_down_is_not_checked(tmp_path: Path, output: dict[str, Any]) -> None:
+    run = simulate(small_scenario(**LIVELY, output=output), tmp_path).folder
+    assert run is not None
+    outcomes = {check.name: check.outcome for check in verify(run)}
+    assert set(outcomes.values()) == {"ok", "not checked"}
+    assert outcomes["scenario"] == outcomes["accounts"] == outcomes["complete"] == "ok"
+    assert (outcomes["digest"] == "ok") == ("events" not in output)
+    assert outcomes["fates"] == outcomes["use"] == "not checked"
+
+
+def test_run_whose_events_were_deleted_is_checked_without_them(run: Path) -> None:
+    (run / "events.jsonl").unlink()
+    outcomes = {check.name: check.outcome for check in verify(run)}
+    assert outcomes["digest"] == outcomes["rounds"] == "not checked"
+    assert outcomes["scenario"] == "ok"
+
+
+def test_lemma_3_is_about_rdpfl(tmp_path: Path) -> None:
+    run = simulate(small_scenario(method="local"), tmp_path).folder
+    assert run is not None
+    checks = {check.name: check for check in verify(run)}
+    assert checks["lemma 3"].unchecked == "it is about R-DPFL; the method is local"
+    assert checks["waiting"].outcome == "ok"
