@@ -21,6 +21,12 @@ def squared_distances(u: Tensor) -> Tensor:
     return result + result.T
 
 
+def distances_to(x: Tensor, u: Tensor) -> Tensor:
+    """|u_i - x| for every row of u, float64, (n,)."""
+    squares = [(rows.double() - y).square_().sum(dim=1) for rows, y in blocks(u, x)]
+    return torch.stack(squares).sum(dim=0).sqrt()
+
+
 def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The tensors cut along their last dimension into pieces that stay in the cache, piece by piece."""
     return zip(*(torch.split(tensor, _BLOCK, dim=-1) for tensor in tensors), strict=True)

@@ -127,7 +127,7 @@ def test_aggregator_of_a_plugin_has_no_known_influence() -> None:
     def newcomer(u: Tensor, *, trim: float = 0.1) -> Tensor:
         return u[0]
 
-    assert influence(newcomer, torch.randn(3, 2)) is None
+    assert influence(newcomer, torch.randn(3, 2), torch.zeros(2)) is None
     assert influence(partial(newcomer, trim=0.2), torch.randn(3, 2)) is None
     assert influence(lambda u: mean(u), torch.randn(3, 2)) is None
 
