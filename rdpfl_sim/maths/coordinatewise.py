@@ -67,8 +67,8 @@ def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
     for r in range(k):
         nearest = s[r]
         for other in s[r + k :: k]:
-            # sign(a - b) is 1 if `other`, not below `nearest`, is the nearer one, and 0 if both are as near.
-            share = (twice_median - nearest - other).sign_().add_(1).mul_(0.5)
+            # The sign is 1 if `other`, which is not the smaller one, is nearer; 0 if both are equally near.
+            share = (twice_median - (nearest + other)).sign_().add_(1).mul_(0.5)
             nearest = torch.lerp(nearest, other, share)
         total += nearest
     return total.div_(k)

@@ -47,7 +47,7 @@ def influence(aggregator: Aggregator, u: Tensor, own: Tensor) -> Tensor | None:
     They are not negative and add up to 1; what clipping takes away counts for nobody. Where the aggregator
     chooses at each coordinate, a row's weight is its mean over the coordinates, or over 4096 evenly spaced
     ones if there are more; rows with equal values share their weight, so that it does not depend on the order
-    of the rows. None if the aggregator, or a part of it, is not one of ours, or if nobody counts.
+    of the rows. None if the aggregator, or a part of it, is not one of ours.
     """
     if isinstance(aggregator, Chain):
         weights = _chain(aggregator, u, own)
@@ -57,9 +57,7 @@ def influence(aggregator: Aggregator, u: Tensor, own: Tensor) -> Tensor | None:
             return None
         arguments = (u, own) if function is monna else (u,)
         weights = _WEIGHTS[function](*arguments, **options)
-    if weights is None or weights.sum() == 0:
-        return None
-    return weights / weights.sum()
+    return None if weights is None else weights / weights.sum()
 
 
 def _chain(chain: Chain, u: Tensor, own: Tensor) -> Tensor | None:
@@ -117,7 +115,7 @@ def _meamed(u: Tensor, byzantine: float) -> Tensor:
     for begin in range(k, n, k):
         others = in_order[:, begin : begin + k]
         width = others.shape[1]
-        share = ((twice_median - nearest[:, :width] - others).sign() + 1) / 2
+        share = ((twice_median - (nearest[:, :width] + others)).sign() + 1) / 2
         for earlier in range(0, begin, k):
             weights[:, earlier : earlier + width] *= 1 - share
         weights[:, begin : begin + width] = share
