@@ -127,6 +127,6 @@ def _gram(u: Tensor, c: Tensor) -> NDArray[np.float64]:
     """G_ij = <u_i - c, u_j - c>, (n, n); in numpy, whose calls on small arrays cost less than torch's."""
     result = torch.zeros(len(u), len(u), dtype=torch.float64, device=u.device)
     for rows, centre in blocks(u, c):
-        centred = rows.double() - centre
+        centred = rows.double().sub_(centre)
         result += centred @ centred.T
     return result.numpy(force=True)

@@ -24,7 +24,7 @@ from rdpfl_sim.maths.combining import (
     num_trusted,
     weighted_sum,
 )
-from rdpfl_sim.maths.distances import squared_distances
+from rdpfl_sim.maths.distances import norms, squared_distances
 from rdpfl_sim.maths.selection import least
 from rdpfl_sim.options import Count, Doc, Positive
 
@@ -74,10 +74,10 @@ def bucketing(
 def bucketing_weights(u: Tensor, size: int) -> Tensor:
     """The weights (ceil(n / size), n), float64, of the rows in each bucket."""
     n = len(u)
-    # A sum of whole numbers, unlike one of floats, is the same in whatever order a device adds them.
+    # A sum of whole numbers (modulo 2^32), unlike one of floats, is the same in whatever order they are added.
     digests = [
-        blake2b(total.to_bytes(8, "little", signed=True)).digest()
-        for total in u.contiguous().view(torch.int32).sum(dim=1).tolist()
+        blake2b(total.to_bytes(4, "little", signed=True)).digest()
+        for total in u.contiguous().view(torch.int32).sum(dim=1, dtype=torch.int32).tolist()
     ]
     shuffled = sorted(range(n), key=digests.__getitem__)
     place = torch.empty(n, dtype=torch.int64)
@@ -95,7 +95,7 @@ def clipping(
 
 def clipping_scales(u: Tensor, max_norm: float) -> Tensor:
     """The factors (n,), float64, of static clipping."""
-    return _clip_factors(_norms(u), max_norm)
+    return _clip_factors(norms(u), max_norm)
 
 
 def arc(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
@@ -111,18 +111,12 @@ def arc_scales(u: Tensor, byzantine: float) -> Tensor:
     n = len(u)
     trusted = num_trusted(n, byzantine)
     num_clipped = 2 * (n - trusted) * trusted // n
-    norms = _norms(u)
-    return _clip_factors(norms, norms.kthvalue(n - num_clipped).values.item())
+    lengths = norms(u)
+    return _clip_factors(lengths, lengths.kthvalue(n - num_clipped).values.item())
 
 
-def _norms(u: Tensor) -> Tensor:
-    """|u_i|, float64: squares of large float32 overflow."""
-    norms: Tensor = torch.linalg.vector_norm(u, dim=1, dtype=torch.float64)
-    return norms
-
-
-def _clip_factors(norms: Tensor, limit: float) -> Tensor:
-    return torch.where(norms > limit, limit / norms, 1.0)
+def _clip_factors(lengths: Tensor, limit: float) -> Tensor:
+    return torch.where(lengths > limit, limit / lengths, 1.0)
 
 
 def _scaled(u: Tensor, factors: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
     """The weights (n,), float64, with which MoNNA averages the rows."""
     distances = distances_to(own, u).nan_to_num(nan=torch.inf)
-    return equal_shares(least(distances, num_trusted(len(u), byzantine)))
+    return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
 
 
 def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
@@ -166,9 +166,9 @@ def caf_weights(u: Tensor, byzantine: float) -> Tensor:
     return torch.from_numpy(best).to(u.device)
 
 
-def least(scores: Tensor, num: int) -> Tensor:
+def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
     """Which of the last dimension are the `num` least, and those that tie with the last of them."""
-    return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + SLACK)
+    return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
 
 
 def _candidates(squares: _Array, k: int, max_subsets: int) -> NDArray[np.bool_]:
