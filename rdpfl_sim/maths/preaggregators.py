@@ -74,7 +74,7 @@ def bucketing(
 def bucketing_weights(u: Tensor, size: int) -> Tensor:
     """The weights (ceil(n / size), n), float64, of the rows in each bucket."""
     n = len(u)
-    # A sum of whole numbers (modulo 2^32), unlike one of floats, is the same in whatever order they are added.
+    # A sum of whole numbers (modulo 2^32), unlike one of floats, is the same in whatever order it is made.
     digests = [
         blake2b(total.to_bytes(4, "little", signed=True)).digest()
         for total in u.contiguous().view(torch.int32).sum(dim=1, dtype=torch.int32).tolist()
