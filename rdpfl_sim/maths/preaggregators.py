@@ -30,6 +30,8 @@ from rdpfl_sim.options import Count, Doc, Positive
 
 PreAggregator: TypeAlias = Callable[[Tensor], Tensor]
 
+_NUM_HASHED = 256  # entries of a message that make up its hash, beside the sum of all
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -73,12 +75,13 @@ def bucketing(
 
 def bucketing_weights(u: Tensor, size: int) -> Tensor:
     """The weights (ceil(n / size), n), float64, of the rows in each bucket."""
-    n = len(u)
-    # A sum of whole numbers (modulo 2^32), unlike one of floats, is the same in whatever order it is made.
-    digests = [
-        blake2b(total.to_bytes(4, "little", signed=True)).digest()
-        for total in u.contiguous().view(torch.int32).sum(dim=1, dtype=torch.int32).tolist()
-    ]
+    n, d = u.shape
+    # For the hash some entries, and a sum of all as whole numbers (modulo 2^32): unlike a sum of floats it is
+    # the same in whatever order it is made.
+    bits = u.contiguous().view(torch.int32)
+    sums = bits.sum(dim=1, keepdim=True, dtype=torch.int32)
+    excerpts = torch.cat([bits[:, :: -(-d // _NUM_HASHED)], sums], dim=1).numpy(force=True)
+    digests = [blake2b(excerpt.tobytes()).digest() for excerpt in excerpts]
     shuffled = sorted(range(n), key=digests.__getitem__)
     place = torch.empty(n, dtype=torch.int64)
     place[shuffled] = torch.arange(n)

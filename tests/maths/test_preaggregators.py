@@ -88,6 +88,14 @@ def test_shuffle_depends_on_what_the_messages_say_and_on_nothing_else() -> None:
     assert torch.equal(bucketing(random_rows(9, 5)), first)
 
 
+@pytest.mark.parametrize("d", [2, 1000, 1001])
+def test_rows_that_differ_in_all_signs_or_in_one_entry_are_told_apart(d: int) -> None:
+    u = torch.cat([random_rows(1, d), -random_rows(1, d), random_rows(1, d), random_rows(1, d)])
+    u[2, d // 2] += 1
+    u[3, -1] *= 2
+    assert torch.equal(bucketing(u, size=1), bucketing(u.flip(0), size=1))
+
+
 def test_every_pair_shares_a_bucket_about_as_often_as_any_other() -> None:
     partners: Counter[int] = Counter()
     for seed in range(600):

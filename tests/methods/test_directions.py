@@ -42,7 +42,7 @@ def test_neighbours_nearest_to_the_own_direction_count_for_monna(method: type[Di
 
 @pytest.mark.parametrize("method", [Direct, Rdpfl])
 def test_chain_is_an_aggregator(method: type[Direct] | type[Rdpfl]) -> None:
-    # The neighbours become (5 + 2) / 2, (1 + 2) / 2, (2 + 1) / 2 and (-9 + 1) / 2; the median of these is 1.5.
+    # The means of pairs of nearest neighbours are 3.5, 1.5, 1.5 and -4, and the median of these is 1.5.
     client = method(SETTINGS, lambda_=1.0, aggregator=Chain((partial(nnm, byzantine=0.5),), median))
     state, own = client.start(torch.tensor([10.0])), Trained(torch.tensor([6.0]))
     after, _ = client.update(state, own, NEIGHBOURS)
