@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rdpfl_sim.maths.combining import weighted_sum
 from rdpfl_sim.maths.coordinatewise import median
-from rdpfl_sim.maths.distances import blocks, distances_to
+from rdpfl_sim.maths.distances import blocks, distances_to, norms
 from rdpfl_sim.options import Count, Doc, Positive
 
 _COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
@@ -86,23 +86,29 @@ def centred_clipping(
     Karimireddy, He and Jaggi 2021, who begin at the aggregate of the round before: here nothing is
     remembered. From zero, v is in the hull of the rows and zero.
     """
-    c = median(u) if start == "median" else torch.zeros_like(u[0])
-    return _from_centre(centred_clipping_weights(u, c, radius, iterations), u, c)
+    c = median(u) if start == "median" else None
+    w = centred_clipping_weights(u, c, radius, iterations)
+    return weighted_sum(torch.from_numpy(w), u) if c is None else _from_centre(w, u, c)
 
 
 def centred_clipping_weights(
-    u: Tensor, c: Tensor, radius: float | Literal["median"], iterations: int
+    u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
 ) -> NDArray[np.float64]:
-    """The weights w (n,) with which v = c + sum_i w_i (u_i - c); what they lack to 1 is left to c."""
-    n = len(u)
-    w = np.zeros(n)
-    gram = _gram(u, c) if iterations > 1 else None
-    for _ in range(iterations):
-        distances = distances_to(c, u).numpy(force=True) if gram is None else _distances(gram, w)
-        tau = _lower_median(distances) if radius == "median" else radius
-        shares = np.divide(tau, distances, out=np.ones(n), where=distances > tau) / n
-        w = w * (1 - shares.sum()) + shares
+    """The weights w (n,) with which v = c + sum_i w_i (u_i - c); what they lack to 1 is left to c, or zero."""
+    w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
+    if iterations > 1:
+        gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
+        for _ in range(iterations - 1):
+            shares = _clipped_shares(_distances(gram, w), radius)
+            w = w * (1 - shares.sum()) + shares
     return w
+
+
+def _clipped_shares(distances: NDArray[np.float64], radius: float | Literal["median"]) -> NDArray[np.float64]:
+    """min(1, tau / |u_i - v|) / n."""
+    tau = _lower_median(distances) if radius == "median" else radius
+    n = len(distances)
+    return np.divide(tau, distances, out=np.ones(n), where=distances > tau) / n
 
 
 def _from_centre(w: NDArray[np.float64], u: Tensor, c: Tensor) -> Tensor:

@@ -32,8 +32,9 @@ def norms(u: Tensor) -> Tensor:
 
 def distances_to(x: Tensor, u: Tensor) -> Tensor:
     """|u_i - x| for every row of u, (n,), float64 to the precision of float32, also where it cancels."""
-    squares = [vector_norm(rows - y, dim=1).double().square() for rows, y in blocks(u, x)]
-    return _checked(torch.stack(squares).sum(dim=0).sqrt(), u, x)
+    difference = torch.empty_like(x)  # one at a time stays in the cache
+    lengths = [vector_norm(torch.sub(row, x, out=difference)) for row in u]
+    return _checked(torch.stack(lengths).double(), u, x)
 
 
 def _checked(lengths: Tensor, u: Tensor, x: Tensor | float) -> Tensor:

@@ -153,7 +153,7 @@ def _centred_clipping(
     u: Tensor, radius: float | Literal["median"], iterations: int, start: Literal["median", "zero"]
 ) -> Tensor:
     """The weights in v; what is left to the median belongs to the rows that make it up."""
-    c = median(u) if start == "median" else torch.zeros_like(u[0])
+    c = median(u) if start == "median" else None
     w = torch.from_numpy(centred_clipping_weights(u, c, radius, iterations)).to(u.device)
     return w + (1 - w.sum()).clamp(min=0) * _median(u) if start == "median" else w
 
