@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rdpfl_sim.maths.combining import weighted_sum
+from rdpfl_sim.maths.combining import weighted_sum, without_overflow
 from rdpfl_sim.maths.coordinatewise import median
 from rdpfl_sim.maths.distances import blocks, distances_to, norms
 from rdpfl_sim.options import Count, Doc, Positive
@@ -94,7 +94,7 @@ def centred_clipping(
 def centred_clipping_weights(
     u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
 ) -> NDArray[np.float64]:
-    """The weights w (n,) with which v = c + sum_i w_i (u_i - c); what they lack to 1 is left to c, or zero."""
+    """The weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
     w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
     if iterations > 1:
         gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
@@ -113,8 +113,7 @@ def _clipped_shares(distances: NDArray[np.float64], radius: float | Literal["med
 
 def _from_centre(w: NDArray[np.float64], u: Tensor, c: Tensor) -> Tensor:
     """c + sum_i w_i (u_i - c)."""
-    limit = torch.finfo(u.dtype).max
-    return weighted_sum(torch.from_numpy(w), u).add_(c, alpha=1 - float(w.sum())).clamp_(-limit, limit)
+    return without_overflow(weighted_sum(torch.from_numpy(w), u).add_(c, alpha=1 - float(w.sum())))
 
 
 def _lower_median(distances: NDArray[np.float64]) -> float:

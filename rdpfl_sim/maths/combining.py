@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import ceil
+from math import ceil, isfinite
 from typing import Annotated, TypeAlias
 
 import torch
@@ -46,10 +46,16 @@ def round_up(count: float) -> int:
 def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
     """sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
 
-    The weights are not negative and add up to at most 1: only rounding can overflow, hence the clamp.
+    The weights are not negative and add up to at most 1, so that only rounding can overflow.
     """
-    limit = torch.finfo(u.dtype).max
-    return (w.to(u) @ u).clamp_(-limit, limit)
+    return without_overflow(w.to(u) @ u)
+
+
+def without_overflow(x: Tensor) -> Tensor:
+    """x, which is changed: what has overflowed becomes the largest number there is."""
+    limit = torch.finfo(x.dtype).max
+    # The sum is not finite if an entry is not, and quicker than the clamp, to which false alarms do no harm.
+    return x if isfinite(x.sum()) else x.clamp_(-limit, limit)
 
 
 def equal_shares(kept: Tensor) -> Tensor:
