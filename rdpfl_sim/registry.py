@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from types import FunctionType
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args, get_origin, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -23,8 +23,10 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
+    TypeAdapter,
     ValidationError,
     create_model,
+    model_serializer,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -108,6 +110,22 @@ class Component(Strict):
         return partial(type(self).target, **options) if options else type(self).target
 
 
+class Steps(Component):
+    """Components that work one after the other, in TOML a list."""
+
+    steps: tuple[Component, ...]
+    combine: Callable[..., Any]
+
+    def bind(self) -> Callable[..., Any]:
+        """What `combine` makes of the steps before the last, and of the last."""
+        *before, last = (step.bind() for step in self.steps)
+        return cast("Callable[..., Any]", self.combine(tuple(before), last))
+
+    @model_serializer
+    def _as_list(self) -> list[dict[str, Any]]:
+        return [step.model_dump(by_alias=True) for step in self.steps]
+
+
 def specialised(function: Callable[..., Any]) -> Callable[..., Any]:
     """A bound component as a function whose defaults are its options: quicker to call, by positions only."""
     if not isinstance(function, partial) or not isinstance(function.func, FunctionType):
@@ -158,12 +176,15 @@ class OneOf:
             table = {"name": self.default, **table}
         names = self.names()
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-            text = f"must be a name or a table with a name; allowed: {', '.join(names)}"
+            text = f"must be {self._forms()}; allowed: {', '.join(names)}"
             raise PydanticCustomError("component", "{text}", {"text": text})
         if table["name"] not in names:
             text = f"no {self.kind} is called {table['name']!r}{suggest(table['name'], names)}"
             raise PydanticCustomError("component", "{text}", {"text": text})
         return self.table(table["name"]).model_validate(table)
+
+    def _forms(self) -> str:
+        return "a name or a table with a name"
 
     def optional(self) -> OneOf:
         """The same choice, but it may be left out."""
@@ -187,6 +208,45 @@ class OneOf:
             *(self.table(name).__pydantic_core_schema__ for name in names),
         ]
         return handler(core_schema.union_schema(choices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneAfterOthers(OneOf):
+    """Annotation: one of the components, or a list that ends in one, and before it some of `others`.
+
+    `combine(before, last)` makes one function of those in a list, as `OneOf` would have bound it.
+    """
+
+    others: OneOf
+    combine: Callable[..., Any] = field(repr=False)
+    __hash__ = OneOf.__hash__
+
+    def validate(self, value: Any) -> Component:
+        """The component that a name, a table with a name, or a list of these stands for."""
+        if not isinstance(value, list) or not value:
+            return super().validate(value)
+        before, last = Annotated[Component, self.others], Annotated[Component, self._alone()]
+        hint: Any = tuple[(*[before] * (len(value) - 1), last)]  # type: ignore[misc]
+        steps = TypeAdapter(hint).validate_python(value)
+        if len(steps) == 1:
+            return cast("Component", steps[0])
+        return Steps(name=" + ".join(step.name for step in steps), steps=steps, combine=self.combine)
+
+    def _forms(self) -> str:
+        return (
+            f"{super()._forms()}, or a list that ends in one, after any of {', '.join(self.others.names())}"
+        )
+
+    def _alone(self) -> OneOf:
+        return OneOf(self.kind, self.registry, self.default)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        one = self._alone().__get_pydantic_json_schema__(schema, handler)
+        other = self.others.__get_pydantic_json_schema__(schema, handler)
+        items = {"anyOf": [*other["anyOf"], *one["anyOf"]]}
+        return {"anyOf": [*one["anyOf"], {"type": "array", "items": items, "minItems": 1}]}
 
 
 @cache

@@ -21,7 +21,7 @@ from rdpfl_sim import Scenario, ScenarioError
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.options import LARGE, ClientSet, NonNegative, Positive
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.registry import OneOf, Strict
+from rdpfl_sim.registry import OneAfterOthers, OneOf, Strict
 from rdpfl_sim.sections import CHOICES, AdversarySection
 from rdpfl_sim.world.faults import Recurring
 
@@ -128,6 +128,9 @@ class Sketcher:
         base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         kind, inner = get_origin(base), get_args(base)
         choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
+        if isinstance(choice, OneAfterOthers) and self.chance(1, of=3):
+            others = [self.component(choice.others) for _ in range(self.draw(st.integers(1, 3)))]
+            return [*others, self.component(choice)]
         if choice is not None:
             return self.component(choice)
         if _CLIENT_SET in marks:

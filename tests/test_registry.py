@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from rdpfl_sim import registry
 from rdpfl_sim.options import Count, Doc, Fraction
-from rdpfl_sim.registry import Component, OneOf, Strict
+from rdpfl_sim.registry import Component, OneAfterOthers, OneOf, Strict
 
 
 def plain(x: float) -> float:
@@ -72,3 +72,84 @@ def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> Non
             Section.model_validate({"shape": "careless"})
     finally:
         del SHAPES["careless"]
+
+
+# Chains.
+
+
+def rounded(x: float, *, digits: Count = 1) -> float:
+    """x rounded."""
+    return round(x, digits)
+
+
+def combined(
+    before: tuple[Callable[[float], float], ...], last: Callable[[float], float]
+) -> Callable[..., float]:
+    def run(x: float) -> float:
+        for function in before:
+            x = function(x)
+        return last(x)
+
+    return run
+
+
+class Chained(Strict):
+    shape: Annotated[
+        Component,
+        OneAfterOthers("shape", SHAPES, others=OneOf("filter", {"rounded": rounded}), combine=combined),
+    ]
+
+
+def problems(value: object) -> dict[tuple[object, ...], str]:
+    with pytest.raises(ValidationError) as caught:
+        Chained.model_validate({"shape": value})
+    return {error["loc"]: error["msg"] for error in caught.value.errors()}
+
+
+def test_list_is_bound_to_one_function_that_runs_them_in_order() -> None:
+    table = {"name": "scaled", "factor": 1.0, "times": 3}
+    section = Chained.model_validate({"shape": ["rounded", {"name": "rounded", "digits": 2}, table]})
+    assert section.shape.bind()(0.26) == pytest.approx(0.9)
+    assert section.shape.name == "rounded + rounded + scaled"
+
+
+def test_name_or_table_or_list_of_one_is_that_component() -> None:
+    for value in ("plain", {"name": "plain"}, ["plain"], [{"name": "plain"}]):
+        assert Chained.model_validate({"shape": value}).shape.bind() is plain
+
+
+def test_list_is_dumped_as_a_list_that_means_the_same() -> None:
+    section = Chained.model_validate({"shape": ["rounded", {"name": "scaled", "times": 3}]})
+    dumped = section.model_dump()
+    assert dumped == {
+        "shape": [{"name": "rounded", "digits": 1}, {"name": "scaled", "factor": 0.5, "times": 3}]
+    }
+    assert Chained.model_validate(dumped) == section
+
+
+def test_what_stands_in_the_wrong_place_is_named() -> None:
+    assert problems(["plain", "rounded"]) == {
+        ("shape", 0): "no filter is called 'plain'; allowed: rounded",
+        ("shape", 1): "no shape is called 'rounded'; allowed: plain, scaled",
+    }
+    assert problems(["rounded", {"name": "scaled", "times": 0}]) == {
+        ("shape", 1, "times"): "input should be greater than or equal to 1"
+    }
+    assert problems([["rounded"], "plain"]) == {
+        ("shape", 0): "must be a name or a table with a name; allowed: rounded"
+    }
+    for value in ([], 3):
+        (text,) = problems(value).values()
+        assert text == (
+            "must be a name or a table with a name, or a list that ends in one, after any of rounded; "
+            "allowed: plain, scaled"
+        )
+
+
+def test_schema_allows_a_list() -> None:
+    choices = Chained.model_json_schema()["properties"]["shape"]["anyOf"]
+    (array,) = (choice for choice in choices if choice.get("type") == "array")
+    items = array["items"]["anyOf"]
+    names = [name for item in items for name in item.get("enum", [item["const"]] if "const" in item else [])]
+    assert sorted(names) == ["plain", "rounded", "scaled"]
+    assert array["minItems"] == 1

@@ -1,4 +1,4 @@
-"""Distances between rows, summed up in float64: squares of float32 overflow, and small ones vanish."""
+"""Lengths and distances of rows, in float64 where it matters: squares of float32 overflow, or vanish."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn.functional import pdist
 
-_BLOCK = 16384  # columns that are converted to float64 at a time, to stay in the cache
+# Columns that are converted to float64 at a time: ten rows stay in the cache, and the allocator reuses their
+# room instead of asking the system for fresh pages, which takes longer than the arithmetic.
+_BLOCK = 8192
+_LEAST = 1e-15  # shorter rows have squares that float32 cannot hold
 
 
 def squared_distances(u: Tensor) -> Tensor:
@@ -19,6 +23,26 @@ def squared_distances(u: Tensor) -> Tensor:
     for (rows,) in blocks(u):
         result[i, j] += pdist(rows.double()).square()
     return result + result.T
+
+
+def norms(u: Tensor) -> Tensor:
+    """|u_i| for every row of u, (n,), float64 to the precision of float32."""
+    return _checked(vector_norm(u, dim=1).double(), u, 0.0)
+
+
+def distances_to(x: Tensor, u: Tensor) -> Tensor:
+    """|u_i - x| for every row of u, (n,), float64 to the precision of float32, also where it cancels."""
+    difference = torch.empty_like(x)  # one at a time stays in the cache
+    lengths = [vector_norm(torch.sub(row, x, out=difference)) for row in u]
+    return _checked(torch.stack(lengths).double(), u, x)
+
+
+def _checked(lengths: Tensor, u: Tensor, x: Tensor | float) -> Tensor:
+    """The lengths of u - x, those that overflowed or vanished in float32 again in float64."""
+    doubtful = ~((lengths > _LEAST) & (lengths < torch.inf))
+    if doubtful.any():
+        lengths[doubtful] = vector_norm(u[doubtful].double() - x, dim=1)
+    return lengths
 
 
 def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators import mean
+from rdpfl_sim.maths.aggregators import aggregate, mean
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
@@ -60,6 +60,6 @@ class Direct:
     ) -> tuple[base.State, base.Diagnostics]:
         """A step along u + lambda d_bar; a local step in a round without messages."""
         u = self.descent.direction(state.w, own)
-        d_bar = self.aggregator(stack(received)) if received else None
+        d_bar = aggregate(self.aggregator, stack(received), u) if received else None
         w = self.descent.apply(state.w, u, d_bar, own)
         return base.State(w), {"u_norm": norm(u), "d_norm": 0.0 if d_bar is None else norm(d_bar)}

@@ -12,13 +12,16 @@ from torch import Tensor
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.influence import influence
+from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS, Chain
 from rdpfl_sim.maths.types import Local, Received
 from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
-from rdpfl_sim.registry import OneOf
+from rdpfl_sim.registry import OneAfterOthers, OneOf
 
 AggregatorChoice: TypeAlias = Annotated[
-    Aggregator, OneOf("aggregator", AGGREGATORS), Doc("RobustAgg, over the neighbours' directions")
+    Aggregator,
+    OneAfterOthers("aggregator", AGGREGATORS, others=OneOf("pre_aggregator", PRE_AGGREGATORS), combine=Chain),
+    Doc("RobustAgg, over the neighbours' directions; a list begins with pre-aggregators"),
 ]
 Collaboration: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
 Step: TypeAlias = Annotated[
@@ -68,7 +71,7 @@ def stack(received: Sequence[Received]) -> Tensor:
 
 def inspect(u: Tensor, d_hat: Tensor | None, aggregator: Aggregator, messages: Tensor) -> Inspection:
     """How far each message is from the own update and from the prediction, and how much it counts."""
-    weights = influence(aggregator, messages)
+    weights = influence(aggregator, messages, u)
     return Inspection(
         distance_to_own=_distances(messages, u),
         distance_to_predicted=None if d_hat is None else _distances(messages, d_hat),

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators import median
+from rdpfl_sim.maths.aggregators import aggregate, median
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
@@ -136,7 +136,7 @@ class Rdpfl:
             return self._silent_round(state, u, own)
 
         d_hat, beta = self.predict(state)
-        estimate = self.estimate(state, self.aggregator(stack(received)), d_hat)
+        estimate = self.estimate(state, aggregate(self.aggregator, stack(received), u), d_hat)
         d_norm = self._lemma_3(estimate.d)
         w = self.descent.apply(state.w, u, estimate.d, own)
         new = State(

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.registry import Component, OneOf
 from rdpfl_sim.sections import CHOICES
 
@@ -27,7 +28,11 @@ class Entry:
 
 def catalogue() -> dict[str, list[Entry]]:
     """Every component by kind."""
-    kinds = {**CHOICES, "aggregator": OneOf("aggregator", AGGREGATORS)}
+    kinds = {
+        **CHOICES,
+        "aggregator": OneOf("aggregator", AGGREGATORS),
+        "pre_aggregator": OneOf("pre_aggregator", PRE_AGGREGATORS),
+    }
     return {
         kind: [
             Entry(name, choice.table(name).__doc__ or "", _options(choice.table(name)))

@@ -13,14 +13,21 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import (
     AGGREGATORS,
     Aggregator,
+    aggregate,
+    caf,
+    centred_clipping,
     geometric_median,
     krum,
+    mda,
+    meamed,
     mean,
     median,
+    monna,
     multi_krum,
     trimmed_mean,
 )
 from rdpfl_sim.maths.influence import influence
+from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS, Chain, arc, bucketing, clipping, nnm
 from rdpfl_sim.registry import OneOf
 
 every_aggregator = pytest.mark.parametrize("name", AGGREGATORS)
@@ -34,7 +41,7 @@ def matrices(min_rows: int = 1) -> st.SearchStrategy[Tensor]:
 
 
 def weights(aggregator: Aggregator, u: Tensor) -> list[float]:
-    w = influence(aggregator, u)
+    w = influence(aggregator, u, torch.zeros(u.shape[1]))
     assert w is not None
     assert (w.dtype, w.shape) == (torch.float64, (len(u),))
     return w.tolist()
@@ -123,13 +130,69 @@ def test_rows_where_the_geometric_median_begins_and_stays_have_all_of_the_weight
     assert weights(geometric_median, u) == [0.5, 0.0, 0.5, 0.0]
 
 
+def test_weight_in_meamed_is_the_fraction_of_coordinates_where_a_row_is_near_the_median() -> None:
+    # Three of five: of the first column 3, 4 and 1; of the second 3, 4, and 0 and 6 half each.
+    u = torch.tensor([[3.0, 3.0], [9.0, 6.0], [1.0, -9.0], [4.0, 4.0], [-7.0, 0.0]])
+    half = 1 / 2 / 3 / 2
+    assert weights(partial(meamed, byzantine=0.4), u) == pytest.approx([1 / 3, half, 1 / 6, 1 / 3, half])
+
+
+def test_weight_in_meamed_when_few_rows_are_kept() -> None:
+    # Of each the one nearest to the median, which is the median; of two rows both are.
+    u = torch.tensor([[3.0, 1.0], [9.0, 6.0], [1.0, -9.0]])
+    assert weights(partial(meamed, byzantine=0.5), u) == [1.0, 0.0, 0.0]
+    assert weights(meamed, u[:2]) == [0.5, 0.5]
+
+
+def test_weight_in_centred_clipping_shrinks_with_the_distance_beyond_the_radius() -> None:
+    # From the median 2, with radius 3: all enter with 1/5, but 10, at a distance of 8, with 3/8 of it.
+    u = torch.tensor([[0.0], [1.0], [2.0], [10.0], [3.0]])
+    lost = 5 / 8 / 5
+    assert weights(partial(centred_clipping, radius=3.0), u) == pytest.approx(
+        [0.2, 0.2, 0.2 + lost, 0.2 - lost, 0.2]
+    )
+
+
+def test_what_clipping_takes_away_counts_for_nobody() -> None:
+    u = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+    from_zero = partial(centred_clipping, radius=1.0, start="zero")
+    assert weights(from_zero, u) == pytest.approx([1 / 6, 5 / 6])
+    assert weights(Chain((partial(clipping, max_norm=1.0),), mean), u) == pytest.approx([1 / 6, 5 / 6])
+    assert weights(Chain((partial(arc, byzantine=0.5),), mean), u) == pytest.approx([1 / 6, 5 / 6])
+
+
+def test_rows_of_which_clipping_leaves_nothing_have_no_weight() -> None:
+    # Adaptive clipping makes all four zero, and Krum picks all of them.
+    u = torch.tensor([[0.0], [0.0], [5.0], [7.0]])
+    assert weights(Chain((arc,), krum), u) == [0.5, 0.5, 0.0, 0.0]
+
+
+def test_rows_that_are_kept_share_the_weight() -> None:
+    u = torch.tensor([[0.0], [1.0], [2.5], [9.0]])
+    assert weights(partial(mda, byzantine=0.25), u) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
+    assert weights(partial(monna, byzantine=0.5), u) == [0.5, 0.5, 0.0, 0.0]  # near the own vector, zero
+    assert weights(partial(caf, byzantine=0.0), u) == [0.25] * 4
+
+
+def test_weights_are_traced_back_through_mixing() -> None:
+    # Pairs of nearest rows: (0, 1), (1, 0), (3, 1), (10, 3); in the middle of their means are 0.5 and 2.
+    u = torch.tensor([[0.0], [1.0], [3.0], [10.0]])
+    half = partial(nnm, byzantine=0.5)
+    assert weights(Chain((half,), median), u) == pytest.approx([1 / 8 + 1 / 8, 1 / 4 + 1 / 4, 1 / 4, 0])
+    assert weights(Chain((half, partial(bucketing, size=4)), median), u) == pytest.approx(
+        [1 / 4, 3 / 8, 1 / 4, 1 / 8]
+    )
+
+
 def test_aggregator_of_a_plugin_has_no_known_influence() -> None:
     def newcomer(u: Tensor, *, trim: float = 0.1) -> Tensor:
         return u[0]
 
-    assert influence(newcomer, torch.randn(3, 2)) is None
-    assert influence(partial(newcomer, trim=0.2), torch.randn(3, 2)) is None
-    assert influence(lambda u: mean(u), torch.randn(3, 2)) is None
+    assert influence(newcomer, torch.randn(3, 2), torch.zeros(2)) is None
+    assert influence(partial(newcomer, trim=0.2), torch.randn(3, 2), torch.zeros(2)) is None
+    assert influence(lambda u: mean(u), torch.randn(3, 2), torch.zeros(2)) is None
+    assert influence(Chain((nnm,), newcomer), torch.randn(3, 2), torch.zeros(2)) is None
+    assert influence(Chain((lambda u: u, nnm), mean), torch.randn(3, 2), torch.zeros(2)) is None
 
 
 # What holds in general.
@@ -151,14 +214,41 @@ def test_weights_are_not_negative_and_add_up_to_one(name: str, u: Tensor) -> Non
     assert sum(w) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", ["mean", "krum", "multi_krum", "geometric_median"])
+WHOLE_ROWS = ["mean", "geometric_median", "krum", "multi_krum", "monna", "mda", "smea", "caf"]
+
+
+@pytest.mark.parametrize("name", WHOLE_ROWS)
 @given(u=matrices())
 @quick
 def test_weighted_sum_of_the_rows_is_the_aggregate(name: str, u: Tensor) -> None:
     product = torch.tensor(weights(AGGREGATORS[name], u), dtype=torch.float64) @ u.double()
     assert product.tolist() == pytest.approx(
-        AGGREGATORS[name](u).tolist(), rel=1e-5, abs=1e-5 * u.abs().max().item() + 1e-44
+        aggregate(AGGREGATORS[name], u, torch.zeros(u.shape[1])).tolist(),
+        rel=1e-5,
+        abs=1e-5 * u.abs().max().item() + 1e-44,
     )
+
+
+@pytest.mark.parametrize("before", PRE_AGGREGATORS)
+@pytest.mark.parametrize("name", WHOLE_ROWS)
+@given(u=matrices())
+@quick
+def test_weighted_sum_of_the_rows_is_the_result_of_a_chain_up_to_its_length(
+    before: str, name: str, u: Tensor
+) -> None:
+    chain, own = Chain((PRE_AGGREGATORS[before],), AGGREGATORS[name]), torch.zeros(u.shape[1])
+    w = influence(chain, u, own)
+    if w is None:
+        return
+    assert min(w) >= 0
+    assert w.sum().item() == pytest.approx(1)
+    product, result = w @ u.double(), aggregate(chain, u, own).double()
+    if before in ("clipping", "arc"):  # what is cut off makes it shorter
+        assert product @ result >= (0.99 * product.norm() - 1e-3) * result.norm() - 1e-9
+    else:
+        assert product.tolist() == pytest.approx(
+            result.tolist(), rel=1e-5, abs=1e-5 * u.abs().max().item() + 1e-44
+        )
 
 
 @given(matrices())
@@ -209,3 +299,4 @@ def test_a_lone_outlier_has_no_influence_on_a_robust_aggregate(name: str) -> Non
     u = torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
     u[4] += 1e30
     assert weights(AGGREGATORS[name], u)[4] < 1e-20
+    assert weights(Chain((PRE_AGGREGATORS["nnm"],), AGGREGATORS[name]), u)[4] < 1e-20

@@ -1,0 +1,74 @@
+"""Aggregators that look at one coordinate at a time."""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Annotated
+
+import torch
+from annotated_types import Lt
+from torch import Tensor
+
+from rdpfl_sim.maths.combining import SLACK, Byzantine, num_trusted
+from rdpfl_sim.maths.distances import blocks
+from rdpfl_sim.maths.sorting import band_mean, sorted_rows
+from rdpfl_sim.options import Doc, NonNegative
+
+
+def mean(u: Tensor) -> Tensor:
+    """The mean of the rows; one message can move it anywhere."""
+    return band_mean(u, 0, len(u))
+
+
+def median(u: Tensor) -> Tensor:
+    """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
+    return band_mean(u, (len(u) - 1) // 2, len(u) // 2 + 1)
+
+
+def trimmed_mean(
+    u: Tensor,
+    *,
+    trim: Annotated[
+        NonNegative, Lt(0.5), Doc("cut from each end, as a fraction of what arrived, rounded down")
+    ] = 0.3,
+) -> Tensor:
+    """The coordinate-wise mean without the floor(trim n) values at each end (Yin et al. 2018)."""
+    cut = num_trimmed(len(u), trim)
+    return band_mean(u, cut, len(u) - cut)
+
+
+def num_trimmed(n: int, trim: float) -> int:
+    """How many of n values are cut from each end; at least one is left."""
+    return min(floor(trim * n + SLACK), (n - 1) // 2)
+
+
+def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The coordinate-wise mean of the n - f values nearest to the median, f = ceil(byzantine n).
+
+    Mean around median (Xie, Koyejo and Gupta 2018). Two values that are equally near, one on each side, count
+    half each if there is room for one.
+    """
+    k = num_trusted(len(u), byzantine)
+    smallest, largest = torch.aminmax(u)
+    if max(-smallest, largest) > torch.finfo(u.dtype).max / (2 * len(u)):  # sums would overflow
+        return meamed(u.double(), byzantine=byzantine).to(u.dtype)
+    return torch.cat([_mean_around_median(sorted_rows(rows), k) for (rows,) in blocks(u)])
+
+
+def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
+    """The mean of the k of the order statistics s that are nearest to the median.
+
+    They are neighbours in the order, and of k neighbours exactly one is in each of the classes s_r, s_{r+k},
+    s_{r+2k}, ... (r < k): it is the nearest of its class.
+    """
+    n = len(s)
+    twice_median = s[(n - 1) // 2] + s[n // 2]
+    total = torch.zeros_like(twice_median)
+    for r in range(k):
+        nearest = s[r]
+        for other in s[r + k :: k]:
+            # The sign is 1 if `other`, which is not the smaller one, is nearer; 0 if both are equally near.
+            share = (twice_median - (nearest + other)).sign_().add_(1).mul_(0.5)
+            nearest = torch.lerp(nearest, other, share)
+        total += nearest
+    return total.div_(k)
