@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import networkx as nx
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rdpfl_sim.checks import num_of
 from rdpfl_sim.errors import Problem, ScenarioError, located
@@ -20,7 +20,7 @@ from rdpfl_sim.execution.inline import Settings as TrainingSettings
 from rdpfl_sim.learning.data import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
-from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.methods.base import Layer, Method, Settings
 from rdpfl_sim.options import client_ids
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.registry import Component, specialised
@@ -51,9 +51,6 @@ class Blueprint:
             self.device = _device(scenario.execution.device)
         with _gathered(problems):
             self._build_graph()
-        with _gathered(problems), located("method", scenario.method):
-            settings = Settings(scenario.training.learning_rate, scenario.rounds)
-            self.method: Method = scenario.method.bind()(settings)
         with _gathered(problems):
             self._build_links()
         with _gathered(problems), located("data", scenario.data):
@@ -62,6 +59,10 @@ class Blueprint:
                 shards = self._shards(data)
             with _gathered(problems), located("model", scenario.model):
                 module = scenario.model.bind()(data.shape, data.num_classes)
+        with _gathered(problems), located("method", scenario.method):
+            layers = () if problems else layers_of(module)
+            settings = Settings(scenario.training.learning_rate, scenario.rounds, layers)
+            self.method: Method = scenario.method.bind()(settings)
         if problems:
             raise ScenarioError(problems)
         self._build_learning(data, shards, FlatModel(module, self.device))
@@ -304,6 +305,15 @@ class Blueprint:
             return self.compute_s[client]
         z = NormalDist().inv_cdf(uniform(self.streams.key("jitter", client), round_))
         return self.compute_s[client] * exp(jitter * z)
+
+
+def layers_of(module: nn.Module) -> list[Layer]:
+    """The model's parameters, in the order of its flat vector."""
+    layers, start = [], 0
+    for name, p in module.named_parameters():
+        layers.append(Layer(name, start, tuple(p.shape)))
+        start += p.numel()
+    return layers
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from torch import Tensor
 from rdpfl_sim import Scenario
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
-from rdpfl_sim.maths.types import Payload
-from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.maths.types import Payload, Work
+from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary import Adversary, Plan
@@ -34,6 +34,7 @@ class Own:
     w_tilde: Tensor
     num_steps: int = 2
     loss: float = 0.0
+    companion: Tensor | None = None
 
 
 def small_scenario(**changes: Any) -> Scenario:
@@ -51,6 +52,35 @@ def small_scenario(**changes: Any) -> Scenario:
     )
 
 
+@dataclass(frozen=True)
+class Numbered(State):
+    """A state that knows whose it is."""
+
+    client: int = 0
+
+
+class Expecting(Direct):
+    """Client i expects (100 + i, 100 + i)."""
+
+    def start(self, w: Tensor, home: Home) -> Numbered:
+        return Numbered(w, home.client)
+
+    def update(self, state, own, received, home) -> tuple[Numbered, Diagnostics]:
+        new, report = super().update(state, own, received, home)
+        return Numbered(new.w, home.client), report
+
+    def expects(self, state: State) -> Tensor:
+        assert isinstance(state, Numbered)
+        return torch.full((2,), 100.0 + state.client)
+
+
+class Nobody:
+    """Answers no questions, for methods that ask none."""
+
+    degree = seed = batch = None
+
+
+NOWHERE = Home(0, 1, Nobody())
 TRIANGLE = [(1, 2), (0, 2), (0, 1)]
 RING = [(1, 3), (0, 2), (1, 3), (0, 2)]
 FOR_ALL = Wait(1.0, None)
@@ -65,6 +95,7 @@ class Job:
     w_tilde: Tensor
     num_steps: int = 1
     loss: float = 0.0
+    companion: Tensor | None = None
 
     def result(self) -> "Job":
         return self
@@ -73,8 +104,11 @@ class Job:
 class FakeTrainer:
     """Client i's direction is always i + 1 (with learning rate 1), or -100 if its data is poisoned."""
 
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-        return Job(w + 100 if poisoned else w - (client + 1))
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        return Job(work.w + 100 if poisoned else work.w - (client + 1))
+
+    def batch(self, client: int, round_: int) -> Batch:
+        raise AssertionError("there is no data")
 
 
 class Log(Observer):
@@ -153,7 +187,7 @@ class TinyWorld:
             lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
             **network,
         )
-        method = method or Direct(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
+        method = method or Expecting(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
         self.clients: list[Client] = []
         self.adversary = Adversary(
             plan,
@@ -163,7 +197,7 @@ class TinyWorld:
             self.network,
             self.clients,
             streams,
-            expects=lambda client: torch.full((2,), 100.0 + client.id),
+            method=method,
         )
         self.ended_at_s: float | None = None
         self.gone: list[Client] = []
@@ -174,6 +208,8 @@ class TinyWorld:
             method=method,
             onlookers=[self.adversary] if byzantine else [],
             observer=self.log,
+            degree=lambda client: len(self.clients[client].neighbours),
+            seed=streams.key,
             wait=wait,
             staleness=staleness,
             rounds=rounds,
@@ -185,7 +221,7 @@ class TinyWorld:
         form = Payload(torch.zeros(2)).form
         for i, others in enumerate(neighbours):
             mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
-            life = Life(method.start(torch.zeros(2)), mailbox)
+            life = Life(method.start(torch.zeros(2), Home(i, 0, shared)), mailbox)
             self.clients.append(Client(i, others, self.adversary if i in byzantine else None, life, shared))
         self.network.receivers = [client.receive for client in self.clients]
         self.world = World(
@@ -194,7 +230,7 @@ class TinyWorld:
             self.clients,
             self.log,
             changes=merged(map(iter, faults)),
-            fresh_state=lambda client: method.start(torch.zeros(2)),
+            fresh_state=lambda client: method.start(torch.zeros(2), Home(client, 0, shared)),
             on_gone=self.gone.append,
             on_end=self._end,
         )

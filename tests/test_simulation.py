@@ -11,6 +11,7 @@ from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
+from rdpfl_sim.maths.types import Work
 from tests.support import small_scenario
 
 LOSSY = {
@@ -207,7 +208,7 @@ def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
 def test_every_client_and_round_has_batches_of_its_own() -> None:
     blueprint = Blueprint(small_scenario())
     w = blueprint.initial_model(0)
-    seeds = {blueprint.trainer.submit(client, t, w).seed for client in range(6) for t in range(1, 5)}
+    seeds = {blueprint.trainer.submit(client, t, Work(w)).seed for client in range(6) for t in range(1, 5)}
     assert len(seeds) == 6 * 4
 
 

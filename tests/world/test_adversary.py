@@ -12,8 +12,8 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
 from rdpfl_sim.maths.equivocation import mirrored, scaled
-from rdpfl_sim.maths.types import Local, Received
-from rdpfl_sim.methods.base import Diagnostics, Settings, State
+from rdpfl_sim.maths.types import Local, Received, Work
+from rdpfl_sim.methods.base import Diagnostics, Home, Settings, State
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.world.adversary import Adversary, Plan
 from rdpfl_sim.world.changes import Change, Crash, Leave, Recover
@@ -74,8 +74,8 @@ class SpyWorld(TinyWorld):
 
 
 class Numbered:
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-        return Job(w - (100 * client + round_))
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        return Job(work.w - (100 * client + round_))
 
 
 def train_with(world: TinyWorld, trainer: Any) -> None:
@@ -271,8 +271,8 @@ def test_impatient_attacker_takes_the_latest_that_it_knows_and_first_of_all_its_
 
 def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -> None:
     class Diverges(Numbered):
-        def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-            job = super().submit(client, round_, w, poisoned)
+        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+            job = super().submit(client, round_, work, poisoned)
             return Job(job.w_tilde * torch.nan) if client == 1 else job
 
     for knowledge in ("omniscient", "neighbourhood"):
@@ -343,8 +343,8 @@ def test_message_that_was_there_before_the_training_ended_needs_no_waiting() -> 
 
 def test_refused_message_does_not_keep_a_neighbourhood_attacker_waiting() -> None:
     class Diverges(Numbered):
-        def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-            return Job(w + torch.inf) if client == 0 else Job(w - 2)
+        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+            return Job(work.w + torch.inf) if client == 0 else Job(work.w - 2)
 
     world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", rounds=1)
     train_with(world, Diverges())
@@ -648,9 +648,11 @@ class Eavesdropper(Direct):
         super().__init__(Settings(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
         self.received: list[Received] = []
 
-    def update(self, state: State, own: Local, received: Sequence[Received]) -> tuple[State, Diagnostics]:
+    def update(
+        self, state: State, own: Local, received: Sequence[Received], home: Home
+    ) -> tuple[State, Diagnostics]:
         self.received += received
-        return super().update(state, own, received)
+        return super().update(state, own, received, home)
 
 
 @pytest.mark.parametrize("timing", [partial(wrong_stamp, offset=1), partial(flood, copies=3), delayed])
@@ -774,9 +776,9 @@ def test_collective_attack_is_computed_again_when_an_update_was() -> None:
         def __init__(self) -> None:
             self.times = [0] * 4
 
-        def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
+        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
             self.times[client] += 1
-            return Job(w - (10 * client + self.times[client]))
+            return Job(work.w - (10 * client + self.times[client]))
 
     def run(collective: bool) -> dict[int, float]:
         plan = Plan(min_max, sees_honest=True, collective=collective)
