@@ -18,7 +18,7 @@ import torch
 from simpy import Environment
 
 from rdpfl_sim.maths.types import Payload, Work
-from rdpfl_sim.methods.base import Method, State
+from rdpfl_sim.methods.base import Home, Method, State
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.registry import specialised
 from rdpfl_sim.world.client import Client, Life, Surroundings
@@ -63,9 +63,9 @@ class FakeTrainer:
 class FakeMethod(Method):
     """Sends a vector and ignores what arrives."""
 
-    def outgoing(self, state: State, own: Trained) -> Payload:
+    def outgoing(self, state: State, own: Trained, home: Home) -> tuple[State, Payload]:
         """A fresh payload, which the first mailbox has to check."""
-        return Payload(W)
+        return state, Payload(W)
 
     def update(self, state, own, received, home):
         """Nothing changes."""

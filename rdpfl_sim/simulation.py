@@ -184,11 +184,13 @@ class Simulation:
         clients = []
         for client, neighbours in enumerate(blueprint.neighbours):
             w = same if scenario.training.start == "same" else blueprint.initial_model(client)
-            learning = self._fresh_state(client, w)
+            home = Home(client, 0, surroundings)
+            learning = blueprint.method.start(w, home)
+            _, example = blueprint.method.outgoing(learning, Trained(w, 1, 0.0), home)
             mailbox = Mailbox(
                 neighbours,
                 self.recorder,
-                form=blueprint.method.outgoing(learning, Trained(w, 1, 0.0)).form,
+                form=example.form,
                 last_round=scenario.rounds,
                 capacity=timing.mailbox_per_sender,
                 prefer=timing.prefer,

@@ -53,6 +53,14 @@ class Settings:
     layers: Sequence[Layer] = ()
 
 
+def layer_starts(layers: Sequence[Layer]) -> list[int]:
+    """Where in the vector each layer begins; its weights and biases count as one."""
+    starts: dict[str, int] = {}
+    for layer in layers:
+        starts.setdefault(layer.name.rpartition(".")[0], layer.start)
+    return list(starts.values())
+
+
 class Batch(Protocol):
     """Some of a client's own training data: what a client can find out with it about any model."""
 
@@ -132,8 +140,8 @@ class Method(ABC):
         return Work(state.w)
 
     @abstractmethod
-    def outgoing(self, state: State, own: Local) -> Payload:
-        """What the client sends to its neighbours after its local training."""
+    def outgoing(self, state: State, own: Local, home: Home) -> tuple[State, Payload]:
+        """What the client sends to its neighbours after its local training, and its state from then on."""
 
     @abstractmethod
     def update(

@@ -34,9 +34,9 @@ class Direct(base.Method):
         self.descent = Descent(settings.learning_rate, lambda_, step, coefficient)
         self.aggregator = aggregator
 
-    def outgoing(self, state: base.State, own: Local) -> Payload:
+    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
         """The local descent direction u."""
-        return Payload(self.descent.direction(state.w, own))
+        return state, Payload(self.descent.direction(state.w, own))
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home

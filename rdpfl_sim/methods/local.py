@@ -17,9 +17,9 @@ class Local(base.Method):
     def __init__(self, settings: base.Settings) -> None:
         pass
 
-    def outgoing(self, state: base.State, own: LocalOutcome) -> Payload:
-        """Never called: nothing is exchanged."""
-        raise AssertionError("local training sends nothing")
+    def outgoing(self, state: base.State, own: LocalOutcome, home: base.Home) -> tuple[base.State, Payload]:
+        """Nobody asks for it: nothing is exchanged."""
+        return state, Payload(own.w_tilde)
 
     def inspect(
         self, state: base.State, own: LocalOutcome, received: Sequence[Received], home: base.Home

@@ -110,9 +110,9 @@ class Rdpfl(base.Method):
         """A client without history: tau^0, Delta^0 = 0."""
         return State(w=w, tau=self.tau_0)
 
-    def outgoing(self, state: base.State, own: Local) -> Payload:
+    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
         """The local descent direction u."""
-        return Payload(self.descent.direction(state.w, own))
+        return state, Payload(self.descent.direction(state.w, own))
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home

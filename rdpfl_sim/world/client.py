@@ -154,7 +154,8 @@ class Client:
             life.phase = Phase.GATHERING  # of nothing, as nobody is silent
             return
         life.mailbox.call_the_roll(life.round)
-        life.payload = world.method.outgoing(life.learning, life.own)
+        home = Home(self.id, life.round, world)
+        life.learning, life.payload = world.method.outgoing(life.learning, life.own, home)
         for adversary in world.onlookers:
             if self.id in adversary.sees_updates_of:
                 adversary.see(self.id, life.round, life.payload)

@@ -32,7 +32,7 @@ def run(rdpfl: Rdpfl, observations: list[list[Received]], drift: float = 0.0):
 
 def test_direction_is_the_mean_gradient_of_the_local_steps() -> None:
     state = method().start(torch.tensor([3.0, 1.0]), NOWHERE)
-    assert method().outgoing(state, Own(torch.tensor([1.0, 1.0]))).vector.tolist() == [2.0, 0.0]
+    assert method().outgoing(state, Own(torch.tensor([1.0, 1.0])), NOWHERE)[1].vector.tolist() == [2.0, 0.0]
 
 
 def test_first_round_has_no_history_so_the_prediction_is_the_observation() -> None:
