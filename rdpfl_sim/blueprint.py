@@ -100,6 +100,8 @@ class Blueprint:
         if not getattr(method, "clip", True):
             for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
                 yield f"method.{option} has no effect without method.clip"
+        if method.name == "dfedavgm" and "momentum" in scenario.training.model_fields_set:
+            yield "training.momentum has no effect: method.theta stands in its place"
         yield from self._attacks_without_effect()
 
     def _attacks_without_effect(self) -> Iterator[str]:

@@ -186,7 +186,8 @@ class Simulation:
             w = same if scenario.training.start == "same" else blueprint.initial_model(client)
             home = Home(client, 0, surroundings)
             learning = blueprint.method.start(w, home)
-            _, example = blueprint.method.outgoing(learning, Trained(w, 1, 0.0), home)
+            if client == 0:  # all messages are of one form
+                _, example = blueprint.method.outgoing(learning, Trained(w, 1, 0.0), home)
             mailbox = Mailbox(
                 neighbours,
                 self.recorder,

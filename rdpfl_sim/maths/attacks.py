@@ -65,7 +65,8 @@ class View:
         """o + factor (update - o), with the origin o: a change turned round or made larger."""
         if self.origin is None:
             return update * factor
-        return self.origin + factor * (update - self.origin)
+        origin = self.origin.double()  # in float32 a difference could be infinite, and 0 of it no number
+        return origin + factor * (update - origin)
 
 
 Attack: TypeAlias = Callable[[View], Tensor]
@@ -298,7 +299,8 @@ def adaptive(
     """
     mu = mean(view.honest)
     expected = mu if view.expected is None else view.expected
-    return _sendable(expected - step * (mu if view.origin is None else mu - view.origin), view)
+    change = mu if view.origin is None else mu - view.origin.double()
+    return _sendable(expected - step * change, view)
 
 
 def _sendable(m: Tensor, view: View) -> Tensor:

@@ -15,10 +15,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.gossip import distances
+from rdpfl_sim.methods.gossip import distances, finite
 from rdpfl_sim.options import Doc, PositiveFraction
 
 
@@ -26,7 +27,8 @@ class Bristle(base.Method):
     """w <- own body, output rows averaged by their F1 on own data, of the nearest neighbours (Bristle style).
 
     Of a class that the own batch does not hold, the rows are weighted by the mean F1 over those that it does,
-    and the own row counts only if no neighbour has earned any trust.
+    and the own row counts only if no neighbour has earned any trust. What a stale message loses is the own
+    row's. A client whose own model has diverged goes on as it is.
     """
 
     def __init__(
@@ -41,6 +43,9 @@ class Bristle(base.Method):
     ) -> None:
         starts = base.layer_starts(settings.layers)
         self.split = starts[-1] if starts else 0
+        output = [layer.shape for layer in settings.layers if layer.start >= self.split]
+        if output and [len(shape) for shape in output] != [2, 1]:
+            raise OptionError("", f"needs an output layer with weights and biases; its shapes are {output}")
         self.frozen = body == "frozen"
         self.keep = keep
 
@@ -65,10 +70,10 @@ class Bristle(base.Method):
     ) -> tuple[base.State, base.Diagnostics]:
         """The own body, and the mixture of output layers."""
         x = own.w_tilde
-        if not received:
+        if not received or not torch.isfinite(x).all():
             return base.State(x), {"num_accepted": 0, "moved": 0.0}
         trust = self.trust(x, received, home)
-        head = mixed_rows(torch.stack([x[self.split :], *(m.vector for m in received)]), trust)
+        head = finite(mixed_rows(torch.stack([x[self.split :], *(m.vector for m in received)]), trust))
         num_accepted = int((trust[1:].sum(dim=1) > 0).sum())
         moved = norm(head - x[self.split :])
         return base.State(torch.cat([x[: self.split], head])), {"num_accepted": num_accepted, "moved": moved}
@@ -77,8 +82,11 @@ class Bristle(base.Method):
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> base.Inspection:
         """How far each output layer is from the own, and its mean weight over the classes."""
-        weights = self.trust(own.w_tilde, received, home)[1:].mean(dim=1).tolist()
-        return base.Inspection(distances(own.w_tilde[self.split :], received), None, weights)
+        x = own.w_tilde
+        weights = [0.0] * len(received)
+        if torch.isfinite(x).all():
+            weights = self.trust(x, received, home)[1:].mean(dim=1).tolist()
+        return base.Inspection(distances(x[self.split :], received), None, weights)
 
     def trust(self, x: Tensor, received: Sequence[Received], home: base.Home) -> Tensor:
         """The weight of each output layer, the own first, in each class: (1 + n, classes)."""
@@ -86,28 +94,35 @@ class Bristle(base.Method):
         lengths = distances(x[self.split :], received)
         num_judged = ceil(self.keep * len(received) - 1e-9)
         near = sorted(range(len(received)), key=lambda place: (lengths[place], place))[:num_judged]
-        num_classes = batch.logits(x).shape[1]
-        scores = torch.zeros(1 + len(received), num_classes, dtype=torch.float64)
-        scores[0] = f1_by_class(batch.logits(x), batch.labels)
+        own = f1_by_class(batch.logits(x), batch.labels)
+        scores = torch.zeros(1 + len(received), len(own), dtype=torch.float64)
+        scores[0] = own
         for place in near:
             model = torch.cat([x[: self.split], received[place].vector])
-            scores[1 + place] = f1_by_class(batch.logits(model), batch.labels) * received[place].weight
-        foreign = torch.ones(num_classes, dtype=torch.bool)
+            scores[1 + place] = f1_by_class(batch.logits(model), batch.labels)
+        foreign = torch.ones(len(own), dtype=torch.bool)
         foreign[batch.labels.cpu()] = False
         scores[:, foreign] = scores[:, ~foreign].mean(dim=1, keepdim=True)
         scores[0, foreign] = 0.0
-        totals = scores.sum(dim=0)
-        scores[0, totals == 0] = 1.0  # nobody knows better
-        return scores / scores.sum(dim=0)
+        scores[0, scores.sum(dim=0) == 0] = 1.0  # nobody knows better
+        shares = scores / scores.sum(dim=0)
+        shares[1:] *= torch.tensor([[message.weight] for message in received], dtype=torch.float64)
+        shares[0] = 1.0 - shares[1:].sum(dim=0)  # what a stale message loses
+        return shares.clamp_(min=0.0)
 
 
 def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """2 hits / (predicted + actual) of every class, (classes,); 0 for a class that is neither."""
+    """2 hits / (predicted + actual) of every class, (classes,); 0 for a class that is neither.
+
+    An answer with a logit that is not finite is no answer.
+    """
     num_classes = logits.shape[1]
+    answered = logits.isfinite().all(dim=1)
     predicted = logits.argmax(dim=1)
-    hits = torch.bincount(labels[predicted == labels], minlength=num_classes)
-    both = torch.bincount(predicted, minlength=num_classes) + torch.bincount(labels, minlength=num_classes)
-    return (2 * hits / both.clamp(min=1)).double().cpu()
+    hits = torch.bincount(labels[answered & (predicted == labels)], minlength=num_classes)
+    both = torch.bincount(predicted[answered], minlength=num_classes)
+    both += torch.bincount(labels, minlength=num_classes)
+    return (2 * hits.double() / both.clamp(min=1)).cpu()
 
 
 def mixed_rows(heads: Tensor, trust: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ He, Karimireddy and Jaggi, "Byzantine-Robust Decentralized Learning via ClippedG
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import inf, sqrt
 from typing import Annotated, Literal
 
 from torch import Tensor
@@ -20,9 +20,9 @@ from rdpfl_sim.options import Doc, Positive, PositiveFraction
 class ClippedGossip(Gossip):
     """w <- x + sum_j W_ij Clip(x_j - x; tau): gossip in which every pull is clipped (ClippedGossip).
 
-    The adaptive radius is tau = sqrt(sum_j W_ij |x_j - x|^2 / delta), the paper's choice, where the sum is
-    over honest neighbours. Nobody knows these: as in the paper's experiments the farthest models are left out
-    until their weights add up to delta of all; the nearest always counts.
+    The adaptive radius is tau = sqrt(sum_j W_ij |x_j - x|^2 / delta), summed over the honest neighbours.
+    Nobody knows these: the farthest models are left out, with at least delta of all weight that arrived; the
+    nearest always counts.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class ClippedGossip(Gossip):
         weights, lengths = metropolis(received, home), distances(x, received)
         tau = self._adaptive(weights, lengths) if self.radius == "adaptive" else float(self.radius)
         return [
-            weight if length <= tau else weight * tau / length
+            weight * min(1.0, tau / length) if 0 < length < inf else weight * (length == 0)
             for weight, length in zip(weights, lengths, strict=True)
         ]
 
     def _adaptive(self, weights: Sequence[float], lengths: Sequence[float]) -> float:
-        total, trusted, limit = 0.0, 0.0, (1 - self.delta) * sum(weights)
+        total, trusted, limit = 0.0, 0.0, (1 - self.delta) * sum(weights) + 1e-9  # for rounding
         for place, (length, weight) in enumerate(sorted(zip(lengths, weights, strict=True))):
             trusted += weight
             if place == 0 or trusted <= limit:

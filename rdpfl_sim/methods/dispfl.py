@@ -2,7 +2,9 @@
 
 Dai, Shen, He, Tian and Tao, "DisPFL: Towards Communication-Efficient Personalized Federated Learning via
 Decentralized Sparse Training", ICML 2022, Algorithm 1. A round there averages, trains, prunes and regrows;
-here it trains, prunes, regrows and then averages, which is the same loop begun one step later.
+here it trains, prunes, regrows and then averages, which is the same loop begun one step later. As in the
+authors' code a model is sent with the mask under which it was trained, so that nothing that has just regrown
+votes with a zero, and the new mask is applied to the average.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from torch import Tensor
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.gossip import distances
+from rdpfl_sim.methods.gossip import distances, finite
 from rdpfl_sim.options import Doc, Fraction, PositiveFraction
 
 
 @dataclass(frozen=True)
 class State(base.State):
-    """A sparse model: w is zero outside the mask. `sent` is the model that the client sent in this round."""
+    """A sparse model: w is zero outside the mask. `next_mask` is that of the model after this round."""
 
     mask: Tensor
-    sent: Tensor
+    next_mask: Tensor
 
 
 class Dispfl(base.Method):
@@ -64,19 +66,18 @@ class Dispfl(base.Method):
             chosen = torch.randperm(size, generator=generator)[: max(1, round(density * size))]
             mask[layer.start + chosen] = True
         mask = mask.to(w.device)
-        return State(w * mask, mask, w * mask)
+        return State(w * mask, mask, mask)
 
     def work(self, state: base.State) -> Work:
         """K steps of the weights under the mask."""
         assert isinstance(state, State)
-        return Work(state.w * state.mask, mask=state.mask)  # a round that was cut short leaves a new mask
+        return Work(state.w, mask=state.mask)
 
     def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[State, Payload]:
-        """The trained weights under a mask that has moved on."""
+        """The trained weights under the mask; then the mask moves on."""
         assert isinstance(state, State)
-        mask = self._evolved(state.mask, own.w_tilde, home)
-        sent = own.w_tilde * (mask & state.mask)  # what has regrown starts from zero
-        return replace(state, mask=mask, sent=sent), Payload(sent, mask)
+        next_mask = self._evolved(state.mask, own.w_tilde, home)
+        return replace(state, next_mask=next_mask), Payload(own.w_tilde, state.mask)
 
     def origin(self, state: base.State) -> Tensor | None:
         """The model before its training."""
@@ -85,30 +86,28 @@ class Dispfl(base.Method):
     def update(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[State, base.Diagnostics]:
-        """At each coordinate of the own mask, the mean over all whose masks hold it."""
+        """At each coordinate of the new mask, the mean over all whose masks hold it; zero if none does."""
         assert isinstance(state, State)
-        parts = [(state.sent, state.mask.to(state.sent)), *_weighted(received, state.sent)]
-        total = torch.stack([weight for _, weight in parts]).sum(dim=0)
-        w = torch.zeros_like(state.sent)
-        for vector, weight in parts:
-            w += vector * (weight / total.clamp(min=1.0))  # a mean in parts: the sum might overflow
-        w *= state.mask
-        moved = norm(w - state.sent)
-        report = {"density": state.mask.float().mean().item(), "moved": moved}
-        return State(w, state.mask, state.sent), report
+        w = torch.zeros_like(own.w_tilde)
+        models = [own.w_tilde, *(message.vector for message in received)]
+        for vector, share in zip(models, _shares(state, received), strict=True):
+            w += vector * share
+        w = finite(w).masked_fill_(~state.next_mask, 0.0)  # also where a diverged model is no number
+        report = {"density": state.mask.float().mean().item(), "moved": norm(w - own.w_tilde)}
+        return State(w, state.next_mask, state.next_mask), report
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> base.Inspection:
-        """How far each model is from the own, and its mean weight over the own mask."""
+        """How far each model is from the own, and its mean weight over the new mask."""
         assert isinstance(state, State)
-        weights = [weight[state.mask] for _, weight in _weighted(received, state.sent)]
-        total = 1.0 + torch.stack(weights).sum(dim=0)
-        shares = [(weight / total).mean().item() for weight in weights]
-        return base.Inspection(distances(state.sent, received), None, shares)
+        size = int(state.next_mask.sum())
+        weights = [share.sum().item() / size for share in _shares(state, received)[1:]]
+        sparse = [replace(m, vector=m.vector * _mask(m)) for m in received]
+        return base.Inspection(distances(own.w_tilde, sparse), None, weights)
 
     def _evolved(self, mask: Tensor, w: Tensor, home: base.Home) -> Tensor:
-        """The mask without the smallest weights, and with as many other places."""
+        """The mask without the smallest weights, and with as many free places, those just freed included."""
         rate = self.prune / 2 * (1 + cos(pi * min(home.round / self.rounds, 1.0)))
         if self.regrow == "gradient":
             promise = home.batch().gradient(w).abs()
@@ -117,22 +116,26 @@ class Dispfl(base.Method):
             promise = torch.rand(len(w), generator=generator).to(w.device)
         evolved = mask.clone()
         for layer in self.layers:
-            here = evolved[layer.place]
-            num = min(ceil(rate * int(here.sum())), int((~here).sum()))
-            size = w[layer.place].abs().masked_fill(~here, torch.inf)
-            here[size.argsort(stable=True)[:num]] = False
-            hope = promise[layer.place].masked_fill(here, -torch.inf)
-            here[hope.argsort(descending=True, stable=True)[:num]] = True
+            here, size, hope = evolved[layer.place], w[layer.place].abs(), promise[layer.place]
+            held = here.nonzero().squeeze(1)
+            num = ceil(rate * len(held) - 1e-9)
+            here[held[size[held].argsort(stable=True)[:num]]] = False
+            free = (~here).nonzero().squeeze(1)
+            here[free[hope[free].argsort(descending=True, stable=True)[:num]]] = True
         return evolved
 
 
-def _weighted(received: Sequence[Received], own: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Every model that arrived, with its weight at each coordinate: its mask, less if it is stale."""
-    found = []
-    for message in received:
-        assert message.mask is not None, "mailboxes refuse what has another form"
-        found.append((message.vector, message.mask.to(own) * message.weight))
-    return found
+def _shares(state: State, received: Sequence[Received]) -> list[Tensor]:
+    """The share of every model, the own first, at each coordinate: by its mask, less if it is stale."""
+    weights = [state.mask.float(), *(_mask(message) * message.weight for message in received)]
+    total = torch.stack(weights).sum(dim=0)
+    keep = state.next_mask & (total > 0)
+    return [torch.where(keep, weight / total, 0.0) for weight in weights]
+
+
+def _mask(message: Received) -> Tensor:
+    assert message.mask is not None, "mailboxes refuse what has another form"
+    return message.mask
 
 
 def erk_densities(shapes: Sequence[Sequence[int]], density: float) -> list[float]:

@@ -59,4 +59,4 @@ class Fedper(Gossip):
     ) -> base.Inspection:
         """How far each body is from the own, and its share."""
         body = own.w_tilde[: self.num_shared]
-        return base.Inspection(distances(body, received), None, self.shares(body, received, home))
+        return base.Inspection(distances(body, received), None, self.granted(body, received, home))

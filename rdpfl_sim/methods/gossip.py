@@ -2,13 +2,15 @@
 
 The models stay where they were trained, w~; a round ends with w <- w~ + sum_j a_j (x_j - w~), where x_j is
 the model that neighbour j has sent and a_j >= 0 the share that it is given. The shares add up to at most 1,
-and what is left is the client's own. A neighbour from whom nothing came has no share.
+and what is left is the client's own. A neighbour from whom nothing came has no share. A client whose own
+model has diverged has nothing to compare others with: it goes on as it is.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from math import inf, isnan
 from typing import Annotated, TypeAlias
 
 import torch
@@ -27,7 +29,13 @@ class Gossip(base.Method):
 
     @abstractmethod
     def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """The share a_j of every message, given the own trained model x; there is at least one."""
+        """The share a_j of every message, given the own trained model x, which is finite."""
+
+    def granted(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
+        """The shares; nobody has one if the own model has diverged."""
+        if not received or not torch.isfinite(x).all():
+            return [0.0] * len(received)
+        return self.shares(x, received, home)
 
     def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
         """The trained model w~."""
@@ -48,7 +56,7 @@ class Gossip(base.Method):
         self, x: Tensor, received: Sequence[Received], home: base.Home
     ) -> tuple[Tensor, base.Diagnostics]:
         """The own model x, moved towards those that arrived, and what happened on the way."""
-        shares = self.shares(x, received, home) if received else []
+        shares = self.granted(x, received, home)
         mixed = mix(x, received, shares)
         num_accepted = sum(share > 0 for share in shares)
         return mixed, {"num_accepted": num_accepted, "moved": norm(mixed - x)}
@@ -58,21 +66,29 @@ class Gossip(base.Method):
     ) -> base.Inspection:
         """How far each model is from the own, and its share."""
         x = own.w_tilde
-        return base.Inspection(distances(x, received), None, self.shares(x, received, home))
+        return base.Inspection(distances(x, received), None, self.granted(x, received, home))
 
 
 def mix(x: Tensor, received: Sequence[Received], shares: Sequence[float]) -> Tensor:
     """(1 - sum_j a_j) x + sum_j a_j x_j, a new vector."""
+    if not any(shares):
+        return x.clone()
     mixed = x * max(0.0, 1.0 - sum(shares))
     for message, share in zip(received, shares, strict=True):
-        if share > 0:  # zero times something huge is nothing, but zero times infinity is not a number
-            mixed.add_(message.vector, alpha=share)
-    return mixed
+        mixed.add_(message.vector, alpha=share)
+    return finite(mixed)
+
+
+def finite(mixed: Tensor) -> Tensor:
+    """A mixture of finite models, changed in place: where rounding made it overflow, the largest number."""
+    limit = torch.finfo(mixed.dtype).max
+    return mixed.clamp_(-limit, limit)
 
 
 def distances(x: Tensor, received: Sequence[Received]) -> list[float]:
-    """|x_j - x| for every message; infinite where float32 cannot hold a difference."""
-    return [torch.linalg.vector_norm(message.vector - x, dtype=torch.float64).item() for message in received]
+    """|x_j - x| for every message; infinite where float32 cannot hold a difference, or x has diverged."""
+    lengths = [norm(message.vector - x) for message in received]
+    return [inf if isnan(length) else length for length in lengths]
 
 
 def metropolis(received: Sequence[Received], home: base.Home) -> list[float]:

@@ -47,7 +47,7 @@ class KdPdfl(Gossip):
         similarities = []
         for message in received:
             distance = self.distance(own, self._answers(batch, message.vector))
-            similar = exp(-distance / self.scale) if isfinite(distance) else 0.0
+            similar = exp(-max(distance, 0.0) / self.scale) if isfinite(distance) else 0.0
             similarities.append(message.weight * similar)
         total = 1.0 + sum(similarities)
         return [similarity / total for similarity in similarities]

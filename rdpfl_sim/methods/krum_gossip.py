@@ -7,26 +7,36 @@ Descent", NeurIPS 2017, for Krum; here it chooses among models.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators import krum
+from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator, krum
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import AggregatorChoice
-from rdpfl_sim.methods.gossip import distances
+from rdpfl_sim.methods.gossip import distances, mix
+from rdpfl_sim.options import Doc
+from rdpfl_sim.registry import OneOf
 
 
 class KrumGossip(base.Method):
     """w <- Aggregator(x, x_1, ..., x_n) of the own and all models that arrived; by default Krum.
 
-    A stale model counts as one that is nearer to the own: x + weight (x_j - x).
+    A stale model counts as one that is nearer to the own: x + weight (x_j - x). A client whose own model has
+    diverged goes on as it is.
     """
 
-    def __init__(self, settings: base.Settings, *, aggregator: AggregatorChoice = krum) -> None:
+    def __init__(
+        self,
+        settings: base.Settings,
+        *,
+        aggregator: Annotated[
+            Aggregator, OneOf("aggregator", AGGREGATORS), Doc("over the own and the neighbours' models")
+        ] = krum,
+    ) -> None:
         self.aggregator = aggregator
 
     def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
@@ -41,21 +51,28 @@ class KrumGossip(base.Method):
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[base.State, base.Diagnostics]:
         """The aggregate; the own model in a round without messages."""
-        w = self.aggregator(_models(own.w_tilde, received)) if received else own.w_tilde
-        return base.State(w), {"moved": norm(w - own.w_tilde)}
+        x = own.w_tilde
+        if not received or not torch.isfinite(x).all():
+            return base.State(x), {"moved": 0.0}
+        w = self.aggregator(_models(x, received))
+        return base.State(w), {"moved": norm(w - x)}
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> base.Inspection:
         """How far each model is from the own, and its weight in the aggregate."""
-        weights = influence(self.aggregator, _models(own.w_tilde, received))
-        return base.Inspection(
-            distances(own.w_tilde, received), None, None if weights is None else weights[1:].tolist()
-        )
+        x = own.w_tilde
+        shares: list[float] | None = [0.0] * len(received)
+        if torch.isfinite(x).all():
+            rows = influence(self.aggregator, _models(x, received))
+            shares = (
+                None
+                if rows is None
+                else [share * m.weight for share, m in zip(rows[1:].tolist(), received, strict=True)]
+            )
+        return base.Inspection(distances(x, received), None, shares)
 
 
 def _models(x: Tensor, received: Sequence[Received]) -> Tensor:
     """The own model and all that arrived, as rows."""
-    return torch.stack(
-        [x, *(m.vector if m.weight == 1.0 else torch.lerp(x, m.vector, m.weight) for m in received)]
-    )
+    return torch.stack([x, *(m.vector if m.weight == 1.0 else mix(x, [m], [m.weight]) for m in received)])
