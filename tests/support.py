@@ -80,6 +80,24 @@ class Nobody:
     degree = seed = batch = None
 
 
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Answers what a method asks: degrees by client, one batch for all, and seeds by name."""
+
+    degrees: Sequence[int] = (2, 2, 2, 2)
+    own_batch: Any = None
+
+    def degree(self, client: int) -> int:
+        return self.degrees[client]
+
+    def seed(self, purpose: str, client: int, round_: int) -> int:
+        return Streams(0).key(purpose, client, round_)
+
+    def batch(self, client: int, round_: int) -> Any:
+        assert self.own_batch is not None, "there is no data"
+        return self.own_batch
+
+
 NOWHERE = Home(0, 1, Nobody())
 TRIANGLE = [(1, 2), (0, 2), (0, 1)]
 RING = [(1, 3), (0, 2), (1, 3), (0, 2)]
