@@ -15,6 +15,7 @@ from rdpfl_sim.maths.equivocation import mirrored, scaled
 from rdpfl_sim.maths.types import Local, Received, Work
 from rdpfl_sim.methods.base import Diagnostics, Home, Settings, State
 from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.world.adversary import Adversary, Plan
 from rdpfl_sim.world.changes import Change, Crash, Leave, Recover
 from rdpfl_sim.world.knowledge import MEMORY_ROUNDS
@@ -656,7 +657,7 @@ class Eavesdropper(Direct):
 
 
 @pytest.mark.parametrize("timing", [partial(wrong_stamp, offset=1), partial(flood, copies=3), delayed])
-def test_victims_see_of_a_message_its_sender_its_age_its_weight_and_its_vector(timing: Any) -> None:
+def test_victims_see_of_a_message_its_sender_its_age_its_weight_its_vector_and_its_mask(timing: Any) -> None:
     method = Eavesdropper()
     plan = Plan(min_max, sees_honest=True, equivocation=scaled, timing=timing)
     TinyWorld(
@@ -667,7 +668,7 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_and_its_vector(t
         wait=Wait(1.0, 3.0),
         staleness=Staleness(2, 0.5),
     ).run()
-    assert Received.__slots__ == ("sender", "age", "weight", "vector")
+    assert Received.__slots__ == ("sender", "age", "weight", "vector", "mask")
     assert {message.sender for message in method.received} == {0, 1, 2}
     for message in method.received:
         assert type(message) is Received
@@ -887,3 +888,36 @@ def test_two_runs_write_the_same_log(timing: Any) -> None:
     first, second = run(), run()
     assert first["sent"]
     assert first == second
+
+
+def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> None:
+    # Everybody starts at (0, 0); client 1 trains to (-2, -2), and says that it went the other way.
+    world = TinyWorld(
+        [(1,), (0,)],
+        rounds=1,
+        byzantine=[1],
+        plan=Plan(sign_flip),
+        method=Dpsgd(Settings(learning_rate=1.0, rounds=1)),
+    ).run()
+    by_sender = {
+        sender: p.tolist() for (_, sender, _, _), p in zip(world.log.sent, world.log.payloads, strict=True)
+    }
+    assert by_sender == {0: [-1.0, -1.0], 1: [2.0, 2.0]}
+    assert world.clients[0].life.learning.w.tolist() == [0.5, 0.5]  # (-1 + 2) / 2
+
+
+def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> None:
+    world = TinyWorld(
+        [(1,), (0,)],
+        rounds=2,
+        byzantine=[1],
+        plan=Plan(sign_flip),
+        method=Dpsgd(Settings(learning_rate=1.0, rounds=2)),
+    ).run()
+    # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and says 0.5.
+    told = [
+        p.tolist()
+        for (_, sender, _, stamp), p in zip(world.log.sent, world.log.payloads, strict=True)
+        if (sender, stamp) == (1, 2)
+    ]
+    assert told == [[0.5, 0.5]]
