@@ -53,6 +53,7 @@ class Blueprint:
             self._build_graph()
         with _gathered(problems):
             self._build_links()
+        module: nn.Module | None = None
         with _gathered(problems), located("data", scenario.data):
             data: Dataset = scenario.data.bind()(self.streams.generator("data"))
             with _gathered(problems), located("partition", scenario.partition):
@@ -60,11 +61,12 @@ class Blueprint:
             with _gathered(problems), located("model", scenario.model):
                 module = scenario.model.bind()(data.shape, data.num_classes)
         with _gathered(problems), located("method", scenario.method):
-            layers = () if problems else layers_of(module)
+            layers = () if module is None else layers_of(module)
             settings = Settings(scenario.training.learning_rate, scenario.rounds, layers)
             self.method: Method = scenario.method.bind()(settings)
         if problems:
             raise ScenarioError(problems)
+        assert module is not None
         self._build_learning(data, shards, FlatModel(module, self.device))
         self._build_compute_times()
 

@@ -275,7 +275,13 @@ def test_everything_that_cannot_be_built_is_told_at_once() -> None:
     with pytest.raises(ScenarioError) as caught:
         Blueprint(scenario)
     paths = [problem.path for problem in caught.value.problems]
-    assert paths == ["topology.k", "method.coefficient", "partition.min_samples", "model"]
+    assert paths == ["topology.k", "partition.min_samples", "model", "method.coefficient"]
+
+
+def test_method_that_does_not_suit_the_model_is_told_together_with_other_problems() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Blueprint(small_scenario(topology={"name": "k_regular", "k": 9}, model="softmax", method="fedper"))
+    assert [problem.path for problem in caught.value.problems] == ["topology.k", "method.head_layers"]
 
 
 @pytest.mark.parametrize(
