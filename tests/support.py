@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
+from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
-from rdpfl_sim.maths.types import Payload, Work
+from rdpfl_sim.maths.types import Form, Payload, Work
 from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.randomness import Streams
@@ -127,6 +128,70 @@ class FakeTrainer:
 
     def batch(self, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
+
+
+class CheapTrainer:
+    """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
+
+    A companion is pulled likewise; masks are respected, momentum is not. Batches are real.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.shards = blueprint.train_shards
+        self.settings = blueprint.trainer.settings
+        self.batch = blueprint.trainer.batch
+
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        num_steps = self.settings.num_steps(len(self.shards[client]))
+        goal = torch.arange(len(work.w)).mul(client + 1).add(round_).sin()
+
+        def trained(w: Tensor) -> Tensor:
+            gradient = (w - goal).clamp(-1, 1) * (-1 if poisoned else 1)
+            if work.mask is not None:
+                gradient = gradient * work.mask
+            return w - self.settings.learning_rate * num_steps * gradient
+
+        companion = None if work.companion is None else trained(work.companion)
+        return Job(trained(work.w), num_steps, loss=0.5, companion=companion)
+
+
+def cheap(scenario: Scenario) -> Any:
+    """The blueprint of a scenario whose training costs nothing."""
+    blueprint: Any = Blueprint(scenario)
+    blueprint.trainer = CheapTrainer(blueprint)
+    return blueprint
+
+
+def odd_payloads(form: Form) -> dict[str, Payload]:
+    """Messages as no honest client sends them, to somebody who expects this form."""
+    (size,), masked = form[0], len(form) > 2
+    ones, largest = torch.ones(size), torch.finfo(torch.float32).max
+    half = torch.arange(size) % 2 == 0
+    mask = half if masked else None
+    values = {
+        "huge": ones * largest,
+        "huge and alternating": torch.where(half, largest, -largest),
+        "huge where nothing is sent": torch.where(half, 0.0, largest),
+        "nan": ones * torch.nan,
+        "nan where nothing is sent": torch.where(half, 0.0, torch.nan),
+        "inf": ones * torch.inf,
+        "tiny": ones * 1e-45,
+        "empty": ones[:0],
+        "too long": torch.ones(size + 1),
+        "a matrix": ones.unsqueeze(0),
+        "float64": ones.double(),
+    }
+    masks = {
+        "no mask": None,
+        "empty mask": half & ~half,
+        "full mask": half | ~half,
+        "short mask": half[:-1],
+        "long mask": torch.cat([half, half]),
+        "mask of floats": half.float(),
+    }
+    return {kind: Payload(vector, mask) for kind, vector in values.items()} | {
+        kind: Payload(ones * largest, other) for kind, other in masks.items()
+    }
 
 
 class Log(Observer):
