@@ -90,7 +90,7 @@ def post(simulation: Simulation, mail: Mail) -> None:
     for recipient, sender, stamp, kind in mail:
         client = simulation.clients[recipient % len(simulation.clients)]
         payloads = list(odd_payloads(client.life.mailbox.form).values())
-        if client.neighbours:
+        if client.neighbours and simulation.blueprint.method.exchanges:
             neighbour = client.neighbours[sender % len(client.neighbours)]
             simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])
 
