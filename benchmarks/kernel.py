@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from simpy import Environment
 
-from rdpfl_sim.maths.types import Payload
-from rdpfl_sim.methods.base import State
+from rdpfl_sim.maths.types import Payload, Work
+from rdpfl_sim.methods.base import Home, Method, State
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.registry import specialised
 from rdpfl_sim.world.client import Client, Life, Surroundings
@@ -55,27 +55,25 @@ DONE = Trained()
 class FakeTrainer:
     """Trains nothing."""
 
-    def submit(self, client: int, round_: int, w: torch.Tensor, poisoned: bool) -> Trained:
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Trained:
         """A finished job."""
         return DONE
 
 
-class FakeMethod:
+class FakeMethod(Method):
     """Sends a vector and ignores what arrives."""
 
-    exchanges = True
-
-    def start(self, w: torch.Tensor) -> State:
-        """Only the model."""
-        return State(w)
-
-    def outgoing(self, state: State, own: Trained) -> Payload:
+    def outgoing(self, state: State, own: Trained, home: Home) -> tuple[State, Payload]:
         """A fresh payload, which the first mailbox has to check."""
-        return Payload(W)
+        return state, Payload(W)
 
-    def update(self, state, own, received):
+    def update(self, state, own, received, home):
         """Nothing changes."""
         return state, {}
+
+    def inspect(self, state, own, received, home):
+        """Nobody asks."""
+        raise AssertionError
 
 
 def simulate(lossy: bool) -> float:
@@ -97,6 +95,8 @@ def simulate(lossy: bool) -> float:
         method=FakeMethod(),
         onlookers=(),
         observer=observer,
+        degree=lambda client: DEGREE,
+        seed=streams.key,
         wait=Wait(1.0, 0.5 if lossy else None),
         staleness=Staleness(5, 1.0),
         rounds=ROUNDS,

@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import networkx as nx
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rdpfl_sim.checks import num_of
 from rdpfl_sim.errors import Problem, ScenarioError, located
@@ -20,7 +20,7 @@ from rdpfl_sim.execution.inline import Settings as TrainingSettings
 from rdpfl_sim.learning.data import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
-from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.methods.base import Layer, Method, Settings
 from rdpfl_sim.options import client_ids
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.registry import Component, specialised
@@ -51,19 +51,22 @@ class Blueprint:
             self.device = _device(scenario.execution.device)
         with _gathered(problems):
             self._build_graph()
-        with _gathered(problems), located("method", scenario.method):
-            settings = Settings(scenario.training.learning_rate, scenario.rounds)
-            self.method: Method = scenario.method.bind()(settings)
         with _gathered(problems):
             self._build_links()
+        module: nn.Module | None = None
         with _gathered(problems), located("data", scenario.data):
             data: Dataset = scenario.data.bind()(self.streams.generator("data"))
             with _gathered(problems), located("partition", scenario.partition):
                 shards = self._shards(data)
             with _gathered(problems), located("model", scenario.model):
                 module = scenario.model.bind()(data.shape, data.num_classes)
+        with _gathered(problems), located("method", scenario.method):
+            layers = () if module is None else layers_of(module)
+            settings = Settings(scenario.training.learning_rate, scenario.rounds, layers)
+            self.method: Method = scenario.method.bind()(settings)
         if problems:
             raise ScenarioError(problems)
+        assert module is not None
         self._build_learning(data, shards, FlatModel(module, self.device))
         self._build_compute_times()
 
@@ -99,6 +102,8 @@ class Blueprint:
         if not getattr(method, "clip", True):
             for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
                 yield f"method.{option} has no effect without method.clip"
+        if method.name == "dfedavgm" and "momentum" in scenario.training.model_fields_set:
+            yield "training.momentum has no effect: method.theta stands in its place"
         yield from self._attacks_without_effect()
 
     def _attacks_without_effect(self) -> Iterator[str]:
@@ -306,6 +311,15 @@ class Blueprint:
             return self.compute_s[client]
         z = NormalDist().inv_cdf(uniform(self.streams.key("jitter", client), round_))
         return self.compute_s[client] * exp(jitter * z)
+
+
+def layers_of(module: nn.Module) -> list[Layer]:
+    """The model's parameters, in the order of its flat vector."""
+    layers, start = [], 0
+    for name, p in module.named_parameters():
+        layers.append(Layer(name, start, tuple(p.shape)))
+        start += p.numel()
+    return layers
 
 
 @contextmanager

@@ -16,7 +16,9 @@ from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
+from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import Home, State
 from rdpfl_sim.provenance import provenance
 from rdpfl_sim.records import summary as summaries
 from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder, read_metrics
@@ -106,7 +108,7 @@ class Simulation:
             self.clients,
             self.recorder,
             changes=blueprint.changes(),
-            fresh_state=lambda client: blueprint.method.start(blueprint.initial_model(client)),
+            fresh_state=lambda client: self._fresh_state(client, blueprint.initial_model(client)),
             on_gone=self._evaluate_once_more,
             on_end=self._end,
         )
@@ -160,13 +162,15 @@ class Simulation:
 
     def _clients(self) -> list[Client]:
         blueprint, scenario, timing = self.blueprint, self.scenario, self.scenario.timing
-        surroundings = Surroundings(
+        self.surroundings = surroundings = Surroundings(
             kernel=self.kernel,
             network=self.network,
             trainer=blueprint.trainer,
             method=blueprint.method,
             onlookers=[adversary for adversary in self.adversaries if adversary.sees_updates_of],
             observer=self.recorder,
+            degree=lambda client: len(self.clients[client].neighbours),
+            seed=blueprint.streams.key,
             wait=timing.wait.bind()(),
             staleness=timing.staleness.bind()(),
             rounds=scenario.rounds,
@@ -179,21 +183,27 @@ class Simulation:
         )
         adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
         same = blueprint.initial_model(0)
-        form = Payload(same).form  # today's methods send vectors of the model's size
         clients = []
         for client, neighbours in enumerate(blueprint.neighbours):
             w = same if scenario.training.start == "same" else blueprint.initial_model(client)
+            home = Home(client, 0, surroundings)
+            learning = blueprint.method.start(w, home)
+            if client == 0:  # all messages are of one form
+                _, example = blueprint.method.outgoing(learning, Trained(w, 1, 0.0), home)
             mailbox = Mailbox(
                 neighbours,
                 self.recorder,
-                form=form,
+                form=example.form,
                 last_round=scenario.rounds,
                 capacity=timing.mailbox_per_sender,
                 prefer=timing.prefer,
             )
-            life = Life(blueprint.method.start(w), mailbox)
+            life = Life(learning, mailbox)
             clients.append(Client(client, neighbours, adversary_of.get(client), life, surroundings))
         return clients
+
+    def _fresh_state(self, client: int, w: Tensor) -> State:
+        return self.blueprint.method.start(w, Home(client, 0, self.surroundings))
 
     def _adversaries(self) -> list[Adversary]:
         return [
@@ -205,7 +215,7 @@ class Simulation:
                 self.network,
                 self.clients,
                 self.blueprint.streams,
-                expects=lambda client: self.blueprint.method.expects(client.life.learning),
+                method=self.blueprint.method,
             )
             for plan, members in zip(self.blueprint.plans(), self.blueprint.groups, strict=True)
             if members

@@ -58,10 +58,11 @@ _RECURRING = get_args(Recurring)[1]
 
 @dataclass(frozen=True)
 class Sketch:
-    """A scenario as a table, and the files that it names, by their names."""
+    """A scenario as a table, the files that it names, and odd mail: recipient, sender, stamp and kind."""
 
     scenario: Table
     files: dict[str, str]
+    mail: list[tuple[int, int, int, int]]
 
 
 @dataclass
@@ -410,6 +411,7 @@ def sketches(draw: DrawFn) -> Sketch:
     scenario["model"] = sketcher.component(CHOICES["model"])
     if scenario["model"]["name"] == "cnn":
         scenario["data"]["shape"] = [1, 4, 4]
+    suit_the_model(sketcher, scenario)
     scenario["adversary"] = groups(sketcher)
     sketcher.edges = edges(sketcher, scenario["topology"], scenario.get("seed", 1))
     num_faults = sketcher.pick(range(5))
@@ -419,7 +421,26 @@ def sketches(draw: DrawFn) -> Sketch:
         timing["max_time_s"] = sketcher.span_s
     if needs_a_timeout(scenario):
         timing["wait"] = {"name": sketcher.pick(["all", "quorum"]), "timeout_s": sketcher.pick([0.5, 1.0])}
-    return Sketch(scenario, sketcher.files)
+    return Sketch(scenario, sketcher.files, odd_mail(sketcher, scenario["rounds"]))
+
+
+def suit_the_model(sketcher: Sketcher, scenario: Table) -> None:
+    """FedPer needs a body."""
+    method, model = scenario.get("method", {}), scenario["model"]
+    if method.get("name") == "fedper":
+        if model["name"] == "softmax" or model.get("hidden") == []:
+            model.clear()
+            model.update(name="mlp", hidden=[2])
+        num_layers = 5 if model["name"] == "cnn" else 1 + len(model.get("hidden", [64]))
+        method["head_layers"] = sketcher.pick(range(1, num_layers))
+
+
+def odd_mail(sketcher: Sketcher, rounds: int) -> list[tuple[int, int, int, int]]:
+    """Some messages that nobody should send; the numbers are taken modulo what there is."""
+    if sketcher.chance(2, of=3):
+        return []
+    letter = st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(-1, rounds + 1), st.integers(0, 99))
+    return sketcher.draw(st.lists(letter, min_size=1, max_size=12))
 
 
 def groups(sketcher: Sketcher) -> list[Table] | Table:

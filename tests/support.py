@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
+from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
-from rdpfl_sim.maths.types import Payload
-from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.maths.types import Form, Payload, Work
+from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary import Adversary, Plan
@@ -34,6 +35,7 @@ class Own:
     w_tilde: Tensor
     num_steps: int = 2
     loss: float = 0.0
+    companion: Tensor | None = None
 
 
 def small_scenario(**changes: Any) -> Scenario:
@@ -51,6 +53,53 @@ def small_scenario(**changes: Any) -> Scenario:
     )
 
 
+@dataclass(frozen=True)
+class Numbered(State):
+    """A state that knows whose it is."""
+
+    client: int = 0
+
+
+class Expecting(Direct):
+    """Client i expects (100 + i, 100 + i)."""
+
+    def start(self, w: Tensor, home: Home) -> Numbered:
+        return Numbered(w, home.client)
+
+    def update(self, state, own, received, home) -> tuple[Numbered, Diagnostics]:
+        new, report = super().update(state, own, received, home)
+        return Numbered(new.w, home.client), report
+
+    def expects(self, state: State) -> Tensor:
+        assert isinstance(state, Numbered)
+        return torch.full((2,), 100.0 + state.client)
+
+
+class Nobody:
+    """Answers no questions, for methods that ask none."""
+
+    degree = seed = batch = None
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """Answers what a method asks: degrees by client, one batch for all, and seeds by name."""
+
+    degrees: Sequence[int] = (2, 2, 2, 2)
+    own_batch: Any = None
+
+    def degree(self, client: int) -> int:
+        return self.degrees[client]
+
+    def seed(self, purpose: str, client: int, round_: int) -> int:
+        return Streams(0).key(purpose, client, round_)
+
+    def batch(self, client: int, round_: int) -> Any:
+        assert self.own_batch is not None, "there is no data"
+        return self.own_batch
+
+
+NOWHERE = Home(0, 1, Nobody())
 TRIANGLE = [(1, 2), (0, 2), (0, 1)]
 RING = [(1, 3), (0, 2), (1, 3), (0, 2)]
 FOR_ALL = Wait(1.0, None)
@@ -65,6 +114,7 @@ class Job:
     w_tilde: Tensor
     num_steps: int = 1
     loss: float = 0.0
+    companion: Tensor | None = None
 
     def result(self) -> "Job":
         return self
@@ -73,8 +123,75 @@ class Job:
 class FakeTrainer:
     """Client i's direction is always i + 1 (with learning rate 1), or -100 if its data is poisoned."""
 
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-        return Job(w + 100 if poisoned else w - (client + 1))
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        return Job(work.w + 100 if poisoned else work.w - (client + 1))
+
+    def batch(self, client: int, round_: int) -> Batch:
+        raise AssertionError("there is no data")
+
+
+class CheapTrainer:
+    """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
+
+    A companion is pulled likewise; masks are respected, momentum is not. Batches are real.
+    """
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.shards = blueprint.train_shards
+        self.settings = blueprint.trainer.settings
+        self.batch = blueprint.trainer.batch
+
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        num_steps = self.settings.num_steps(len(self.shards[client]))
+        goal = torch.arange(len(work.w)).mul(client + 1).add(round_).sin()
+
+        def trained(w: Tensor) -> Tensor:
+            gradient = (w - goal).clamp(-1, 1) * (-1 if poisoned else 1)
+            if work.mask is not None:
+                gradient = gradient * work.mask
+            return w - self.settings.learning_rate * num_steps * gradient
+
+        companion = None if work.companion is None else trained(work.companion)
+        return Job(trained(work.w), num_steps, loss=0.5, companion=companion)
+
+
+def cheap(scenario: Scenario) -> Any:
+    """The blueprint of a scenario whose training costs nothing."""
+    blueprint: Any = Blueprint(scenario)
+    blueprint.trainer = CheapTrainer(blueprint)
+    return blueprint
+
+
+def odd_payloads(form: Form) -> dict[str, Payload]:
+    """Messages as no honest client sends them, to somebody who expects this form."""
+    (size,), masked = form[0], len(form) > 2
+    ones, largest = torch.ones(size), torch.finfo(torch.float32).max
+    half = torch.arange(size) % 2 == 0
+    mask = half if masked else None
+    values = {
+        "huge": ones * largest,
+        "huge and alternating": torch.where(half, largest, -largest),
+        "huge where nothing is sent": torch.where(half, 0.0, largest),
+        "nan": ones * torch.nan,
+        "nan where nothing is sent": torch.where(half, 0.0, torch.nan),
+        "inf": ones * torch.inf,
+        "tiny": ones * 1e-45,
+        "empty": ones[:0],
+        "too long": torch.ones(size + 1),
+        "a matrix": ones.unsqueeze(0),
+        "float64": ones.double(),
+    }
+    masks = {
+        "no mask": None,
+        "empty mask": half & ~half,
+        "full mask": half | ~half,
+        "short mask": half[:-1],
+        "long mask": torch.cat([half, half]),
+        "mask of floats": half.float(),
+    }
+    return {kind: Payload(vector, mask) for kind, vector in values.items()} | {
+        kind: Payload(ones * largest, other) for kind, other in masks.items()
+    }
 
 
 class Log(Observer):
@@ -153,7 +270,7 @@ class TinyWorld:
             lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
             **network,
         )
-        method = method or Direct(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
+        method = method or Expecting(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
         self.clients: list[Client] = []
         self.adversary = Adversary(
             plan,
@@ -163,7 +280,7 @@ class TinyWorld:
             self.network,
             self.clients,
             streams,
-            expects=lambda client: torch.full((2,), 100.0 + client.id),
+            method=method,
         )
         self.ended_at_s: float | None = None
         self.gone: list[Client] = []
@@ -174,6 +291,8 @@ class TinyWorld:
             method=method,
             onlookers=[self.adversary] if byzantine else [],
             observer=self.log,
+            degree=lambda client: len(self.clients[client].neighbours),
+            seed=streams.key,
             wait=wait,
             staleness=staleness,
             rounds=rounds,
@@ -185,7 +304,7 @@ class TinyWorld:
         form = Payload(torch.zeros(2)).form
         for i, others in enumerate(neighbours):
             mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
-            life = Life(method.start(torch.zeros(2)), mailbox)
+            life = Life(method.start(torch.zeros(2), Home(i, 0, shared)), mailbox)
             self.clients.append(Client(i, others, self.adversary if i in byzantine else None, life, shared))
         self.network.receivers = [client.receive for client in self.clients]
         self.world = World(
@@ -194,7 +313,7 @@ class TinyWorld:
             self.clients,
             self.log,
             changes=merged(map(iter, faults)),
-            fresh_state=lambda client: method.start(torch.zeros(2)),
+            fresh_state=lambda client: method.start(torch.zeros(2), Home(client, 0, shared)),
             on_gone=self.gone.append,
             on_end=self._end,
         )

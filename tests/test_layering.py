@@ -12,7 +12,7 @@ ALLOWED = {
     "methods": {"options", "errors", "registry", "maths"},
     "learning": {"options", "errors"},
     "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
-    "execution": {"randomness", "learning"},
+    "execution": {"randomness", "maths", "learning"},
     "records": {"errors", "randomness", "methods", "world"},
     "report": {"maths", "registry", "sections"},
     "sweeps": {

@@ -11,6 +11,7 @@ from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.evaluation import evaluate
+from rdpfl_sim.maths.types import Work
 from tests.support import small_scenario
 
 LOSSY = {
@@ -210,7 +211,7 @@ def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
 def test_every_client_and_round_has_batches_of_its_own() -> None:
     blueprint = Blueprint(small_scenario())
     w = blueprint.initial_model(0)
-    seeds = {blueprint.trainer.submit(client, t, w).seed for client in range(6) for t in range(1, 5)}
+    seeds = {blueprint.trainer.submit(client, t, Work(w)).seed for client in range(6) for t in range(1, 5)}
     assert len(seeds) == 6 * 4
 
 
@@ -277,7 +278,13 @@ def test_everything_that_cannot_be_built_is_told_at_once() -> None:
     with pytest.raises(ScenarioError) as caught:
         Blueprint(scenario)
     paths = [problem.path for problem in caught.value.problems]
-    assert paths == ["topology.k", "method.coefficient", "partition.min_samples", "model"]
+    assert paths == ["topology.k", "partition.min_samples", "model", "method.coefficient"]
+
+
+def test_method_that_does_not_suit_the_model_is_told_together_with_other_problems() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Blueprint(small_scenario(topology={"name": "k_regular", "k": 9}, model="softmax", method="fedper"))
+    assert [problem.path for problem in caught.value.problems] == ["topology.k", "method.head_layers"]
 
 
 @pytest.mark.parametrize(

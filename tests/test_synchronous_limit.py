@@ -7,6 +7,7 @@ from torch import Tensor
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.maths.attacks import ATTACKS, View
+from rdpfl_sim.maths.types import Work
 
 ROUNDS = 9  # beyond the warm-up of 5, so that the Barzilai-Borwein prediction is at work
 ETA, LAMBDA, ALPHA, C, TAU_0, G_D = 0.1, 0.5, 0.9, 1.5, 0.02, 3.0  # so that both clips bind
@@ -59,7 +60,7 @@ def plain_loop(sim: Blueprint, attack: str, threshold: str) -> list[Tensor]:
     memory = {j: {} for j in byzantine}
     for t in range(1, ROUNDS + 1):
         poisoned = byzantine if attack == "label_flip" else ()
-        jobs = [sim.trainer.submit(i, t, w[i], poisoned=i in poisoned).result() for i in range(n)]
+        jobs = [sim.trainer.submit(i, t, Work(w[i]), poisoned=i in poisoned).result() for i in range(n)]
         u = [(w[i] - jobs[i].w_tilde) / (ETA * jobs[i].num_steps) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import Trained, num_local_steps, train
+from rdpfl_sim.learning.training import OwnBatch, Trained, batches, num_local_steps, train
+from rdpfl_sim.maths.types import Work
 from rdpfl_sim.randomness import Streams
 
 
@@ -35,21 +36,32 @@ class Job:
 
     executor: Inline
     shard: Shard
-    w: Tensor
+    work: Work
     seed: int
 
     def result(self) -> Trained:
         """Train now."""
-        settings = self.executor.settings
+        work = self.work
+        trained = self._train(work.w)
+        if work.companion is None:
+            return trained
+        companion = self._train(work.companion, anchor=work.w, pull=work.pull)
+        return replace(trained, companion=companion.w_tilde)
+
+    def _train(self, w: Tensor, anchor: Tensor | None = None, pull: float = 0.0) -> Trained:
+        settings, momentum = self.executor.settings, self.work.momentum
         return train(
             self.executor.model,
-            self.w,
+            w,
             self.shard,
             num_steps=settings.num_steps(len(self.shard)),
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            momentum=settings.momentum,
+            momentum=settings.momentum if momentum is None else momentum,
             weight_decay=settings.weight_decay,
+            mask=self.work.mask,
+            anchor=anchor,
+            pull=pull,
             seed=self.seed,
         )
 
@@ -65,7 +77,15 @@ class Inline:
     settings: Settings
     streams: Streams
 
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool = False) -> Job:
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Job:
         """A job that runs when its result is asked for."""
         shard = self.poisoned[client] if poisoned else self.shards[client]
-        return Job(self, shard, w, self.streams.key("training", client, round_))
+        return Job(self, shard, work, self.streams.key("training", client, round_))
+
+    def batch(self, client: int, round_: int) -> OwnBatch:
+        """A batch of the client's own data, drawn anew in every round."""
+        shard = self.shards[client]
+        seed = self.streams.key("examination", client, round_)
+        (positions,) = batches(len(shard), self.settings.batch_size, 1, seed)
+        x, labels = shard.take(positions.to(self.model.vector.device))
+        return OwnBatch(self.model, x, labels)

@@ -21,6 +21,33 @@ class Trained:
     w_tilde: Tensor
     num_steps: int
     loss: float
+    companion: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class OwnBatch:
+    """Some of a client's own examples, and what any model makes of them."""
+
+    model: FlatModel
+    x: Tensor
+    labels: Tensor
+
+    def logits(self, w: Tensor) -> Tensor:
+        """What model w answers, (n, classes)."""
+        self.model.load(w)
+        with torch.no_grad():
+            return self.model(self.x)
+
+    def loss(self, w: Tensor) -> float:
+        """The mean cross-entropy of model w; nan if it has diverged."""
+        return cross_entropy(self.logits(w), self.labels).item()
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """The gradient of that loss at w, as a new vector."""
+        self.model.load(w)
+        self.model.gradient.zero_()
+        torch.autograd.backward(cross_entropy(self.model(self.x), self.labels))
+        return self.model.gradient.clone()
 
 
 def num_local_steps(
@@ -60,11 +87,15 @@ def train(
     learning_rate: float,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
+    mask: Tensor | None = None,
+    anchor: Tensor | None = None,
+    pull: float = 0.0,
     seed: int,
 ) -> Trained:
     """What `num_steps` steps of SGD on cross-entropy make of `w`, as a new vector.
 
-    g = grad + weight_decay * w,  v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
+    g = grad + weight_decay * w + pull * (w - anchor), zero outside the mask,
+    v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
     A model that has diverged goes on as nan.
     """
     variants = torch.Generator().manual_seed(seed ^ 1)  # another stream than that of the batches
@@ -82,6 +113,10 @@ def train(
         losses += loss.detach()
         if weight_decay:
             model.gradient.add_(model.vector, alpha=weight_decay)
+        if anchor is not None:
+            model.gradient.add_(model.vector - anchor, alpha=pull)
+        if mask is not None:
+            model.gradient.masked_fill_(~mask, 0.0)
         if momentum:
             velocity.mul_(momentum).add_(model.gradient)
         model.vector.add_(velocity, alpha=-learning_rate)

@@ -5,6 +5,9 @@ decorators `sees_honest` and `sees_victim` say what it needs to know: an attack 
 updates waits until they exist. `poisons_labels` marks an attack on the training data. mu and sigma are the
 coordinate-wise mean and (population) standard deviation of the honest updates g_1..g_h.
 
+An update is whatever the method sends. Attacks that turn a change round or make it larger (sign_flip,
+scaling, ipm, adaptive, zero) measure it from `View.origin`, so that they mean the same where models are sent.
+
 What a mailbox would refuse does no harm. Finite updates, however large, therefore make finite messages: an
 entry that overflows becomes the largest number there is. `nan` and `inf` are the exceptions.
 """
@@ -32,9 +35,10 @@ class View:
     `own` is the update that it would have sent in this `round`. `honest` (h, d) are the updates of the
     clients `ids` as far as the attacker knows them, and `num_byzantine` is how many attackers work together.
     For an attack that sees its victim, both count the victim's neighbours only; `victim` is then the victim's
-    own update and `expected` the direction that it predicts, where they are known. `seed` names a random
-    stream for the message. `memory` is the attacker's notebook: what an attack writes into it is there in
-    the next round.
+    own update and `expected` the direction that it predicts, where they are known. `origin` is what the
+    attacker would send if it had learnt nothing: its model before the training, or None, for zero, where
+    clients send directions. `seed` names a random stream for the message. `memory` is the attacker's
+    notebook: what an attack writes into it is there in the next round.
     """
 
     own: Tensor
@@ -45,6 +49,7 @@ class View:
     num_byzantine: int = 1
     round: int = 1
     seed: int = 0
+    origin: Tensor | None = None
     memory: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -55,6 +60,13 @@ class View:
                 "an attack that uses view.honest must be marked with @sees_honest or @sees_victim"
             )
         return self.seen
+
+    def changed(self, update: Tensor, factor: float) -> Tensor:
+        """o + factor (update - o), with the origin o: a change turned round or made larger."""
+        if self.origin is None:
+            return update * factor
+        origin = self.origin.double()  # in float32 a difference could be infinite, and 0 of it no number
+        return origin + factor * (update - origin)
 
 
 Attack: TypeAlias = Callable[[View], Tensor]
@@ -101,12 +113,12 @@ def label_flip(view: View) -> Tensor:
 
 def sign_flip(view: View, *, scale: Positive = 1.0) -> Tensor:
     """-scale u: the own update, reversed (Yin et al. 2018)."""
-    return _sendable(view.own * -scale, view)
+    return _sendable(view.changed(view.own, -scale), view)
 
 
 def scaling(view: View, *, factor: Signed = 10.0) -> Tensor:
     """factor u: amplified to dominate an average (Bagdasaryan et al. 2020 scale by the number of clients)."""
-    return _sendable(view.own * factor, view)
+    return _sendable(view.changed(view.own, factor), view)
 
 
 def noise(view: View, *, sigma: Spread = 200.0) -> Tensor:
@@ -125,8 +137,8 @@ def constant(view: View, *, value: Signed = 1.0) -> Tensor:
 
 
 def zero(view: View) -> Tensor:
-    """(0, ..., 0): drags an average towards standing still."""
-    return torch.zeros_like(view.own)
+    """(0, ..., 0), no change: drags an average towards standing still."""
+    return torch.zeros_like(view.own) if view.origin is None else view.origin.clone()
 
 
 def nan(view: View) -> Tensor:
@@ -139,13 +151,12 @@ def inf(view: View) -> Tensor:
     return torch.full_like(view.own, torch.inf)
 
 
-@collective
 @sees_honest
 def ipm(
     view: View, *, epsilon: Annotated[Positive, Doc("above h / f it turns a plain average round")] = 0.1
 ) -> Tensor:
     """-epsilon mu: makes the inner product of the average and mu small or negative (Xie et al. 2020)."""
-    return _sendable(mean(view.honest) * -epsilon, view)
+    return _sendable(view.changed(mean(view.honest), -epsilon), view)
 
 
 @collective
@@ -288,7 +299,8 @@ def adaptive(
     """
     mu = mean(view.honest)
     expected = mu if view.expected is None else view.expected
-    return _sendable(expected - step * mu, view)
+    change = mu if view.origin is None else mu - view.origin.double()
+    return _sendable(expected - step * change, view)
 
 
 def _sendable(m: Tensor, view: View) -> Tensor:

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+Form: TypeAlias = tuple[Any, ...]
+"""Shapes and types of what a message carries."""
+
 
 class Payload:
-    """What a message carries: one flat vector, shared by all recipients of a broadcast.
+    """What a message carries: a flat vector, shared by all recipients of a broadcast.
 
-    `is_finite` says whether no entry is NaN or infinite; it is found out when somebody asks for it first.
+    With a mask (bool, of the vector's shape) the sender has only the entries under it: they travel, and one
+    bit for every entry. `form` is what a recipient can check without reading the values. `is_finite` says
+    whether no entry is NaN or infinite; it is found out when somebody asks for it first.
     """
 
-    __slots__ = ("form", "is_finite", "size_bytes", "vector")
+    __slots__ = ("form", "is_finite", "mask", "size_bytes", "vector")
     is_finite: bool
 
-    def __init__(self, vector: Tensor) -> None:
+    def __init__(self, vector: Tensor, mask: Tensor | None = None) -> None:
         self.vector = vector
-        self.form = (vector.shape, vector.dtype)
+        self.mask = mask
+        self.form: Form = (vector.shape, vector.dtype)
         self.size_bytes = vector.nbytes
+        if mask is not None:
+            self.form += (mask.shape, mask.dtype)
+            num_sent = int(torch.count_nonzero(mask))
+            self.size_bytes = num_sent * vector.element_size() + -(-mask.numel() // 8)
 
     def __getattr__(self, name: str) -> bool:
         if name != "is_finite":
@@ -41,6 +51,22 @@ class Received:
     age: int
     weight: float
     vector: Tensor
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client trains in a round: K steps of SGD from w, and what bends them.
+
+    Entries outside the mask stay as they are. `momentum` stands in place of the scenario's. A `companion` is
+    a second model that is trained on the same batches, with pull / 2 |v - w|^2 added to its loss.
+    """
+
+    w: Tensor
+    mask: Tensor | None = None
+    momentum: float | None = None
+    companion: Tensor | None = None
+    pull: float = 0.0
 
 
 class Local(Protocol):
@@ -57,3 +83,7 @@ class Local(Protocol):
     @property
     def loss(self) -> float:
         """Mean training loss over the K steps."""
+
+    @property
+    def companion(self) -> Tensor | None:
+        """The second model, if there is one."""

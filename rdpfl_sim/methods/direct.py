@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from rdpfl_sim.maths.aggregators import aggregate, mean
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received
@@ -21,10 +19,8 @@ from rdpfl_sim.methods.directions import (
 )
 
 
-class Direct:
+class Direct(base.Method):
     """w <- w - gamma (u + lambda d_bar): the aggregate as it is (Mean, Median, Trimmed-Mean of Table II)."""
-
-    exchanges = True
 
     def __init__(
         self,
@@ -38,25 +34,19 @@ class Direct:
         self.descent = Descent(settings.learning_rate, lambda_, step, coefficient)
         self.aggregator = aggregator
 
-    def start(self, w: Tensor) -> base.State:
-        """Only the model."""
-        return base.State(w)
-
-    def outgoing(self, state: base.State, own: Local) -> Payload:
+    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
         """The local descent direction u."""
-        return Payload(self.descent.direction(state.w, own))
+        return state, Payload(self.descent.direction(state.w, own))
 
-    def inspect(self, state: base.State, own: Local, received: Sequence[Received]) -> base.Inspection:
+    def inspect(
+        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
+    ) -> base.Inspection:
         """Distances, and the weights in the aggregate."""
         u = self.descent.direction(state.w, own)
         return inspect(u, None, self.aggregator, stack(received))
 
-    def expects(self, state: base.State) -> Tensor | None:
-        """Nothing."""
-        return None
-
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received]
+        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[base.State, base.Diagnostics]:
         """A step along u + lambda d_bar; a local step in a round without messages."""
         u = self.descent.direction(state.w, own)

@@ -18,9 +18,12 @@ from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.registry import OneAfterOthers, OneOf
 
+AGGREGATION = OneAfterOthers(
+    "aggregator", AGGREGATORS, others=OneOf("pre_aggregator", PRE_AGGREGATORS), combine=Chain
+)
 AggregatorChoice: TypeAlias = Annotated[
     Aggregator,
-    OneAfterOthers("aggregator", AGGREGATORS, others=OneOf("pre_aggregator", PRE_AGGREGATORS), combine=Chain),
+    AGGREGATION,
     Doc("RobustAgg, over the neighbours' directions; a list begins with pre-aggregators"),
 ]
 Collaboration: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
-
 from rdpfl_sim.maths.types import Local as LocalOutcome
 from rdpfl_sim.maths.types import Payload, Received
 from rdpfl_sim.methods import base
 
 
-class Local:
+class Local(base.Method):
     """w <- w~: plain local SGD, the reference that collaboration has to beat (lambda = 0)."""
 
     exchanges = False
@@ -19,24 +17,18 @@ class Local:
     def __init__(self, settings: base.Settings) -> None:
         pass
 
-    def start(self, w: Tensor) -> base.State:
-        """Only the model."""
-        return base.State(w)
+    def outgoing(self, state: base.State, own: LocalOutcome, home: base.Home) -> tuple[base.State, Payload]:
+        """Nobody asks for it: nothing is exchanged."""
+        return state, Payload(own.w_tilde)
 
-    def outgoing(self, state: base.State, own: LocalOutcome) -> Payload:
-        """Never called: nothing is exchanged."""
-        raise AssertionError("local training sends nothing")
-
-    def inspect(self, state: base.State, own: LocalOutcome, received: Sequence[Received]) -> base.Inspection:
+    def inspect(
+        self, state: base.State, own: LocalOutcome, received: Sequence[Received], home: base.Home
+    ) -> base.Inspection:
         """Never called: nothing is exchanged."""
         raise AssertionError("local training receives nothing")
 
-    def expects(self, state: base.State) -> Tensor | None:
-        """Nothing."""
-        return None
-
     def update(
-        self, state: base.State, own: LocalOutcome, received: Sequence[Received]
+        self, state: base.State, own: LocalOutcome, received: Sequence[Received], home: base.Home
     ) -> tuple[base.State, base.Diagnostics]:
         """The locally trained model."""
         return base.State(own.w_tilde), {}

@@ -59,10 +59,8 @@ class Estimate:
     bounded: bool
 
 
-class Rdpfl:
+class Rdpfl(base.Method):
     """w <- w - gamma (u + lambda d), d = the neighbours' trend, held near its prediction (R-DPFL)."""
-
-    exchanges = True
 
     def __init__(
         self,
@@ -108,15 +106,17 @@ class Rdpfl:
         self.epsilon = epsilon
         self.when_silent = when_silent
 
-    def start(self, w: Tensor) -> State:
+    def start(self, w: Tensor, home: base.Home) -> State:
         """A client without history: tau^0, Delta^0 = 0."""
         return State(w=w, tau=self.tau_0)
 
-    def outgoing(self, state: base.State, own: Local) -> Payload:
+    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
         """The local descent direction u."""
-        return Payload(self.descent.direction(state.w, own))
+        return state, Payload(self.descent.direction(state.w, own))
 
-    def inspect(self, state: base.State, own: Local, received: Sequence[Received]) -> base.Inspection:
+    def inspect(
+        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
+    ) -> base.Inspection:
         """Distances, and the weights in the aggregate."""
         u = self.descent.direction(state.w, own)
         return inspect(u, self.expects(state), self.aggregator, stack(received))
@@ -127,7 +127,7 @@ class Rdpfl:
         return self.predict(state)[0]
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received]
+        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[State, base.Diagnostics]:
         """One round of Algorithm 1, after the exchange."""
         assert isinstance(state, State)

@@ -14,6 +14,7 @@ from torch import Tensor
 from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.equivocation import Equivocation, same
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import Method
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.attack_schedules import Moment, Schedule, always
 from rdpfl_sim.world.kernel import Call, Kernel
@@ -81,7 +82,7 @@ class Adversary:
         network: Network,
         clients: Sequence[Client],
         streams: Streams,
-        expects: Callable[[Client], Tensor | None],
+        method: Method,
     ) -> None:
         self.plan = plan
         self.members = frozenset(members)
@@ -91,7 +92,7 @@ class Adversary:
         self.num_clients = len(network.links)
         self.clients = clients
         self.streams = streams
-        self.expects = expects
+        self.method = method
         self.sees_updates_of = self._sees_updates_of()
         self.rounds = dict.fromkeys(members, 0)
         self.shared = Knowledge()
@@ -194,12 +195,13 @@ class Adversary:
         plan = self.plan
         to_all = None if plan.sees_victim else self._made_up(attacker, own, None)
         if to_all is not None and plan.equivocation is same:
-            return {None: Payload(to_all)}
+            return {None: Payload(to_all, own.mask)}
         contents: dict[int | None, Payload] = {}
         key = self.streams.key("equivocation", attacker.id)
         for recipient in attacker.neighbours:
             m = self._made_up(attacker, own, recipient) if to_all is None else to_all
-            contents[recipient] = Payload(plan.equivocation(own.vector, m, uniform(key, recipient)))
+            told = plan.equivocation(own.vector, m, uniform(key, recipient))
+            contents[recipient] = Payload(told, own.mask)
         return contents
 
     def _made_up(self, attacker: Client, own: Payload, recipient: int | None) -> Tensor:
@@ -210,6 +212,7 @@ class Adversary:
             "round": round_,
             "seed": self.streams.key("attack", attacker.id, round_, *index),
             "memory": self.memories[attacker.id],
+            "origin": self.method.origin(attacker.life.learning),
         }
         if not plan.sees_honest:
             return plan.attack(View(own.vector, **details))
@@ -221,7 +224,7 @@ class Adversary:
                 candidates = [client for client in around if client not in self.liars]
             details["victim"] = knowledge.latest(recipient, round_)
             if plan.knowledge == "omniscient":
-                details["expected"] = self.expects(self.clients[recipient])
+                details["expected"] = self.method.expects(self.clients[recipient].life.learning)
         ids, updates = knowledge.of(candidates, round_)
         said = self._said_of(updates) if plan.collective else None
         if said is not None:

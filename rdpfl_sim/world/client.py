@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from simpy import Event, Interrupt, Timeout
-from torch import Tensor
 
-from rdpfl_sim.maths.types import Local, Payload, Received
-from rdpfl_sim.methods.base import Method, State
+from rdpfl_sim.maths.types import Local, Payload, Received, Work
+from rdpfl_sim.methods.base import Batch, Home, Method, State
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
@@ -30,8 +29,11 @@ class Pending(Protocol):
 class Trainer(Protocol):
     """Where local training runs. A job has all its inputs at submission."""
 
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Pending:
-        """Start K local steps of the client from model w, on its data or on a poisoned copy of it."""
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Pending:
+        """Start K local steps of the client, on its data or on a poisoned copy of it."""
+
+    def batch(self, client: int, round_: int) -> Batch:
+        """Some of the client's own data, another batch in every round."""
 
 
 class Phase:
@@ -72,6 +74,8 @@ class Surroundings:
     onlookers: Sequence[Adversary]
     """Adversaries that see updates as soon as they are computed."""
     observer: Observer
+    degree: Callable[[int], int]
+    seed: Callable[[str, int, int], int]
     wait: Wait
     staleness: Staleness
     rounds: int
@@ -79,6 +83,11 @@ class Surroundings:
     on_training: Callable[[], None]
     on_round: Callable[[Client], None]
     on_finish: Callable[[int], None]
+
+    @property
+    def batch(self) -> Callable[[int, int], Batch]:
+        """Some of a client's own data; another batch in every round."""
+        return self.trainer.batch
 
 
 class Client:
@@ -131,7 +140,7 @@ class Client:
         life.until_s = now_s + duration_s
         world.observer.training_started(self.id, life.round, duration_s)
         poisoned = self.adversary is not None and self.adversary.poisons(self)
-        self._job = world.trainer.submit(self.id, life.round, life.learning.w, poisoned)
+        self._job = world.trainer.submit(self.id, life.round, world.method.work(life.learning), poisoned)
         return Timeout(world.kernel, duration_s)
 
     def finish_training(self) -> None:
@@ -145,7 +154,8 @@ class Client:
             life.phase = Phase.GATHERING  # of nothing, as nobody is silent
             return
         life.mailbox.call_the_roll(life.round)
-        life.payload = world.method.outgoing(life.learning, life.own)
+        home = Home(self.id, life.round, world)
+        life.learning, life.payload = world.method.outgoing(life.learning, life.own, home)
         for adversary in world.onlookers:
             if self.id in adversary.sees_updates_of:
                 adversary.see(self.id, life.round, life.payload)
@@ -221,15 +231,20 @@ class Client:
         round_, staleness = life.round, world.staleness
         messages = life.mailbox.take(round_, staleness.max_age)
         received = [
-            Received(m.sender, 0, 1.0, m.payload.vector)
-            if m.round == round_
-            else Received(m.sender, round_ - m.round, staleness.weight(round_ - m.round), m.payload.vector)
+            Received(
+                m.sender,
+                round_ - m.round,
+                1.0 if m.round == round_ else staleness.weight(round_ - m.round),
+                m.payload.vector,
+                m.payload.mask,
+            )
             for m in messages
         ]
+        home = Home(self.id, round_, world)
         inspection = None
         if world.observer.inspects and received:
-            inspection = world.method.inspect(life.learning, life.own, received)
-        life.learning, diagnostics = world.method.update(life.learning, life.own, received)
+            inspection = world.method.inspect(life.learning, life.own, received, home)
+        life.learning, diagnostics = world.method.update(life.learning, life.own, received, home)
         world.observer.round_finished(self.id, round_, messages, diagnostics, inspection)
         life.own = None
         world.on_round(self)

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Size, dtype
-
+from rdpfl_sim.maths.types import Form
 from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
 
@@ -43,7 +42,7 @@ class Mailbox:
         neighbours: Iterable[int],
         observer: Observer,
         *,
-        form: tuple[Size, dtype],
+        form: Form,
         last_round: int,
         capacity: int,
         prefer: Preference,

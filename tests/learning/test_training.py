@@ -4,6 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from itertools import pairwise
+from math import exp, isnan, log
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
-from rdpfl_sim.learning.training import batches, num_local_steps, train
+from rdpfl_sim.learning.training import OwnBatch, batches, num_local_steps, train
 
 briefly = partial(train, num_steps=3, batch_size=8, learning_rate=0.1, momentum=0.9, weight_decay=0.1, seed=1)
 
@@ -177,3 +178,134 @@ def test_a_client_without_examples_cannot_train() -> None:
     model = FlatModel(softmax([5], 4))
     with pytest.raises(AssertionError, match="without examples"):
         briefly(model, model.initial(0), empty)
+
+
+# What bends the steps: a mask, an anchor, another momentum.
+
+plainly = partial(train, num_steps=5, batch_size=8, learning_rate=0.1, seed=1)
+
+
+def by_autograd(
+    model: FlatModel, w: Tensor, shard: Shard, momentum: float, loss_of: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Heavy-ball steps along autograd's gradient of an explicit loss of the flat vector and the examples."""
+    before = w
+    for positions in batches(len(shard), 8, 5, seed=1):
+        at = w.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss_of(at, shard.indices[positions]), at)
+        w, before = w - 0.1 * gradient + momentum * (w - before), w
+    return w
+
+
+def linear_loss(shard: Shard) -> Callable[[Tensor, Tensor], Tensor]:
+    """The cross-entropy of logistic regression with 5 inputs and 4 classes, written out."""
+
+    def loss(w: Tensor, rows: Tensor) -> Tensor:
+        return cross_entropy(shard.x[rows] @ w[:20].view(4, 5).T + w[20:], shard.y[rows])
+
+    return loss
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_pull_is_the_gradient_of_half_a_squared_distance_to_the_anchor(momentum: float) -> None:
+    shard, model = shard_of([5]), FlatModel(softmax([5], 4))
+    w, anchor, plain = model.initial(0), model.initial(1), linear_loss(shard)
+    trained = plainly(model, w, shard, momentum=momentum, weight_decay=0.2, anchor=anchor, pull=0.7)
+    expected = by_autograd(
+        model,
+        w,
+        shard,
+        momentum,
+        lambda v, rows: plain(v, rows) + 0.2 / 2 * v.square().sum() + 0.7 / 2 * (v - anchor).square().sum(),
+    )
+    torch.testing.assert_close(trained.w_tilde, expected)
+    assert not torch.allclose(trained.w_tilde, plainly(model, w, shard, momentum=momentum).w_tilde)
+
+
+def test_loss_that_is_told_is_the_cross_entropy_alone() -> None:
+    shard, model = shard_of([5]), FlatModel(softmax([5], 4))
+    w = model.initial(0)
+    one = plainly(model, w, shard, num_steps=1)
+    pulled = plainly(model, w, shard, num_steps=1, anchor=model.initial(1), pull=100.0)
+    assert pulled.loss == one.loss
+
+
+def test_strong_pull_leads_to_the_anchor() -> None:
+    shard, model = shard_of([5]), FlatModel(softmax([5], 4))
+    anchor = model.initial(1)
+    trained = plainly(model, model.initial(0), shard, num_steps=60, anchor=anchor, pull=9.0)
+    assert (trained.w_tilde - anchor).norm() < 0.2 * (model.initial(0) - anchor).norm()
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.8])
+def test_entries_outside_the_mask_stay_to_the_bit_and_the_others_learn_as_if_those_were_constant(
+    momentum: float,
+) -> None:
+    shard, model = shard_of([5]), FlatModel(softmax([5], 4))
+    w, plain = model.initial(0), linear_loss(shard)
+    mask = torch.rand(24, generator=torch.Generator().manual_seed(3)) < 0.5
+    options: dict[str, Any] = {
+        "momentum": momentum,
+        "weight_decay": 0.2,
+        "anchor": model.initial(1),
+        "pull": 0.3,
+    }
+    trained = plainly(model, w, shard, mask=mask, **options).w_tilde
+    assert torch.equal(trained[~mask], w[~mask])
+
+    def loss(v: Tensor, rows: Tensor) -> Tensor:
+        v = torch.where(mask, v, w)
+        return plain(v, rows) + 0.1 * v.square().sum() + 0.15 * (v - model.initial(1)).square().sum()
+
+    torch.testing.assert_close(trained, by_autograd(model, w, shard, momentum, loss))
+
+
+def test_mask_keeps_a_gradient_that_is_no_number_out() -> None:
+    shard, model = shard_of([5]), FlatModel(softmax([5], 4))
+    w = model.initial(0)
+    w[0] = torch.nan
+    trained = plainly(model, w, shard, mask=torch.zeros(24, dtype=torch.bool)).w_tilde
+    assert torch.equal(trained.isnan(), w.isnan())
+    assert torch.equal(trained[1:], w[1:])
+
+
+def test_full_mask_and_no_pull_are_plain_training_to_the_bit() -> None:
+    shard, model = shard_of([5]), FlatModel(mlp([5], 4))
+    w = model.initial(0)
+    everything = torch.ones(model.num_parameters, dtype=torch.bool)
+    bent = briefly(model, w, shard, mask=everything, anchor=w * 3, pull=0.0)
+    assert torch.equal(bent.w_tilde, briefly(model, w, shard).w_tilde)
+
+
+# What a client can find out with some of its own data.
+
+
+def test_own_batch_knows_logits_loss_and_gradient_of_any_model() -> None:
+    # W = (1, 0), b = (0, 0) and x = 1, -1: logits (1, 0) and (-1, 0), labels 0 and 0.
+    batch = OwnBatch(FlatModel(softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 0]))
+    w = torch.tensor([1.0, 0.0, 0.0, 0.0])
+    assert batch.logits(w).tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+    p = 1 / (1 + exp(-1))  # of class 0 for the first example, and of class 1 for the second
+    assert batch.loss(w) == pytest.approx(-(log(p) + log(1 - p)) / 2)
+    # d loss / d logits = p - e_y: (p - 1, 1 - p) and (-p, p), times x for the weights, halved by the mean.
+    assert batch.gradient(w).tolist() == pytest.approx([(2 * p - 1) / 2, (1 - 2 * p) / 2, -0.5, 0.5])
+
+
+def test_own_batch_gives_new_tensors_and_leaves_no_gradient_behind() -> None:
+    shard, model = shard_of([5]), FlatModel(mlp([5], 4))
+    x, labels = shard.take(torch.arange(9))
+    batch, w = OwnBatch(model, x, labels), model.initial(0)
+    trained = briefly(model, w, shard).w_tilde
+    first = batch.gradient(w)
+    kept = first.clone()
+    batch.gradient(model.initial(1))
+    assert torch.equal(first, kept)
+    assert torch.equal(batch.gradient(w), kept)
+    assert not batch.logits(w).requires_grad
+    assert torch.equal(briefly(model, w, shard).w_tilde, trained)
+
+
+def test_loss_of_a_diverged_model_is_no_number() -> None:
+    shard, model = shard_of([5]), FlatModel(mlp([5], 4))
+    x, labels = shard.take(torch.arange(9))
+    assert isnan(OwnBatch(model, x, labels).loss(torch.full((model.num_parameters,), torch.nan)))

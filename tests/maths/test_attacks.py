@@ -448,3 +448,58 @@ def test_wide_updates_are_treated_as_narrow_ones(attack: Callable[..., Tensor]) 
     narrow = attack(View(own=g[0], seen=g, num_byzantine=3))
     wide = g.repeat(1, 10_000)
     assert torch.allclose(attack(View(own=wide[0], seen=wide, num_byzantine=3)), narrow.repeat(10_000))
+
+
+# Where clients send models, a change is measured from the attacker's model before its training.
+
+ORIGIN = torch.tensor([1.0, 1.0, 1.0])
+
+
+def test_sign_flip_of_a_model_turns_its_training_round() -> None:
+    # w + scale (w - w~), w~ = (1, -2, 3): (1, 1, 1) + (0, 3, -2), and twice that.
+    assert sign_flip(view(origin=ORIGIN)).tolist() == [1.0, 4.0, -1.0]
+    assert sign_flip(view(origin=ORIGIN), scale=2.0).tolist() == [1.0, 7.0, -3.0]
+
+
+def test_scaling_of_a_model_makes_its_training_longer() -> None:
+    assert scaling(view(origin=ORIGIN), factor=10.0).tolist() == [1.0, -29.0, 21.0]
+    assert torch.equal(scaling(view(origin=ORIGIN), factor=0.0), ORIGIN)
+    assert torch.equal(scaling(view(origin=ORIGIN), factor=1.0), OWN)
+
+
+def test_zero_change_of_a_model_is_the_model_itself_and_a_new_vector() -> None:
+    m = zero(view(origin=ORIGIN))
+    assert torch.equal(m, ORIGIN)
+    assert m is not ORIGIN
+
+
+def test_ipm_on_models_goes_the_other_way_than_the_honest_mean() -> None:
+    # mu = (3, 3, 5): (1, 1, 1) - 0.5 (2, 2, 4).
+    honest = torch.tensor([[2.0, 4.0, 5.0], [4.0, 2.0, 5.0]])
+    assert ipm(view(honest, origin=ORIGIN), epsilon=0.5).tolist() == [0.0, 0.0, -1.0]
+
+
+def test_adaptive_on_models_meets_the_honest_mean_less_a_part_of_the_change() -> None:
+    # Gossip predicts nothing: mu - 0.5 (mu - w) = (3, 3, 5) - 0.5 (2, 2, 4).
+    honest = torch.tensor([[2.0, 4.0, 5.0], [4.0, 2.0, 5.0]])
+    assert adaptive(view(honest, origin=ORIGIN), step=0.5).tolist() == [2.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_origin_at_zero_means_the_same_as_none(name: str) -> None:
+    honest = random_updates(3, 4, 3)
+    looks = [view(honest, ids=range(4), seed=1, origin=origin) for origin in (None, torch.zeros(3))]
+    one, other = (ATTACKS[name](look) for look in looks)
+    torch.testing.assert_close(one, other, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["sign_flip", "scaling", "ipm", "adaptive"])
+@pytest.mark.parametrize("factor", [1e-30, 1.0, 1e30])
+def test_changes_too_large_for_float32_make_finite_messages(name: str, factor: float) -> None:
+    option = {"sign_flip": "scale", "scaling": "factor", "ipm": "epsilon", "adaptive": "step"}[name]
+    own = torch.tensor([MAX, -MAX, 0.0])
+    look = View(own, seen=torch.stack([own, own]), origin=-own)
+    m = ATTACKS[name](look, **{option: factor})
+    assert torch.isfinite(m).all()
+    assert m.dtype == torch.float32
+    assert torch.equal(scaling(look, factor=0.0), -own)

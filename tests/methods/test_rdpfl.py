@@ -8,7 +8,7 @@ from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from tests.support import Own
+from tests.support import NOWHERE, Own
 
 SETTINGS = Settings(learning_rate=0.5, rounds=100)
 
@@ -23,16 +23,16 @@ def one(*entries: float) -> list[Received]:
 
 def run(rdpfl: Rdpfl, observations: list[list[Received]], drift: float = 0.0):
     """Rounds in which the local training moves the model by -drift."""
-    state, reports = rdpfl.start(torch.zeros(2)), []
+    state, reports = rdpfl.start(torch.zeros(2), NOWHERE), []
     for received in observations:
-        state, report = rdpfl.update(state, Own(state.w - drift), received)
+        state, report = rdpfl.update(state, Own(state.w - drift), received, NOWHERE)
         reports.append(report)
     return state, reports
 
 
 def test_direction_is_the_mean_gradient_of_the_local_steps() -> None:
-    state = method().start(torch.tensor([3.0, 1.0]))
-    assert method().outgoing(state, Own(torch.tensor([1.0, 1.0]))).vector.tolist() == [2.0, 0.0]
+    state = method().start(torch.tensor([3.0, 1.0]), NOWHERE)
+    assert method().outgoing(state, Own(torch.tensor([1.0, 1.0])), NOWHERE)[1].vector.tolist() == [2.0, 0.0]
 
 
 def test_first_round_has_no_history_so_the_prediction_is_the_observation() -> None:
@@ -106,7 +106,7 @@ def test_lambda_zero_is_local_training() -> None:
 def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [one(3.0, 4.0)])
-    after, report = rdpfl.update(before, Own(before.w), [])
+    after, report = rdpfl.update(before, Own(before.w), [], NOWHERE)
     assert after.w.tolist() == pytest.approx((before.w - 0.5 * torch.tensor([3.0, 4.0])).tolist())
     assert after.d_bar_1 is before.d_bar_1
     assert after.w_1 is before.w_1
@@ -117,7 +117,7 @@ def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
 def test_silent_round_can_be_skipped_and_a_silent_first_round_has_nothing_to_predict() -> None:
     skipping = method(when_silent="skip")
     before, _ = run(skipping, [one(3.0, 4.0)])
-    assert torch.equal(skipping.update(before, Own(before.w), [])[0].w, before.w)
+    assert torch.equal(skipping.update(before, Own(before.w), [], NOWHERE)[0].w, before.w)
     assert run(method(), [[]])[0].w.tolist() == [0.0, 0.0]
 
 
@@ -136,11 +136,11 @@ hostile = st.floats(allow_nan=False, allow_infinity=False, width=32)
 )
 def test_lemma_3_holds_and_the_model_stays_finite_whatever_arrives(aggregator, predictor, rounds) -> None:
     rdpfl = method(aggregator=AGGREGATORS[aggregator], predictor=predictor, warmup=2)
-    state = rdpfl.start(torch.zeros(2))
+    state = rdpfl.start(torch.zeros(2), NOWHERE)
     for rows in rounds:
         received = [Received(j, 0, 1.0, torch.tensor(row)) for j, row in enumerate(rows)]
         before = state.w
-        state, report = rdpfl.update(state, Own(state.w), received)
+        state, report = rdpfl.update(state, Own(state.w), received, NOWHERE)
         assert report["d_norm"] <= rdpfl.max_norm * (1 + 1e-5)
         assert norm(state.w - before) <= 0.5 * rdpfl.max_norm * (1 + 1e-4)
         assert torch.isfinite(state.w).all()

@@ -29,6 +29,6 @@ def test_any_run_is_verified(folder: Path, sketch: Sketch) -> None:
     blueprint, _ = loaded(folder / "fuzz.toml")
     assume(blueprint is not None)
     run = RunFolder.create(folder, "run")
-    run_into(run, blueprint)
+    run_into(run, blueprint, [])
     run.close()
     assert [check.told() for check in verify(run.path) if check.outcome == "violated"] == []

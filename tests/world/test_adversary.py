@@ -12,9 +12,10 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
 from rdpfl_sim.maths.equivocation import mirrored, scaled
-from rdpfl_sim.maths.types import Local, Received
-from rdpfl_sim.methods.base import Diagnostics, Settings, State
+from rdpfl_sim.maths.types import Local, Received, Work
+from rdpfl_sim.methods.base import Diagnostics, Home, Settings, State
 from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.world.adversary import Adversary, Plan
 from rdpfl_sim.world.changes import Change, Crash, Leave, Recover
 from rdpfl_sim.world.knowledge import MEMORY_ROUNDS
@@ -74,8 +75,8 @@ class SpyWorld(TinyWorld):
 
 
 class Numbered:
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-        return Job(w - (100 * client + round_))
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        return Job(work.w - (100 * client + round_))
 
 
 def train_with(world: TinyWorld, trainer: Any) -> None:
@@ -271,8 +272,8 @@ def test_impatient_attacker_takes_the_latest_that_it_knows_and_first_of_all_its_
 
 def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -> None:
     class Diverges(Numbered):
-        def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-            job = super().submit(client, round_, w, poisoned)
+        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+            job = super().submit(client, round_, work, poisoned)
             return Job(job.w_tilde * torch.nan) if client == 1 else job
 
     for knowledge in ("omniscient", "neighbourhood"):
@@ -343,8 +344,8 @@ def test_message_that_was_there_before_the_training_ended_needs_no_waiting() -> 
 
 def test_refused_message_does_not_keep_a_neighbourhood_attacker_waiting() -> None:
     class Diverges(Numbered):
-        def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-            return Job(w + torch.inf) if client == 0 else Job(w - 2)
+        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+            return Job(work.w + torch.inf) if client == 0 else Job(work.w - 2)
 
     world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", rounds=1)
     train_with(world, Diverges())
@@ -648,13 +649,15 @@ class Eavesdropper(Direct):
         super().__init__(Settings(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
         self.received: list[Received] = []
 
-    def update(self, state: State, own: Local, received: Sequence[Received]) -> tuple[State, Diagnostics]:
+    def update(
+        self, state: State, own: Local, received: Sequence[Received], home: Home
+    ) -> tuple[State, Diagnostics]:
         self.received += received
-        return super().update(state, own, received)
+        return super().update(state, own, received, home)
 
 
 @pytest.mark.parametrize("timing", [partial(wrong_stamp, offset=1), partial(flood, copies=3), delayed])
-def test_victims_see_of_a_message_its_sender_its_age_its_weight_and_its_vector(timing: Any) -> None:
+def test_victims_see_of_a_message_its_sender_its_age_its_weight_its_vector_and_its_mask(timing: Any) -> None:
     method = Eavesdropper()
     plan = Plan(min_max, sees_honest=True, equivocation=scaled, timing=timing)
     TinyWorld(
@@ -665,11 +668,12 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_and_its_vector(t
         wait=Wait(1.0, 3.0),
         staleness=Staleness(2, 0.5),
     ).run()
-    assert Received.__slots__ == ("sender", "age", "weight", "vector")
+    assert Received.__slots__ == ("sender", "age", "weight", "vector", "mask")
     assert {message.sender for message in method.received} == {0, 1, 2}
     for message in method.received:
         assert type(message) is Received
-        assert [type(getattr(message, key)) for key in Received.__slots__] == [int, int, float, Tensor]
+        assert [type(getattr(message, key)) for key in Received.__slots__[:-1]] == [int, int, float, Tensor]
+        assert message.mask is None
         assert (message.vector.shape, message.vector.dtype, vars(message.vector)) == ((2,), torch.float32, {})
 
 
@@ -774,9 +778,9 @@ def test_collective_attack_is_computed_again_when_an_update_was() -> None:
         def __init__(self) -> None:
             self.times = [0] * 4
 
-        def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
+        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
             self.times[client] += 1
-            return Job(w - (10 * client + self.times[client]))
+            return Job(work.w - (10 * client + self.times[client]))
 
     def run(collective: bool) -> dict[int, float]:
         plan = Plan(min_max, sees_honest=True, collective=collective)
@@ -885,3 +889,36 @@ def test_two_runs_write_the_same_log(timing: Any) -> None:
     first, second = run(), run()
     assert first["sent"]
     assert first == second
+
+
+def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> None:
+    # Everybody starts at (0, 0); client 1 trains to (-2, -2), and says that it went the other way.
+    world = TinyWorld(
+        [(1,), (0,)],
+        rounds=1,
+        byzantine=[1],
+        plan=Plan(sign_flip),
+        method=Dpsgd(Settings(learning_rate=1.0, rounds=1)),
+    ).run()
+    by_sender = {
+        sender: p.tolist() for (_, sender, _, _), p in zip(world.log.sent, world.log.payloads, strict=True)
+    }
+    assert by_sender == {0: [-1.0, -1.0], 1: [2.0, 2.0]}
+    assert world.clients[0].life.learning.w.tolist() == [0.5, 0.5]  # (-1 + 2) / 2
+
+
+def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> None:
+    world = TinyWorld(
+        [(1,), (0,)],
+        rounds=2,
+        byzantine=[1],
+        plan=Plan(sign_flip),
+        method=Dpsgd(Settings(learning_rate=1.0, rounds=2)),
+    ).run()
+    # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and says 0.5.
+    told = [
+        p.tolist()
+        for (_, sender, _, stamp), p in zip(world.log.sent, world.log.payloads, strict=True)
+        if (sender, stamp) == (1, 2)
+    ]
+    assert told == [[0.5, 0.5]]

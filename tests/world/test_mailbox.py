@@ -223,3 +223,38 @@ def test_every_message_has_exactly_one_fate_and_the_box_stays_bounded(stream, ro
     assert len(left_over) <= 2 * 3
     assert len(used) == box.fates["used"] == len({m.sender for m in used})
     assert all(m.payload.is_finite and m.payload.vector.shape == (3,) for m in used)
+
+
+MASK = torch.tensor([True, False, True])
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [None, MASK[:2], MASK.unsqueeze(0), MASK.float(), MASK.to(torch.uint8)],
+    ids=["no mask", "too short", "a matrix", "float", "uint8"],
+)
+def test_mask_of_another_form_is_refused(mask: torch.Tensor | None) -> None:
+    box = Mailbox(
+        [1], Drops(), form=Payload(torch.zeros(3), MASK).form, last_round=10, capacity=4, prefer="round"
+    )
+    box.put(message(1, 4, Payload(torch.zeros(3), mask)))
+    assert box.fates == {"rejected": 1}
+
+
+@pytest.mark.parametrize("mask", [MASK, ~MASK, MASK & ~MASK, MASK | ~MASK])
+def test_any_mask_of_the_right_form_is_taken_and_nan_is_refused_under_it_or_outside(
+    mask: torch.Tensor,
+) -> None:
+    box = Mailbox(
+        [1], Drops(), form=Payload(torch.zeros(3), MASK).form, last_round=10, capacity=4, prefer="round"
+    )
+    box.put(message(1, 4, Payload(torch.zeros(3), mask)))
+    box.put(message(1, 5, Payload(torch.tensor([0.0, torch.nan, 0.0]), mask)))
+    assert taken(box, 4, max_age=0) == [(1, 4)]
+    assert box.fates == {"used": 1, "rejected": 1}
+
+
+def test_masked_message_is_refused_where_models_are_dense() -> None:
+    box = mailbox()
+    box.put(message(1, 4, Payload(torch.zeros(3), MASK)))
+    assert box.fates == {"rejected": 1}

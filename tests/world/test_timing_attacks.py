@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rdpfl_sim.errors import OptionError, ScenarioError
 from rdpfl_sim.maths.attacks import View, min_max, sign_flip
-from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.maths.types import Payload, Work
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.registry import Component, OneOf, Strict
 from rdpfl_sim.world.adversary import Plan
@@ -56,8 +56,8 @@ def parcels(attack: TimingAttack, **changes: Any) -> list[tuple[float, int, floa
 class Trainer:
     """Client i's direction in round t is 10 i + t (with learning rate 1)."""
 
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-        return Job(w - (10 * client + round_))
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        return Job(work.w - (10 * client + round_))
 
 
 def against(

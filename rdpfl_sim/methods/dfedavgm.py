@@ -1,0 +1,33 @@
+"""DFedAvgM: gossip averaging of models that were trained with momentum.
+
+Sun, Li and Wang, "Decentralized Federated Averaging", IEEE TPAMI 2022, Algorithm 1, without quantisation.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from annotated_types import Lt
+
+from rdpfl_sim.maths.types import Work
+from rdpfl_sim.methods import base
+from rdpfl_sim.methods.dpsgd import Dpsgd
+from rdpfl_sim.options import Doc, NonNegative
+
+
+class Dfedavgm(Dpsgd):
+    """w <- sum_j W_ij x_j, where x comes from K heavy-ball steps whose velocity starts at 0 (DFedAvgM)."""
+
+    def __init__(
+        self,
+        settings: base.Settings,
+        *,
+        theta: Annotated[
+            NonNegative, Lt(1), Doc("momentum of the local steps, in place of training.momentum")
+        ] = 0.9,
+    ) -> None:
+        self.theta = theta
+
+    def work(self, state: base.State) -> Work:
+        """K steps with momentum."""
+        return Work(state.w, momentum=self.theta)

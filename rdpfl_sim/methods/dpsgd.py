@@ -1,0 +1,29 @@
+"""D-PSGD: gossip averaging.
+
+Lian, Zhang, Zhang, Hsieh, Zhang and Liu, "Can Decentralized Algorithms Outperform Centralized Algorithms?",
+NeurIPS 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from rdpfl_sim.maths.types import Received
+from rdpfl_sim.methods import base
+from rdpfl_sim.methods.gossip import Gossip, metropolis
+
+
+class Dpsgd(Gossip):
+    """w <- sum_j W_ij x_j: the average of all trained models around, with Metropolis weights (D-PSGD).
+
+    The paper averages after every SGD step, training.local_steps = 1; with more it is local SGD.
+    """
+
+    def __init__(self, settings: base.Settings) -> None:
+        pass
+
+    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
+        """Metropolis weights."""
+        return metropolis(received, home)

@@ -1,0 +1,76 @@
+"""Gossip with any robust aggregator in place of the average.
+
+Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
+Descent", NeurIPS 2017, for Krum; here it chooses among models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
+from rdpfl_sim.maths.estimator import norm
+from rdpfl_sim.maths.influence import influence
+from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.methods import base
+from rdpfl_sim.methods.directions import AGGREGATION
+from rdpfl_sim.methods.gossip import distances, mix
+from rdpfl_sim.options import Doc
+
+
+class KrumGossip(base.Method):
+    """w <- Aggregator(x, x_1, ..., x_n) of the own and all models that arrived; by default Krum.
+
+    A stale model counts as one that is nearer to the own: x + weight (x_j - x). A client whose own model has
+    diverged goes on as it is.
+    """
+
+    def __init__(
+        self,
+        settings: base.Settings,
+        *,
+        aggregator: Annotated[Aggregator, AGGREGATION, Doc("over the own and the neighbours' models")] = krum,
+    ) -> None:
+        self.aggregator = aggregator
+
+    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
+        """The trained model w~."""
+        return state, Payload(own.w_tilde)
+
+    def origin(self, state: base.State) -> Tensor | None:
+        """The model before its training."""
+        return state.w
+
+    def update(
+        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
+    ) -> tuple[base.State, base.Diagnostics]:
+        """The aggregate; the own model in a round without messages."""
+        x = own.w_tilde
+        if not received or not torch.isfinite(x).all():
+            return base.State(x), {"moved": 0.0}
+        w = aggregate(self.aggregator, _models(x, received), x)
+        return base.State(w), {"moved": norm(w - x)}
+
+    def inspect(
+        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
+    ) -> base.Inspection:
+        """How far each model is from the own, and its weight in the aggregate."""
+        x = own.w_tilde
+        shares: list[float] | None = [0.0] * len(received)
+        if torch.isfinite(x).all():
+            rows = influence(self.aggregator, _models(x, received), x)
+            shares = (
+                None
+                if rows is None
+                else [share * m.weight for share, m in zip(rows[1:].tolist(), received, strict=True)]
+            )
+        return base.Inspection(distances(x, received), None, shares)
+
+
+def _models(x: Tensor, received: Sequence[Received]) -> Tensor:
+    """The own model and all that arrived, as rows."""
+    return torch.stack([x, *(m.vector if m.weight == 1.0 else mix(x, [m], [m.weight]) for m in received)])

@@ -1,0 +1,150 @@
+from math import nan
+
+import pytest
+import torch
+from torch import Tensor
+
+from rdpfl_sim import ScenarioError
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.learning.models import MODELS, FlatModel, softmax
+from rdpfl_sim.learning.training import OwnBatch
+from rdpfl_sim.maths.types import Received
+from rdpfl_sim.methods.base import Home, Layer, Settings
+from rdpfl_sim.methods.bristle import Bristle, f1_by_class, mixed_rows
+from tests.support import Neighbourhood, Own, small_scenario
+
+SETTINGS = Settings(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
+"""Logistic regression: one number, three classes; all of it is the output layer."""
+
+CLASS_OF = {
+    "always 0": [0, 0, 0, 1.0, 0, 0],
+    "always 1": [0, 0, 0, 0, 1.0, 0],
+    "right": [1.0, -1.0, 0, 0, 0, 0],
+}
+
+
+def home(labels: tuple[int, ...] = (0, 0, 1)) -> Home:
+    """Examples 1, 1 and -1: class 0 where the number is positive."""
+    batch = OwnBatch(FlatModel(softmax([1], 3)), torch.tensor([[1.0], [1.0], [-1.0]]), torch.tensor(labels))
+    return Home(0, 1, Neighbourhood(own_batch=batch))
+
+
+def model(name: str) -> Tensor:
+    return torch.tensor(CLASS_OF[name])
+
+
+def received(*vectors: Tensor, weight: float = 1.0) -> list[Received]:
+    return [Received(j, 0, weight, vector) for j, vector in enumerate(vectors, start=1)]
+
+
+def test_f1_of_every_class() -> None:
+    # Predicted 0, 0, 0, 1; actual 0, 0, 1, 1: F1 = 4 / 5 and 2 / 3; class 2 is neither.
+    logits = torch.tensor([[1.0, 0, 0], [1.0, 0, 0], [1.0, 0, 0], [0, 1.0, 0]])
+    assert f1_by_class(logits, torch.tensor([0, 0, 1, 1])).tolist() == pytest.approx([4 / 5, 2 / 3, 0.0])
+
+
+@pytest.mark.parametrize("broken", [nan, float("inf")])
+def test_answer_that_is_not_finite_is_no_answer(broken: float) -> None:
+    # argmax would take it for a class. Of two examples of class 0 one is answered: F1 = 2 * 1 / (1 + 2).
+    logits = torch.tensor([[broken, 0.0], [1.0, 0.0]])
+    assert f1_by_class(logits, torch.tensor([0, 0])).tolist() == pytest.approx([2 / 3, 0.0])
+
+
+def test_rows_are_weighted_by_their_f1_class_by_class() -> None:
+    # On labels 0, 0, 1: "always 0" has F1 2*2/(3+2) = 0.8, 0; "always 1" 0, 2*1/(3+1) = 0.5; "right" 1, 1.
+    trust = Bristle(SETTINGS, keep=1.0).trust(
+        model("always 0"), received(model("always 1"), model("right")), home()
+    )
+    # Class 2 is foreign: the neighbours' mean F1 over classes 0 and 1 is 0.25 and 1, and the own has none.
+    expected = [[0.8 / 1.8, 0.0, 0.0], [0.0, 0.5 / 1.5, 0.25 / 1.25], [1 / 1.8, 1 / 1.5, 1 / 1.25]]
+    assert torch.allclose(trust, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_update_mixes_rows_and_biases_and_inspect_tells_the_mean_weights() -> None:
+    method, own = Bristle(SETTINGS, keep=1.0), Own(model("always 0"))
+    state = method.start(torch.zeros(6), home())
+    told = received(model("always 1"), model("right"))
+    new, report = method.update(state, own, told, home())
+    expected = [1 / 1.8, -1 / 1.5, 0.0, 0.8 / 1.8, 0.5 / 1.5, 0.0]
+    assert new.w.tolist() == pytest.approx(expected)
+    assert report["num_accepted"] == 2
+    inspection = method.inspect(state, own, told, home())
+    assert inspection.weight == pytest.approx([(1 / 3 + 1 / 5) / 3, (1 / 1.8 + 1 / 1.5 + 0.8) / 3])
+    assert inspection.distance_to_own == pytest.approx([2**0.5, 3**0.5])
+
+
+def test_only_the_nearest_are_judged() -> None:
+    told = received(model("right") * 100, model("always 1"), model("right"))
+    trust = Bristle(SETTINGS, keep=0.5).trust(model("always 0"), told, home())
+    assert [bool(row.any()) for row in trust[1:]] == [False, True, True]  # ceil(0.5 * 3) = 2
+
+
+def test_own_row_counts_where_nobody_knows_better() -> None:
+    # All examples are of class 1, and both models say 0: nobody has earned trust in any class.
+    trust = Bristle(SETTINGS, keep=1.0).trust(model("always 0"), received(model("always 0")), home((1, 1, 1)))
+    assert trust.tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+
+
+def test_what_a_stale_message_loses_is_the_own_rows_also_of_foreign_classes() -> None:
+    trust = Bristle(SETTINGS, keep=1.0).trust(
+        model("always 0"), received(model("right"), weight=0.25), home()
+    )
+    assert trust[1].tolist() == pytest.approx([0.25 / 1.8, 0.25, 0.25])
+    assert trust.sum(dim=0).tolist() == pytest.approx([1.0, 1.0, 1.0])
+
+
+def test_no_message_and_a_diverged_own_model_change_nothing() -> None:
+    method = Bristle(SETTINGS)
+    state = method.start(torch.zeros(6), home())
+    own = Own(model("right"))
+    assert method.update(state, own, [], home())[0].w is own.w_tilde
+    broken = Own(torch.full((6,), nan))
+    assert method.update(state, broken, received(model("right")), home())[0].w is broken.w_tilde
+    assert method.inspect(state, broken, received(model("right")), home()).weight == [0.0]
+
+
+def test_largest_numbers_that_answer_rightly_do_not_overflow() -> None:
+    largest = torch.finfo(torch.float32).max
+    head = torch.tensor([0.0, 0.0, 0.0, largest, 0.0, 0.0])
+    told = received(*[head] * 7)
+    new, _ = Bristle(SETTINGS, keep=1.0).update(
+        Bristle(SETTINGS).start(torch.zeros(6), home()), Own(model("always 1")), told, home((0, 0, 0))
+    )
+    assert torch.isfinite(new.w).all()
+    assert new.w[3] > 1e38
+
+
+def test_body_is_frozen_or_trained_but_never_sent() -> None:
+    layers = [
+        Layer("1.weight", 0, (2, 1)),
+        Layer("1.bias", 2, (2,)),
+        Layer("3.weight", 4, (2, 2)),
+        Layer("3.bias", 8, (2,)),
+    ]
+    frozen, local = (Bristle(Settings(0.5, 10, layers), body=body) for body in ("frozen", "local"))
+    state = frozen.start(torch.zeros(10), home())
+    assert frozen.work(state).mask.tolist() == [False] * 4 + [True] * 6
+    assert local.work(state).mask is None
+    _, payload = frozen.outgoing(state, Own(torch.arange(10.0)), home())
+    assert payload.vector.tolist() == [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+    assert payload.size_bytes == 24
+    assert frozen.origin(state).tolist() == [0.0] * 6
+
+
+def test_mixed_rows_by_hand() -> None:
+    # Two classes, rows of two: weights (0.25, 0.75) for the first class and (1, 0) for the second.
+    heads = torch.tensor([[1.0, 2, 3, 4, 5, 6], [10.0, 20, 30, 40, 50, 60]])
+    trust = torch.tensor([[0.25, 1.0], [0.75, 0.0]], dtype=torch.float64)
+    assert mixed_rows(heads, trust).tolist() == [7.75, 15.5, 3.0, 4.0, 38.75, 6.0]
+
+
+def test_output_layer_without_biases_is_an_error() -> None:
+    MODELS["unbiased"] = lambda shape, num_classes: torch.nn.Linear(shape[0], num_classes, bias=False)
+    try:
+        with pytest.raises(ScenarioError) as caught:
+            Blueprint(small_scenario(model="unbiased", method="bristle"))
+    finally:
+        del MODELS["unbiased"]
+    [problem] = caught.value.problems
+    assert problem.path == "method"
+    assert "needs an output layer with weights and biases" in problem.message

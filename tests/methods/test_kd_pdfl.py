@@ -1,0 +1,101 @@
+from math import exp, log, nan
+
+import pytest
+import torch
+from torch.nn.functional import log_softmax
+
+from rdpfl_sim.learning.models import FlatModel, softmax
+from rdpfl_sim.learning.training import OwnBatch
+from rdpfl_sim.maths.types import Received
+from rdpfl_sim.methods.base import Home, Settings
+from rdpfl_sim.methods.kd_pdfl import KdPdfl, divergence, wasserstein
+from tests.support import Neighbourhood, Own
+
+SETTINGS = Settings(learning_rate=0.5, rounds=10)
+UNDECIDED = [0.0, 0.0, 0.0, 0.0]
+"""Weights (2, 1) and biases (2,) of a model whose answer is always (1/2, 1/2)."""
+THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
+
+
+def home() -> Home:
+    """A client with two examples, 1 and -1."""
+    batch = OwnBatch(FlatModel(softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
+    return Home(0, 1, Neighbourhood(own_batch=batch))
+
+
+def shares(method: KdPdfl, x: list[float], *others: list[float], weight: float = 1.0) -> list[float]:
+    received = [Received(j, 0, weight, torch.tensor(other)) for j, other in enumerate(others, start=1)]
+    return method.granted(torch.tensor(x), received, home())
+
+
+def test_similar_models_count_more() -> None:
+    # Answers (1/2, 1/2) and (3/4, 1/4) are 1/4 apart in each class: similarity exp(-1), against 1 and 1.
+    method = KdPdfl(SETTINGS, temperature=1.0, scale=0.25)
+    total = 2 + exp(-1)
+    assert shares(method, UNDECIDED, UNDECIDED, THREE_TO_ONE) == pytest.approx([1 / total, exp(-1) / total])
+
+
+def test_update_mixes_by_these_shares_and_inspect_tells_them() -> None:
+    method, own = KdPdfl(SETTINGS, temperature=1.0, scale=0.25), Own(torch.zeros(4))
+    received = [Received(1, 0, 1.0, torch.tensor(THREE_TO_ONE))]
+    state = method.start(torch.zeros(4), home())
+    share = exp(-1) / (1 + exp(-1))
+    new, report = method.update(state, own, received, home())
+    assert new.w.tolist() == pytest.approx([0.0, 0.0, share * log(3), 0.0])
+    inspection = method.inspect(state, own, received, home())
+    assert inspection.weight == pytest.approx([share])
+    assert inspection.distance_to_own == pytest.approx([log(3)])
+    assert report["num_accepted"] == 1
+
+
+def test_temperature_softens_the_answers() -> None:
+    # At temperature 2 the odds are sqrt(3) to 1.
+    p = 3**0.5 / (1 + 3**0.5)
+    method = KdPdfl(SETTINGS, temperature=2.0, scale=1.0)
+    similar = exp(-(p - 0.5))
+    assert shares(method, UNDECIDED, THREE_TO_ONE) == pytest.approx([similar / (1 + similar)])
+
+
+def test_divergence_is_that_of_kullback_and_leibler_from_the_own_answers() -> None:
+    method = KdPdfl(SETTINGS, distance="kl", temperature=1.0, scale=1.0)
+    similar = exp(-(0.5 * log(0.5 / 0.75) + 0.5 * log(0.5 / 0.25)))
+    assert shares(method, UNDECIDED, THREE_TO_ONE) == pytest.approx([similar / (1 + similar)])
+
+
+def test_wasserstein_compares_a_class_over_the_batch_and_divergence_example_by_example() -> None:
+    # The two models give the same probabilities to other examples.
+    one, other = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log(), torch.tensor([[0.2, 0.8], [0.9, 0.1]]).log()
+    assert wasserstein(one, other) == 0.0
+    assert divergence(one, other) == pytest.approx(
+        (0.9 * log(0.9 / 0.2) + 0.1 * log(0.1 / 0.8) + 0.2 * log(0.2 / 0.9) + 0.8 * log(0.8 / 0.1)) / 2
+    )
+
+
+def test_stale_model_counts_less() -> None:
+    assert shares(KdPdfl(SETTINGS), UNDECIDED, UNDECIDED, weight=0.5) == pytest.approx([0.5 / 1.5])
+
+
+def test_model_that_answers_nonsense_and_one_far_away_have_no_share() -> None:
+    method = KdPdfl(SETTINGS, temperature=1.0, scale=1e-3)
+    infinite = [3e38, -3e38, 3e38, -3e38]  # at 1 the logits overflow, at -1 they are inf - inf
+    assert shares(method, UNDECIDED, infinite, THREE_TO_ONE) == [0.0, pytest.approx(0.0, abs=1e-90)]
+
+
+def test_diverged_own_model_has_nothing_to_compare_with() -> None:
+    assert shares(KdPdfl(SETTINGS), [nan, 0.0, 0.0, 0.0], UNDECIDED) == [0.0]
+
+
+@pytest.mark.parametrize("distance", ["wasserstein", "kl"])
+def test_tiny_scale_leaves_equal_models_alone_whatever_rounding_does(distance: str) -> None:
+    # A divergence of equal answers may come out as -1e-8: divided by the scale it must not overflow.
+    method = KdPdfl(SETTINGS, distance=distance, temperature=1.0, scale=1e-30)
+    generator = torch.Generator().manual_seed(0)
+    rounded = 0
+    for _ in range(50):
+        x = torch.randn(4, generator=generator)
+        near = x + 1e-7 * torch.randn(4, generator=generator)
+        [share] = shares(method, x.tolist(), near.tolist())
+        assert 0.0 <= share <= 0.5
+        batch = home().batch()
+        rounded += divergence(log_softmax(batch.logits(x), 1), log_softmax(batch.logits(near), 1)) < 0
+    assert rounded > 0, "rounding never made a divergence negative, so nothing was tested"

@@ -1,0 +1,35 @@
+"""The table of docs/methods.md names every method and tells how large its messages are."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from rdpfl_sim.blueprint import layers_of
+from rdpfl_sim.learning.models import cnn
+from rdpfl_sim.methods import METHODS
+from rdpfl_sim.methods.base import Home, Settings
+from tests.support import Neighbourhood, Own
+
+PAGE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+ROWS = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\d.]+) \|", PAGE, flags=re.MULTILINE))
+
+
+class Anything:
+    def gradient(self, w: torch.Tensor) -> torch.Tensor:
+        return w
+
+
+def test_table_has_a_row_for_every_method_and_the_text_a_paragraph() -> None:
+    assert list(ROWS) == list(METHODS)
+    assert [name for name in METHODS if f"**`{name}`**" not in PAGE] == ["local"]
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "local"])
+def test_bytes_of_the_table_are_those_of_a_message(name: str) -> None:
+    method = METHODS[name](Settings(0.1, 10, layers_of(cnn([3, 32, 32], 10))))
+    w = torch.randn(122_570, generator=torch.Generator().manual_seed(0))
+    home = Home(0, 1, Neighbourhood(own_batch=Anything()))
+    _, payload = method.outgoing(method.start(w, home), Own(w, companion=w), home)
+    assert payload.size_bytes / (4 * len(w)) == pytest.approx(float(ROWS[name]), abs=0.0005)
