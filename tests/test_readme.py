@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,9 @@ def test_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
 def test_scenarios_and_links_of_the_docs_are_valid(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     for number, example in enumerate(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)):
-        path = tmp_path / f"{number}.toml"
+        path = tmp_path / "folder" / f"{number}.toml"
+        path.parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "scenarios" / "ring_30pct.toml", tmp_path)  # the base of a sweep
         path.write_text(example)
         assert main(["validate", str(path)]) == 0
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)

@@ -4,6 +4,7 @@ import pytest
 
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario import Scenario
 
 
@@ -141,7 +142,7 @@ def test_resolved_scenario_reads_back_as_itself() -> None:
 def test_schema_offers_every_component_by_name_and_by_table() -> None:
     schema = Scenario.model_json_schema()
     offered = schema["properties"]["method"]["anyOf"]
-    assert {"enum": ["rdpfl", "direct", "local"], "type": "string"} in offered
+    assert {"enum": list(METHODS), "type": "string"} in offered
     rdpfl = schema["$defs"]["rdpfl_options"]["properties"]
     assert rdpfl["threshold"]["enum"] == ["lagged", "current"]
     assert rdpfl["lambda"]["minimum"] == 0

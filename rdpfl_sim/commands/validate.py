@@ -1,4 +1,4 @@
-"""rdpfl-sim validate: what is wrong with a scenario."""
+"""rdpfl-sim validate: what is wrong with a scenario, or with a sweep."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 
 from rdpfl_sim.commands.common import add_scenario, load_scenario, make_console
 
-HELP = "list everything that is wrong with a scenario"
+HELP = "list everything that is wrong with a scenario or a sweep"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +15,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Check that its graph, data and models can be built; write nothing."""
+    """Check that its graph, data and models can be built, or that a sweep's runs are possible; write nothing."""
     from rdpfl_sim.blueprint import Blueprint
+    from rdpfl_sim.overrides import read_toml
     from rdpfl_sim.report.terminal import warning_lines
+    from rdpfl_sim.sweeps.plan import Sweep
 
-    blueprint = Blueprint(load_scenario(options))
     console = make_console()
-    console.print(warning_lines(blueprint.warnings))
+    if "base" in read_toml(options.file):
+        sweep = Sweep.load(options.file, options.set)
+        for profile in (None, *sweep.profiles):
+            num_runs = len(sweep.runs(profile))
+            console.print(f"{profile or 'all of it'}: {num_runs} runs", markup=False, highlight=False)
+    else:
+        console.print(warning_lines(Blueprint(load_scenario(options)).warnings))
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.maths.aggregators import median, monna
@@ -14,14 +12,7 @@ from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.rdpfl import Rdpfl
-
-
-@dataclass
-class Trained:
-    w_tilde: Tensor
-    num_steps: int = 1
-    loss: float = 0.0
-
+from tests.support import NOWHERE, Own
 
 SETTINGS = base.Settings(learning_rate=1.0, rounds=10)
 NEIGHBOURS = [
@@ -34,20 +25,20 @@ NEIGHBOURS = [
 def test_neighbours_nearest_to_the_own_direction_count_for_monna(method: type[Direct] | type[Rdpfl]) -> None:
     # The own direction is w - w~ = 4; of four neighbours the nearest two are at 5 and 2.
     client = method(SETTINGS, lambda_=1.0, aggregator=partial(monna, byzantine=0.5))
-    state, own = client.start(torch.tensor([10.0])), Trained(torch.tensor([6.0]))
-    after, _ = client.update(state, own, NEIGHBOURS)
+    state, own = client.start(torch.tensor([10.0]), NOWHERE), Own(torch.tensor([6.0]), num_steps=1)
+    after, _ = client.update(state, own, NEIGHBOURS, NOWHERE)
     assert after.w.item() == pytest.approx(10 - (4 + 3.5))
-    assert client.inspect(state, own, NEIGHBOURS).weight == [0.5, 0.0, 0.5, 0.0]
+    assert client.inspect(state, own, NEIGHBOURS, NOWHERE).weight == [0.5, 0.0, 0.5, 0.0]
 
 
 @pytest.mark.parametrize("method", [Direct, Rdpfl])
 def test_chain_is_an_aggregator(method: type[Direct] | type[Rdpfl]) -> None:
     # The means of pairs of nearest neighbours are 3.5, 1.5, 1.5 and -4, and the median of these is 1.5.
     client = method(SETTINGS, lambda_=1.0, aggregator=Chain((partial(nnm, byzantine=0.5),), median))
-    state, own = client.start(torch.tensor([10.0])), Trained(torch.tensor([6.0]))
-    after, _ = client.update(state, own, NEIGHBOURS)
+    state, own = client.start(torch.tensor([10.0]), NOWHERE), Own(torch.tensor([6.0]), num_steps=1)
+    after, _ = client.update(state, own, NEIGHBOURS, NOWHERE)
     assert after.w.item() == pytest.approx(10 - (4 + 1.5))
-    assert client.inspect(state, own, NEIGHBOURS).weight == [0.0, 0.5, 0.5, 0.0]
+    assert client.inspect(state, own, NEIGHBOURS, NOWHERE).weight == [0.0, 0.5, 0.5, 0.0]
 
 
 def scenario(aggregator: object) -> Scenario:
