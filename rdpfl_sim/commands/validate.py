@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Check that its graph, data and models can be built, or that a sweep's runs are possible; write nothing."""
+    """Check that it can be built, or that all runs of a sweep are possible; write nothing."""
     from rdpfl_sim.blueprint import Blueprint
     from rdpfl_sim.overrides import read_toml
     from rdpfl_sim.report.terminal import warning_lines
