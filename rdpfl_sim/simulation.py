@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from simpy.core import EmptySchedule
 from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
@@ -83,7 +84,7 @@ class Simulation:
         self.blueprint, self.scenario, self.files, self.progress = blueprint, scenario, files, progress
         self.byzantine = frozenset(blueprint.byzantine)
         self.kernel = Kernel(initial_time=0.0)
-        self.done = self.kernel.event()
+        self.time_limit = Alarm(self.kernel, self._run_out_of_time)
         self.telemetry = Telemetry(self.byzantine, blueprint.hops)
         self.recorder = Recorder(
             lambda: self.kernel.now,
@@ -106,7 +107,7 @@ class Simulation:
             changes=blueprint.changes(),
             fresh_state=lambda client: blueprint.method.start(blueprint.initial_model(client)),
             on_gone=self._evaluate_once_more,
-            on_end=self._end,
+            on_end=lambda: self._end("finished"),
         )
         self.metrics: list[dict[str, Any]] = []
         self.scores = Scoreboard(
@@ -115,15 +116,15 @@ class Simulation:
             self.metrics.append if files is None else files.write_metrics,
         )
         self.num_trained = 0
-        self.status = "finished"
+        self.status: str | None = None
+        """How the run has ended; None while it goes on."""
 
     def run(self) -> Result:
         """Run to the end, or until interrupted, and write everything down."""
         started = time.monotonic()
-        self._write_beginning()
-        self._show_progress()
         with on_interrupt(self._interrupt):
-            self._simulate()
+            self._begin()
+            self._live()
         if self.status != "interrupted":
             self._evaluate_the_unfinished()
         self._show_progress()
@@ -134,13 +135,23 @@ class Simulation:
         models = [client.life.learning.w for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
-    def _simulate(self) -> None:
+    def _begin(self) -> None:
+        self._write_beginning()
+        self._show_progress()
         for client in self.clients:
             self._evaluate(client, round_=0)
         if self.scenario.timing.max_time_s is not None:
-            Alarm(self.kernel, self._run_out_of_time).set(self.scenario.timing.max_time_s)
+            self.time_limit.set(self.scenario.timing.max_time_s)
         self.world.start()
-        self.kernel.run(until=self.done)
+
+    def _live(self) -> None:
+        """Let one event after the other happen."""
+        kernel = self.kernel
+        try:
+            while self.status is None:
+                kernel.step()
+        except EmptySchedule:
+            raise AssertionError("everybody waits, and nothing will ever happen") from None
 
     def _network(self) -> Network:
         section = self.scenario.network
@@ -225,15 +236,14 @@ class Simulation:
             )
 
     def _interrupt(self) -> None:
-        self.status = "interrupted"
-        self._end()
+        self._end("interrupted")
 
     def _run_out_of_time(self) -> None:
-        self.status = "out of time"
-        self._end()
+        self._end("out of time")
 
-    def _end(self) -> None:
-        self.kernel.trigger_at_once(self.done)
+    def _end(self, status: str) -> None:
+        if self.status is None:
+            self.status = status
 
     def _evaluate(self, client: Client, round_: int) -> None:
         blueprint, w = self.blueprint, client.life.learning.w

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simpy import Event, Interrupt, Timeout
+from simpy import Event, Interrupt
 from torch import Tensor
 
 from rdpfl_sim.maths.types import Local, Payload, Received
@@ -57,6 +57,8 @@ class Life:
     """Rounds that were finished; fewer than `round` says if some were skipped to catch up."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
+    poisoned: bool = False
+    """Whether it trains on poisoned data in this round."""
     own: Local | None = None
     payload: Payload | None = None
 
@@ -100,23 +102,27 @@ class Client:
         self.num_needed = world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
         self._awaited: Event | None = None
-        self._alarm = Alarm(world.kernel, self._stop_waiting)
+        """What its process waits for; it may have been triggered at this instant."""
+        self.alarm = Alarm(world.kernel, self.stop_waiting)
 
     def run(self) -> Generator[Event, Any, None]:
-        """Algorithm 1, as one client lives it; it is taken up in the phase in which it was left."""
+        """Algorithm 1, as one client lives it.
+
+        It is taken up where it was left: in its phase, and waiting for what it was waiting for.
+        """
         life = self.life
         try:
             while life.round <= self.world.rounds:
                 if life.phase is Phase.TRAINING:
-                    yield self.train()
+                    yield self._awaited or self.train()
                     self.finish_training()
                 if life.phase is Phase.SENDING:
-                    if self.adversary is not None and not self.adversary.is_ready(self):
-                        yield self.wait_for_knowledge()
+                    if self._awaited or not self.knows_enough():
+                        yield self._awaited or self.wait_for_knowledge()
                     self.send()
                 if life.phase is Phase.GATHERING:
-                    if not self.has_heard_enough():
-                        yield self.wait_for_neighbours()
+                    if self._awaited or not self.has_heard_enough():
+                        yield self._awaited or self.wait_for_neighbours()
                     self.update()
         except Interrupt:
             return  # it has crashed, or left
@@ -130,15 +136,16 @@ class Client:
         duration_s = world.duration_s(self.id, life.round)
         life.until_s = now_s + duration_s
         world.observer.training_started(self.id, life.round, duration_s)
-        poisoned = self.adversary is not None and self.adversary.poisons(self)
-        self._job = world.trainer.submit(self.id, life.round, life.learning.w, poisoned)
-        return Timeout(world.kernel, duration_s)
+        life.poisoned = self.adversary is not None and self.adversary.poisons(self)
+        self._submit()
+        self._awaited = world.kernel.fire(Event(world.kernel), life.until_s)
+        return self._awaited
 
     def finish_training(self) -> None:
         """Take the result of the local training."""
         life, world = self.life, self.world
         assert self._job is not None
-        life.own, self._job = self._job.result(), None
+        life.own, self._job, self._awaited = self._job.result(), None, None
         world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
         world.on_training()
         if not world.method.exchanges:
@@ -151,16 +158,21 @@ class Client:
                 adversary.see(self.id, life.round, life.payload)
         life.phase = Phase.SENDING
 
+    def knows_enough(self) -> bool:
+        """Whether it can send its message; a Byzantine client may have to see those of others first."""
+        return self.adversary is None or self.adversary.is_ready(self)
+
     def wait_for_knowledge(self) -> Event:
         """An event that fires when the adversary knows what it wants to know, or its patience ends."""
         assert self.adversary is not None
-        self.adversary.notify(self, self._stop_waiting)
+        self.adversary.waiting[self.id] = None
         return self._wait(self.adversary.plan.patience_s)
 
     def send(self) -> None:
         """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
         life, world = self.life, self.world
         assert life.payload is not None
+        self._awaited = None
         if self.adversary is not None:
             self.adversary.send(self, life.payload)
         else:
@@ -181,7 +193,7 @@ class Client:
         """A message arrives; it may be the one that the client was waiting for."""
         life = self.life
         if life.mailbox.put(message) and life.phase is Phase.GATHERING and self.has_heard_enough():
-            self._stop_waiting()
+            self.stop_waiting()
         if self.adversary is not None:
             self.adversary.overhear(self, message)
 
@@ -203,14 +215,14 @@ class Client:
         if life.phase is not Phase.TRAINING and self.world.method.exchanges:
             life.mailbox.call_the_roll(life.round)
         if life.phase is Phase.GATHERING and self.has_heard_enough():
-            self._stop_waiting()
+            self.stop_waiting()
 
     def stop(self) -> None:
         """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
         life = self.life
         life.phase, life.until_s, life.own, life.payload = Phase.TRAINING, None, None, None
         self._job = self._awaited = None
-        self._alarm.cancel()
+        self.alarm.cancel()
         if self.adversary is not None:
             self.adversary.forget(self.id)
 
@@ -218,6 +230,7 @@ class Client:
         """Estimate the neighbourhood direction and take the personalised step."""
         life, world = self.life, self.world
         assert life.own is not None
+        self._awaited = None
         round_, staleness = life.round, world.staleness
         messages = life.mailbox.take(round_, staleness.max_age)
         received = [
@@ -237,15 +250,25 @@ class Client:
         life.num_rounds += 1
         life.phase = Phase.TRAINING
 
+    def wait_again(self) -> None:
+        """Wait for what it was waiting for when the run was left; `run` takes it up there."""
+        self._awaited = Event(self.world.kernel)
+        if self.life.phase is Phase.TRAINING:
+            self._submit()
+
+    def stop_waiting(self) -> None:
+        """Go on, if it waits for others."""
+        self.alarm.cancel()
+        if self._awaited is not None and not self._awaited.triggered:
+            self._awaited.succeed()
+
+    def _submit(self) -> None:
+        life = self.life
+        self._job = self.world.trainer.submit(self.id, life.round, life.learning.w, life.poisoned)
+
     def _wait(self, timeout_s: float | None) -> Event:
         self._awaited = Event(self.world.kernel)
         self.life.until_s = None if timeout_s is None else self.world.kernel.now + timeout_s
         if self.life.until_s is not None:
-            self._alarm.set(self.life.until_s)
+            self.alarm.set(self.life.until_s)
         return self._awaited
-
-    def _stop_waiting(self) -> None:
-        self._alarm.cancel()
-        if self._awaited is not None:
-            self._awaited.succeed()
-            self._awaited = None
