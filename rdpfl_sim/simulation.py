@@ -79,6 +79,8 @@ def simulate(
 class Simulation:
     """One run: the live world and its records."""
 
+    STATE = ("num_trained",)
+
     def __init__(self, blueprint: Blueprint, files: RunFolder | None, progress: Progress | None) -> None:
         scenario = blueprint.scenario
         self.blueprint, self.scenario, self.files, self.progress = blueprint, scenario, files, progress

@@ -29,6 +29,8 @@ from rdpfl_sim.world.observer import Observer
 class Digest:
     """A hash of all that was added, in order; each value follows from the one before, so it can be saved."""
 
+    STATE = ("value",)
+
     def __init__(self) -> None:
         self.value = b""
 

@@ -95,6 +95,8 @@ class Telemetry:
     `hops` is every client's distance to the nearest Byzantine client, None where no path leads to one.
     """
 
+    STATE = ("delays_s", "ages", "treatment", "rounds", "by_hops", "recent")
+
     def __init__(self, byzantine: frozenset[int], hops: Sequence[int | None]) -> None:
         self.byzantine = byzantine
         self.hops = hops

@@ -72,6 +72,12 @@ class Adversary:
     them until its patience ends, and then takes of every client the latest that is known.
     """
 
+    STATE = (
+        *("rounds", "shared", "alone", "seen_in", "waiting", "memories", "past", "num_stops"),
+        *("_slowest", "_latest"),
+    )
+    CALLS = ("_on_time",)
+
     def __init__(
         self,
         plan: Plan,

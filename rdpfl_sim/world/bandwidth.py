@@ -55,6 +55,9 @@ class Departure(NamedTuple):
 class Uplink:
     """A sender's messages leave one after the other, at bytes_per_s."""
 
+    STATE = ("queues",)
+    CALLS = ("_leave",)
+
     def __init__(self, kernel: Kernel, *, bytes_per_s: Positive = 1e6) -> None:
         self.kernel = kernel
         self.bytes_per_s = bytes_per_s
@@ -91,6 +94,9 @@ class Shared:
     The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient): it changes
     when another begins or ends there, and what a transfer leaves of its share stays unused.
     """
+
+    STATE = ("outgoing", "incoming", "changed_senders", "changed_recipients")
+    CALLS = ("_set_rates", "_end")
 
     def __init__(
         self, kernel: Kernel, *, up_bytes_per_s: Positive = 1e6, down_bytes_per_s: Positive = 1e6

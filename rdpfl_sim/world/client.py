@@ -50,6 +50,8 @@ class Life:
     It is here, not in the locals of a generator, so that it can be written down and taken up again.
     """
 
+    STATE = ("learning", "round", "num_rounds", "phase", "until_s", "poisoned", "own", "payload")
+
     learning: State
     mailbox: Mailbox
     round: int = 1
@@ -86,6 +88,8 @@ class Surroundings:
 class Client:
     """One client, honest or Byzantine. A Byzantine client differs only in what it sends, and when."""
 
+    STATE = ("neighbours", "num_needed")
+
     def __init__(
         self,
         client: int,
@@ -101,7 +105,7 @@ class Client:
         self.world = world
         self.num_needed = world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
-        self._awaited: Event | None = None
+        self.awaited: Event | None = None
         """What its process waits for; it may have been triggered at this instant."""
         self.alarm = Alarm(world.kernel, self.stop_waiting)
 
@@ -114,15 +118,15 @@ class Client:
         try:
             while life.round <= self.world.rounds:
                 if life.phase is Phase.TRAINING:
-                    yield self._awaited or self.train()
+                    yield self.awaited or self.train()
                     self.finish_training()
                 if life.phase is Phase.SENDING:
-                    if self._awaited or not self.knows_enough():
-                        yield self._awaited or self.wait_for_knowledge()
+                    if self.awaited or not self.knows_enough():
+                        yield self.awaited or self.wait_for_knowledge()
                     self.send()
                 if life.phase is Phase.GATHERING:
-                    if self._awaited or not self.has_heard_enough():
-                        yield self._awaited or self.wait_for_neighbours()
+                    if self.awaited or not self.has_heard_enough():
+                        yield self.awaited or self.wait_for_neighbours()
                     self.update()
         except Interrupt:
             return  # it has crashed, or left
@@ -138,14 +142,14 @@ class Client:
         world.observer.training_started(self.id, life.round, duration_s)
         life.poisoned = self.adversary is not None and self.adversary.poisons(self)
         self._submit()
-        self._awaited = world.kernel.fire(Event(world.kernel), life.until_s)
-        return self._awaited
+        self.awaited = world.kernel.fire(Event(world.kernel), life.until_s)
+        return self.awaited
 
     def finish_training(self) -> None:
         """Take the result of the local training."""
         life, world = self.life, self.world
         assert self._job is not None
-        life.own, self._job, self._awaited = self._job.result(), None, None
+        life.own, self._job, self.awaited = self._job.result(), None, None
         world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
         world.on_training()
         if not world.method.exchanges:
@@ -172,7 +176,7 @@ class Client:
         """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
         life, world = self.life, self.world
         assert life.payload is not None
-        self._awaited = None
+        self.awaited = None
         if self.adversary is not None:
             self.adversary.send(self, life.payload)
         else:
@@ -221,7 +225,7 @@ class Client:
         """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
         life = self.life
         life.phase, life.until_s, life.own, life.payload = Phase.TRAINING, None, None, None
-        self._job = self._awaited = None
+        self._job = self.awaited = None
         self.alarm.cancel()
         if self.adversary is not None:
             self.adversary.forget(self.id)
@@ -230,7 +234,7 @@ class Client:
         """Estimate the neighbourhood direction and take the personalised step."""
         life, world = self.life, self.world
         assert life.own is not None
-        self._awaited = None
+        self.awaited = None
         round_, staleness = life.round, world.staleness
         messages = life.mailbox.take(round_, staleness.max_age)
         received = [
@@ -252,23 +256,23 @@ class Client:
 
     def wait_again(self) -> None:
         """Wait for what it was waiting for when the run was left; `run` takes it up there."""
-        self._awaited = Event(self.world.kernel)
+        self.awaited = Event(self.world.kernel)
         if self.life.phase is Phase.TRAINING:
             self._submit()
 
     def stop_waiting(self) -> None:
         """Go on, if it waits for others."""
         self.alarm.cancel()
-        if self._awaited is not None and not self._awaited.triggered:
-            self._awaited.succeed()
+        if self.awaited is not None and not self.awaited.triggered:
+            self.awaited.succeed()
 
     def _submit(self) -> None:
         life = self.life
         self._job = self.world.trainer.submit(self.id, life.round, life.learning.w, life.poisoned)
 
     def _wait(self, timeout_s: float | None) -> Event:
-        self._awaited = Event(self.world.kernel)
+        self.awaited = Event(self.world.kernel)
         self.life.until_s = None if timeout_s is None else self.world.kernel.now + timeout_s
         if self.life.until_s is not None:
             self.alarm.set(self.life.until_s)
-        return self._awaited
+        return self.awaited

@@ -27,6 +27,11 @@ class Call:
         self.callbacks: tuple[Callable[[Any], None], ...] = (callback,)
         self.subject = subject
 
+    @property
+    def callback(self) -> Callable[[Any], None]:
+        """What is to be called."""
+        return self.callbacks[0]
+
 
 class Schedulable(Protocol):
     """What can be put into SimPy's queue: something with callbacks, which did not fail."""
@@ -34,7 +39,8 @@ class Schedulable(Protocol):
     _ok: bool
 
     @property
-    def callbacks(self) -> Sequence[Callable[[Any], None]]: ...
+    def callbacks(self) -> Sequence[Callable[[Any], None]]:
+        """What to call."""
 
 
 class Kernel(simpy.Environment):
@@ -42,6 +48,13 @@ class Kernel(simpy.Environment):
 
     A message that is its own event, with a callback, is several times cheaper than a process per message.
     """
+
+    STATE = ("_now",)
+
+    @property
+    def queue(self) -> list[tuple[float, EventPriority, Any]]:
+        """What is to happen, and when, in its order."""
+        return [(time_s, priority, event) for time_s, priority, _, event in sorted(self._queue)]
 
     def post(self, event: Schedulable, time_s: float, priority: EventPriority = NORMAL) -> None:
         """Call the event's callbacks at the simulated time `time_s`."""
@@ -64,6 +77,9 @@ class Alarm:
 
     However often it is set, it has one place in the kernel's queue (or two, if it is set to an earlier time).
     """
+
+    STATE = ("due_s", "queued_s")
+    CALLS = ("_on_time",)
 
     def __init__(self, kernel: Kernel, ring: Callable[[], None]) -> None:
         self.kernel = kernel
