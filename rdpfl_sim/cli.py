@@ -11,12 +11,13 @@ from pathlib import Path
 from types import ModuleType
 
 from rdpfl_sim import __version__
-from rdpfl_sim.commands import breakdown, catalogue, compare, data, run, schema, sweep, validate
+from rdpfl_sim.commands import breakdown, catalogue, compare, data, resume, run, schema, sweep, validate
 from rdpfl_sim.commands.common import BAD_INPUT, INTERRUPTED, make_console
 from rdpfl_sim.errors import ScenarioError
 
 COMMANDS: dict[str, ModuleType] = {
     "run": run,
+    "resume": resume,
     "validate": validate,
     "sweep": sweep,
     "compare": compare,

@@ -18,6 +18,7 @@ from rdpfl_sim.registry import Component, Strict
 from rdpfl_sim.sections import (
     CHOICES,
     AdversarySection,
+    CheckpointSection,
     Clients,
     EvaluationSection,
     Execution,
@@ -57,6 +58,7 @@ class Scenario(Strict):
     timing: Timing = Timing()
     evaluation: EvaluationSection = EvaluationSection()
     output: Output = Output()
+    checkpoint: CheckpointSection = CheckpointSection()
     execution: Execution = Execution()
 
     @classmethod

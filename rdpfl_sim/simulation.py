@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +15,7 @@ from simpy.core import EmptySchedule
 from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.checkpointing import Checkpointer
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
@@ -26,6 +29,7 @@ from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sections import AdversarySection
+from rdpfl_sim.snapshot import Snapshot, restore
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel
@@ -63,23 +67,30 @@ def simulate(
     blueprint = Blueprint(scenario) if isinstance(scenario, Scenario) else scenario
     files = None if folder is None else _folder(Path(folder), blueprint.scenario.name)
     try:
-        with repeatable(blueprint.num_threads):
+        with failure_noted(files), repeatable(blueprint.num_threads):
             return Simulation(blueprint, files, progress).run()
+    finally:
+        if files is not None:
+            files.close()
+
+
+@contextmanager
+def failure_noted(files: RunFolder | None) -> Iterator[None]:
+    """Say in the run folder that the run has failed, if it does."""
+    try:
+        yield
     except Exception as error:
         if files is not None:
             files.write_json(
                 "summary.json", {"status": "failed", "error": f"{type(error).__name__}: {error}"}
             )
         raise
-    finally:
-        if files is not None:
-            files.close()
 
 
 class Simulation:
     """One run: the live world and its records."""
 
-    STATE = ("num_trained",)
+    STATE = ("num_trained", "wall_s")
 
     def __init__(self, blueprint: Blueprint, files: RunFolder | None, progress: Progress | None) -> None:
         scenario = blueprint.scenario
@@ -117,29 +128,46 @@ class Simulation:
             len(self.clients) - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
+        self.checkpointer = (
+            None if files is None else Checkpointer(scenario.checkpoint, scenario.clients.count, files)
+        )
+        self.is_checkpoint_due = False
         self.num_trained = 0
+        self.wall_s = 0.0
+        """How long the run has taken, with all its parts if it was interrupted."""
         self.status: str | None = None
         """How the run has ended; None while it goes on."""
 
-    def run(self) -> Result:
-        """Run to the end, or until interrupted, and write everything down."""
-        started = time.monotonic()
+    def run(self, snapshot: Snapshot | None = None) -> Result:
+        """Run to the end, or until interrupted, and write everything down.
+
+        With a snapshot of an earlier run of the same scenario, go on from there.
+        """
+        self.started_s = time.monotonic()
         with on_interrupt(self._interrupt):
-            self._begin()
+            if snapshot is None:
+                self._begin()
+            else:
+                restore(self, snapshot)
+                self.started_s -= self.wall_s
+            self._show_progress()
             self._live()
-        if self.status != "interrupted":
+        if self.status == "interrupted":
+            self._checkpoint()
+        else:
             self._evaluate_the_unfinished()
         self._show_progress()
-        summary = self._summary(time.monotonic() - started)
+        summary = self._summary()
         if self.files is not None:
-            self.files.flush()
+            self.files.sync()
             self.files.write_json("summary.json", summary)
+        if self.checkpointer is not None and self.status != "interrupted":
+            self.checkpointer.clear()
         models = [client.life.learning.w for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _begin(self) -> None:
         self._write_beginning()
-        self._show_progress()
         for client in self.clients:
             self._evaluate(client, round_=0)
         if self.scenario.timing.max_time_s is not None:
@@ -152,6 +180,8 @@ class Simulation:
         try:
             while self.status is None:
                 kernel.step()
+                if self.is_checkpoint_due:
+                    self._checkpoint()
         except EmptySchedule:
             raise AssertionError("everybody waits, and nothing will ever happen") from None
 
@@ -230,6 +260,14 @@ class Simulation:
     def _on_training(self) -> None:
         self.num_trained += 1
         self._show_progress()
+        if self.checkpointer is not None and self.checkpointer.is_due(self.num_trained):
+            self.is_checkpoint_due = True
+
+    def _checkpoint(self) -> None:
+        self.is_checkpoint_due = False
+        self.wall_s = time.monotonic() - self.started_s
+        if self.checkpointer is not None:
+            self.checkpointer.save(self)
 
     def _show_progress(self) -> None:
         if self.progress is not None:
@@ -305,7 +343,7 @@ class Simulation:
             *([f"{len(idle)} honest clients have not finished a single round"] if idle else []),
         ]
 
-    def _summary(self, wall_s: float) -> dict[str, Any]:
+    def _summary(self) -> dict[str, Any]:
         blueprint, scenario = self.blueprint, self.scenario
         mailboxes = [client.life.mailbox for client in self.clients]
         network, telemetry = self.network, self.telemetry.summary()
@@ -346,7 +384,11 @@ class Simulation:
             "telemetry": telemetry,
             "num_faults": self.world.num_changes,
             "simulated_s": self.kernel.now,
-            "wall": {"seconds": wall_s, "device": str(blueprint.device), "threads": torch.get_num_threads()},
+            "wall": {
+                "seconds": time.monotonic() - self.started_s,
+                "device": str(blueprint.device),
+                "threads": torch.get_num_threads(),
+            },
             "digest": self.recorder.digest.value.hex(),
             "warnings": [*blueprint.warnings, *self._warnings()],
         }
