@@ -133,6 +133,7 @@ class Simulation:
         )
         self.is_checkpoint_due = False
         self.num_trained = 0
+        self.started_s = time.monotonic()
         self.wall_s = 0.0
         """How long the run has taken, with all its parts if it was interrupted."""
         self.status: str | None = None
@@ -143,15 +144,27 @@ class Simulation:
 
         With a snapshot of an earlier run of the same scenario, go on from there.
         """
-        self.started_s = time.monotonic()
         with on_interrupt(self._interrupt):
-            if snapshot is None:
-                self._begin()
-            else:
-                restore(self, snapshot)
-                self.started_s -= self.wall_s
-            self._show_progress()
+            self.begin(snapshot)
             self._live()
+        return self.finish()
+
+    def begin(self, snapshot: Snapshot | None = None) -> None:
+        """Prepare the first event, or the first after a snapshot."""
+        if snapshot is None:
+            self._write_beginning()
+            for client in self.clients:
+                self._evaluate(client, round_=0)
+            if self.scenario.timing.max_time_s is not None:
+                self.time_limit.set(self.scenario.timing.max_time_s)
+            self.world.start()
+        else:
+            restore(self, snapshot)
+            self.started_s -= self.wall_s
+        self._show_progress()
+
+    def finish(self) -> Result:
+        """What has come of it, after the last event."""
         if self.status == "interrupted":
             self._checkpoint()
         else:
@@ -165,14 +178,6 @@ class Simulation:
             self.checkpointer.clear()
         models = [client.life.learning.w for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
-
-    def _begin(self) -> None:
-        self._write_beginning()
-        for client in self.clients:
-            self._evaluate(client, round_=0)
-        if self.scenario.timing.max_time_s is not None:
-            self.time_limit.set(self.scenario.timing.max_time_s)
-        self.world.start()
 
     def _live(self) -> None:
         """Let one event after the other happen."""

@@ -128,7 +128,7 @@ def _values(simulation: Simulation) -> list[type]:
 
 
 def _data_classes(prefix: str) -> Iterator[type]:
-    for name, module in sorted(sys.modules.items()):
+    for name, module in list(sys.modules.items()):
         if name.startswith(prefix):
             for item in vars(module).values():
                 if isinstance(item, type) and is_dataclass(item) and item.__module__ == name:

@@ -8,100 +8,31 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from io import BytesIO
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import tomli_w
 import torch
 from hypothesis import HealthCheck, assume, given, note, settings
-from torch import Tensor
 
-from rdpfl_sim import Scenario, ScenarioError, simulate
-from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim import Scenario, ScenarioError
 from rdpfl_sim.errors import Problem
-from rdpfl_sim.records.folder import METRICS
 from rdpfl_sim.simulation import Result, Simulation
 from tests.fuzzing import Sketch, sketches
-from tests.support import Job
+from tests.runs import cheaply_trained, lived
 
 NUM_SCENARIOS = 40 if settings().derandomize else 500
-MAX_EVENTS = 200_000
-
-
-class CheapTrainer:
-    """Pulls every client towards a point of its own, with gradients of at most 1 in every entry."""
-
-    def __init__(self, blueprint: Blueprint) -> None:
-        self.shards = blueprint.train_shards
-        self.settings = blueprint.trainer.settings
-
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Job:
-        num_steps = self.settings.num_steps(len(self.shards[client]))
-        goal = torch.arange(len(w)).mul(client + 1).add(round_).sin()
-        gradient = (w - goal).clamp(-1, 1) * (-1 if poisoned else 1)
-        return Job(w - self.settings.learning_rate * num_steps * gradient, num_steps, loss=0.5)
-
-
-class FolderInMemory:
-    """Takes what a run folder takes, and sees that it can be written, without the cost of a disk."""
-
-    path = Path("nowhere")
-
-    def __init__(self) -> None:
-        self.events = BytesIO()
-
-    def write_scenario(self, scenario: dict[str, Any]) -> None:
-        tomli_w.dumps(scenario)
-
-    def write_json(self, name: str, value: Any) -> None:
-        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-
-    def write_metrics(self, row: dict[str, Any]) -> None:
-        assert row.keys() == set(METRICS)
-
-    def flush(self) -> None:
-        pass
-
-
-def blueprint_of(scenario: Scenario) -> Blueprint:
-    blueprint: Any = Blueprint(scenario)
-    blueprint.trainer = CheapTrainer(blueprint)
-    return blueprint  # type: ignore[no-any-return]
+NUM_RESUMED = 8
 
 
 def loaded(path: Path) -> tuple[Any, list[Problem]]:
     """What a scenario becomes, or what is wrong with it."""
     try:
-        return blueprint_of(Scenario.load(path)), []
+        return cheaply_trained(Scenario.load(path)), []
     except ScenarioError as error:
         return None, error.problems
-
-
-def at_most(num: int, items: Iterable[Any]) -> Iterator[Any]:
-    for position, item in enumerate(items):
-        assert position < num, f"more than {num} changes: the run hangs"
-        yield item
-
-
-def run(blueprint: Blueprint) -> tuple[Simulation, Result, list[dict[str, Any]]]:
-    """A run that cannot hang, and its records."""
-    folder: Any = FolderInMemory()
-    simulation = Simulation(blueprint, folder, None)
-    simulation.world.changes = at_most(MAX_EVENTS, simulation.world.changes)
-    step, events = simulation.kernel.step, iter(range(MAX_EVENTS))
-
-    def counted() -> None:
-        assert next(events, None) is not None, f"more than {MAX_EVENTS} events: the run hangs"
-        step()
-
-    simulation.kernel.step = counted  # type: ignore[method-assign]
-    result = simulation.run()
-    return simulation, result, [json.loads(line) for line in folder.events.getvalue().splitlines()]
 
 
 def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scenario: Scenario) -> None:
@@ -197,7 +128,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
 @given(sketch=sketches())
-def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sketch: Sketch) -> None:
+def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resumed(
+    folder: Path, sketch: Sketch
+) -> None:
     files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -206,7 +139,9 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sket
     assert all(problem.path and problem.message for problem in problems)
     assume(blueprint is not None)
     scenario = blueprint.scenario
-    simulation, result, records = run(blueprint)
+    once = lived(blueprint)
+    simulation, result = once.simulation, once.result
+    records = [json.loads(line) for line in once.folder.events.getvalue().splitlines()]
     check_accounts(result.summary["messages"], records, scenario)
     check_records(records, scenario)
     check_messages(records)
@@ -214,5 +149,6 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sket
     check_end(simulation, result)
     check_models(simulation, result)
     resolved = tomllib.loads(tomli_w.dumps(scenario.to_dict()))
-    again = simulate(blueprint_of(Scenario.from_dict(resolved)))
-    assert again.summary["digest"] == result.summary["digest"], "the same scenario gives another run"
+    pause = 1 + once.num_events // NUM_RESUMED
+    again = lived(cheaply_trained(Scenario.from_dict(resolved)), lambda event: event % pause == 0)
+    assert again.traces == once.traces, "the same scenario gives another run if it is left and resumed"

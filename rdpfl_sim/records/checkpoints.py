@@ -49,7 +49,7 @@ class Checkpoints:
         partial = self.folder / ".partial"
         checksum = blake2b(digest_size=16)
         with partial.open("wb") as file:
-            for block in _blocks(state, tensors):
+            for block in packed(state, tensors):
                 file.write(block)
                 checksum.update(block)
             file.flush()
@@ -69,7 +69,7 @@ class Checkpoints:
         for path in self._paths():
             content = bytearray(path.read_bytes())
             if blake2b(content, digest_size=16).hexdigest() in path.name:
-                state, tensors = _parsed(content, device)
+                state, tensors = unpacked(content, device)
                 if can_be_used(state):
                     return state, tensors
             log.warning("checkpoint %s is damaged: trying the one before it", path.name)
@@ -84,8 +84,8 @@ class Checkpoints:
         return sorted(self.folder.glob("[0-9]*-*.safetensors"), reverse=True)
 
 
-def _blocks(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:
-    """The file, piece by piece."""
+def packed(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:
+    """The content of a checkpoint, piece by piece."""
     text = json.dumps(state, separators=(",", ":")).encode()
     header = {"state": {"dtype": "U8", "shape": [len(text)], "data_offsets": [0, len(text)]}}
     end = len(text)
@@ -105,7 +105,8 @@ def _blocks(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes 
         yield flat.view(torch.uint8).numpy().data
 
 
-def _parsed(content: bytearray, device: torch.device | str) -> tuple[dict[str, Any], list[Tensor]]:
+def unpacked(content: bytearray, device: torch.device | str) -> tuple[dict[str, Any], list[Tensor]]:
+    """State and tensors from the content of a checkpoint."""
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
     begin, end = header.pop("state")["data_offsets"]

@@ -14,6 +14,7 @@ import inspect
 import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from types import MethodType
 from typing import Any, TypeAlias
 
@@ -144,6 +145,7 @@ def name_of(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+@cache
 def fields_of(cls: type) -> tuple[str, ...]:
     """What a value is made of: the parameters of its constructor."""
     return tuple(inspect.signature(cls).parameters)
