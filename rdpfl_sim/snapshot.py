@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
-from simpy import Event
+from simpy import Event, Process
 from simpy.events import Initialize
 from torch import Tensor
 
@@ -49,7 +49,10 @@ class Snapshot(NamedTuple):
 
 
 def take(simulation: Simulation) -> Snapshot:
-    """Write the run down."""
+    """Write the run down; if a client has failed at this instant, raise what SimPy has not told yet."""
+    for _, _, event in simulation.kernel.queue:
+        if isinstance(event, Process) and not event.ok:
+            raise cast(BaseException, event.value)
     parts, awaited = _parts(simulation), simulation.world.awaited
     encoder = Encoder(parts, _values(simulation))
     client_of = {id(event): client for client, event in awaited.items()}

@@ -164,4 +164,4 @@ def test_what_a_run_holds_does_not_grow_with_its_rounds() -> None:
 def test_snapshot_of_another_scenario_is_refused() -> None:
     taken = left_after(small("synchronous"), 20)
     with pytest.raises(CodecError, match="other parts"):
-        snapshot.restore(Simulation(small("synchronous", clients={"count": 5}), None, None), taken)
+        snapshot.restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)
