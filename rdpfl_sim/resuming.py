@@ -52,14 +52,16 @@ def scenario_of(folder: Path) -> Scenario:
 
 
 def _opened(folder: Path) -> RunFolder:
-    if is_complete(folder):
-        raise _refusal(folder, "has come to its end; there is nothing to resume")
     try:
-        return RunFolder(folder)
+        files = RunFolder(folder)
     except BlockingIOError:
         raise _refusal(folder, "is still running in another process") from None
     except OSError as error:
         raise _refusal(folder, f"cannot be written: {error.strerror}") from error
+    if is_complete(folder):  # asked when nobody else can complete it any more
+        files.close()
+        raise _refusal(folder, "has come to its end; there is nothing to resume")
+    return files
 
 
 def _last_state(files: RunFolder, blueprint: Blueprint) -> Snapshot | None:

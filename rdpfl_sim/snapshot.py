@@ -23,7 +23,7 @@ from rdpfl_sim.records.telemetry import Histogram, Tally, Treatment
 from rdpfl_sim.world.adversary import HeldBack
 from rdpfl_sim.world.bandwidth import Departure, Transfer
 from rdpfl_sim.world.changes import Change
-from rdpfl_sim.world.kernel import Call
+from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.knowledge import Knowledge
 from rdpfl_sim.world.mailbox import Correspondent
 from rdpfl_sim.world.message import Message
@@ -49,29 +49,28 @@ class Snapshot(NamedTuple):
 
 
 def take(simulation: Simulation) -> Snapshot:
-    """Write the run down; if a client has failed at this instant, raise what SimPy has not told yet."""
-    for _, _, event in simulation.kernel.queue:
-        if isinstance(event, Process) and not event.ok:
-            raise cast(BaseException, event.value)
+    """Write the run down."""
     parts, awaited = _parts(simulation), simulation.world.awaited
     encoder = Encoder(parts, _values(simulation))
-    client_of = {id(event): client for client, event in awaited.items()}
-    queue = [
-        [
-            time_s,
-            priority,
-            ["client", client_of[id(event)]] if id(event) in client_of else encoder.encode(event),
-        ]
-        for time_s, priority, event in simulation.kernel.queue
-        if id(event) in client_of
-        or not isinstance(event, Event)  # others belong to processes that have ended
-    ]
     state = {
-        "parts": {name: encoder.part(part) for name, part in parts.items()},
+        "queue": list(_queued(simulation.kernel, awaited, encoder)),
         "waiting": [client for client, event in awaited.items() if not isinstance(event, Initialize)],
-        "queue": queue,
+        "parts": {name: encoder.part(part) for name, part in parts.items()},
     }
     return Snapshot({**state, "values": encoder.values}, encoder.tensors)
+
+
+def _queued(kernel: Kernel, awaited: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
+    """What is in the queue: time, priority, and a client whose process is to go on, or something to call."""
+    client_of = {id(event): client for client, event in awaited.items()}
+    for time_s, priority, event in kernel.queue:
+        if id(event) in client_of:
+            yield [time_s, priority, ["client", client_of[id(event)]]]
+        elif not isinstance(event, Event):
+            yield [time_s, priority, encoder.encode(event)]
+        elif isinstance(event, Process) and not event.ok:
+            raise cast(BaseException, event.value)  # a client has failed, which SimPy would have told next
+        # All other events of SimPy belong to processes that have ended, and do nothing.
 
 
 def restore(simulation: Simulation, snapshot: Snapshot) -> None:

@@ -20,7 +20,7 @@ ALLOWED = {
         *("overrides", "scenario", "simulation", "records"),
     },
     "commands": {
-        *("errors", "registry", "scenario", "blueprint", "simulation"),
+        *("errors", "registry", "scenario", "blueprint", "simulation", "resuming"),
         *("learning", "records", "report", "sweeps"),
     },
 }

@@ -55,7 +55,7 @@ class Checkpoints:
             file.flush()
             os.fsync(file.fileno())
         before = self._paths()
-        number = 1 + (int(before[0].name.partition("-")[0]) if before else 0)
+        number = 1 + (_number(before[0]) if before else 0)
         path = partial.replace(self.folder / f"{number:06d}-{checksum.hexdigest()}.safetensors")
         _sync_folder(self.folder)
         for superseded in before[NUM_KEPT - 1 :]:
@@ -72,7 +72,7 @@ class Checkpoints:
                 state, tensors = unpacked(content, device)
                 if can_be_used(state):
                     return state, tensors
-            log.warning("checkpoint %s is damaged: trying the one before it", path.name)
+            log.warning("checkpoint %s, or what it relies on, is damaged: trying the one before", path.name)
             path.unlink()
         return None
 
@@ -81,7 +81,11 @@ class Checkpoints:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*-*.safetensors"), reverse=True)
+        return sorted(self.folder.glob("[0-9]*-*.safetensors"), key=_number, reverse=True)
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("-")[0])
 
 
 def packed(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:

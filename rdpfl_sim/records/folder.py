@@ -6,8 +6,8 @@ Events and metrics grow line by line. What was written after the last checkpoint
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -44,10 +44,10 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = _locked(path)
         self.events: BinaryIO = (path / "events.jsonl").open("ab", buffering=1 << 20)
         self._metrics_file = (path / "metrics.csv").open("a", newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
+        self._lock = _locked(path)
 
     @classmethod
     def create(cls, parent: Path, name: str) -> RunFolder:
@@ -146,16 +146,13 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 def _locked(folder: Path) -> int:
     """An open descriptor of the folder that keeps others out until it is closed, or its process ends."""
     descriptor = os.open(folder, os.O_RDONLY)
-    if sys.platform != "win32":
-        import fcntl
-
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise
-        except OSError:
-            pass  # a file system without locks
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass  # a file system without locks
     return descriptor
 
 
