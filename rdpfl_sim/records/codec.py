@@ -64,7 +64,7 @@ class Encoder:
             return self._reference(value)
         if id(value) in self.names:
             return ["part", self.names[id(value)]]
-        if kind is MethodType and value.__name__ in value.__self__.CALLS:
+        if kind is MethodType and id(value.__self__) in self.names and value.__name__ in value.__self__.CALLS:
             return ["call", self.names[id(value.__self__)], value.__name__]
         raise CodecError(f"a checkpoint cannot hold {kind.__name__} objects, such as {value!r}")
 

@@ -107,9 +107,11 @@ def test_part_gets_back_what_changes_in_it_and_nothing_else() -> None:
     assert (other.notes, other._num, other.colour) == ([Note("a")], 7, "green")
 
 
-@pytest.mark.parametrize("value", [object(), Board(), lambda: None, Board().clear, Pair, math], ids=repr)
+@pytest.mark.parametrize(
+    "value", [object(), Board(), len, Board().clear, Pair, math, 1j], ids=lambda value: type(value).__name__
+)
 def test_what_is_not_known_is_not_written(value: Any) -> None:
-    with pytest.raises((CodecError, KeyError)):
+    with pytest.raises(CodecError, match="a checkpoint cannot hold"):
         there_and_back(value)
 
 
