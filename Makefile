@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: run test check format bench fuzz clean
+.PHONY: run test check format bench fuzz torture clean
 
 run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
@@ -23,12 +23,16 @@ format: $(INSTALLED)
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --hypothesis-profile explore
 
+torture: $(INSTALLED)  # 200 times kill -9 at random moments; every run must end as if it had not been killed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
+
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/kernel.py
 	$(BIN)/python benchmarks/aggregators.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/verify.py
+	$(BIN)/python benchmarks/checkpoint.py
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv

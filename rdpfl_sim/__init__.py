@@ -12,13 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rdpfl_sim.errors import ScenarioError
+    from rdpfl_sim.resuming import resume
     from rdpfl_sim.scenario import Scenario
     from rdpfl_sim.simulation import Result, simulate
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Scenario", "ScenarioError", "simulate"]
+__all__ = ["Result", "Scenario", "ScenarioError", "resume", "simulate"]
 
-_HOMES = {"Result": "simulation", "Scenario": "scenario", "ScenarioError": "errors", "simulate": "simulation"}
+_HOMES = {
+    "Result": "simulation",
+    "Scenario": "scenario",
+    "ScenarioError": "errors",
+    "resume": "resuming",
+    "simulate": "simulation",
+}
 
 
 def __getattr__(name: str) -> Any:

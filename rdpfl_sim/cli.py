@@ -16,6 +16,7 @@ from rdpfl_sim.commands import (
     catalogue,
     compare,
     data,
+    resume,
     run,
     schema,
     show,
@@ -28,6 +29,7 @@ from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_m
 
 COMMANDS: dict[str, ModuleType] = {
     "run": run,
+    "resume": resume,
     "validate": validate,
     "sweep": sweep,
     "compare": compare,

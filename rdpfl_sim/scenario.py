@@ -20,6 +20,7 @@ from rdpfl_sim.registry import Component, Strict
 from rdpfl_sim.sections import (
     CHOICES,
     AdversarySection,
+    CheckpointSection,
     Clients,
     EvaluationSection,
     Execution,
@@ -59,6 +60,7 @@ class Scenario(Strict):
     timing: Timing = Timing()
     evaluation: EvaluationSection = EvaluationSection()
     output: Output = Output()
+    checkpoint: CheckpointSection = CheckpointSection()
     execution: Execution = Execution()
 
     @classmethod

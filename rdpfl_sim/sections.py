@@ -178,6 +178,15 @@ class Output(Strict):
     )
 
 
+class CheckpointSection(Strict):
+    """When a run is written down, to be resumed if it is interrupted or killed; it never changes a result."""
+
+    every_rounds: Count | None = Field(
+        default=None, description="after so many rounds of all clients together, on average"
+    )
+    every_minutes: Positive = Field(default=5.0, description="after so many minutes of wall-clock time")
+
+
 class Execution(Strict):
     """Where the arithmetic runs; it never changes simulated time."""
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from simpy.core import EmptySchedule
 from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.checkpointing import Checkpointer
 from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
@@ -28,6 +32,7 @@ from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sections import AdversarySection
+from rdpfl_sim.snapshot import Snapshot, restore
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel
@@ -65,8 +70,18 @@ def simulate(
     blueprint = Blueprint(scenario) if isinstance(scenario, Scenario) else scenario
     files = None if folder is None else _folder(Path(folder), blueprint.scenario.name)
     try:
-        with repeatable(blueprint.num_threads):
+        with failure_noted(files), repeatable(blueprint.num_threads):
             return Simulation(blueprint, files, progress).run()
+    finally:
+        if files is not None:
+            files.close()
+
+
+@contextmanager
+def failure_noted(files: RunFolder | None) -> Iterator[None]:
+    """Say in the run folder that the run has failed, if it does."""
+    try:
+        yield
     except Exception as error:
         told = _told(error, files)
         if files is not None:
@@ -74,20 +89,19 @@ def simulate(
         if told is error:
             raise
         raise told from error
-    finally:
-        if files is not None:
-            files.close()
 
 
 class Simulation:
     """One run: the live world and its records."""
+
+    STATE = ("num_trained", "wall_s")
 
     def __init__(self, blueprint: Blueprint, files: RunFolder | None, progress: Progress | None) -> None:
         scenario = blueprint.scenario
         self.blueprint, self.scenario, self.files, self.progress = blueprint, scenario, files, progress
         self.byzantine = frozenset(blueprint.byzantine)
         self.kernel = Kernel(initial_time=0.0)
-        self.done = self.kernel.event()
+        self.time_limit = Alarm(self.kernel, self._run_out_of_time)
         self.telemetry = Telemetry(self.byzantine, blueprint.hops)
         self.recorder = Recorder(
             lambda: self.kernel.now,
@@ -110,7 +124,7 @@ class Simulation:
             changes=blueprint.changes(),
             fresh_state=lambda client: self._fresh_state(client, blueprint.initial_model(client)),
             on_gone=self._evaluate_once_more,
-            on_end=self._end,
+            on_end=lambda: self._end("finished"),
         )
         self.metrics: list[dict[str, Any]] = []
         self.scores = Scoreboard(
@@ -118,33 +132,70 @@ class Simulation:
             len(self.clients) - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
+        self.checkpointer = (
+            None if files is None else Checkpointer(scenario.checkpoint, scenario.clients.count, files)
+        )
+        self.is_checkpoint_due = False
         self.num_trained = 0
-        self.status = "finished"
+        self.started_s = time.monotonic()
+        self.wall_s = 0.0
+        """How long the run has taken, with all its parts if it was interrupted."""
+        self.status: str | None = None
+        """How the run has ended; None while it goes on."""
 
-    def run(self) -> Result:
-        """Run to the end, or until interrupted, and write everything down."""
-        started = time.monotonic()
-        self._write_beginning()
-        self._show_progress()
+    def run(self, snapshot: Snapshot | None = None) -> Result:
+        """Run to the end, or until interrupted, and write everything down.
+
+        With a snapshot of an earlier run of the same scenario, go on from there.
+        """
         with on_interrupt(self._interrupt):
-            self._simulate()
-        if self.status != "interrupted":
+            self.begin(snapshot)
+            self._live()
+        return self.finish()
+
+    def begin(self, snapshot: Snapshot | None = None) -> None:
+        """Prepare the first event, or the first after a snapshot."""
+        if self.files is not None:
+            about = provenance(self.files.path, self.scenario.hash, self.blueprint.device)
+            self.files.write_json(PROVENANCE, about)
+        if snapshot is None:
+            self._write_beginning()
+            for client in self.clients:
+                self._evaluate(client, round_=0)
+            if self.scenario.timing.max_time_s is not None:
+                self.time_limit.set(self.scenario.timing.max_time_s)
+            self.world.start()
+        else:
+            restore(self, snapshot)
+            self.started_s -= self.wall_s
+        self._show_progress()
+
+    def finish(self) -> Result:
+        """What has come of it, after the last event."""
+        if self.status == "interrupted":
+            self._checkpoint()
+        else:
             self._evaluate_the_unfinished()
         self._show_progress()
-        summary = self._summary(time.monotonic() - started)
+        summary = self._summary()
         if self.files is not None:
-            self.files.flush()
+            self.files.sync()
             self.files.write_json(SUMMARY, summary)
+        if self.checkpointer is not None and self.status != "interrupted":
+            self.checkpointer.clear()
         models = [client.life.learning.w for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
-    def _simulate(self) -> None:
-        for client in self.clients:
-            self._evaluate(client, round_=0)
-        if self.scenario.timing.max_time_s is not None:
-            Alarm(self.kernel, self._run_out_of_time).set(self.scenario.timing.max_time_s)
-        self.world.start()
-        self.kernel.run(until=self.done)
+    def _live(self) -> None:
+        """Let one event after the other happen."""
+        kernel = self.kernel
+        try:
+            while self.status is None:
+                kernel.step()
+                if self.is_checkpoint_due:
+                    self._checkpoint()
+        except EmptySchedule:
+            raise AssertionError("everybody waits, and nothing will ever happen") from None
 
     def _network(self) -> Network:
         section = self.scenario.network
@@ -229,6 +280,14 @@ class Simulation:
     def _on_training(self) -> None:
         self.num_trained += 1
         self._show_progress()
+        if self.checkpointer is not None and self.checkpointer.is_due(self.num_trained):
+            self.is_checkpoint_due = True
+
+    def _checkpoint(self) -> None:
+        self.is_checkpoint_due = False
+        self.wall_s = time.monotonic() - self.started_s
+        if self.checkpointer is not None:
+            self.checkpointer.save(self)
 
     def _show_progress(self) -> None:
         if self.progress is not None:
@@ -237,15 +296,14 @@ class Simulation:
             )
 
     def _interrupt(self) -> None:
-        self.status = "interrupted"
-        self._end()
+        self._end("interrupted")
 
     def _run_out_of_time(self) -> None:
-        self.status = "out of time"
-        self._end()
+        self._end("out of time")
 
-    def _end(self) -> None:
-        self.kernel.trigger_at_once(self.done)
+    def _end(self, status: str) -> None:
+        if self.status is None:
+            self.status = status
 
     def _evaluate(self, client: Client, round_: int) -> None:
         blueprint, w = self.blueprint, client.life.learning.w
@@ -281,10 +339,6 @@ class Simulation:
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
             self.files.write_json(
-                PROVENANCE,
-                provenance(self.files.path, self.scenario.hash, blueprint.device),
-            )
-            self.files.write_json(
                 TOPOLOGY,
                 {
                     "num_clients": len(self.clients),
@@ -309,7 +363,7 @@ class Simulation:
             *([f"{len(idle)} honest clients have not finished a single round"] if idle else []),
         ]
 
-    def _summary(self, wall_s: float) -> dict[str, Any]:
+    def _summary(self) -> dict[str, Any]:
         blueprint, scenario = self.blueprint, self.scenario
         mailboxes = [client.life.mailbox for client in self.clients]
         network, telemetry = self.network, self.telemetry.summary()
@@ -350,7 +404,11 @@ class Simulation:
             "telemetry": telemetry,
             "num_faults": self.world.num_changes,
             "simulated_s": self.kernel.now,
-            "wall": {"seconds": wall_s, "device": str(blueprint.device), "threads": torch.get_num_threads()},
+            "wall": {
+                "seconds": time.monotonic() - self.started_s,
+                "device": str(blueprint.device),
+                "threads": torch.get_num_threads(),
+            },
             "digest": self.recorder.digest.value.hex(),
             "warnings": [*blueprint.warnings, *self._warnings()],
         }

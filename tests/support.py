@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rdpfl_sim import Scenario
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
 from rdpfl_sim.maths.types import Form, Payload, Work
@@ -130,6 +131,16 @@ class FakeTrainer:
         raise AssertionError("there is no data")
 
 
+@dataclass(frozen=True)
+class Done:
+    """A job with the outcome of a real one."""
+
+    outcome: Trained
+
+    def result(self) -> Trained:
+        return self.outcome
+
+
 class CheapTrainer:
     """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
 
@@ -141,7 +152,7 @@ class CheapTrainer:
         self.settings = blueprint.trainer.settings
         self.batch = blueprint.trainer.batch
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Done:
         num_steps = self.settings.num_steps(len(self.shards[client]))
         goal = torch.arange(len(work.w)).mul(client + 1).add(round_).sin()
 
@@ -152,7 +163,7 @@ class CheapTrainer:
             return w - self.settings.learning_rate * num_steps * gradient
 
         companion = None if work.companion is None else trained(work.companion)
-        return Job(trained(work.w), num_steps, loss=0.5, companion=companion)
+        return Done(Trained(trained(work.w), num_steps, loss=0.5, companion=companion))
 
 
 def cheap(scenario: Scenario) -> Any:

@@ -8,50 +8,24 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from io import BytesIO
 from math import inf
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 import tomli_w
 import torch
 from hypothesis import HealthCheck, assume, given, note, settings
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.errors import Problem
-from rdpfl_sim.records.folder import METRICS
 from rdpfl_sim.simulation import Result, Simulation
 from tests.fuzzing import Sketch, sketches
-from tests.support import cheap, odd_payloads
+from tests.runs import Mail, lived
+from tests.support import cheap
 
-Mail = list[tuple[int, int, int, int]]
 NUM_SCENARIOS = 40 if settings().derandomize else 500
-MAX_EVENTS = 200_000
-
-
-class FolderInMemory:
-    """Takes what a run folder takes, and sees that it can be written, without the cost of a disk."""
-
-    path = Path("nowhere")
-
-    def __init__(self) -> None:
-        self.events = BytesIO()
-
-    def write_scenario(self, scenario: dict[str, Any]) -> None:
-        tomli_w.dumps(scenario)
-
-    def write_json(self, name: str, value: Any) -> None:
-        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-
-    def write_metrics(self, row: dict[str, Any]) -> None:
-        assert row.keys() == set(METRICS)
-
-    def flush(self) -> None:
-        pass
+NUM_RESUMED = 8
 
 
 def loaded(path: Path) -> tuple[Any, list[Problem]]:
@@ -60,44 +34,6 @@ def loaded(path: Path) -> tuple[Any, list[Problem]]:
         return cheap(Scenario.load(path)), []
     except ScenarioError as error:
         return None, error.problems
-
-
-def at_most(num: int, items: Iterable[Any]) -> Iterator[Any]:
-    for position, item in enumerate(items):
-        assert position < num, f"more than {num} changes: the run hangs"
-        yield item
-
-
-def run(blueprint: Blueprint, mail: Mail) -> tuple[Simulation, Result, list[dict[str, Any]]]:
-    """A run that cannot hang, and its records."""
-    folder: Any = FolderInMemory()
-    simulation, result = run_into(folder, blueprint, mail)
-    return simulation, result, [json.loads(line) for line in folder.events.getvalue().splitlines()]
-
-
-def run_into(folder: Any, blueprint: Blueprint, mail: Mail) -> tuple[Simulation, Result]:
-    """A run that cannot hang."""
-    simulation = Simulation(blueprint, folder, None)
-    post(simulation, mail)
-    simulation.world.changes = at_most(MAX_EVENTS, simulation.world.changes)
-    step, events = simulation.kernel.step, iter(range(MAX_EVENTS))
-
-    def counted() -> None:
-        assert next(events, None) is not None, f"more than {MAX_EVENTS} events: the run hangs"
-        step()
-
-    simulation.kernel.step = counted  # type: ignore[method-assign]
-    return simulation, simulation.run()
-
-
-def post(simulation: Simulation, mail: Mail) -> None:
-    """Have neighbours send odd messages before anything else happens."""
-    for recipient, sender, stamp, kind in mail:
-        client = simulation.clients[recipient % len(simulation.clients)]
-        payloads = list(odd_payloads(client.life.mailbox.form).values())
-        if client.neighbours and simulation.blueprint.method.exchanges:
-            neighbour = client.neighbours[sender % len(client.neighbours)]
-            simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])
 
 
 def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scenario: Scenario) -> None:
@@ -196,7 +132,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
 @given(sketch=sketches())
-def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sketch: Sketch) -> None:
+def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resumed(
+    folder: Path, sketch: Sketch
+) -> None:
     files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -206,7 +144,9 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sket
     assume(blueprint is not None)
     scenario = blueprint.scenario
     note(f"--- odd mail\n{sketch.mail}")
-    simulation, result, records = run(blueprint, sketch.mail)
+    once = lived(blueprint, mail=sketch.mail)
+    simulation, result = once.simulation, once.result
+    records = [json.loads(line) for line in once.folder.events.getvalue().splitlines()]
     check_accounts(result.summary["messages"], records, scenario)
     check_records(records, scenario)
     check_messages(records)
@@ -214,6 +154,6 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again(folder: Path, sket
     check_end(simulation, result)
     check_models(simulation, result, sketch.mail)
     resolved = tomllib.loads(tomli_w.dumps(scenario.to_dict()))
-    again = Simulation(cheap(Scenario.from_dict(resolved)), None, None)
-    post(again, sketch.mail)
-    assert again.run().summary["digest"] == result.summary["digest"], "the same scenario gives another run"
+    pause = 1 + once.num_events // NUM_RESUMED
+    again = lived(cheap(Scenario.from_dict(resolved)), lambda event: event % pause == 0, sketch.mail)
+    assert again.traces == once.traces, "the same scenario gives another run if it is left and resumed"

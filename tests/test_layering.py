@@ -24,7 +24,7 @@ ALLOWED = {
         *("blueprint", "provenance", "simulation"),  # to run it again
     },
     "commands": {
-        *("errors", "registry", "overrides", "scenario", "blueprint", "simulation"),
+        *("errors", "registry", "overrides", "scenario", "blueprint", "simulation", "resuming"),
         *("learning", "records", "report", "sweeps", "verification"),
     },
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,9 @@ from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_scenario, load_sc
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rdpfl_sim.blueprint import Blueprint
+    from rdpfl_sim.simulation import Result
 
 HELP = "run a scenario (the default: rdpfl-sim FILE)"
 
@@ -29,21 +33,30 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"):
         from rdpfl_sim.blueprint import Blueprint
-        from rdpfl_sim.report.terminal import make_progress, summary_table, warning_lines
+        from rdpfl_sim.report.terminal import make_progress, warning_lines
         from rdpfl_sim.simulation import simulate
 
         scenario = load_scenario(options)
         blueprint = Blueprint(scenario)
-    warnings = blueprint.warnings
-    console.print(warning_lines(warnings))
+    console.print(warning_lines(blueprint.warnings))
     with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
         result = simulate(blueprint, options.output or scenario.output.folder, progress)
+    return show(result, blueprint, console)
+
+
+def show(result: Result, blueprint: Blueprint, console: Console) -> int:
+    """Draw pictures, print a table, and return the exit code."""
+    from rdpfl_sim.report.terminal import summary_table, warning_lines
+
     assert result.folder is not None
-    drawn = not scenario.output.figures or _draw(result.folder, console)
-    console.print(summary_table(result.summary))
-    console.print(warning_lines([text for text in result.summary["warnings"] if text not in warnings]))
+    summary = result.summary
+    drawn = not blueprint.scenario.output.figures or _draw(result.folder, console)
+    console.print(summary_table(summary))
+    console.print(warning_lines([text for text in summary["warnings"] if text not in blueprint.warnings]))
+    if summary["status"] == "interrupted":
+        console.print(f"go on with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
     print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
-    if result.summary["status"] == "interrupted":
+    if summary["status"] == "interrupted":
         return INTERRUPTED
     return 0 if drawn else FAILED
 

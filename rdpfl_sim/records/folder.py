@@ -1,9 +1,14 @@
-"""The run folder: `runs/<name>-<time>/`. Whole files appear at once or not at all."""
+"""The run folder: `runs/<name>-<time>/`. Whole files appear at once or not at all.
+
+Events and metrics grow line by line. What was written after the last checkpoint can be cut off again.
+"""
 
 from __future__ import annotations
 
 import csv
+import fcntl
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -37,15 +42,19 @@ METRICS = (
 """The columns of metrics.csv; those from `used_per_round` on are means since the client's last evaluation."""
 
 
+COMPLETE = ("finished", "out of time")
+"""The status of a run that is over, and not to be resumed."""
+
+
 class RunFolder:
-    """The files of one run."""
+    """The files of one run. While it is open nobody else can open it: BlockingIOError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.events: BinaryIO = (path / EVENTS).open("wb", buffering=1 << 20)
-        self._metrics_file = (path / METRICS_FILE).open("w", newline="", encoding="utf-8")
+        self.events: BinaryIO = (path / EVENTS).open("ab", buffering=1 << 20)
+        self._metrics_file = (path / METRICS_FILE).open("a", newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
-        self._metrics.writeheader()
+        self._lock: int | None = _locked(path)
 
     @classmethod
     def create(cls, parent: Path, name: str) -> RunFolder:
@@ -59,7 +68,9 @@ class RunFolder:
             except FileExistsError:
                 suffix += 1
             else:
-                return cls(path)
+                folder = cls(path)
+                folder.start_afresh()
+                return folder
 
     def write_scenario(self, scenario: dict[str, Any]) -> None:
         """The resolved scenario: every option with its value."""
@@ -78,17 +89,43 @@ class RunFolder:
         """One evaluation of one client."""
         self._metrics.writerow(row)
 
-    def flush(self) -> None:
-        """Hand everything to the operating system."""
+    @property
+    def scenario(self) -> str:
+        """The resolved scenario, as it is written."""
+        return (self.path / SCENARIO).read_text(encoding="utf-8")
+
+    def start_afresh(self) -> None:
+        """Forget all events and metrics."""
+        self.cut_off((0, 0))
+        self._metrics.writeheader()
+
+    def sync(self) -> list[int]:
+        """See that events and metrics are on the disk; how many bytes there are of each."""
         self.events.flush()
         self._metrics_file.flush()
+        for descriptor in self._descriptors():
+            os.fsync(descriptor)
+        return self._sizes()
+
+    def cut_off(self, sizes: Sequence[int]) -> bool:
+        """Keep so many bytes of events and metrics; False, and nothing done, if there are not so many."""
+        if any(size > present for size, present in zip(sizes, self._sizes(), strict=True)):
+            return False
+        for descriptor, size in zip(self._descriptors(), sizes, strict=True):
+            os.truncate(descriptor, size)
+        return True
 
     def close(self) -> None:
-        """Close the open files."""
+        """Close the open files, and let others in."""
         try:
             self.events.close()
         finally:
-            self._metrics_file.close()
+            try:
+                self._metrics_file.close()
+            finally:
+                if self._lock is not None:
+                    os.close(self._lock)
+                    self._lock = None
 
     def abandon(self, error: str) -> None:
         """Leave what a run that has failed could write: whole lines, and the reason if there is room."""
@@ -98,6 +135,21 @@ class RunFolder:
             _cut_half_a_line(self.path / name)
         with suppress(OSError):
             self.write_json(SUMMARY, {"status": "failed", "error": error})
+
+    def _descriptors(self) -> tuple[int, int]:
+        return self.events.fileno(), self._metrics_file.fileno()
+
+    def _sizes(self) -> list[int]:
+        return [os.fstat(descriptor).st_size for descriptor in self._descriptors()]
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the run in a folder has come to its end."""
+    try:
+        status = orjson.loads((folder / SUMMARY).read_bytes())["status"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return status in COMPLETE
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -150,6 +202,19 @@ def last_record(folder: Path) -> dict[str, Any] | None:
     whole = [line for line in lines[-2:] if line.endswith(b"\n")]
     record: dict[str, Any] | None = orjson.loads(whole[-1]) if whole else None
     return record
+
+
+def _locked(folder: Path) -> int:
+    """An open descriptor of the folder that keeps others out until it is closed, or its process ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -32,6 +32,8 @@ MESSAGE_STREAM = "recorded messages"
 class Digest:
     """A hash of all that was added, in order; each value follows from the one before, so it can be saved."""
 
+    STATE = ("value",)
+
     def __init__(self) -> None:
         self.value = b""
 

@@ -9,6 +9,8 @@ from typing import Any
 class Scoreboard:
     """The latest evaluation of every client, and the honest clients' mean accuracy so far."""
 
+    STATE = ("latest", "_honest_sum")
+
     def __init__(
         self, byzantine: Collection[int], num_honest: int, keep: Callable[[dict[str, Any]], None]
     ) -> None:

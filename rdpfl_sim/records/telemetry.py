@@ -12,14 +12,14 @@ from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.world.message import Message
 
 
+@dataclass
 class Histogram:
     """Counts of values >= 0 in bins an eighth of a power of two wide: quantiles to within 7 %."""
 
-    def __init__(self) -> None:
-        self.bins: Counter[int] = Counter()
-        self.num = 0
-        self.total = 0.0
-        self.largest = 0.0
+    bins: Counter[int] = field(default_factory=Counter)
+    num: int = 0
+    total: float = 0.0
+    largest: float = 0.0
 
     def add(self, value: float) -> None:
         """Count a value."""
@@ -94,6 +94,8 @@ class Telemetry:
 
     `hops` is every client's distance to the nearest Byzantine client, None where no path leads to one.
     """
+
+    STATE = ("delays_s", "ages", "treatment", "rounds", "by_hops", "recent")
 
     def __init__(self, byzantine: frozenset[int], hops: Sequence[int | None]) -> None:
         self.byzantine = byzantine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
@@ -58,7 +58,7 @@ class Plan:
 class HeldBack:
     """A parcel that waits for its time."""
 
-    attacker: Client
+    attacker: int
     recipient: int
     parcel: Parcel
     num_stops: int
@@ -72,6 +72,12 @@ class Adversary:
     moment at which it arrives as a message. An attacker that wants to see updates of its own round waits for
     them until its patience ends, and then takes of every client the latest that is known.
     """
+
+    STATE = (
+        *("rounds", "shared", "alone", "seen_in", "waiting", "memories", "past", "num_stops"),
+        *("_slowest", "_latest"),
+    )
+    CALLS = ("_on_time",)
 
     def __init__(
         self,
@@ -99,7 +105,8 @@ class Adversary:
         self.alone = {member: Knowledge() for member in members}
         self.seen_in: dict[int, set[int]] = {}
         """Whose updates of a round are known, of the rounds that attackers still wait for."""
-        self.waiting: dict[int, Callable[[], None]] = {}
+        self.waiting: dict[int, None] = {}
+        """Attackers that do not know enough to send, in the order in which they began to wait."""
         self.memories: dict[int, dict[str, Any]] = {member: {} for member in members}
         self.past: dict[int, dict[int, dict[int, Payload]]] = {member: {} for member in members}
         self.num_stops: Counter[int] = Counter()
@@ -147,14 +154,11 @@ class Adversary:
             return True
         return self._has_seen_all(life.round)
 
-    def notify(self, attacker: Client, wake: Callable[[], None]) -> None:
-        """Call `wake` as soon as the attacker knows what it wants to know."""
-        self.waiting[attacker.id] = wake
-
     def reconsider(self) -> None:
         """Something has happened: attackers that wait may know enough now."""
         for attacker in [member for member in self.waiting if self.is_ready(self.clients[member])]:
-            self.waiting.pop(attacker)()
+            del self.waiting[attacker]
+            self.clients[attacker].stop_waiting()
 
     def forget(self, attacker: int) -> None:
         """An attacker has stopped: it waits for nothing, and what it held back is lost."""
@@ -180,7 +184,7 @@ class Adversary:
             return
         for recipient in self.network.in_turn(recipients, round_):
             for parcel in self._parcels(attacker, recipient, contents.get(recipient) or contents[None]):
-                self._post(HeldBack(attacker, recipient, parcel, self.num_stops[attacker.id]))
+                self._post(HeldBack(attacker.id, recipient, parcel, self.num_stops[attacker.id]))
 
     def _sees_updates_of(self) -> frozenset[int]:
         """Whose updates it sees as soon as they are computed."""
@@ -263,11 +267,13 @@ class Adversary:
         if held.parcel.delay_s == 0:
             self._release(held)
         else:
-            call = Call(lambda call: self._release(call.subject), held)
-            self.kernel.post(call, self.kernel.now + held.parcel.delay_s)
+            self.kernel.post(Call(self._on_time, held), self.kernel.now + held.parcel.delay_s)
+
+    def _on_time(self, call: Call) -> None:
+        self._release(call.subject)
 
     def _release(self, held: HeldBack) -> None:
-        attacker, recipient, parcel = held.attacker, held.recipient, held.parcel
+        attacker, recipient, parcel = self.clients[held.attacker], held.recipient, held.parcel
         survives = held.num_stops == self.num_stops[attacker.id] and attacker.id not in self.network.down
         if survives and recipient in attacker.neighbours:
             self.network.send(attacker.id, attacker.life.round, parcel.stamp, parcel.payload, (recipient,))

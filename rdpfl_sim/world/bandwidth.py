@@ -6,7 +6,7 @@ What the link adds afterwards is latency, and not decided here.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
@@ -55,14 +55,17 @@ class Departure(NamedTuple):
 class Uplink:
     """A sender's messages leave one after the other, at bytes_per_s."""
 
+    STATE = ("queues",)
+    CALLS = ("_leave",)
+
     def __init__(self, kernel: Kernel, *, bytes_per_s: Positive = 1e6) -> None:
         self.kernel = kernel
         self.bytes_per_s = bytes_per_s
-        self.queues: defaultdict[int, deque[Departure]] = defaultdict(deque)
+        self.queues: dict[int, deque[Departure]] = {}
 
     def transmit(self, message: Sized, done: Done) -> None:
         """Put the message behind those that its sender is still sending."""
-        queue = self.queues[message.sender]
+        queue = self.queues.setdefault(message.sender, deque())
         begins_at_s = queue[-1].ends_at_s if queue else self.kernel.now
         departure = Departure(message, done, begins_at_s + message.size_bytes / self.bytes_per_s)
         queue.append(departure)
@@ -92,14 +95,17 @@ class Shared:
     when another begins or ends there, and what a transfer leaves of its share stays unused.
     """
 
+    STATE = ("outgoing", "incoming", "changed_senders", "changed_recipients")
+    CALLS = ("_set_rates", "_end")
+
     def __init__(
         self, kernel: Kernel, *, up_bytes_per_s: Positive = 1e6, down_bytes_per_s: Positive = 1e6
     ) -> None:
         self.kernel = kernel
         self.up_bytes_per_s = up_bytes_per_s
         self.down_bytes_per_s = down_bytes_per_s
-        self.outgoing: defaultdict[int, list[Transfer]] = defaultdict(list)
-        self.incoming: defaultdict[int, list[Transfer]] = defaultdict(list)
+        self.outgoing: dict[int, list[Transfer]] = {}
+        self.incoming: dict[int, list[Transfer]] = {}
         # Where transfers began or ended at this instant; dictionaries, as the order of a set may vary.
         self.changed_senders: dict[int, None] = {}
         self.changed_recipients: dict[int, None] = {}
@@ -107,8 +113,8 @@ class Shared:
     def transmit(self, message: Sized, done: Done) -> None:
         """Begin a transfer, which slows down those that share an end with it."""
         transfer = Transfer(message, done, message.size_bytes, self.kernel.now)
-        self.outgoing[message.sender].append(transfer)
-        self.incoming[message.recipient].append(transfer)
+        self.outgoing.setdefault(message.sender, []).append(transfer)
+        self.incoming.setdefault(message.recipient, []).append(transfer)
         self._change(message)
 
     def _change(self, message: Sized) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from simpy import Event, Interrupt, Timeout
+from simpy import Event, Interrupt
 
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods.base import Batch, Home, Method, State
@@ -52,6 +52,8 @@ class Life:
     It is here, not in the locals of a generator, so that it can be written down and taken up again.
     """
 
+    STATE = ("learning", "round", "num_rounds", "phase", "until_s", "poisoned", "own", "payload")
+
     learning: State
     mailbox: Mailbox
     round: int = 1
@@ -59,6 +61,8 @@ class Life:
     """Rounds that were finished; fewer than `round` says if some were skipped to catch up."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
+    poisoned: bool = False
+    """Whether it trains on poisoned data in this round."""
     own: Local | None = None
     payload: Payload | None = None
 
@@ -93,6 +97,8 @@ class Surroundings:
 class Client:
     """One client, honest or Byzantine. A Byzantine client differs only in what it sends, and when."""
 
+    STATE = ("neighbours", "num_needed")
+
     def __init__(
         self,
         client: int,
@@ -108,24 +114,28 @@ class Client:
         self.world = world
         self.num_needed = world.wait.num_needed(len(neighbours))
         self._job: Pending | None = None
-        self._awaited: Event | None = None
-        self._alarm = Alarm(world.kernel, self._stop_waiting)
+        self.awaited: Event | None = None
+        """What its process waits for; it may have been triggered at this instant."""
+        self.alarm = Alarm(world.kernel, self.stop_waiting)
 
     def run(self) -> Generator[Event, Any, None]:
-        """Algorithm 1, as one client lives it; it is taken up in the phase in which it was left."""
+        """Algorithm 1, as one client lives it.
+
+        It is taken up where it was left: in its phase, and waiting for what it was waiting for.
+        """
         life = self.life
         try:
             while life.round <= self.world.rounds:
                 if life.phase is Phase.TRAINING:
-                    yield self.train()
+                    yield self.awaited or self.train()
                     self.finish_training()
                 if life.phase is Phase.SENDING:
-                    if self.adversary is not None and not self.adversary.is_ready(self):
-                        yield self.wait_for_knowledge()
+                    if self.awaited or not self.knows_enough():
+                        yield self.awaited or self.wait_for_knowledge()
                     self.send()
                 if life.phase is Phase.GATHERING:
-                    if not self.has_heard_enough():
-                        yield self.wait_for_neighbours()
+                    if self.awaited or not self.has_heard_enough():
+                        yield self.awaited or self.wait_for_neighbours()
                     self.update()
         except Interrupt:
             return  # it has crashed, or left
@@ -139,15 +149,16 @@ class Client:
         duration_s = world.duration_s(self.id, life.round)
         life.until_s = now_s + duration_s
         world.observer.training_started(self.id, life.round, duration_s)
-        poisoned = self.adversary is not None and self.adversary.poisons(self)
-        self._job = world.trainer.submit(self.id, life.round, world.method.work(life.learning), poisoned)
-        return Timeout(world.kernel, duration_s)
+        life.poisoned = self.adversary is not None and self.adversary.poisons(self)
+        self._submit()
+        self.awaited = world.kernel.fire(Event(world.kernel), life.until_s)
+        return self.awaited
 
     def finish_training(self) -> None:
         """Take the result of the local training."""
         life, world = self.life, self.world
         assert self._job is not None
-        life.own, self._job = self._job.result(), None
+        life.own, self._job, self.awaited = self._job.result(), None, None
         world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
         world.on_training()
         if not world.method.exchanges:
@@ -161,16 +172,21 @@ class Client:
                 adversary.see(self.id, life.round, life.payload)
         life.phase = Phase.SENDING
 
+    def knows_enough(self) -> bool:
+        """Whether it can send its message; a Byzantine client may have to see those of others first."""
+        return self.adversary is None or self.adversary.is_ready(self)
+
     def wait_for_knowledge(self) -> Event:
         """An event that fires when the adversary knows what it wants to know, or its patience ends."""
         assert self.adversary is not None
-        self.adversary.notify(self, self._stop_waiting)
+        self.adversary.waiting[self.id] = None
         return self._wait(self.adversary.plan.patience_s)
 
     def send(self) -> None:
         """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
         life, world = self.life, self.world
         assert life.payload is not None
+        self.awaited = None
         if self.adversary is not None:
             self.adversary.send(self, life.payload)
         else:
@@ -191,7 +207,7 @@ class Client:
         """A message arrives; it may be the one that the client was waiting for."""
         life = self.life
         if life.mailbox.put(message) and life.phase is Phase.GATHERING and self.has_heard_enough():
-            self._stop_waiting()
+            self.stop_waiting()
         if self.adversary is not None:
             self.adversary.overhear(self, message)
 
@@ -213,14 +229,14 @@ class Client:
         if life.phase is not Phase.TRAINING and self.world.method.exchanges:
             life.mailbox.call_the_roll(life.round)
         if life.phase is Phase.GATHERING and self.has_heard_enough():
-            self._stop_waiting()
+            self.stop_waiting()
 
     def stop(self) -> None:
         """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
         life = self.life
         life.phase, life.until_s, life.own, life.payload = Phase.TRAINING, None, None, None
-        self._job = self._awaited = None
-        self._alarm.cancel()
+        self._job = self.awaited = None
+        self.alarm.cancel()
         if self.adversary is not None:
             self.adversary.forget(self.id)
 
@@ -228,6 +244,7 @@ class Client:
         """Estimate the neighbourhood direction and take the personalised step."""
         life, world = self.life, self.world
         assert life.own is not None
+        self.awaited = None
         round_, staleness = life.round, world.staleness
         messages = life.mailbox.take(round_, staleness.max_age)
         received = [
@@ -252,15 +269,27 @@ class Client:
         life.num_rounds += 1
         life.phase = Phase.TRAINING
 
+    def wait_again(self) -> None:
+        """Wait for what it was waiting for when the run was left; `run` takes it up there."""
+        self.awaited = Event(self.world.kernel)
+        if self.life.phase is Phase.TRAINING:
+            self._submit()
+
+    def stop_waiting(self) -> None:
+        """Go on, if it waits for others."""
+        self.alarm.cancel()
+        if self.awaited is not None and not self.awaited.triggered:
+            self.awaited.succeed()
+
+    def _submit(self) -> None:
+        life = self.life
+        self._job = self.world.trainer.submit(
+            self.id, life.round, self.world.method.work(life.learning), life.poisoned
+        )
+
     def _wait(self, timeout_s: float | None) -> Event:
-        self._awaited = Event(self.world.kernel)
+        self.awaited = Event(self.world.kernel)
         self.life.until_s = None if timeout_s is None else self.world.kernel.now + timeout_s
         if self.life.until_s is not None:
-            self._alarm.set(self.life.until_s)
-        return self._awaited
-
-    def _stop_waiting(self) -> None:
-        self._alarm.cancel()
-        if self._awaited is not None:
-            self._awaited.succeed()
-            self._awaited = None
+            self.alarm.set(self.life.until_s)
+        return self.awaited

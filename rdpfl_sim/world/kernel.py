@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappush
 from typing import Any, Protocol
 
 import simpy
-from simpy.events import NORMAL, URGENT, EventPriority
+from simpy.events import NORMAL, EventPriority
 
 DEADLINE = EventPriority(NORMAL + 1)
 """Events of this priority come after all others of the same instant: a message that arrives exactly at a
@@ -27,12 +27,20 @@ class Call:
         self.callbacks: tuple[Callable[[Any], None], ...] = (callback,)
         self.subject = subject
 
+    @property
+    def callback(self) -> Callable[[Any], None]:
+        """What is to be called."""
+        return self.callbacks[0]
+
 
 class Schedulable(Protocol):
     """What can be put into SimPy's queue: something with callbacks, which did not fail."""
 
-    callbacks: tuple[Callable[[Any], None], ...]
     _ok: bool
+
+    @property
+    def callbacks(self) -> Sequence[Callable[[Any], None]]:
+        """What to call."""
 
 
 class Kernel(simpy.Environment):
@@ -41,16 +49,23 @@ class Kernel(simpy.Environment):
     A message that is its own event, with a callback, is several times cheaper than a process per message.
     """
 
+    STATE = ("_now",)
+
+    @property
+    def queue(self) -> list[tuple[float, EventPriority, Any]]:
+        """What is to happen, and when, in its order."""
+        return [(time_s, priority, event) for time_s, priority, _, event in sorted(self._queue)]
+
     def post(self, event: Schedulable, time_s: float, priority: EventPriority = NORMAL) -> None:
         """Call the event's callbacks at the simulated time `time_s`."""
         # As Environment.schedule does, without a second function call: this is the way of every message.
         heappush(self._queue, (time_s, priority, next(self._eid), event))  # type: ignore[misc]
 
-    def trigger_at_once(self, event: simpy.Event) -> None:
-        """As `event.succeed()`, but before all else of this instant; nothing if it has happened already."""
-        if not event.triggered:
-            event._ok, event._value = True, None
-            self.schedule(event, URGENT)
+    def fire(self, event: simpy.Event, time_s: float, priority: EventPriority = NORMAL) -> simpy.Event:
+        """Let a plain SimPy event happen at a time that is known by now, and return it."""
+        event._ok, event._value = True, None
+        self.post(event, time_s, priority)
+        return event
 
     def post_in(self, event: Schedulable, delay_s: float) -> None:
         """Call the event's callbacks after so many simulated seconds."""
@@ -63,17 +78,20 @@ class Alarm:
     However often it is set, it has one place in the kernel's queue (or two, if it is set to an earlier time).
     """
 
+    STATE = ("due_s", "queued_s")
+    CALLS = ("_on_time",)
+
     def __init__(self, kernel: Kernel, ring: Callable[[], None]) -> None:
         self.kernel = kernel
         self.ring = ring
         self.due_s: float | None = None
-        self._queued: Call | None = None
-        self._queued_s = 0.0
+        self.queued_s: float | None = None
+        """When its place in the queue is; what else is in the queue has been superseded."""
 
     def set(self, time_s: float) -> None:
         """Ring at `time_s` instead of whatever was set before."""
         self.due_s = time_s
-        if self._queued is None or time_s < self._queued_s:
+        if self.queued_s is None or time_s < self.queued_s:
             self._queue()
 
     def cancel(self) -> None:
@@ -82,13 +100,13 @@ class Alarm:
 
     def _queue(self) -> None:
         assert self.due_s is not None
-        self._queued, self._queued_s = Call(self._on_time), self.due_s
-        self.kernel.post(self._queued, self.due_s, DEADLINE)
+        self.queued_s = self.due_s
+        self.kernel.post(Call(self._on_time), self.due_s, DEADLINE)
 
-    def _on_time(self, call: Call) -> None:
-        if call is not self._queued:
+    def _on_time(self, _: Call) -> None:
+        if self.kernel.now != self.queued_s:
             return
-        self._queued = None
+        self.queued_s = None
         if self.due_s is None:
             return
         if self.due_s > self.kernel.now:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,13 +12,13 @@ MEMORY_ROUNDS = 16
 """How many updates of one client are remembered, for attackers that lag behind it."""
 
 
+@dataclass
 class Knowledge:
     """Updates by client and round: the latest few of each client, and of those before `horizon` one."""
 
-    def __init__(self) -> None:
-        self.updates: dict[int, dict[int, Tensor]] = {}
-        self.horizon: float = 0
-        """Nobody will ask for an update before this round."""
+    updates: dict[int, dict[int, Tensor]] = field(default_factory=dict)
+    horizon: float = 0
+    """Nobody will ask for an update before this round."""
 
     def add(self, client: int, round_: int, update: Tensor) -> None:
         """Remember an update."""

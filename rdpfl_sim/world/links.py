@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from annotated_types import Ge, Le
 
@@ -37,6 +37,8 @@ class Link:
     The draws that decide a message's fate are named by the sender's round and by the message's place in that
     round, so that a message which is not sent leaves the fate of all others as it is.
     """
+
+    STATE: ClassVar = ("round", "num_in_round", "newest", "in_burst", "era", "num_spells", "spell_ends_s")
 
     sender: int
     recipient: int

@@ -37,6 +37,8 @@ class Mailbox:
     used or has made room. It is *hopeless* when one for t or later was refused: nothing better will come.
     """
 
+    STATE = ("neighbours", "former", "round", "num_heard", "silent", "fates")
+
     def __init__(
         self,
         neighbours: Iterable[int],

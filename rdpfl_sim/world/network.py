@@ -35,6 +35,12 @@ class Network:
     A message is lost if its link is interrupted or its recipient is down when it leaves or when it arrives.
     """
 
+    STATE = (
+        *("partitions", "interrupted", "down"),
+        *("num_sent", "num_copied", "num_lost", "num_delivered", "num_reordered", "num_bytes"),
+    )
+    CALLS = ("arrive", "cross")
+
     def __init__(
         self,
         kernel: Kernel,

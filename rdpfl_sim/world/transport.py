@@ -52,6 +52,9 @@ class Delivery:
 class Reliable:
     """Acknowledges and retransmits on top of a network that loses messages."""
 
+    STATE = ("deliveries",)
+    CALLS = ("leave", "_on_arrival", "_on_timeout")
+
     def __init__(self, network: Network, transport: Transport) -> None:
         self.network = network
         self.transport = transport

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from math import prod
 
-from simpy import Process
+from simpy import Event, Process
 from simpy.events import URGENT
 
 from rdpfl_sim.methods.base import State
@@ -37,6 +38,12 @@ class World:
     Who is absent or has left is known to all: nobody sends to them or waits for them. Of a crash nobody is
     told. The world ends when every client has finished or is gone for good.
     """
+
+    STATE = (
+        *("graph", "causes_down", "absences", "left", "gone", "unfinished", "slowness", "num_changes"),
+        "beginning",
+    )
+    CALLS = ("_on_change",)
 
     def __init__(
         self,
@@ -76,6 +83,26 @@ class World:
         """Let every client live, except those that are not there at the beginning."""
         self.beginning = {client.id: None for client in self.clients}
         self._next_change()
+
+    def take_up(self, waiting: Iterable[int]) -> None:
+        """Go on where a run was left, before anything is put into the queue.
+
+        The clients that were waiting wait again; of the changes the next one was already in the queue.
+        """
+        self.changes = islice(self.changes, self.num_changes + 1, None)
+        for client in waiting:
+            self.clients[client].wait_again()
+            self.begin(client)
+            self.kernel.step()
+
+    def begin(self, client: int) -> None:
+        """Let a client live, from this instant on."""
+        self.processes[client] = self.kernel.process(self.clients[client].run())
+
+    @property
+    def awaited(self) -> dict[int, Event]:
+        """What the process of every client that lives waits for: its begin, or an event of the client's."""
+        return {client: process.target for client, process in self.processes.items() if process.is_alive}
 
     def slowdown(self, client: int) -> float:
         """How many times longer a client's training takes at the moment."""
@@ -133,7 +160,7 @@ class World:
                 break
             self._apply_and_tell(fault, change)
         for client in self.beginning:
-            self.processes[client] = self.kernel.process(self.clients[client].run())
+            self.begin(client)
         self.beginning = {}
 
     def _on_change(self, call: Call) -> None:

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from rdpfl_sim.sweeps.engine import folder_of, missing
-from tests.sweeps.support import make_run
+from tests.sweeps.sweeping import make_run
 
 
 def test_what_has_no_folder_is_missing_each_scenario_once(tmp_path: Path) -> None:

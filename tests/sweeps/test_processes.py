@@ -12,7 +12,7 @@ from rdpfl_sim.sweeps import results
 from rdpfl_sim.sweeps.engine import folder_of, missing
 from rdpfl_sim.sweeps.plan import Run
 from rdpfl_sim.sweeps.processes import Processes
-from tests.sweeps.support import ENDLESS, Notes, make_run
+from tests.sweeps.sweeping import ENDLESS, Notes, make_run
 
 
 def test_runs_give_the_numbers_of_single_runs_and_leave_nothing_else(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rdpfl_sim.sweeps import results
 from rdpfl_sim.sweeps.engine import missing
 from rdpfl_sim.sweeps.plan import Run
 from rdpfl_sim.sweeps.ray_cluster import RayCluster
-from tests.sweeps.support import ENDLESS, Notes, make_run
+from tests.sweeps.sweeping import ENDLESS, Notes, make_run
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 

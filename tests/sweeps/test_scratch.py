@@ -2,7 +2,7 @@ from pathlib import Path
 
 from rdpfl_sim.sweeps.engine import folder_of
 from rdpfl_sim.sweeps.scratch import scratch_in
-from tests.sweeps.support import make_run
+from tests.sweeps.sweeping import make_run
 
 RUN = make_run(1)
 

@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, assume, given, note, settings
 from rdpfl_sim.records.folder import RunFolder
 from rdpfl_sim.verification.run import verify
 from tests.fuzzing import Sketch, sketches
-from tests.test_fuzz import loaded, run_into
+from tests.runs import lived
+from tests.test_fuzz import loaded
 
 NUM_SCENARIOS = 25 if settings().derandomize else 500
 
@@ -29,6 +30,6 @@ def test_any_run_is_verified(folder: Path, sketch: Sketch) -> None:
     blueprint, _ = loaded(folder / "fuzz.toml")
     assume(blueprint is not None)
     run = RunFolder.create(folder, "run")
-    run_into(run, blueprint, [])
+    lived(blueprint, folder=run)
     run.close()
     assert [check.told() for check in verify(run.path) if check.outcome == "violated"] == []

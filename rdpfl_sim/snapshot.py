@@ -1,0 +1,137 @@
+"""The state of a whole run between two of its events, as plain data and tensors, and back.
+
+SimPy's processes are generators, which nobody can write down. They are begun again instead: a client knows
+its phase and whether it was waiting, and its process goes to the place at which it was. What SimPy's queue
+holds is put back in its order, so that simultaneous events happen in the order that they would have had.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
+
+from simpy import Event, Process
+from simpy.events import Initialize
+from torch import Tensor
+
+from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.records.codec import CodecError, Decoder, Encoder, Plain
+from rdpfl_sim.records.telemetry import Histogram, Tally, Treatment
+from rdpfl_sim.world.adversary import HeldBack
+from rdpfl_sim.world.bandwidth import Departure, Transfer
+from rdpfl_sim.world.changes import Change
+from rdpfl_sim.world.kernel import Call, Kernel
+from rdpfl_sim.world.knowledge import Knowledge
+from rdpfl_sim.world.mailbox import Correspondent
+from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.timing_attacks import Parcel
+from rdpfl_sim.world.transport import Delivery
+
+if TYPE_CHECKING:
+    from rdpfl_sim.simulation import Simulation
+
+VALUES: tuple[type, ...] = (
+    *(Message, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
+    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment),
+    *get_args(Change),
+)
+"""What comes and goes in a run, besides the states of methods."""
+
+
+class Snapshot(NamedTuple):
+    """All that a run needs to go on: `state` could be JSON, and refers to the tensors by number."""
+
+    state: dict[str, Plain]
+    tensors: list[Tensor]
+
+
+def take(simulation: Simulation) -> Snapshot:
+    """Write the run down."""
+    parts, awaited = _parts(simulation), simulation.world.awaited
+    encoder = Encoder(parts, _values(simulation))
+    state = {
+        "queue": list(_queued(simulation.kernel, awaited, encoder)),
+        "waiting": [client for client, event in awaited.items() if not isinstance(event, Initialize)],
+        "parts": {name: encoder.part(part) for name, part in parts.items()},
+    }
+    return Snapshot({**state, "values": encoder.values}, encoder.tensors)
+
+
+def _queued(kernel: Kernel, awaited: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
+    """What is in the queue: time, priority, and a client whose process is to go on, or something to call."""
+    client_of = {id(event): client for client, event in awaited.items()}
+    for time_s, priority, event in kernel.queue:
+        if id(event) in client_of:
+            yield [time_s, priority, ["client", client_of[id(event)]]]
+        elif not isinstance(event, Event):
+            yield [time_s, priority, encoder.encode(event)]
+        elif isinstance(event, Process) and not event.ok:
+            raise cast(BaseException, event.value)  # a client has failed, which SimPy would have told next
+        # All other events of SimPy belong to processes that have ended, and do nothing.
+
+
+def restore(simulation: Simulation, snapshot: Snapshot) -> None:
+    """Bring a simulation of the same scenario, which has not begun, to where the run was."""
+    state, world, kernel = snapshot.state, simulation.world, simulation.kernel
+    for kind, *ends in map(str.split, state["parts"]):
+        if kind == "link":
+            _ = simulation.network.links[int(ends[0])][int(ends[1])]  # a link is made when it is first used
+    parts = _parts(simulation)
+    if parts.keys() != state["parts"].keys():
+        raise CodecError(f"other parts: {sorted(parts.keys() ^ state['parts'].keys())}")
+    decoder = Decoder(parts, _values(simulation), state["values"], snapshot.tensors)
+    for name, part in parts.items():
+        decoder.restore(part, state["parts"][name])
+    world.take_up(state["waiting"])
+    for time_s, priority, what in state["queue"]:
+        if what[0] != "client":
+            kernel.post(decoder.decode(what), time_s, priority)
+        elif what[1] in world.processes:
+            kernel.fire(world.processes[what[1]].target, time_s, priority)
+        else:
+            world.begin(what[1])
+
+
+def _parts(simulation: Simulation) -> dict[str, Any]:
+    """Everything that has a state, by a name that another simulation of the scenario uses as well."""
+    network, clients = simulation.network, simulation.clients
+    optional = {"transport": network.reliable, "bandwidth": network.bandwidth}
+    return {
+        "simulation": simulation,
+        "kernel": simulation.kernel,
+        "time_limit": simulation.time_limit,
+        "digest": simulation.recorder.digest,
+        "telemetry": simulation.telemetry,
+        "scores": simulation.scores,
+        "world": simulation.world,
+        "network": network,
+        **{name: part for name, part in optional.items() if part is not None},
+        **{f"adversary {place}": adversary for place, adversary in enumerate(simulation.adversaries)},
+        **{f"client {client.id}": client for client in clients},
+        **{f"alarm {client.id}": client.alarm for client in clients},
+        **{f"life {client.id}": client.life for client in clients},
+        **{f"mailbox {client.id}": client.life.mailbox for client in clients},
+        **{
+            f"link {link.sender} {link.recipient}": link for links in network.links for link in links.values()
+        },
+    }
+
+
+def _values(simulation: Simulation) -> list[type]:
+    """The classes of values: those of the world, and the data classes of the method's modules."""
+    return [
+        *VALUES,
+        *_data_classes("rdpfl_sim.methods."),
+        *_data_classes(type(simulation.blueprint.method).__module__),
+    ]
+
+
+def _data_classes(prefix: str) -> Iterator[type]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix):
+            for item in vars(module).values():
+                if isinstance(item, type) and is_dataclass(item) and item.__module__ == name:
+                    yield item

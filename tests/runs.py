@@ -1,0 +1,117 @@
+"""Whole runs in memory: cheap ones, and such that are left and taken up again on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tomli_w
+
+from rdpfl_sim import snapshot
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.records.checkpoints import packed, unpacked
+from rdpfl_sim.records.folder import METRICS
+from rdpfl_sim.simulation import Result, Simulation
+from tests.support import odd_payloads
+
+MAX_EVENTS = 200_000
+Mail = Sequence[tuple[int, int, int, int]]
+"""recipient, sender, stamp and kind of messages"""
+
+
+class FolderInMemory:
+    """Takes what a run folder takes, and sees that it can be written, without the cost of a disk."""
+
+    path = Path("nowhere")
+
+    def __init__(self) -> None:
+        self.events = BytesIO()
+        self.metrics: list[dict[str, Any]] = []
+
+    def write_scenario(self, scenario: dict[str, Any]) -> None:
+        tomli_w.dumps(scenario)
+
+    def write_json(self, name: str, value: Any) -> None:
+        orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+
+    def write_metrics(self, row: dict[str, Any]) -> None:
+        assert row.keys() == set(METRICS)
+        self.metrics.append(row)
+
+    def sync(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Lived:
+    """A run that has ended."""
+
+    simulation: Simulation
+    result: Result
+    folder: FolderInMemory
+    num_events: int
+
+    @property
+    def traces(self) -> tuple[bytes, str, str]:
+        """All that the run has left behind, as text: NaN is like NaN.
+
+        Wall-clock times differ, and a resolved scenario has no warnings of options that were given in vain.
+        """
+        summary = {k: value for k, value in self.result.summary.items() if k not in ("wall", "warnings")}
+        return self.folder.events.getvalue(), repr(self.folder.metrics), repr(summary)
+
+
+def lived(
+    blueprint: Blueprint,
+    leave_after: Callable[[int], bool] = lambda event: False,
+    mail: Mail = (),
+    folder: Any = None,
+) -> Lived:
+    """A run that cannot hang, with odd messages on their way at its beginning.
+
+    After each event that `leave_after` chooses it is left, packed as in a checkpoint, and taken up by a
+    simulation that knows nothing but the scenario and that.
+    """
+    folder = FolderInMemory() if folder is None else folder
+    simulation = _simulation(blueprint, folder)
+    num_events = 0
+    with repeatable(1):
+        post(simulation, mail)
+        simulation.begin()
+        while simulation.status is None:
+            simulation.kernel.step()
+            num_events += 1
+            assert num_events < MAX_EVENTS, f"more than {MAX_EVENTS} events: the run hangs"
+            if simulation.status is None and leave_after(num_events):
+                content = bytearray().join(packed(*snapshot.take(simulation)))
+                simulation = _simulation(blueprint, folder)
+                simulation.begin(snapshot.Snapshot(*unpacked(content, blueprint.device)))
+        return Lived(simulation, simulation.finish(), folder, num_events)
+
+
+def post(simulation: Simulation, mail: Mail) -> None:
+    """Have neighbours send odd messages before anything else happens."""
+    for recipient, sender, stamp, kind in mail:
+        client = simulation.clients[recipient % len(simulation.clients)]
+        payloads = list(odd_payloads(client.life.mailbox.form).values())
+        if client.neighbours and simulation.blueprint.method.exchanges:
+            neighbour = client.neighbours[sender % len(client.neighbours)]
+            simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])
+
+
+def _simulation(blueprint: Blueprint, folder: Any) -> Simulation:
+    simulation = Simulation(blueprint, folder, None)
+    simulation.checkpointer = None  # there is no disk
+    simulation.world.changes = _at_most(MAX_EVENTS, simulation.world.changes)
+    return simulation
+
+
+def _at_most(num: int, items: Iterable[Any]) -> Iterator[Any]:
+    for position, item in enumerate(items):
+        assert position < num, f"more than {num} changes: the run hangs"
+        yield item
