@@ -48,17 +48,19 @@ def band_mean(u: Tensor, low: int, high: int) -> Tensor:
     Order statistics count from 0, the smallest. The mean is finite for every finite u.
     """
     assert 0 <= low < high <= len(u), f"no order statistics {low}..{high - 1} of {len(u)} rows"
-    out = _band_mean(u, low, high)
+    out = _band_sum(u, low, high)
     # The sum is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
-    return out if math.isfinite(out.sum()) else _band_mean(u.double(), low, high).to(u.dtype)
+    if not math.isfinite(out.sum()):
+        out = _band_sum(u.double(), low, high)
+    return out.div_(high - low).to(u.dtype)
 
 
-def _band_mean(u: Tensor, low: int, high: int) -> Tensor:
+def _band_sum(u: Tensor, low: int, high: int) -> Tensor:
     n, d = u.shape
     if (low, high) == (0, n):
-        return u.sum(dim=0).div_(n)  # quicker than u.mean
+        return u.sum(dim=0)
     if d < _MIN_COLUMNS:
-        return u.sort(dim=0).values[low:high].mean(dim=0)
+        return u.sort(dim=0).values[low:high].sum(dim=0)
     network = program(n, low, high)
     width = min(d, _BLOCK) if u.is_cpu else d
     out = u.new_empty(d)
@@ -68,7 +70,6 @@ def _band_mean(u: Tensor, low: int, high: int) -> Tensor:
         result.copy_(first)
         for row in others:
             result += row
-        result /= high - low
     return out
 
 
