@@ -1,7 +1,19 @@
 """The same examples in every run of the tests; `pytest --hypothesis-profile explore` looks for new ones."""
 
+import signal
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C work, here and in new processes, also where tests run in the background and ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

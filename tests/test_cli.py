@@ -141,6 +141,7 @@ def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
     assert "accuracy" in text
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,

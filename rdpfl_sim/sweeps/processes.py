@@ -129,6 +129,7 @@ def _work(connection: Connection) -> None:
     """The life of a worker process: it ends when nobody is at the other end of the connection."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns this one
     faulthandler.enable()
+    gc.freeze()  # all that the fork server has imported: there is no garbage in it to look for
     with suppress(EOFError, ConnectionError):
         while True:
             raw, place = connection.recv()

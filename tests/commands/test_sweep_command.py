@@ -49,7 +49,7 @@ def started(sweep: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.wait()
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -67,11 +67,11 @@ def is_gone(group: int) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd) -> None:
     with started(sweep) as process:
         os.killpg(process.pid, signal.SIGINT)
-        assert process.stdout is not None
-        output = process.stdout.read()
+        output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted; 1 of 2 runs are missing: the same command runs only those" in output
     folder = Path(output.splitlines()[-1])

@@ -55,6 +55,7 @@ def test_run_that_fails_or_is_killed_does_not_stop_the_others(tmp_path: Path) ->
     assert not active_children()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_sweep_keeps_what_is_complete(tmp_path: Path, number: signal.Signals) -> None:
     complete, lost = make_run(1), make_run(2, ENDLESS)

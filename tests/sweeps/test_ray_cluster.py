@@ -78,6 +78,7 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
     assert found == [simulate(run.scenario).summary["digest"] for run in (good, better)]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayCluster, tmp_path: Path) -> None:
     complete, lost = make_run(1), make_run(2, ENDLESS)
 
