@@ -164,6 +164,9 @@ class EvaluationSection(Strict):
         default=5, description="rounds between evaluations; the first and last are always evaluated"
     )
     global_test: bool = Field(default=True, description="also test on the global test set")
+    theory: bool = Field(
+        default=False, description="also estimate both sides of the paper's bound for honest clients"
+    )
 
 
 class Output(Strict):

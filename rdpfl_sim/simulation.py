@@ -33,6 +33,7 @@ from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sections import AdversarySection
 from rdpfl_sim.snapshot import Snapshot, restore
+from rdpfl_sim.theory import TheoryMonitor
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel
@@ -132,6 +133,7 @@ class Simulation:
             len(self.clients) - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
+        self.theory = TheoryMonitor(blueprint) if scenario.evaluation.theory else None
         self.checkpointer = (
             None if files is None else Checkpointer(scenario.checkpoint, scenario.clients.count, files)
         )
@@ -320,6 +322,8 @@ class Simulation:
             "global_loss": None if everything is None else everything.loss,
         }
         self.recorder.event("evaluation", client=client.id, round=round_, **scores)
+        if self.theory is not None and client.adversary is None:
+            self.recorder.event("theory", client=client.id, round=round_, **self.theory.look(client.id, w))
         details = {"hops": self.blueprint.hops[client.id], **self.telemetry.since_last_evaluation(client.id)}
         self.scores.add(self.kernel.now, client.id, round_, {**scores, **details})
 
@@ -352,6 +356,11 @@ class Simulation:
             num_parameters=blueprint.model.num_parameters,
             byzantine=blueprint.byzantine,
         )
+
+    def _theory(self) -> dict[str, Any]:
+        if self.theory is None:
+            return {}
+        return {"theory": self.theory.summary({client.id: client.life.num_rounds for client in self.clients})}
 
     def _warnings(self) -> list[str]:
         diverged = [
@@ -402,6 +411,7 @@ class Simulation:
             "messages": messages,
             "neighbourhood": asdict(blueprint.neighbourhoods),
             "telemetry": telemetry,
+            **self._theory(),
             "num_faults": self.world.num_changes,
             "simulated_s": self.kernel.now,
             "wall": {

@@ -20,6 +20,7 @@ from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.records.codec import CodecError, Decoder, Encoder, Plain
 from rdpfl_sim.records.telemetry import Histogram, Tally, Treatment
+from rdpfl_sim.theory import Trajectory
 from rdpfl_sim.world.adversary import HeldBack
 from rdpfl_sim.world.bandwidth import Departure, Transfer
 from rdpfl_sim.world.changes import Change
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 VALUES: tuple[type, ...] = (
     *(Message, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
-    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment),
+    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory),
     *get_args(Change),
 )
 """What comes and goes in a run, besides the states of methods."""
@@ -98,7 +99,11 @@ def restore(simulation: Simulation, snapshot: Snapshot) -> None:
 def _parts(simulation: Simulation) -> dict[str, Any]:
     """Everything that has a state, by a name that another simulation of the scenario uses as well."""
     network, clients = simulation.network, simulation.clients
-    optional = {"transport": network.reliable, "bandwidth": network.bandwidth}
+    optional = {
+        "transport": network.reliable,
+        "bandwidth": network.bandwidth,
+        "theory": simulation.theory,
+    }
     return {
         "simulation": simulation,
         "kernel": simulation.kernel,
