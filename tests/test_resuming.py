@@ -12,6 +12,7 @@ import pytest
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli import main
+from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.checkpoints import Checkpoints
 from rdpfl_sim.records.folder import RunFolder
 from tests.killing import finished, killed
@@ -26,8 +27,9 @@ def scenario(name: str = "asynchronous", **changes: Any) -> Scenario:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """All files of a run, without wall-clock times."""
+    """All files of a run but its provenance, which tells of every session, and without wall-clock times."""
     files: dict[str, Any] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    del files["provenance.json"]
     files["summary.json"] = {**json.loads(files["summary.json"]), "wall": None}
     return files
 
@@ -57,7 +59,7 @@ def crash() -> None:
 
 def left(scenario: Scenario, parent: Path, num_trained: int, action: Callable[[], None]) -> Path:
     """The folder of a run that did not come to its end."""
-    with suppress(MemoryError):
+    with suppress(RunError):
         simulate(scenario, parent, At(num_trained, action))
     [folder] = parent.iterdir()
     return folder
@@ -76,6 +78,7 @@ def test_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(
     assert resumed.folder == folder
     assert contents(folder) == contents(whole.folder)
     assert resumed.metrics == whole.metrics
+    assert len(json.loads((folder / "provenance.json").read_text())["sessions"]) == 2
 
 
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous", "everything"])

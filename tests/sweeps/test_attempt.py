@@ -32,12 +32,12 @@ def test_what_is_printed_goes_to_a_log_with_the_traceback(tmp_path: Path, capfd)
     def report(fraction: float) -> None:
         os.write(1, b"one of these days\n")
         os.write(2, b"the disk will be full\n")
-        raise OSError("no space\nleft")
+        raise ValueError("no space\nleft")
 
-    assert attempt(RAW, tmp_path / "here", report) == "OSError: no space; left"
+    assert attempt(RAW, tmp_path / "here", report) == "ValueError: no space; left"
     log = (tmp_path / "here" / LOG).read_text()
     assert log.startswith("one of these days\nthe disk will be full\nTraceback")
-    assert log.endswith("OSError: no space\nleft\n")
+    assert log.endswith("ValueError: no space\nleft\n")
     os.write(1, b"later")
     assert capfd.readouterr() == ("later", "")
 
