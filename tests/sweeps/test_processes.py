@@ -39,7 +39,8 @@ def test_run_that_fails_or_is_killed_does_not_stop_the_others(tmp_path: Path) ->
 
         def advanced(self, run: Run, fraction: float) -> None:
             super().advanced(run, fraction)
-            os.kill(self.victim.pid, signal.SIGKILL)
+            if run is killed:  # on a busy machine the others are slow enough to tell how far they are
+                os.kill(self.victim.pid, signal.SIGKILL)
 
     notes = Killer()
     runs = [killed, broken, good, better]
@@ -62,7 +63,8 @@ def test_interrupted_sweep_keeps_what_is_complete(tmp_path: Path, number: signal
 
     class Interrupter(Notes):
         def advanced(self, run: Run, fraction: float) -> None:
-            os.kill(os.getpid(), number)
+            if run is lost:
+                os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
         Processes(1).run([complete, lost], tmp_path, Interrupter())
