@@ -8,6 +8,7 @@ import pytest
 from rdpfl_sim import Scenario, snapshot
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.learning.fetching import CLASSES
+from rdpfl_sim.methods import METHODS
 from rdpfl_sim.records.codec import CodecError
 from rdpfl_sim.simulation import Simulation
 from rdpfl_sim.snapshot import Snapshot
@@ -103,9 +104,9 @@ def test_every_scenario_can_be_left_and_taken_up(path: Path) -> None:
     assert_same(once, lived(blueprint, leave_after=lambda event: event % pause == 0))
 
 
-@pytest.mark.parametrize("method", ["rdpfl", "direct", "local"])
+@pytest.mark.parametrize("method", METHODS)
 def test_state_of_every_method_is_kept_with_real_training(method: str) -> None:
-    blueprint = Blueprint(small_scenario(method=method, rounds=8, training={"momentum": 0.9}))
+    blueprint = Blueprint(small_scenario(method=method, model="mlp", rounds=8, training={"momentum": 0.9}))
     assert_same(lived(blueprint), lived(blueprint, leave_after=lambda event: event % 9 == 0))
 
 
