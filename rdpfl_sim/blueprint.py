@@ -10,13 +10,15 @@ from math import exp, inf
 from statistics import NormalDist
 
 import networkx as nx
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rdpfl_sim.checks import num_of
 from rdpfl_sim.errors import Problem, ScenarioError, located
-from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.inline import Settings as TrainingSettings
+from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.jobs import Materials
+from rdpfl_sim.execution.jobs import Settings as TrainingSettings
 from rdpfl_sim.learning.data import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
@@ -32,9 +34,6 @@ from rdpfl_sim.world.faults import Setting, merged
 from rdpfl_sim.world.links import Link
 from rdpfl_sim.world.neighbourhoods import Neighbourhoods, hops_to
 from rdpfl_sim.world.topology import neighbours as neighbours_of
-
-SMALL_MODEL = 50_000
-"""Below this many parameters a training step is too short for a second thread to help."""
 
 SMALL_TEST = 5
 """A personal test set with fewer images is worth a warning."""
@@ -133,16 +132,6 @@ class Blueprint:
                     f"faults[{place}]: clients crash every {mean_s:g} s on average and train for at least "
                     f"{train_s:g} s a round; timing.max_time_s would end such a run"
                 )
-
-    @property
-    def num_threads(self) -> int:
-        """Torch threads: as the scenario says, or one for a small model, which more would only slow down.
-
-        A larger model gets two on every machine, not one per core: their number decides the last bits.
-        """
-        if self.scenario.execution.threads is not None:
-            return self.scenario.execution.threads
-        return 1 if self.model.num_parameters < SMALL_MODEL else 2
 
     def _build_graph(self) -> None:
         topology, num_clients = self.scenario.topology, self.scenario.clients.count
@@ -284,18 +273,29 @@ class Blueprint:
             Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in shards
         ]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
-        self.global_test = Shard(x_test, y_test, torch.arange(len(y_test), device=self.device))
-        settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
+        self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
+        self.settings = settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
         flipped = data.num_classes - 1 - y_train
         poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
-        self.trainer = Inline(model, self.train_shards, poisoned, settings, self.streams)
+        materials = Materials(
+            self.train_shards, poisoned, self.personal_tests, self.global_test, settings, self.streams
+        )
+        executor = self.scenario.execution.executor
+        with located("execution.executor", executor):
+            self.trainer: Executor = executor.bind()(model, materials)
+
+    def _sample(self, num_test: int) -> Tensor:
+        """The part of the test set on which all models are compared."""
+        num_samples = min(num_test, self.scenario.evaluation.global_samples or num_test)
+        rng = self.streams.generator("global test")
+        return torch.from_numpy(np.sort(rng.choice(num_test, num_samples, replace=False)))
 
     def _build_compute_times(self) -> None:
         timing = self.scenario.timing
         compute, key = timing.compute.bind(), self.streams.key("speed")
         self.compute_s: list[float] = [
             compute(uniform(key, client), client)
-            * (self.trainer.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1)
+            * (self.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1)
             for client, shard in enumerate(self.train_shards)
         ]
 

@@ -33,7 +33,7 @@ def resume(
         blueprint = Blueprint(scenario_of(folder))
     files = _opened(folder)
     try:
-        with repeatable(blueprint.num_threads):
+        with repeatable(blueprint.scenario.execution.threads):
             snapshot = _last_state(files, blueprint)
             (folder / "summary.json").unlink(missing_ok=True)  # of the part before
             with failure_noted(files):
@@ -41,6 +41,7 @@ def resume(
     except CodecError as error:
         raise _refusal(folder, f"has a checkpoint that this version cannot take up: {error}") from error
     finally:
+        blueprint.trainer.close()
         files.close()
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rdpfl_sim.execution.executors import EXECUTORS
 from rdpfl_sim.learning.datasets import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
@@ -57,6 +58,7 @@ CHOICES = {
         OneOf("compute", COMPUTE, "constant"),
         OneOf("wait", WAITS, "all"),
         OneOf("staleness", STALENESS, "drop"),
+        OneOf("executor", EXECUTORS, "auto"),
     )
 }
 """Everything that is chosen by name at the level of a section, with its default."""
@@ -164,6 +166,13 @@ class EvaluationSection(Strict):
         default=5, description="rounds between evaluations; the first and last are always evaluated"
     )
     global_test: bool = Field(default=True, description="also test on the global test set")
+    global_every: Count | None = Field(
+        default=None,
+        description="rounds between tests on the global test set, if that is to be less often",
+    )
+    global_samples: Count | None = Field(
+        default=1000, description="how many images of the global test set are used, the same for all; at most"
+    )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
     )
@@ -193,7 +202,8 @@ class CheckpointSection(Strict):
 class Execution(Strict):
     """Where the arithmetic runs; it never changes simulated time."""
 
+    executor: Annotated[Component, CHOICES["executor"]] = chosen("executor")
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Count | None = Field(
-        default=None, description="torch threads; by default one for small models, two for others"
+    threads: Count = Field(
+        default=1, description="torch threads of each worker; their number decides the last bits of a result"
     )

@@ -17,9 +17,9 @@ from torch import Tensor
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.checkpointing import Checkpointer
 from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.examination import Examination
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
-from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods.base import Home, State
@@ -33,7 +33,6 @@ from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sections import AdversarySection
 from rdpfl_sim.snapshot import Snapshot, restore
-from rdpfl_sim.theory import TheoryMonitor
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel
@@ -71,9 +70,10 @@ def simulate(
     blueprint = Blueprint(scenario) if isinstance(scenario, Scenario) else scenario
     files = None if folder is None else _folder(Path(folder), blueprint.scenario.name)
     try:
-        with failure_noted(files), repeatable(blueprint.num_threads):
+        with failure_noted(files), repeatable(blueprint.scenario.execution.threads):
             return Simulation(blueprint, files, progress).run()
     finally:
+        blueprint.trainer.close()
         if files is not None:
             files.close()
 
@@ -124,7 +124,7 @@ class Simulation:
             self.recorder,
             changes=blueprint.changes(),
             fresh_state=lambda client: self._fresh_state(client, blueprint.initial_model(client)),
-            on_gone=self._evaluate_once_more,
+            on_gone=lambda client: self.examination.once_more([client]),
             on_end=lambda: self._end("finished"),
         )
         self.metrics: list[dict[str, Any]] = []
@@ -133,7 +133,7 @@ class Simulation:
             len(self.clients) - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
-        self.theory = TheoryMonitor(blueprint) if scenario.evaluation.theory else None
+        self.examination = Examination(blueprint, self.kernel, self.recorder, self.scores)
         self.checkpointer = (
             None if files is None else Checkpointer(scenario.checkpoint, scenario.clients.count, files)
         )
@@ -162,8 +162,7 @@ class Simulation:
             self.files.write_json(PROVENANCE, about)
         if snapshot is None:
             self._write_beginning()
-            for client in self.clients:
-                self._evaluate(client, round_=0)
+            self.examination.begin(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
             self.world.start()
@@ -177,7 +176,7 @@ class Simulation:
         if self.status == "interrupted":
             self._checkpoint()
         else:
-            self._evaluate_the_unfinished()
+            self.examination.once_more(self.clients)
         self._show_progress()
         summary = self._summary()
         if self.files is not None:
@@ -231,7 +230,7 @@ class Simulation:
                 blueprint.duration_s(client, round_) * self.world.slowdown(client)
             ),
             on_training=self._on_training,
-            on_round=self._on_round,
+            on_round=lambda client: self.examination.after_round(client),
             on_finish=lambda client: self.world.finish(client),
         )
         adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
@@ -274,11 +273,6 @@ class Simulation:
             if members
         ]
 
-    def _on_round(self, client: Client) -> None:
-        round_ = client.life.round
-        if round_ % self.scenario.evaluation.every == 0 or round_ == self.scenario.rounds:
-            self._evaluate(client, round_)
-
     def _on_training(self) -> None:
         self.num_trained += 1
         self._show_progress()
@@ -307,37 +301,6 @@ class Simulation:
         if self.status is None:
             self.status = status
 
-    def _evaluate(self, client: Client, round_: int) -> None:
-        blueprint, w = self.blueprint, client.life.learning.w
-        personal = evaluate(blueprint.model, w, blueprint.personal_tests[client.id])
-        everything = (
-            evaluate(blueprint.model, w, blueprint.global_test)
-            if self.scenario.evaluation.global_test
-            else None
-        )
-        scores = {
-            "personal_accuracy": personal.accuracy,
-            "personal_loss": personal.loss,
-            "global_accuracy": None if everything is None else everything.accuracy,
-            "global_loss": None if everything is None else everything.loss,
-        }
-        self.recorder.event("evaluation", client=client.id, round=round_, **scores)
-        if self.theory is not None and client.adversary is None:
-            self.recorder.event("theory", client=client.id, round=round_, **self.theory.look(client.id, w))
-        details = {"hops": self.blueprint.hops[client.id], **self.telemetry.since_last_evaluation(client.id)}
-        self.scores.add(self.kernel.now, client.id, round_, {**scores, **details})
-
-    def _evaluate_the_unfinished(self) -> None:
-        """A run ends with an evaluation of every model, also of clients that did not come to the end."""
-        for client in self.clients:
-            self._evaluate_once_more(client)
-
-    def _evaluate_once_more(self, client: Client) -> None:
-        """Evaluate a model that will not change any more, if it has changed since the last time."""
-        done = client.life.round - 1
-        if self.scores.latest[client.id]["round"] < done:
-            self._evaluate(client, done)
-
     def _write_beginning(self) -> None:
         blueprint = self.blueprint
         if self.files is not None:
@@ -358,9 +321,10 @@ class Simulation:
         )
 
     def _theory(self) -> dict[str, Any]:
-        if self.theory is None:
+        theory = self.examination.theory
+        if theory is None:
             return {}
-        return {"theory": self.theory.summary({client.id: client.life.num_rounds for client in self.clients})}
+        return {"theory": theory.summary({client.id: client.life.num_rounds for client in self.clients})}
 
     def _warnings(self) -> list[str]:
         diverged = [

@@ -16,6 +16,7 @@ from simpy import Event, Process
 from simpy.events import Initialize
 from torch import Tensor
 
+from rdpfl_sim.examination import Candidate
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.records.codec import CodecError, Decoder, Encoder, Plain
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 VALUES: tuple[type, ...] = (
     *(Message, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
-    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory),
+    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory, Candidate),
     *get_args(Change),
 )
 """What comes and goes in a run, besides the states of methods."""
@@ -102,7 +103,7 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
     optional = {
         "transport": network.reliable,
         "bandwidth": network.bandwidth,
-        "theory": simulation.theory,
+        "theory": simulation.examination.theory,
     }
     return {
         "simulation": simulation,
@@ -111,6 +112,7 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
         "digest": simulation.recorder.digest,
         "telemetry": simulation.telemetry,
         "scores": simulation.scores,
+        "examination": simulation.examination,
         "world": simulation.world,
         "network": network,
         **{name: part for name, part in optional.items() if part is not None},

@@ -118,7 +118,7 @@ class TheoryMonitor:
 
     def look(self, client: int, w: Tensor) -> dict[str, float]:
         """What is to be seen of a client's loss, at its model w."""
-        settings, shard = self.blueprint.trainer.settings, self.blueprint.train_shards[client]
+        settings, shard = self.blueprint.settings, self.blueprint.train_shards[client]
         seen = look(self.blueprint.model, w, shard, settings.batch_size)
         before = self.trajectories.get(client)
         now = Trajectory.begun(w, seen) if before is None else before.extended(w, seen)
@@ -141,7 +141,7 @@ class TheoryMonitor:
 
     def _terms(self, client: int) -> Terms | None:
         """What the bound needs to know of the method, if it is the theorem's."""
-        method, settings = self.blueprint.method, self.blueprint.trainer.settings
+        method, settings = self.blueprint.method, self.blueprint.settings
         if not isinstance(method, Rdpfl):
             return None
         num_steps = settings.num_steps(len(self.blueprint.train_shards[client]))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from rdpfl_sim import Scenario
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
@@ -141,18 +142,17 @@ class Done:
         return self.outcome
 
 
-class CheapTrainer:
+class CheapTrainer(Inline):
     """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
 
-    A companion is pulled likewise; masks are respected, momentum is not. Batches are real.
+    A companion is pulled likewise; masks are respected, momentum is not. Batches and examinations are real.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
-        self.shards = blueprint.train_shards
-        self.settings = blueprint.trainer.settings
-        self.batch = blueprint.trainer.batch
+        super().__init__(blueprint.model, blueprint.trainer.materials)
+        self.shards, self.settings = blueprint.train_shards, blueprint.settings
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Done:
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Any:
         num_steps = self.settings.num_steps(len(self.shards[client]))
         goal = torch.arange(len(work.w)).mul(client + 1).add(round_).sin()
 

@@ -12,11 +12,11 @@ ALLOWED = {
     "methods": {"options", "errors", "registry", "maths"},
     "learning": {"options", "errors"},
     "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
-    "execution": {"randomness", "maths", "learning"},
+    "execution": {"options", "errors", "randomness", "ray_session", "maths", "learning"},
     "records": {"errors", "randomness", "methods", "world"},
     "report": {"maths", "registry", "sections"},
     "sweeps": {
-        *("errors", "options", "registry", "interruption"),
+        *("errors", "options", "registry", "interruption", "ray_session"),
         *("overrides", "scenario", "simulation", "records"),
     },
     "verification": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.stacking import Stack, filled_up
+
+BATCH_SIZE = 256
 
 
 @dataclass(frozen=True)
@@ -21,19 +25,84 @@ class Evaluation:
     num_samples: int
 
 
+@dataclass(frozen=True)
+class Answers:
+    """What one model makes of every example of a data set: whether it is right, and its loss."""
+
+    correct: Tensor
+    losses: Tensor
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Answers:
+        """The answers to all examples of the set that the shard is a part of."""
+        model.load(w)
+        batches = zip(torch.split(shard.x, batch_size), torch.split(shard.y, batch_size), strict=True)
+        answers = [_judged(model(x), y) for x, y in batches]
+        correct, losses = zip(*answers, strict=True)
+        return cls(torch.cat(correct), torch.cat(losses).double())
+
+    def on(self, shard: Shard) -> Evaluation:
+        """Accuracy and loss on a part of the set."""
+        num_correct = self.correct.index_select(0, shard.indices).sum().item()
+        loss = self.losses.index_select(0, shard.indices).sum().item()
+        return Evaluation(num_correct / len(shard), loss / len(shard), len(shard))
+
+
 @torch.inference_mode()
-def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = 256) -> Evaluation:
+def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Evaluation:
     """The accuracy and loss of `w` on a shard of test examples.
 
     An answer with a logit that is not finite is no answer: a model that has diverged is never right.
     """
     device = model.vector.device
     model.load(w)
-    correct = torch.zeros((), dtype=torch.int64, device=device)
-    losses = torch.zeros((), dtype=torch.float64, device=device)
+    num_correct = torch.zeros((), dtype=torch.int64, device=device)
+    loss = torch.zeros((), dtype=torch.float64, device=device)
     for positions in torch.split(torch.arange(len(shard), device=device), batch_size):
         x, y = shard.take(positions)
-        logits = model(x)
-        correct += ((logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)).sum()
-        losses += cross_entropy(logits, y, reduction="sum")
-    return Evaluation(correct.item() / len(shard), losses.item() / len(shard), len(shard))
+        correct, losses = _judged(model(x), y)
+        num_correct += correct.sum()
+        loss += losses.sum()
+    return Evaluation(num_correct.item() / len(shard), loss.item() / len(shard), len(shard))
+
+
+@torch.inference_mode()
+def evaluate_together(
+    stack: Stack, w: Sequence[Tensor], shards: Sequence[Shard], batch_size: int = BATCH_SIZE
+) -> list[Evaluation]:
+    """What `evaluate` finds for every model on its own shard, all computed side by side.
+
+    As in training, small batches are filled up with copies of their first example, which do not count.
+    """
+    device, data = w[0].device, shards[0]
+    parameters = stack.unpacked(torch.stack(list(w)))
+    sizes = torch.tensor([len(shard) for shard in shards], device=device).unsqueeze(1)
+    longest = int(sizes.max())
+    chosen = torch.stack(
+        [
+            torch.cat([shard.indices, shard.indices[:1].expand(filled_up(longest) - len(shard))])
+            for shard in shards
+        ]
+    )
+    counts = torch.arange(chosen.shape[1], device=device) < sizes
+    num_correct = torch.zeros(len(shards), dtype=torch.int64, device=device)
+    loss = torch.zeros(len(shards), dtype=torch.float64, device=device)
+    for these, count in zip(
+        torch.split(chosen, batch_size, dim=1), torch.split(counts, batch_size, dim=1), strict=True
+    ):
+        x = data.x.index_select(0, these.flatten()).view(*these.shape, *data.x.shape[1:])
+        y = data.y.index_select(0, these.flatten())
+        correct, losses = _judged(stack.logits(parameters, x).flatten(0, 1), y)
+        num_correct += (correct.view_as(count) & count).sum(dim=1)
+        loss += losses.view_as(count).masked_fill(~count, 0.0).sum(dim=1)
+    return [
+        Evaluation(right / len(shard), total / len(shard), len(shard))
+        for right, total, shard in zip(num_correct.tolist(), loss.tolist(), shards, strict=True)
+    ]
+
+
+def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Of every answer, whether it is right, and its loss."""
+    right = (logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)
+    return right, cross_entropy(logits, y, reduction="none")

@@ -85,15 +85,15 @@ class FlatModel:
             )
         self._template = deepcopy(module).cpu()  # in torch's own layout, which `initial` fills as torch would
         self.module = module.to(device)
-        self.shapes = {name: tuple(p.shape) for name, p in module.named_parameters()}
+        self.shapes = {name: p.shape for name, p in module.named_parameters()}
         self.num_parameters = sum(p.numel() for p in module.parameters())
         self.vector = torch.cat([_flat(p) for p in module.parameters()])
         self.gradient = torch.zeros_like(self.vector)
         start = 0
         for p in module.parameters():
             part = slice(start, start + p.numel())
-            p.data = _shaped(self.vector[part], p.shape)
-            p.grad = _shaped(self.gradient[part], p.shape)
+            p.data = shaped(self.vector[part], p.shape)
+            p.grad = shaped(self.gradient[part], p.shape)
             start = part.stop
 
     def __reduce__(self) -> tuple[type[FlatModel], tuple[nn.Module, torch.device]]:
@@ -129,11 +129,12 @@ def _flat(p: Tensor) -> Tensor:
     return (p.permute(0, 2, 3, 1) if p.dim() == 4 else p).reshape(-1)
 
 
-def _shaped(flat: Tensor, shape: torch.Size) -> Tensor:
+def shaped(flat: Tensor, shape: torch.Size) -> Tensor:
+    """A view of the last dimension as a parameter of this shape, in the order that `FlatModel` describes."""
     if len(shape) != 4:
-        return flat.view(shape)
+        return flat.view(*flat.shape[:-1], *shape)
     num_out, num_in, height, width = shape
-    return flat.view(num_out, height, width, num_in).permute(0, 3, 1, 2)
+    return flat.view(*flat.shape[:-1], num_out, height, width, num_in).movedim(-1, -3)
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"softmax": softmax, "mlp": mlp, "cnn": cnn}

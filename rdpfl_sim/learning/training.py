@@ -77,6 +77,11 @@ def batches(num_samples: int, batch_size: int, num_steps: int, seed: int) -> Ite
     return islice(endless(), num_steps)
 
 
+def variants_of(seed: int) -> torch.Generator:
+    """Where a job's augmentation draws from: another stream than that of its batches."""
+    return torch.Generator().manual_seed(seed ^ 1)
+
+
 def train(
     model: FlatModel,
     w: Tensor,
@@ -98,7 +103,7 @@ def train(
     v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
     A model that has diverged goes on as nan.
     """
-    variants = torch.Generator().manual_seed(seed ^ 1)  # another stream than that of the batches
+    variants = variants_of(seed)
     device = model.vector.device
     model.load(w)
     velocity = torch.zeros_like(model.vector) if momentum else model.gradient

@@ -145,7 +145,7 @@ class Sweep(Strict):
                     set_value(raw, path, deepcopy(value))
             execution = raw.setdefault("execution", {})
             if isinstance(execution, dict):
-                execution.setdefault("threads", 1)  # the runs share the cores among them
+                execution.setdefault("executor", {"name": "auto", "workers": 1})  # runs share the cores
             labels = {axis.name: case.label for axis, case in zip(self.axes, cases, strict=True)}
             try:
                 runs.append(Run(labels, Scenario.from_dict(raw)))

@@ -8,13 +8,10 @@ once in each.
 from __future__ import annotations
 
 import io
-import logging
-import os
 import socket
 import zipfile
 from collections import deque
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -22,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.interruption import on_interrupt
+from rdpfl_sim.ray_session import MISSING, NoClusterError, RaySession, is_installed
 from rdpfl_sim.sweeps.attempt import attempt
 from rdpfl_sim.sweeps.engine import Watcher
 from rdpfl_sim.sweeps.scratch import scratch_in
@@ -43,49 +41,24 @@ class RayCluster:
     def __init__(self, num_workers: int | None, address: str | None) -> None:
         self.num_workers = num_workers
         self.address = address
-        self.is_ours = False
+        self.session = RaySession(num_workers, address)
 
     def prepare(self) -> None:
         """See that Ray is installed."""
-        if find_spec("ray") is None:
-            message = "needs Ray, which is not installed: pip install 'rdpfl-sim[ray]'"
-            raise ScenarioError([Problem("--engine", message, "ray")])
+        if not is_installed():
+            raise ScenarioError([Problem("--engine", MISSING, "ray")])
 
     def connect(self) -> None:
         """Connect, or start a cluster, unless this process is connected already."""
-        import ray
-
-        if ray.is_initialized():
-            return
         try:
-            self._connect()
-        except (OSError, ImportError, RuntimeError, ValueError) as error:
+            self.session.connect()
+        except NoClusterError as error:
             option = "--engine" if self.address is None else "--address"
-            message = f"no Ray cluster can be used: {str(error).partition('. ')[0]}"
-            raise ScenarioError([Problem(option, message, self.address or "ray")]) from error
-        self.is_ours = True
-
-    def _connect(self) -> None:
-        import ray
-
-        import rdpfl_sim
-
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self.address is None:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told about the user's runs
-            ray.init("local", num_cpus=self.num_workers, include_dashboard=False, **quiet)
-        else:
-            _knock(self.address)
-            # The cluster gets this very version of the package: another one might give other numbers.
-            ray.init(self.address, runtime_env={"py_modules": [rdpfl_sim]}, **quiet)
+            raise ScenarioError([Problem(option, str(error), self.address or "ray")]) from error
 
     def close(self) -> None:
         """Disconnect, and stop a cluster that was started here."""
-        if self.is_ours:
-            import ray
-
-            ray.shutdown()
-            self.is_ours = False
+        self.session.close()
 
     def run(self, runs: Sequence[Run], output: Path, watcher: Watcher) -> None:
         """Run all, each as a task."""
@@ -159,13 +132,6 @@ def run_and_pack(raw: dict[str, Any], key: str, reports: Any) -> tuple[str | Non
         if error is not None:
             error = f"{error} (on {socket.gethostname()})"
         return error, _packed(place)
-
-
-def _knock(address: str) -> None:
-    """An error if nobody listens at host:port; Ray itself would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
 
 
 def _packed(folder: Path) -> bytes:

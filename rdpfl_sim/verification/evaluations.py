@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,16 @@ class Evaluations:
         self.rows = _rows(folder / METRICS_FILE)
         self.latest: dict[int, Record] = {}
         self.tallies: dict[int, Tally] = {}
-        self.due: Record | None = None
+        self.due: dict[int, Record] = {}
+        """Rounds after which a client is to be tested before time goes on."""
 
     def evaluation(self, record: Record, line: int) -> None:
         """A client is evaluated."""
         client = record["client"]
         self.evaluations.num_items += 1
         self.latest[client] = {**record, "byzantine": int(client in self.byzantine)}
-        if self.due is not None and (client, record["round"]) == (self.due["client"], self.due["round"]):
-            self.due = None
+        if client in self.due and record["round"] == self.due[client]["round"]:
+            del self.due[client]
         row = next(self.rows, None)
         if row is None:
             self.evaluations.violated(line, "metrics.csv has no row for this")
@@ -51,7 +52,7 @@ class Evaluations:
 
     def round_finished(self, record: Record, line: int) -> None:
         """A client has lived one more round since its last evaluation."""
-        self._miss(line)
+        self._miss(line, record["time_s"])
         tally = self.tallies.setdefault(record["client"], Tally())
         tally.num_rounds += 1
         tally.num_used += record["num_used"]
@@ -59,15 +60,15 @@ class Evaluations:
         tally.num_clipped += bool(record.get("clipped"))
         tally.num_bounded += bool(record.get("bounded"))
         if record["round"] % self.every == 0 or record["round"] == self.last_round:
-            self.due = record
+            self.due[record["client"]] = record
 
     def message_used(self, record: Record, line: int) -> None:
         """Ages add up."""
         self.tallies.setdefault(record["recipient"], Tally()).sum_age += record["age"]
 
     def training_started(self, record: Record, line: int) -> None:
-        """Too late for an evaluation of the round before."""
-        self._miss(line)
+        """Too late for evaluations of an earlier instant."""
+        self._miss(line, record["time_s"])
 
     def run_finished(self, record: Record, line: int) -> None:
         """All rows have been read."""
@@ -75,11 +76,12 @@ class Evaluations:
         if next(self.rows, None) is not None:
             self.evaluations.violated(line, "metrics.csv has more rows than there were evaluations")
 
-    def _miss(self, line: int) -> None:
-        if self.due is not None:
-            client, round_ = self.due["client"], self.due["round"]
+    def _miss(self, line: int, now_s: float = inf) -> None:
+        missed = [record for record in self.due.values() if record["time_s"] < now_s]
+        for record in missed:
+            client, round_ = record["client"], record["round"]
             self.evaluations.violated(line, f"client {client} was not evaluated after round {round_}")
-            self.due = None
+            del self.due[client]
 
     def _expected(self, record: Record) -> dict[str, Any]:
         means = self.tallies.pop(record["client"], Tally()).means()

@@ -1,0 +1,106 @@
+"""When models are tested: at the end of the instant in which that is due, all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simpy.events import EventPriority
+from torch import Tensor
+
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution.jobs import Exam
+from rdpfl_sim.records.recorder import Recorder
+from rdpfl_sim.records.scoreboard import Scoreboard
+from rdpfl_sim.theory import TheoryMonitor
+from rdpfl_sim.world.client import Client
+from rdpfl_sim.world.kernel import DEADLINE, Call, Kernel
+
+AT_THE_END = EventPriority(DEADLINE + 1)
+"""After all that happens at an instant, deadlines included."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that is to be tested, as it was after a round."""
+
+    client: int
+    round: int
+    w: Tensor
+    is_global: bool
+
+
+class Examination:
+    """Tests the models of all clients when the scenario says so, and writes down what it finds."""
+
+    STATE = ("candidates", "last_round")
+    CALLS = ("_on_the_instants_end",)
+
+    def __init__(self, blueprint: Blueprint, kernel: Kernel, recorder: Recorder, scores: Scoreboard) -> None:
+        self.blueprint = blueprint
+        self.section, self.rounds = blueprint.scenario.evaluation, blueprint.scenario.rounds
+        self.kernel = kernel
+        self.recorder = recorder
+        self.scores = scores
+        self.theory = TheoryMonitor(blueprint) if self.section.theory else None
+        self.candidates: list[Candidate] = []
+        self.last_round: dict[int, int] = {}
+        """The round after which each client was tested, or is about to be."""
+
+    def begin(self, clients: Iterable[Client]) -> None:
+        """Test the models with which clients start."""
+        for client in clients:
+            self._enter(client, 0, is_last=True)
+        self.hold()
+
+    def after_round(self, client: Client) -> None:
+        """A client has finished a round: test its model, if that is due."""
+        round_, is_last = client.life.round, client.life.round == self.rounds
+        if round_ % self.section.every == 0 or is_last:
+            if not self.candidates:
+                self.kernel.post(Call(self._on_the_instants_end), self.kernel.now, AT_THE_END)
+            self._enter(client, round_, is_last)
+
+    def once_more(self, clients: Iterable[Client]) -> None:
+        """Test models that will not change any more, if they have changed since the last time."""
+        for client in clients:
+            if self.last_round[client.id] < client.life.round - 1:
+                self._enter(client, client.life.round - 1, is_last=True)
+        self.hold()
+
+    def hold(self) -> None:
+        """Test all models that wait for it."""
+        candidates, self.candidates = self.candidates, []
+        exams = [Exam(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
+        for candidate, marks in zip(candidates, self.blueprint.trainer.evaluate(exams), strict=True):
+            everything = marks.everything
+            self._write(
+                candidate,
+                {
+                    "personal_accuracy": marks.personal.accuracy,
+                    "personal_loss": marks.personal.loss,
+                    "global_accuracy": None if everything is None else everything.accuracy,
+                    "global_loss": None if everything is None else everything.loss,
+                },
+            )
+
+    def _enter(self, client: Client, round_: int, is_last: bool) -> None:
+        self.last_round[client.id] = round_
+        every = self.section.global_every or self.section.every
+        is_global = self.section.global_test and (is_last or round_ % every == 0)
+        self.candidates.append(Candidate(client.id, round_, client.life.learning.w, is_global))
+
+    def _on_the_instants_end(self, _: Call) -> None:
+        self.hold()
+
+    def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
+        client, recorder = candidate.client, self.recorder
+        recorder.event("evaluation", client=client, round=candidate.round, **scores)
+        if self.theory is not None and client not in self.blueprint.byzantine:
+            seen = self.theory.look(client, candidate.w)
+            recorder.event("theory", client=client, round=candidate.round, **seen)
+        details = {
+            "hops": self.blueprint.hops[client],
+            **recorder.telemetry.since_last_evaluation(client),
+        }
+        self.scores.add(self.kernel.now, client, candidate.round, {**scores, **details})

@@ -1,0 +1,66 @@
+"""What every executor is. Simulated time never depends on it, and of the results at most the last bits do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Protocol
+
+from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.learning.evaluation import Answers
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.training import OwnBatch, Trained
+from rdpfl_sim.maths.types import Work
+
+
+class Pending(Protocol):
+    """A job that was submitted; it may run now, later or elsewhere."""
+
+    def result(self) -> Trained:
+        """The outcome; waits for it if need be."""
+
+
+class Executor(ABC):
+    """Trains and examines. What it needs it starts when it has something to do, and again after `close`."""
+
+    def __init__(self, model: FlatModel, materials: Materials) -> None:
+        self.model = model
+        self.materials = materials
+
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Pending:
+        """Start K local steps of the client, on its data or on a poisoned copy of it."""
+        return self.start(self.materials.job(client, round_, work, poisoned))
+
+    @abstractmethod
+    def start(self, job: Job) -> Pending:
+        """Take a job on."""
+
+    def batch(self, client: int, round_: int) -> OwnBatch:
+        """Some of the client's own data, another batch in every round."""
+        return self.materials.batch(self.model, client, round_)
+
+    def evaluate(self, exams: Sequence[Exam]) -> list[Marks]:
+        """The marks of all exams, in their order. A model that several clients have is tested once."""
+        first_of: dict[int, int] = {}
+        shared: dict[int, list[int]] = {}
+        for place, exam in enumerate(exams):
+            first = first_of.setdefault(id(exam.w), place)
+            if first != place:
+                shared.setdefault(first, [first]).append(place)
+        together = {place for places in shared.values() for place in places}
+        alone = [place for place in range(len(exams)) if place not in together]
+        marks = dict(zip(alone, self.examine([exams[place] for place in alone]), strict=True))
+        for first, places in shared.items():
+            answers = Answers.of(self.model, exams[first].w, self.materials.global_test)
+            for place in places:
+                test = self.materials.personal_tests[exams[place].client]
+                everything = answers.on(self.materials.global_test) if exams[place].is_global else None
+                marks[place] = Marks(answers.on(test), everything)
+        return [marks[place] for place in range(len(exams))]
+
+    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+        """The marks of exams whose models all differ."""
+        return [self.materials.examine(self.model, exam) for exam in exams]
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to stop)
+        """Stop what was started."""

@@ -1,0 +1,125 @@
+"""What is to be computed for clients: local training, and tests of models. Executors choose where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.evaluation import Evaluation, evaluate
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.training import OwnBatch, Trained, batches, num_local_steps, train
+from rdpfl_sim.maths.types import Work
+from rdpfl_sim.randomness import Streams
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every client trains."""
+
+    batch_size: int
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    local_epochs: int
+    local_steps: int | None
+
+    def num_steps(self, num_samples: int) -> int:
+        """K_i of a client with so many examples."""
+        return num_local_steps(num_samples, self.batch_size, self.local_epochs, self.local_steps)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One client's local training of one round, with all its inputs but the data."""
+
+    client: int
+    work: Work
+    seed: int
+    poisoned: bool = False
+    """Whether its labels are false."""
+
+
+@dataclass(frozen=True)
+class Exam:
+    """A client's model that is to be tested, on the client's own test set and maybe on the global one."""
+
+    client: int
+    w: Tensor
+    is_global: bool = False
+
+
+@dataclass(frozen=True)
+class Marks:
+    """How good a model is on its client's own test set and, if that was asked for, on the global one."""
+
+    personal: Evaluation
+    everything: Evaluation | None
+
+
+@dataclass(frozen=True)
+class Materials:
+    """What all jobs share: every client's data, and how to train."""
+
+    shards: Sequence[Shard]
+    poisoned: Mapping[int, Shard]
+    """The data of Byzantine clients with false labels, for attacks that want them."""
+    personal_tests: Sequence[Shard]
+    global_test: Shard
+    settings: Settings
+    streams: Streams
+
+    def job(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Job:
+        """The training of a client in a round."""
+        return Job(client, work, self.streams.key("training", client, round_), poisoned)
+
+    def shard(self, job: Job) -> Shard:
+        """The data that a job trains on."""
+        return self.poisoned[job.client] if job.poisoned else self.shards[job.client]
+
+    def batch(self, model: FlatModel, client: int, round_: int) -> OwnBatch:
+        """A batch of the client's own data, drawn anew in every round."""
+        shard = self.shards[client]
+        seed = self.streams.key("examination", client, round_)
+        (positions,) = batches(len(shard), self.settings.batch_size, 1, seed)
+        x, labels = shard.take(positions.to(model.vector.device))
+        return OwnBatch(model, x, labels)
+
+    def train(self, model: FlatModel, job: Job) -> Trained:
+        """Do a job now, on this model."""
+        work = job.work
+        trained = self._train(model, job, work.w)
+        if work.companion is None:
+            return trained
+        companion = self._train(model, job, work.companion, anchor=work.w, pull=work.pull)
+        return replace(trained, companion=companion.w_tilde)
+
+    def momentum(self, work: Work) -> float:
+        """That of the work, or the scenario's."""
+        return self.settings.momentum if work.momentum is None else work.momentum
+
+    def _train(
+        self, model: FlatModel, job: Job, w: Tensor, anchor: Tensor | None = None, pull: float = 0.0
+    ) -> Trained:
+        settings, shard = self.settings, self.shard(job)
+        return train(
+            model,
+            w,
+            shard,
+            num_steps=settings.num_steps(len(shard)),
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            momentum=self.momentum(job.work),
+            weight_decay=settings.weight_decay,
+            mask=job.work.mask,
+            anchor=anchor,
+            pull=pull,
+            seed=job.seed,
+        )
+
+    def examine(self, model: FlatModel, exam: Exam) -> Marks:
+        """Test a model now."""
+        everything = evaluate(model, exam.w, self.global_test) if exam.is_global else None
+        return Marks(evaluate(model, exam.w, self.personal_tests[exam.client]), everything)

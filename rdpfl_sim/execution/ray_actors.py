@@ -1,0 +1,118 @@
+"""Training on a Ray cluster, or on one that is started on this machine.
+
+The data is put once into Ray's object store. Every worker is an actor that stays; Ray starts one again that
+has died, and gives it its jobs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Annotated, Any, Generic, TypeVar
+
+import torch
+
+from rdpfl_sim.errors import OptionError, RunError
+from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.execution.luggage import Luggage, Worker
+from rdpfl_sim.execution.workers import Workers, need_processors
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.options import Doc
+from rdpfl_sim.ray_session import MISSING, NoClusterError, RaySession, is_installed
+
+MAX_RETRIES = 3
+"""How often a job whose worker dies is tried again."""
+
+T = TypeVar("T")
+
+
+class Errand(Generic[T]):
+    """Something that an actor was asked to do."""
+
+    def __init__(self, reference: Any) -> None:
+        self.reference = reference
+
+    def result(self) -> T:
+        """The outcome; Ray sees to it that there is one."""
+        import ray
+        from ray.exceptions import RayError
+
+        try:
+            outcome: T = ray.get(self.reference)
+        except RayError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise RunError(f"Ray could not train: {type(error).__name__}: {reason}") from error
+        return outcome
+
+
+class RayActors(Executor):
+    """Workers of a Ray cluster, each with one client's job at a time: for large models on many machines."""
+
+    def __init__(
+        self,
+        model: FlatModel,
+        materials: Materials,
+        *,
+        workers: Workers = None,
+        address: Annotated[str | None, Doc("of a cluster; by default one is started on this machine")] = None,
+    ) -> None:
+        if not is_installed():
+            raise OptionError("", MISSING)
+        need_processors(model)
+        super().__init__(model, materials)
+        self.num_workers = workers
+        self.session = RaySession(workers, address)
+        self._actors: Iterator[Any] | None = None
+        self._cargo: Any = None
+
+    def start(self, job: Job) -> Errand[Trained]:
+        """Hand it to the next worker in turn."""
+        return self._ask("train", job)
+
+    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+        """Each exam by one of the workers."""
+        errands: list[Errand[Marks]] = [self._ask("examine", exam) for exam in exams]
+        return [errand.result() for errand in errands]
+
+    def _ask(self, task: str, subject: Job | Exam) -> Errand[Any]:
+        if self._actors is None:
+            self._hire()
+        assert self._actors is not None
+        return Errand(next(self._actors).do.remote([self._cargo], task, subject))
+
+    def _hire(self) -> None:
+        import ray
+
+        try:
+            self.session.connect()
+        except NoClusterError as error:
+            raise RunError(str(error)) from error
+        luggage, sets = Luggage.packed(self.model, self.materials)
+        # As arrays, which all workers of a machine read where they are.
+        self._cargo = ray.put((luggage, [tensor.numpy() for tensor in sets]))
+        num_workers = self.num_workers or int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
+        actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=MAX_RETRIES)(Actor)
+        self._actors = cycle([actor.remote() for _ in range(num_workers)])
+
+    def close(self) -> None:
+        """Let the workers go, and the cluster if it was started here."""
+        self._actors = self._cargo = None
+        self.session.close()
+
+
+class Actor:
+    """A worker that Ray starts, and starts again; it unpacks its luggage when it has something to do."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+
+    def do(self, cargo: list[Any], task: str, subject: Job | Exam) -> Any:
+        """Do a job, or test a model."""
+        import ray
+
+        if self.worker is None:
+            luggage, sets = ray.get(cargo[0])
+            self.worker = Worker(luggage, [torch.from_numpy(array) for array in sets])
+        return getattr(self.worker, task)(subject)

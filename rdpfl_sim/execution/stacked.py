@@ -1,0 +1,142 @@
+"""Training many clients at once, in this process.
+
+Jobs that are under way at the same simulated time have all their inputs. When the first result is due, all of
+them are computed together. For small models that is many times as fast as one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from torch import Tensor
+
+from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.evaluation import Evaluation, evaluate_together
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.stacking import Stack
+from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.learning.training_together import Pupil, train_together
+
+MAX_FLOATS = 1 << 22
+"""So many numbers of models and batches are in use at a time: more would not stay near the processor."""
+
+
+class Waiting:
+    """A job that waits to be computed together with others."""
+
+    def __init__(self, executor: Stacked, job: Job) -> None:
+        self.executor = executor
+        self.job = job
+        self.trained: Trained | None = None
+
+    def result(self) -> Trained:
+        """The outcome; computes all that waits if it is not there yet."""
+        if self.trained is None:
+            self.executor.compute()
+        assert self.trained is not None, "a client asked for the result of a job that it has replaced"
+        return self.trained
+
+
+class Stacked(Executor):
+    """All jobs that are under way, batched over clients: for many clients with small models."""
+
+    def __init__(self, model: FlatModel, materials: Materials) -> None:
+        super().__init__(model, materials)
+        self.stack = Stack(model)
+        self.waiting: dict[int, Waiting] = {}
+        """By client: one that has crashed begins a new job, and nobody will ask for the old one."""
+        self.example_size = materials.global_test.x[0].numel()
+
+    def start(self, job: Job) -> Waiting:
+        """Let it wait for the first result that is due."""
+        waiting = self.waiting[job.client] = Waiting(self, job)
+        return waiting
+
+    def compute(self) -> None:
+        """Do all jobs that wait."""
+        waiting, self.waiting = list(self.waiting.values()), {}
+        for group in self._groups(waiting):
+            for one, trained in zip(group, self._train([one.job for one in group]), strict=True):
+                one.trained = trained
+
+    def close(self) -> None:
+        """Forget what nobody has asked for."""
+        self.waiting.clear()
+
+    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+        """Personal test sets, then the global one, each for many models at once."""
+        tests, whole = self.materials.personal_tests, self.materials.global_test
+        personal = self._evaluate([exam.w for exam in exams], [tests[exam.client] for exam in exams])
+        asked = [exam.w for exam in exams if exam.is_global]
+        everything = iter(self._evaluate(asked, [whole] * len(asked)))
+        return [
+            Marks(evaluation, next(everything) if exam.is_global else None)
+            for exam, evaluation in zip(exams, personal, strict=True)
+        ]
+
+    def _evaluate(self, models: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
+        """In groups of shards that are about equally long."""
+        found: dict[int, Evaluation] = {}
+        places = sorted(range(len(models)), key=lambda place: len(shards[place]))
+        room = self._room(256)
+        for start in range(0, len(places), room):
+            group = places[start : start + room]
+            evaluations = evaluate_together(
+                self.stack, [models[place] for place in group], [shards[place] for place in group]
+            )
+            found.update(zip(group, evaluations, strict=True))
+        return [found[place] for place in range(len(models))]
+
+    def _groups(self, waiting: Sequence[Waiting]) -> Iterator[list[Waiting]]:
+        """Jobs that can be done together: of the same kind, with similar numbers of steps, not too many."""
+        room = self._room(self.materials.settings.batch_size)
+        for _, alike in groupby(sorted(waiting, key=self._kind), key=lambda one: self._kind(one)[:-1]):
+            jobs = list(alike)
+            yield from (jobs[start : start + room] for start in range(0, len(jobs), room))
+
+    def _kind(self, waiting: Waiting) -> tuple[object, ...]:
+        """What has to be the same in a group; the last entry only ought to be similar."""
+        job = waiting.job
+        work, num_steps = job.work, self.materials.settings.num_steps(len(self.materials.shard(job)))
+        bent = work.mask is not None, work.companion is not None
+        return job.poisoned, *bent, self.materials.momentum(work), work.pull, -num_steps
+
+    def _room(self, batch_size: int) -> int:
+        """How many clients are computed at a time."""
+        return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
+
+    def _train(self, jobs: Sequence[Job]) -> list[Trained]:
+        trained = self._pass(jobs, [job.work.w for job in jobs])
+        companions = [job.work.companion for job in jobs if job.work.companion is not None]
+        if not companions:
+            return trained
+        others = self._pass(jobs, companions, anchors=[job.work.w for job in jobs], pull=jobs[0].work.pull)
+        return [replace(one, companion=other.w_tilde) for one, other in zip(trained, others, strict=True)]
+
+    def _pass(
+        self,
+        jobs: Sequence[Job],
+        starts: Sequence[Tensor],
+        anchors: Sequence[Tensor | None] | None = None,
+        pull: float = 0.0,
+    ) -> list[Trained]:
+        materials, settings = self.materials, self.materials.settings
+        pupils = [
+            Pupil(w, shard, settings.num_steps(len(shard)), job.seed, job.work.mask, anchor)
+            for job, w, anchor, shard in zip(
+                jobs, starts, anchors or [None] * len(jobs), map(materials.shard, jobs), strict=True
+            )
+        ]
+        return train_together(
+            self.stack,
+            pupils,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            momentum=materials.momentum(jobs[0].work),
+            weight_decay=settings.weight_decay,
+            pull=pull,
+        )
