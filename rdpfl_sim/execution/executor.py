@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.execution.memory import keep_freed_memory
 from rdpfl_sim.learning.evaluation import Answers
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch, Trained
@@ -26,6 +27,7 @@ class Executor(ABC):
     def __init__(self, model: FlatModel, materials: Materials) -> None:
         self.model = model
         self.materials = materials
+        keep_freed_memory()
 
     def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Pending:
         """Start K local steps of the client, on its data or on a poisoned copy of it."""

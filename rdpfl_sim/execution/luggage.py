@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rdpfl_sim.execution.arithmetic import set_repeatable
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials, Settings
+from rdpfl_sim.execution.memory import keep_freed_memory
 from rdpfl_sim.learning.data import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
@@ -70,6 +71,7 @@ class Worker:
     """Somebody in another process who does jobs."""
 
     def __init__(self, luggage: Luggage, sets: Sequence[Tensor]) -> None:
+        keep_freed_memory()
         set_repeatable(luggage.num_threads)
         self.model = luggage.model
         self.materials = luggage.unpacked(sets)

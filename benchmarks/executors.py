@@ -1,0 +1,149 @@
+"""Every executor against a plain torch loop that does the same: `python benchmarks/executors.py`.
+
+Ten clients on a complete graph, five local steps of 64 a round, R-DPFL with the median. The plain loop is
+what one would write first: an nn.Module and optim.SGD with as many torch threads as there are cores, updates
+as flat vectors, torch.median over the nine that a client gets, Algorithm 2 in a few lines. It sends no
+messages, keeps no records and knows no time. All take turns, so that a busy machine disturbs them alike; medians count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.learning.models import cnn, mlp
+from rdpfl_sim.learning.training import batches
+
+NUM_CLIENTS, STEPS, BATCH, LEARNING_RATE = 10, 5, 64, 0.01
+NUM_CORES = os.cpu_count() or 1
+
+WORK: dict[str, dict[str, Any]] = {
+    "cnn": {
+        "data": {"name": "synthetic", "shape": [3, 32, 32], "num_train": 5000, "num_test": 100},
+        "model": "cnn",
+    },
+    "mlp": {"data": "digits", "model": "mlp"},
+}
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "cnn": lambda: cnn([3, 32, 32], 10),
+    "mlp": lambda: mlp([1, 8, 8], 10),
+}
+EXECUTORS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "cnn": [
+        ("inline", {"threads": NUM_CORES}),
+        ("threads", {}),
+        ("processes", {}),
+        ("stacked", {}),
+    ],
+    "mlp": [("inline", {}), ("threads", {}), ("processes", {}), ("stacked", {})],
+}
+
+
+def scenario(work: str, rounds: int, executor: str, **execution: Any) -> Scenario:
+    """Ten clients that talk to everybody."""
+    return Scenario.from_dict(
+        {
+            "rounds": rounds,
+            "clients": {"count": NUM_CLIENTS},
+            "topology": "complete",
+            **WORK[work],
+            "partition": "iid",
+            "training": {"local_steps": STEPS, "batch_size": BATCH, "learning_rate": LEARNING_RATE},
+            "evaluation": {"every": 10**6, "global_test": False},
+            "output": {"telemetry": False},
+            "execution": {"executor": executor, **execution},
+        }
+    )
+
+
+def plain_loop(blueprint: Blueprint, module: nn.Module, rounds: int) -> float:
+    """Seconds for the synchronous algorithm, client after client."""
+    models = [torch.nn.utils.parameters_to_vector(module.parameters()).detach() for _ in range(NUM_CLIENTS)]
+    before: list[Tensor | None] = [None] * NUM_CLIENTS
+    tau = [1.0] * NUM_CLIENTS
+    began = time.perf_counter()
+    with repeatable(NUM_CORES):
+        for round_ in range(1, rounds + 1):
+            u = torch.stack(
+                [_direction(module, w, blueprint, client, round_) for client, w in enumerate(models)]
+            )
+            for client in range(NUM_CLIENTS):
+                others = torch.arange(NUM_CLIENTS) != client
+                d_bar = u[others].median(dim=0).values
+                d_hat = d_bar if before[client] is None else before[client]
+                delta = d_bar - d_hat
+                length = float(delta.norm())
+                tau[client] = 0.9 * tau[client] + 0.1 * 1.5 * length
+                d = d_hat + delta * min(1.0, tau[client] / max(length, 1e-12))
+                d = d * min(1.0, 10.0 / max(float(d.norm()), 1e-12))
+                before[client] = d_bar
+                models[client] = models[client] - LEARNING_RATE * STEPS * (u[client] + 0.01 * d)
+    return time.perf_counter() - began
+
+
+def _direction(module: nn.Module, w: Tensor, blueprint: Blueprint, client: int, round_: int) -> Tensor:
+    shard = blueprint.train_shards[client]
+    torch.nn.utils.vector_to_parameters(w, module.parameters())
+    optimiser = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
+    for positions in batches(len(shard), BATCH, STEPS, seed=1000 * round_ + client):
+        x, y = shard.take(positions)
+        optimiser.zero_grad()
+        cross_entropy(module(x), y).backward()
+        optimiser.step()
+    w_tilde = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    return (w - w_tilde) / (LEARNING_RATE * STEPS)
+
+
+def simulated(blueprint: Blueprint) -> float:
+    """Seconds for the whole simulation, records in memory."""
+    began = time.perf_counter()
+    simulate(blueprint)
+    return time.perf_counter() - began
+
+
+def measure(work: str, rounds: int, repeats: int) -> dict[str, float]:
+    """The median ratio of every executor's time to that of the plain loop, without the start of workers."""
+    executors = {name: Blueprint(scenario(work, rounds, name, **more)) for name, more in EXECUTORS[work]}
+    module = MODULES[work]()
+    ratios: dict[str, list[float]] = {name: [] for name in executors}
+    for blueprint in executors.values():
+        blueprint.trainer.close = lambda: None  # type: ignore[method-assign]  # workers stay for all repeats
+    try:
+        for repeat in range(repeats + 1):
+            plain = plain_loop(next(iter(executors.values())), module, rounds)
+            for name, blueprint in executors.items():
+                seconds = simulated(blueprint)
+                if repeat > 0:  # the first starts the workers
+                    ratios[name].append(seconds / plain)
+    finally:
+        for blueprint in executors.values():
+            type(blueprint.trainer).close(blueprint.trainer)
+    return {name: median(values) for name, values in ratios.items()}
+
+
+def main() -> None:
+    """Print wall times as ratios to that of the plain loop."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    print(f"wall time / that of the plain loop with {NUM_CORES} torch threads, torch {torch.__version__}")
+    for work, rounds in (("cnn", 2), ("mlp", 40)):
+        for name, ratio in measure(work, rounds, options.repeats).items():
+            print(f"{work:6}{name:12}{ratio:8.3f}")
+
+
+if __name__ == "__main__":
+    main()
