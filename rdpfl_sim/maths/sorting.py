@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
+from rdpfl_sim.maths.combining import without_overflow
+
 # With fewer columns the many calls of a network take longer than one torch.sort. The balance lies between
 # 500 and 2000 columns for any number of rows from 3 to 1000.
 _MIN_COLUMNS = 1024
@@ -50,9 +52,9 @@ def band_mean(u: Tensor, low: int, high: int) -> Tensor:
     assert 0 <= low < high <= len(u), f"no order statistics {low}..{high - 1} of {len(u)} rows"
     out = _band_sum(u, low, high)
     # The sum is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
-    if not math.isfinite(out.sum()):
-        out = _band_sum(u.double(), low, high)
-    return out.div_(high - low).to(u.dtype)
+    if math.isfinite(out.sum()):
+        return out.div_(high - low)
+    return without_overflow(_band_sum(u / (high - low), low, high))
 
 
 def _band_sum(u: Tensor, low: int, high: int) -> Tensor:
