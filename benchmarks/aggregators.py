@@ -24,7 +24,7 @@ from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
 
 N, D = 10, 122_570
 SHAPES = [(9, D), (10, D), (50, D), (4, 650)]
-BUDGET_S = 1.5  # for one line of a table
+BUDGET_S = 1.0  # for one line of a table
 Route = Callable[[Tensor], object]
 
 

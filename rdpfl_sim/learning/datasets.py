@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from math import prod
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -28,9 +30,7 @@ def digits(
 
     Optical recognition of handwritten digits (Alpaydin and Kaynak, 1998), UCI repository.
     """
-    from sklearn.datasets import load_digits  # here, because it takes a second to load
-
-    images, labels = load_digits(return_X_y=True)
+    images, labels = _digits()
     by_class = rng.permutation(len(labels))
     by_class = by_class[np.argsort(labels[by_class], kind="stable")]
     # Evenly spaced picks from the images sorted by class: each class is within one of its share.
@@ -39,11 +39,29 @@ def digits(
     if not in_test.any() or in_test.all():
         raise OptionError("test_fraction", f"must leave some of the {len(labels)} images on both sides")
     test = torch.from_numpy(in_test)
-    x = torch.from_numpy(images.astype(np.float32)).reshape(-1, 1, 8, 8)
-    y = torch.from_numpy(labels.astype(np.int64))
+    x = torch.from_numpy(images).reshape(-1, 1, 8, 8)
+    y = torch.from_numpy(labels)
     std, mean = torch.std_mean(x[~test])
     x = (x - mean) / std
     return Dataset(x[~test], y[~test], x[test], y[test], num_classes=10)
+
+
+def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The images, a row each, and their labels.
+
+    Read from scikit-learn's own file where it is found: to import the package takes more than a second.
+    """
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    path = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
+    if not path.exists():
+        from sklearn.datasets import load_digits
+
+        images, labels = load_digits(return_X_y=True)
+        return images.astype(np.float32), labels.astype(np.int64)
+    table = np.loadtxt(path, delimiter=",", dtype=np.float32)
+    return table[:, :-1], table[:, -1].astype(np.int64)
 
 
 def synthetic(

@@ -2,8 +2,8 @@
 
 Both stay in the span of the rows, y = c + sum_i w_i (u_i - c), and work on the weights w: with
 G_ij = <u_i - c, u_j - c>, |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. A
-minority of rows, however far away, cannot carry the coordinate-wise median c away from the others, so their
-distances do not cancel.
+minority of rows, however far away, cannot carry c away from the others, so their distances do not cancel: c
+is the coordinate-wise median, or a row with half of the others around it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rdpfl_sim.maths.combining import weighted_sum, without_overflow
+from rdpfl_sim.maths.combining import SLACK, weighted_sum, without_overflow
 from rdpfl_sim.maths.coordinatewise import median
-from rdpfl_sim.maths.distances import blocks, distances_to, norms
+from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
 from rdpfl_sim.options import Count, Doc, Positive
 
 _COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
+_FAR = 1e3  # times the median distance: the rounding of its square is still well below that
 
 
 def geometric_median(
@@ -32,41 +33,36 @@ def geometric_median(
 ) -> Tensor:
     """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
 
-    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the coordinate-wise
-    median c; where y meets a row, the step of Vardi and Zhang (2000).
+    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
+    half of the others; where y meets a row, the step of Vardi and Zhang (2000).
     """
-    c = median(u)
-    w, _ = weiszfeld(u, c, iterations, tolerance)
-    return _from_centre(w, u, c)
+    return weighted_sum(torch.from_numpy(weiszfeld(u, iterations, tolerance)), u)
 
 
-def weiszfeld(
-    u: Tensor, c: Tensor, iterations: int, tolerance: float
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The weights w (n,) with which y = c + sum_i w_i (u_i - c) is the geometric median, and the rows at c.
-
-    sum_i w_i < 1 only if there are rows at c.
-    """
-    gram = _gram(u, c)
-    distances = np.sqrt(gram.diagonal())
-    scale = _lower_median(distances)
-    at_c = distances <= _COINCIDENT * scale
-    w = np.zeros(len(u))
+def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
+    """The weights w (n,), which add up to 1, with which sum_i w_i u_i is the geometric median."""
+    squares: NDArray[np.float64] = squared_distances(u).numpy(force=True)
+    half = np.sort(squares, axis=1)[:, (len(u) - 1) // 2]
+    scale = sqrt(half.min())
+    starts = half <= half.min() * (1 + SLACK)  # all that tie, so that the order of the rows does not count
+    w: NDArray[np.float64] = starts / starts.sum()
     if scale == 0:
-        return w, at_c  # at least half of the rows equal c, which makes it a minimum
+        return w  # at least half of the rows are there, which makes it a minimum
+    gram = _gram_around(int(starts.argmax()), u, squares, scale)
+    distances = _distances(gram, w)
     for _ in range(iterations):
         met = distances <= _COINCIDENT * scale
         pull = ~met / np.maximum(distances, _COINCIDENT * scale)
-        step = pull / pull.sum() - w
+        total = pull.sum()
+        step = pull / total - w
         length = sqrt(max(step @ gram @ step, 0.0))
         # Each row that y has met holds it with force 1 against the joint force of the others.
-        force = max(length * pull.sum(), 1e-9)
-        share = 1 - min(1.0, met.sum() / force)
+        share = 1 - min(1.0, np.count_nonzero(met) / max(length * total, 1e-9))
         w = w + share * step
         if share * length <= tolerance * scale:
             break
         distances = _distances(gram, w)
-    return w, at_c
+    return w
 
 
 def centred_clipping(
@@ -126,6 +122,15 @@ def _distances(gram: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.
     product = gram @ w
     squares: NDArray[np.float64] = gram.diagonal() - 2 * product + w @ product
     return np.sqrt(np.maximum(squares, 0))
+
+
+def _gram_around(row: int, u: Tensor, squares: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """G_ij for a row as c: from the distances |u_i - u_j|^2, unless some are so large that they cancel."""
+    to_row = squares[row]
+    if to_row.max() > (_FAR * scale) ** 2:
+        return _gram(u, u[row])
+    result: NDArray[np.float64] = (to_row[:, None] + to_row - squares) / 2
+    return result
 
 
 def _gram(u: Tensor, c: Tensor) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -17,12 +18,22 @@ _LEAST = 1e-15  # shorter rows have squares that float32 cannot hold
 
 def squared_distances(u: Tensor) -> Tensor:
     """|u_i - u_j|^2 as a float64 matrix (n, n); from differences, as a Gram matrix cancels for close rows."""
-    n = len(u)
-    i, j = torch.triu_indices(n, n, offset=1, device=u.device)
-    result = torch.zeros(n, n, dtype=torch.float64, device=u.device)
+    numbers = _pair_numbers(len(u)).to(u.device)
+    of_pairs = torch.zeros(int(numbers[0, 0]) + 1, dtype=torch.float64, device=u.device)
     for (rows,) in blocks(u):
-        result[i, j] += pdist(rows.double()).square()
-    return result + result.T
+        distances = pdist(rows.double())
+        of_pairs[:-1].addcmul_(distances, distances)
+    return of_pairs[numbers]
+
+
+@lru_cache(maxsize=256)
+def _pair_numbers(n: int) -> Tensor:
+    """The place of each pair (i, j) in what `pdist` returns, (n, n); of (i, i), one place behind its end."""
+    num_pairs = n * (n - 1) // 2
+    numbers = torch.full((n, n), num_pairs)
+    i, j = torch.triu_indices(n, n, offset=1)
+    numbers[i, j] = numbers[j, i] = torch.arange(num_pairs)
+    return numbers
 
 
 def norms(u: Tensor) -> Tensor:

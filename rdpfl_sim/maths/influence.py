@@ -143,10 +143,7 @@ def _of_order_statistics(values: Tensor, in_order: Tensor, weights: Tensor) -> T
 
 
 def _geometric_median(u: Tensor, iterations: int, tolerance: float) -> Tensor:
-    """The weights of Weiszfeld's iteration; what is left to its starting point belongs to the rows there."""
-    w, at_c = weiszfeld(u, median(u), iterations, tolerance)
-    rest = max(0.0, 1 - w.sum()) / max(1, at_c.sum())
-    return torch.from_numpy(w + rest * at_c).to(u.device)
+    return torch.from_numpy(weiszfeld(u, iterations, tolerance)).to(u.device)
 
 
 def _centred_clipping(

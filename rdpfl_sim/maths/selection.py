@@ -41,7 +41,9 @@ def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
     Blanchard et al. 2017. At least one neighbour counts, and then the two closest rows always tie.
     """
-    return weighted_sum(krum_weights(u, byzantine), u)
+    w = krum_weights(u, byzantine)
+    best = int(w.argmax())
+    return u[best].clone() if w[best] == 1 else weighted_sum(w, u)
 
 
 def multi_krum(

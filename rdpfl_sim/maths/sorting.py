@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-# With fewer columns the many calls of a network take longer than one torch.sort. The balance lies between
-# 500 and 2000 columns for any number of rows from 3 to 1000.
-_MIN_COLUMNS = 1024
+from rdpfl_sim.maths.combining import without_overflow
+
+# With fewer columns, or with fewer for each of its steps, the calls of a network take longer than numpy's
+# sort, which has vector instructions for short columns. Measured for 3 to 50 rows.
+_MIN_COLUMNS, _MIN_COLUMNS_PER_STEP = 1024, 32
 # Columns in a block: they stay in the cache, and torch does not split them over threads. A barrier after each
 # short call costs far more than a second thread gains as soon as another process wants its core.
 _BLOCK = 32768
@@ -50,18 +53,18 @@ def band_mean(u: Tensor, low: int, high: int) -> Tensor:
     assert 0 <= low < high <= len(u), f"no order statistics {low}..{high - 1} of {len(u)} rows"
     out = _band_sum(u, low, high)
     # The sum is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
-    if not math.isfinite(out.sum()):
-        out = _band_sum(u.double(), low, high)
-    return out.div_(high - low).to(u.dtype)
+    if math.isfinite(out.sum()):
+        return out.div_(high - low)
+    return without_overflow(_band_sum(u / (high - low), low, high))
 
 
 def _band_sum(u: Tensor, low: int, high: int) -> Tensor:
     n, d = u.shape
     if (low, high) == (0, n):
         return u.sum(dim=0)
-    if d < _MIN_COLUMNS:
-        return u.sort(dim=0).values[low:high].sum(dim=0)
-    network = program(n, low, high)
+    network = None if d < _MIN_COLUMNS else program(n, low, high)
+    if network is None or d < _MIN_COLUMNS_PER_STEP * len(network.steps):
+        return _sorted(u)[low:high].sum(dim=0)
     width = min(d, _BLOCK) if u.is_cpu else d
     out = u.new_empty(d)
     scratch = u.new_empty(network.num_scratch, width)
@@ -79,10 +82,14 @@ def sorted_rows(u: Tensor) -> list[Tensor]:
     For few columns at a time, as those of `distances.blocks`: it takes as much memory again.
     """
     n, d = u.shape
-    if d < _MIN_COLUMNS:
-        return list(u.sort(dim=0).values)
-    network = program(n, 0, n, in_order=True)
+    network = None if d < _MIN_COLUMNS else program(n, 0, n, in_order=True)
+    if network is None or d < _MIN_COLUMNS_PER_STEP * len(network.steps):
+        return list(_sorted(u))
     return network.run(u, u.new_empty(network.num_scratch, d))
+
+
+def _sorted(u: Tensor) -> Tensor:
+    return torch.from_numpy(np.sort(u.numpy(), axis=0)) if u.is_cpu else u.sort(dim=0).values
 
 
 @lru_cache(maxsize=256)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.data import Shard
@@ -34,6 +35,16 @@ def test_digits_split_loses_and_repeats_no_image() -> None:
         return sorted(pixels.tolist())
 
     assert images(1) == images(2)
+
+
+def test_digits_are_those_that_scikit_learn_loads() -> None:
+    data = digits(generator())
+    x, y = torch.cat([data.x_train, data.x_test]).flatten(1), torch.cat([data.y_train, data.y_test])
+    pixels = ((x - x.min()) / (x.max() - x.min()) * 16).round()
+    images, labels = load_digits(return_X_y=True)
+    assert sorted(torch.column_stack([pixels, y]).tolist()) == sorted(
+        np.column_stack([images, labels]).tolist()
+    )
 
 
 def test_digits_are_normalised_by_the_training_images() -> None:

@@ -39,8 +39,8 @@ def test_geometric_median_is_the_point_on_which_half_of_the_rows_coincide() -> N
 
 
 def test_geometric_median_leaves_a_row_where_it_starts_but_which_is_not_the_minimum() -> None:
-    u = torch.tensor([[0.0, 0.0], [1.0, 0.01], [1.0, -0.02], [-0.01, 1.0], [-0.02, -1.0]])
-    assert median(u).tolist() == [0.0, 0.0]
+    # Of the first row alone, two others are within 1.001.
+    u = torch.tensor([[0.0, 0.0], [1.1, 0.01], [1.1, -0.02], [-0.01, 1.0], [-0.02, -1.0]])
     # Close to (x, 0), where two rows pull right and three left: 2 = 1 + 2 x / hypot(x, 1).
     assert_close(geometric_median(u), torch.tensor([1 / 3**0.5, 0.0]), 0.02)
 
@@ -53,7 +53,7 @@ def test_geometric_median_stays_on_a_row_where_it_starts_and_which_is_the_minimu
 
 def test_geometric_median_stops_after_the_given_iterations() -> None:
     u = torch.tensor([[-3.0, 0.0], [3.0, 0.0], [0.0, 10.0]])
-    # From the median (0, 0): the pulls are 1/3, 1/3 and 1/10.
+    # From (0, 0), between the two rows that are nearest to each other: the pulls are 1/3, 1/3 and 1/10.
     assert_close(geometric_median(u, iterations=1), torch.tensor([0.0, 1 / (1 / 3 + 1 / 3 + 1 / 10)]), 1e-6)
 
 
@@ -88,6 +88,13 @@ def test_fewer_than_half_of_the_rows_move_the_geometric_median_by_a_bounded_dist
     z = honest.mean(dim=0)
     radius = (honest - z).norm(dim=1).max()
     assert (geometric_median(u) - z).norm() <= 2 * (n - f) / (n - 2 * f) * radius * 1.01 + 1e-6
+
+
+@pytest.mark.parametrize("far", [1e2, 1e4, 1e12, 1e30])
+def test_a_liar_pulls_the_geometric_median_by_its_direction_however_far_away_it_is(far: float) -> None:
+    # From (0, y) the rows at (-1, 0) and (1, 0) pull down by 2 y / hypot(1, y), the liar up by 1.
+    u = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, far]])
+    assert_close(geometric_median(u), torch.tensor([0.0, 1 / 3**0.5]), 1e-5)
 
 
 # Centred clipping.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from math import ceil, floor
 
@@ -74,6 +75,16 @@ def test_meamed_assumes_as_many_liars_as_the_fraction_rounded_up() -> None:
     u = torch.arange(100.0).square().unsqueeze(1)
     assert ceil(0.07 * 100) == 8, "binary arithmetic rounds 0.07 * 100 up"
     assert meamed(u, byzantine=0.07).item() == pytest.approx(u[:93].mean().item())
+
+
+@pytest.mark.parametrize("rule", [mean, median, trimmed_mean, meamed])
+@pytest.mark.parametrize("d", [2, 2000])
+def test_the_largest_numbers_of_float64_do_not_overflow_either(rule: Callable[..., Tensor], d: int) -> None:
+    largest = torch.finfo(torch.float64).max
+    u = torch.full((10, d), largest, dtype=torch.float64)
+    assert_close(rule(u) / largest, torch.ones(d), 1e-12)
+    u[:5] *= -0.5
+    assert_close(rule(u) / largest, torch.full((d,), 0.25), 1e-12)
 
 
 # Against the slow versions.

@@ -114,7 +114,7 @@ def test_weights_of_the_geometric_median_are_inverse_to_the_distances() -> None:
     u = torch.tensor([[-3.0, 0.0], [3.0, 0.0], [0.0, 10.0]])
     pulls = [1 / 12**0.5, 1 / 12**0.5, 1 / (10 - 3**0.5)]
     assert weights(geometric_median, u) == pytest.approx([pull / sum(pulls) for pull in pulls], abs=1e-4)
-    # After one step, from the median (0, 0).
+    # After one step, from (0, 0), between the two nearest rows.
     pulls = [1 / 3, 1 / 3, 1 / 10]
     assert weights(partial(geometric_median, iterations=1), u) == pytest.approx(
         [pull / sum(pulls) for pull in pulls]

@@ -14,7 +14,7 @@ from tests.maths.matrices import assert_close
 @pytest.mark.parametrize("n", range(1, 11))
 def test_network_finds_every_band_of_every_sequence_of_zeros_and_ones(n: int) -> None:
     # By the zero-one principle it then finds every band of all sequences.
-    u = torch.tensor(list(itertools.product([0.0, 1.0], repeat=n))).T.repeat(1, 2 ** (10 - n))
+    u = torch.tensor(list(itertools.product([0.0, 1.0], repeat=n))).T.repeat(1, 2 ** (12 - n))
     for low, high in itertools.combinations(range(n + 1), 2):
         expected = u.sort(dim=0).values[low:high].sum(dim=0) / (high - low)
         assert torch.equal(band_mean(u, low, high), expected), f"band {low}..{high - 1} of {n}"
@@ -38,7 +38,7 @@ def test_network_leaves_out_what_the_band_does_not_need() -> None:
 
 @pytest.mark.parametrize("n", range(1, 11))
 def test_network_sorts_every_sequence_of_zeros_and_ones(n: int) -> None:
-    u = torch.tensor(list(itertools.product([0.0, 1.0], repeat=n))).T.repeat(1, 2 ** (10 - n))
+    u = torch.tensor(list(itertools.product([0.0, 1.0], repeat=n))).T.repeat(1, 2 ** (12 - n))
     assert torch.equal(torch.stack(sorted_rows(u)), u.sort(dim=0).values)
 
 
