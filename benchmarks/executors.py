@@ -3,7 +3,8 @@
 Ten clients on a complete graph, five local steps of 64 a round, R-DPFL with the median. The plain loop is
 what one would write first: an nn.Module and optim.SGD with as many torch threads as there are cores, updates
 as flat vectors, torch.median over the nine that a client gets, Algorithm 2 in a few lines. It sends no
-messages, keeps no records and knows no time. All take turns, so that a busy machine disturbs them alike; medians count.
+messages, keeps no records and knows no time. All take turns, so that a busy machine disturbs them alike;
+medians count.
 """
 
 from __future__ import annotations

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from simpy.core import EmptySchedule
 from torch import Tensor
 
+from rdpfl_sim import summing_up
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.checkpointing import Checkpointer
 from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
@@ -21,17 +20,13 @@ from rdpfl_sim.examination import Examination
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods.base import Home, State
 from rdpfl_sim.provenance import provenance
-from rdpfl_sim.records import summary as summaries
 from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.registry import Component
 from rdpfl_sim.scenario import Scenario
-from rdpfl_sim.sections import AdversarySection
 from rdpfl_sim.snapshot import Snapshot, restore
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
@@ -178,7 +173,7 @@ class Simulation:
         else:
             self.examination.once_more(self.clients)
         self._show_progress()
-        summary = self._summary()
+        summary = summing_up.summary(self)
         if self.files is not None:
             self.files.sync()
             self.files.write_json(SUMMARY, summary)
@@ -320,73 +315,6 @@ class Simulation:
             byzantine=blueprint.byzantine,
         )
 
-    def _theory(self) -> dict[str, Any]:
-        theory = self.examination.theory
-        if theory is None:
-            return {}
-        return {"theory": theory.summary({client.id: client.life.num_rounds for client in self.clients})}
-
-    def _warnings(self) -> list[str]:
-        diverged = [
-            c.id for c in self.clients if c.adversary is None and not Payload(c.life.learning.w).is_finite
-        ]
-        idle = [c.id for c in self.clients if c.adversary is None and c.life.num_rounds == 0]
-        return [
-            *([f"the models of {len(diverged)} honest clients have diverged"] if diverged else []),
-            *([f"{len(idle)} honest clients have not finished a single round"] if idle else []),
-        ]
-
-    def _summary(self) -> dict[str, Any]:
-        blueprint, scenario = self.blueprint, self.scenario
-        mailboxes = [client.life.mailbox for client in self.clients]
-        network, telemetry = self.network, self.telemetry.summary()
-        messages = summaries.messages(
-            network.num_sent,
-            network.num_delivered,
-            network.num_lost,
-            network.num_in_flight,
-            sum((mailbox.fates for mailbox in mailboxes), Counter()),
-            sum(1 for mailbox in mailboxes for _ in mailbox.leftovers()),
-        )
-        rounds_done = [client.life.num_rounds for client in self.clients]
-        accuracy = summaries.accuracy(row for _, row in sorted(self.scores.latest.items()))
-        messages |= {
-            "copied": network.num_copied,
-            "reordered": network.num_reordered,
-            "bytes": round(network.num_bytes),
-        }
-        telemetry["by_hops"] = summaries.with_accuracy(telemetry["by_hops"], self.scores.latest.values())
-        for client in self.clients:
-            self.recorder.model(client.id, client.life.learning.w)
-        self.recorder.event("run_finished", status=self.status, **messages)
-        return {
-            "name": scenario.name,
-            "status": self.status,
-            "seed": scenario.seed,
-            "rounds": scenario.rounds,
-            "rounds_done": [min(rounds_done), max(rounds_done)],
-            "num_clients": scenario.clients.count,
-            "byzantine": blueprint.byzantine,
-            "method": _described(scenario.method),
-            "attack": ", ".join(_attack_described(section) for section in scenario.adversary) or "none",
-            "topology": scenario.topology.name,
-            "num_parameters": blueprint.model.num_parameters,
-            "accuracy": accuracy,
-            "messages": messages,
-            "neighbourhood": asdict(blueprint.neighbourhoods),
-            "telemetry": telemetry,
-            **self._theory(),
-            "num_faults": self.world.num_changes,
-            "simulated_s": self.kernel.now,
-            "wall": {
-                "seconds": time.monotonic() - self.started_s,
-                "device": str(blueprint.device),
-                "threads": torch.get_num_threads(),
-            },
-            "digest": self.recorder.digest.value.hex(),
-            "warnings": [*blueprint.warnings, *self._warnings()],
-        }
-
 
 def _folder(parent: Path, name: str) -> RunFolder:
     try:
@@ -401,15 +329,3 @@ def _told(error: Exception, files: RunFolder | None) -> Exception:
     if isinstance(error, OSError) and files is not None:
         return RunError(f"the run's files cannot be written to {files.path}: {error.strerror or error}")
     return RunError(OUT_OF_MEMORY) if is_out_of_memory(error) else error
-
-
-def _attack_described(section: AdversarySection) -> str:
-    """An attack in a few words: what is said, when and to whom, as far as it is unusual."""
-    parts = (section.attack, section.timing, section.equivocation)
-    names = [part.name for part in parts if part.name != "none"]
-    return " + ".join(names) or "none"
-
-
-def _described(method: Component) -> str:
-    aggregator = getattr(method, "aggregator", None)
-    return method.name if aggregator is None else f"{method.name} ({aggregator.name})"

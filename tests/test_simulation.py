@@ -211,7 +211,9 @@ def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
 def test_every_client_and_round_has_batches_of_its_own() -> None:
     blueprint = Blueprint(small_scenario())
     w = blueprint.initial_model(0)
-    seeds = {blueprint.trainer.submit(client, t, Work(w)).seed for client in range(6) for t in range(1, 5)}
+    seeds = {
+        blueprint.trainer.materials.job(client, t, Work(w)).seed for client in range(6) for t in range(1, 5)
+    }
     assert len(seeds) == 6 * 4
 
 
