@@ -47,10 +47,9 @@ def _accuracy(near: pl.DataFrame) -> Card:
         "marker": {"symbol": "line-ew", "size": 42, "line": {"color": INK, "width": 3}},
         "hovertemplate": "mean of %{customdata} clients: %{y}<extra></extra>",
     }
+    furthest = int(means["hops"].to_numpy().max(initial=1))
     layout = {
-        "xaxis": axis(
-            "hops to the nearest Byzantine client", dtick=1, range=[0.4, means["hops"].max() + 0.6]
-        ),  # type: ignore[operator]
+        "xaxis": axis("hops to the nearest Byzantine client", dtick=1, range=[0.4, furthest + 0.6]),
         "yaxis": axis("last personal accuracy"),
     }
     text = "Each dot is an honest client; the line is the mean of those at this distance."

@@ -22,7 +22,7 @@ NAMES = {
     "d_norm": "|d|, the direction used",
     "delta_norm": "|Δ|, the deviation",
     "tau": "τ, the threshold",
-    "beta": "β, the step",
+    "beta": "β, the prediction coefficient",
     "num_accepted": "messages accepted",
     "moved": "distance moved by mixing",
     "density": "density of the mask",
@@ -58,16 +58,20 @@ def _threshold(honest: pl.DataFrame) -> Card:
         layout = {
             "xaxis": axis("round"),
             "yaxis": axis("norm", type=kind, rangemode="tozero"),
-            "yaxis2": axis("clipped (%)", overlaying="y", side="right", range=[0, 100], showgrid=False),
+            "yaxis2": axis(
+                "clipped (%)",
+                overlaying="y",
+                side="right",
+                range=[0, 100],
+                showgrid=False,
+                tickmode="linear",
+                dtick=25,
+            ),
             "hovermode": "x unified",
         }
         views[view] = Figure(traces, layout, 420)
-    clipped = honest["clipped"].mean()
-    share = (
-        ""
-        if clipped is None
-        else f" It bound in {clipped:.1%} of the rounds of honest clients that could tell."
-    )
+    clipped = clipped_share(honest)
+    share = "" if clipped is None else f" It bound in {clipped:.1%} of the rounds of honest clients."
     return Card(
         "Threshold and deviation",
         "Honest clients: median, and the area from the 10th to the 90th percentile. Where |Δ| exceeds τ, "
@@ -75,6 +79,14 @@ def _threshold(honest: pl.DataFrame) -> Card:
         views,
         wide=True,
     )
+
+
+def clipped_share(rounds: pl.DataFrame) -> float | None:
+    """In which part of the honest clients' rounds the threshold bound; None if there is no threshold."""
+    if "tau" not in rounds.columns:
+        return None
+    told = rounds.filter(~pl.col("is_byzantine"), pl.col("tau").is_not_null())
+    return float(told["clipped"].fill_null(value=False).to_numpy().mean()) if told.height else None
 
 
 def _middle(honest: pl.DataFrame, name: str, label: str, colour: str) -> list[Trace]:
@@ -115,7 +127,7 @@ def _clipped_share(honest: pl.DataFrame) -> Trace:
     share = (
         honest.with_columns(_bin(honest).alias("round"))
         .group_by("round")
-        .agg((100 * pl.col("clipped").mean()).alias("share"))
+        .agg((100 * pl.col("clipped").fill_null(value=False).mean()).alias("share"))
         .sort("round")
     )
     return {

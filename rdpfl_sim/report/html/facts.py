@@ -96,6 +96,4 @@ def _number(value: Any) -> str:
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
-    return table(
-        (), [(key, value) for key, value in facts.items() if value not in (None, "")], "facts", numbers=False
-    )
+    return table((), [(key, value) for key, value in facts.items() if value not in (None, "")], "facts")

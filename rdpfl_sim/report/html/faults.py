@@ -40,7 +40,7 @@ def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     if not faults.height:
         return [missing("Faults", "Nothing broke: the scenario has no faults, or none has happened.")]
     spans = [*_client_spans(faults, end_s), *_partitions(faults, end_s)]
-    return [*_timeline(spans, faults), *_links(faults, end_s), _list(faults)]
+    return [*_timeline(spans, faults, end_s), *_links(faults, end_s), _list(faults)]
 
 
 def _client_spans(faults: pl.DataFrame, end_s: float) -> Iterator[Span]:
@@ -75,7 +75,7 @@ def _partitions(faults: pl.DataFrame, end_s: float) -> Iterator[Span]:
             yield Span("partition", "cut off", start_s, end_s, "until the end")
 
 
-def _timeline(spans: list[Span], faults: pl.DataFrame) -> list[Card]:
+def _timeline(spans: list[Span], faults: pl.DataFrame, end_s: float) -> list[Card]:
     rewired = faults.filter(pl.col("change") == "rewire")["time_s"].to_list()
     if not spans and not rewired:
         return []
@@ -98,7 +98,7 @@ def _timeline(spans: list[Span], faults: pl.DataFrame) -> list[Card]:
         for x in times(rewired[:MAX_ROWS])
     ]
     layout: dict[str, Any] = {
-        "xaxis": axis("simulated time (s)", showgrid=True),
+        "xaxis": axis("simulated time (s)", showgrid=True, range=[0, end_s]),
         "yaxis": axis(
             "client", type="category", categoryorder="array", categoryarray=rows[::-1], showgrid=False
         ),
@@ -116,6 +116,7 @@ def _timeline(spans: list[Span], faults: pl.DataFrame) -> list[Card]:
 
 
 def _bars(spans: list[Span], what: str) -> Trace:
+    width = 0.3 if what == "slow" else 0.65  # who is slow may be down as well
     lengths = [span.end_s - span.start_s for span in spans]
     words = [
         f"{span.start_s:.2f} to {span.end_s:.2f} s{', ' if span.told else ''}{span.told}" for span in spans
@@ -124,6 +125,7 @@ def _bars(spans: list[Span], what: str) -> Trace:
         "type": "bar",
         "orientation": "h",
         "name": what,
+        "width": width,
         "marker": {"color": COLOURS[what]},
         "opacity": 0.9,
         "y": [span.row for span in spans],
@@ -169,9 +171,7 @@ def _list(faults: pl.DataFrame) -> Card:
         for row in faults.head(MAX_ROWS).iter_rows(named=True)
     ]
     note = f"The first {MAX_ROWS} of {faults.height:,} changes." if faults.height > MAX_ROWS else ""
-    return Card(
-        "All changes", html=table(("time", "change", "what"), rows, numbers=False), note=note, wide=True
-    )
+    return Card("All changes", html=table(("time", "change", "what"), rows), note=note, wide=True)
 
 
 def _whom(row: dict[str, Any]) -> str:
@@ -182,7 +182,7 @@ def _whom(row: dict[str, Any]) -> str:
     if row["sides"] is not None:
         return " | ".join(_listed(side) for side in row["sides"])
     links = row["links"] or []
-    joint = "–" if row["change"] == "rewire" else "→"
+    joint = "-" if row["change"] == "rewire" else "→"
     return f"{len(links)} links: {_listed([f'{i}{joint}{j}' for i, j in links])}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -101,13 +102,14 @@ def delay_card(messages: pl.DataFrame) -> Card:
     delays = messages.filter(pl.col("delay_s").is_finite())
     if not delays.height:
         return missing("Delay", "No message has arrived.")
-    edges = _edges(delays["delay_s"].to_numpy())
+    all_values = delays["delay_s"].to_numpy()
+    edges = _edges(all_values)
     traces: list[Trace] = []
     for is_byzantine, name, colour in SENDERS:
         values = delays.filter(pl.col("is_byzantine") == is_byzantine)["delay_s"].to_numpy()
         if len(values):
             counts, _ = np.histogram(np.minimum(values, edges[-1]), edges)
-            ranges = [f"{a:.3g} to {b:.3g} s" for a, b in zip(edges, edges[1:], strict=False)]
+            ranges = [f"{a:.3g} to {b:.3g} s" for a, b in pairwise(edges)]
             traces.append(
                 {
                     "type": "bar",
@@ -121,7 +123,7 @@ def delay_card(messages: pl.DataFrame) -> Card:
                     "hovertemplate": "%{customdata}: %{y:,}<extra></extra>",
                 }
             )
-    median, p90, p99 = np.percentile(delays["delay_s"].to_numpy(), (50, 90, 99))
+    median, p90, p99 = np.percentile(all_values, (50, 90, 99))
     layout: dict[str, Any] = {
         "barmode": "stack",
         "xaxis": axis("delay from sending to arrival (s)"),
@@ -129,8 +131,8 @@ def delay_card(messages: pl.DataFrame) -> Card:
         "bargap": 0,
     }
     text = f"Median {median:.3g} s, nine of ten within {p90:.3g} s, 99 of 100 within {p99:.3g} s."
-    if edges[-1] < delays["delay_s"].max():  # type: ignore[operator]
-        text += f" The last bar holds all above; the longest took {delays['delay_s'].max():.3g} s."
+    if edges[-1] < all_values.max():
+        text += f" The last bar holds all above; the longest took {all_values.max():.3g} s."
     return Card("Delay", text, {"delay": Figure(traces, layout, 360)})
 
 

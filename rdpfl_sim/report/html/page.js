@@ -48,6 +48,7 @@
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: "zoom", hovermode: "closest", ...out,
       font: { family: getComputedStyle(document.body).fontFamily, color: palette.ink, size: 13 },
       margin: { l: 56, r: width < 560 ? 12 : 20, t: 34, b: 48, ...(layout.margin ?? {}) },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: palette.muted, activecolor: palette.ink },
       legend: { ...legend, ...(layout.legend ?? {}) },
       hoverlabel: { bgcolor: palette.ground, bordercolor: palette.faint, font: { color: palette.ink, size: 13 }, align: "left", namelength: -1 },
     };
@@ -56,8 +57,8 @@
   const draw = (plot) => {
     const figure = figures[`${plot.dataset.card}/${plot.dataset.view}`];
     const palette = PALETTES[theme];
-    const config = { responsive: true, displaylogo: false, scrollZoom: Boolean(figure.layout.meta?.scroll), displayModeBar: "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendDataToCloud"] };
+    const config = { responsive: true, displaylogo: false, scrollZoom: Boolean(figure.layout.meta?.scroll), displayModeBar: true,
+      modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] };
     const layout = dressed(coloured(figure.layout, palette), palette, plot.clientWidth);
     plot.dataset.drawn = `${theme}/${plot.dataset.view}`;
     return Plotly.react(plot, coloured(figure.data, palette), layout, config);

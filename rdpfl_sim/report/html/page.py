@@ -1,14 +1,14 @@
 """The page: tiles, tabs with cards in them, and everything that a browser needs, in one HTML file.
 
-Safe to open: text from files is escaped, and a content security policy lets only the page's own scripts run and
-no request leave it.
+Safe to open: text from files is escaped, and a content security policy lets only the page's own scripts run
+and no request leave it.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -91,22 +91,20 @@ def as_json(value: Any) -> str:
     return orjson.dumps(value).decode().replace("<", "\\u003c")
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], kind: str = "", numbers: bool = True) -> str:
-    """An HTML table; a cell that is a number, or begins with one, stands to the right."""
-    heads = "".join(f"<th>{escape(text)}</th>" for text in head)
-    lines = "".join(
-        "<tr>"
-        + "".join(_cell(str(value), numbers and place > 0) for place, value in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    thead = f"<thead><tr>{heads}</tr></thead>" if head else ""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], kind: str = "") -> str:
+    """An HTML table; a column in which every text begins like a number stands to the right."""
+    texts = [[str(value) for value in row] for row in rows]
+    right = [all(text[:1] in "-+.0123456789" for text in column) for column in zip(*texts, strict=True)]
+    lines = "".join(f"<tr>{_cells('td', row, right)}</tr>" for row in texts)
+    thead = f"<thead><tr>{_cells('th', head, right)}</tr></thead>" if head else ""
     return f'<div class="scroll"><table class="{kind}">{thead}<tbody>{lines}</tbody></table></div>'
 
 
-def _cell(text: str, right: bool) -> str:
-    is_number = right and text[:1] in "-+.0123456789−"
-    return f'<td class="number">{escape(text)}</td>' if is_number else f"<td>{escape(text)}</td>"
+def _cells(tag: str, texts: Sequence[str], right: Sequence[bool]) -> str:
+    return "".join(
+        f'<{tag} class="{"number" if is_right else ""}">{escape(text)}</{tag}>'
+        for text, is_right in zip(texts, right or [False] * len(texts), strict=True)
+    )
 
 
 def missing(title: str, why: str) -> Card:
@@ -153,7 +151,9 @@ def _tab(tab: Tab, place: int) -> str:
 
 def _section(tab: Tab, place: int, figures: dict[str, Any]) -> str:
     name = _identity(tab)
-    cards = "".join(_card(card, f"{name}-{number}", figures) for number, card in enumerate(tab.cards))
+    cards = "".join(
+        _card(card, f"{name}-{number}", figures) for number, card in enumerate(_without_gaps(tab.cards))
+    )
     hidden = "" if place == 0 else " hidden"
     return (
         f'<section role="tabpanel" id="panel-{name}" aria-labelledby="tab-{name}" tabindex="-1"{hidden}>'
@@ -161,28 +161,45 @@ def _section(tab: Tab, place: int, figures: dict[str, Any]) -> str:
     )
 
 
+def _without_gaps(cards: Sequence[Card]) -> list[Card]:
+    """The cards, two in a row; one that would be alone in its row fills it."""
+    found: list[Card] = []
+    left: int | None = None
+    """where a card waits for its neighbour"""
+    for card in cards:
+        if card.wide and left is not None:
+            found[left] = replace(found[left], wide=True)
+        left = None if card.wide or left is not None else len(found)
+        found.append(card)
+    if left is not None:
+        found[left] = replace(found[left], wide=True)
+    return found
+
+
 def _card(card: Card, identity: str, figures: dict[str, Any]) -> str:
+    kind = "card wide" if card.wide else "card"
     body = card.html
     if card.views:
         for view, figure in card.views.items():
             figures[f"{identity}/{view}"] = {"data": figure.traces, "layout": figure.layout}
-        first, figure = next(iter(card.views.items()))
+        height = max(figure.height for figure in card.views.values())
+        first = escape(next(iter(card.views)))
         body += (
-            f'<div class="plot" data-card="{escape(identity)}" data-view="{escape(first)}" '
-            f'style="height:{max(each.height for each in card.views.values())}px"></div>'
+            f'<div class="plot" data-card="{identity}" data-view="{first}" style="height:{height}px"></div>'
         )
     return (
-        f'<article class="card{" wide" if card.wide else ""}"><header><h2>{escape(card.title)}</h2>'
-        f"{_choices(card)}</header>{_paragraph(card.text, 'text')}{body}{_paragraph(card.note, 'note')}</article>"
+        f'<article class="{kind}"><header><h2>{escape(card.title)}</h2>{_choices(card)}</header>'
+        f"{_paragraph(card.text, 'text')}{body}{_paragraph(card.note, 'note')}</article>"
     )
 
 
 def _choices(card: Card) -> str:
     if len(card.views) < 2:
         return ""
+    pressed = ["true", *["false"] * len(card.views)]
     buttons = "".join(
-        f'<button aria-pressed="{"false" if place else "true"}" data-view="{escape(view)}">{escape(view)}</button>'
-        for place, view in enumerate(card.views)
+        f'<button aria-pressed="{state}" data-view="{escape(view)}">{escape(view)}</button>'
+        for view, state in zip(card.views, pressed, strict=False)
     )
     return f'<div class="choices" role="group">{buttons}</div>'
 

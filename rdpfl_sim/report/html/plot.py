@@ -1,4 +1,4 @@
-"""Interactive figures as plotly.js takes them: plain dictionaries, with colours that the page's theme fills in.
+"""Interactive figures as plotly.js takes them: plain dictionaries; the page's theme fills colours in.
 
 A colour such as "@honest" is a name in the palettes of page.js. Text from files must pass through `safe`.
 """

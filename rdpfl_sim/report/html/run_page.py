@@ -10,7 +10,7 @@ from rdpfl_sim.analysis import Run
 from rdpfl_sim.report.html.accuracy import accuracy_card
 from rdpfl_sim.report.html.clients import client_cards
 from rdpfl_sim.report.html.contamination import contamination_cards
-from rdpfl_sim.report.html.estimator import estimator_cards
+from rdpfl_sim.report.html.estimator import clipped_share, estimator_cards
 from rdpfl_sim.report.html.facts import provenance_cards, scenario_card
 from rdpfl_sim.report.html.faults import fault_cards
 from rdpfl_sim.report.html.messages import age_card, delay_card, fates_card
@@ -34,13 +34,14 @@ def run_page(run: Run) -> Page:
     )
     last = metrics.group_by("client", maintain_order=True).last().sort("client")
     end_s = _end_s(run, metrics, messages, rounds)
+    contamination = contamination_cards(metrics)
     tabs = [
-        Tab("Overview", [accuracy_card(metrics), *_overview(run, messages)]),
+        Tab("Overview", [accuracy_card(metrics), _fates(run, messages), contamination[0]]),
         Tab("Clients", client_cards(run, metrics)),
         Tab("Topology", [topology_card(run, last, messages)]),
         Tab("Messages", _message_cards(run, messages, rounds)),
         Tab("Estimator", _estimator_cards(run, rounds)),
-        Tab("Contamination", contamination_cards(metrics)),
+        Tab("Contamination", contamination),
         Tab("Faults", fault_cards(run.faults, end_s) if run.has_events else [_unrecorded("Faults", run)]),
         Tab("Scenario", [scenario_card(run.scenario)]),
         Tab("Provenance", provenance_cards(run)),
@@ -55,21 +56,14 @@ def run_page(run: Run) -> Page:
     )
 
 
-def _overview(run: Run, messages: pl.DataFrame) -> list[Card]:
-    return (
-        [fates_card(messages), delay_card(messages)] if messages.height else [_no_messages("Messages", run)]
-    )
+def _fates(run: Run, messages: pl.DataFrame) -> Card:
+    return fates_card(messages) if messages.height else _no_messages("Fates of messages", run)
 
 
 def _message_cards(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> list[Card]:
     if not messages.height:
         return [_no_messages("Messages", run)]
-    return [
-        spacetime_card(run, messages, rounds),
-        age_card(messages),
-        delay_card(messages),
-        fates_card(messages),
-    ]
+    return [spacetime_card(run, messages, rounds), age_card(messages), delay_card(messages)]
 
 
 def _estimator_cards(run: Run, rounds: pl.DataFrame) -> list[Card]:
@@ -136,9 +130,7 @@ def _tiles(
         _rounds_tile(run, last),
         *_message_tiles(run, messages),
     ]
-    clipped = (
-        rounds.filter(~pl.col("is_byzantine"))["clipped"].mean() if "clipped" in rounds.columns else None
-    )
+    clipped = clipped_share(rounds)
     if clipped is not None:
         tiles.append(Tile("clipped", f"{clipped:.1%}", "of honest rounds"))
     wall_s = run.summary.get("wall", {}).get("seconds")
@@ -154,19 +146,21 @@ def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
     )
     if not honest.height:
         return [Tile("honest accuracy", "-", "nobody evaluated yet")]
-    values = honest["personal_accuracy"]
-    spread = values.std(ddof=0)
+    values = honest["personal_accuracy"].to_numpy()
     return [
-        Tile("honest accuracy", f"{values.mean():.3f}", f"mean of {len(values):,}, spread {spread:.3f}"),
+        Tile(
+            "honest accuracy", f"{values.mean():.3f}", f"mean of {len(values):,}, spread {values.std():.3f}"
+        ),
         Tile("worst honest client", f"{values[0]:.3f}", f"client {honest['client'][0]}"),
     ]
 
 
 def _rounds_tile(run: Run, last: pl.DataFrame) -> Tile:
     wanted = run.scenario.get("rounds", 0)
-    least, most = run.summary.get("rounds_done") or (last["round"].min() or 0, last["round"].max() or 0)
-    done = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    return Tile("rounds", done, f"of {wanted:,}")
+    done = last["round"].to_list() or [0]
+    least, most = run.summary.get("rounds_done") or (min(done), max(done))
+    told = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return Tile("rounds", told, f"of {wanted:,}")
 
 
 def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:

@@ -45,8 +45,8 @@ def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Ca
         notes.append(f"The records hold {run.message_fraction:.0%} of all messages (output.message_events).")
     return Card(
         "Space and time",
-        "Each horizontal line is a client (orange: Byzantine), thick where it trains. Arrows are messages; × marks "
-        "lost ones. Scroll to zoom, drag to move, hover at an arrow's head for its story, double-click for all.",
+        "Each horizontal line is a client, grey where it trains. Arrows are messages, crosses lost ones. "
+        "Scroll to zoom, drag to move, hover at an arrow's head for its story, double-click for all.",
         views,
         note=" ".join(notes),
         wide=True,
@@ -97,7 +97,6 @@ def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, places: dict[int, int]
         if messages.filter(condition).height
     ]
     traces = [_training(rounds, places, start, end), *arrows]
-    first_s = messages["sent_s"][min(AT_FIRST, messages.height - 1)] if messages.height else 1.0
     labels = {
         "tickvals": list(places.values()),
         "ticktext": [f"<b>{c}</b>" if c in run.byzantine else str(c) for c in places],
@@ -105,12 +104,18 @@ def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, places: dict[int, int]
         "showgrid": True,
     }
     layout = {
-        "xaxis": axis("simulated time (s)", range=times([start, max(first_s, start + 1e-3)])),
+        "xaxis": axis("simulated time (s)", range=_in_sight(messages, start)),
         "yaxis": axis("client (bold: Byzantine)", **labels),
         "dragmode": "pan",
         "meta": {"scroll": True},
     }
     return Figure(traces, layout, height=min(900, 190 + 30 * max(6, len(places))))
+
+
+def _in_sight(messages: pl.DataFrame, start: float) -> list[float | None]:
+    end = messages["sent_s"][min(AT_FIRST, messages.height - 1)] if messages.height else start + 1.0
+    margin = 0.03 * (end - start) + 1e-3
+    return times((start - margin, end + margin))
 
 
 def _span(messages: pl.DataFrame) -> tuple[float, float]:
@@ -150,24 +155,28 @@ def _arrows(messages: pl.DataFrame, name: str, colour: str, places: dict[int, in
         x += [*times((row["sent_s"], arrival_s)), None]
         y += [start, round(start + LOST_AT * (end - start), 2) if is_lost else end, None]
         told += ["", _story(row), ""]
-    mark = {"symbol": "x-thin", "line": {"color": colour, "width": 2}} if is_lost else {"symbol": "arrow"}
+    num = messages.height
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "x": x,
         "y": y,
         "name": name,
-        "hovertext": told,
         "line": {"color": colour, "width": 1.3, "dash": "dot" if is_lost else "solid"},
-        "marker": {
-            "size": [0, 7 if is_lost else 9, 0] * messages.height,
-            "color": colour,
-            "opacity": 1,
-            **mark,
-        }
-        | ({} if is_lost else {"angleref": "previous"}),
-        "hoverinfo": ["skip", "text", "skip"] * messages.height,
+        "marker": _crosses(num, colour) if is_lost else _heads(num, colour),
+        "hovertext": told,
+        "hoverinfo": ["skip", "text", "skip"] * num,
     }
+
+
+def _heads(num: int, colour: str) -> dict[str, Any]:
+    """A head at the second of every three points: start, arrival, gap."""
+    head = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * num}
+    return {**head, "color": colour, "line": {"width": 0}}
+
+
+def _crosses(num: int, colour: str) -> dict[str, Any]:
+    return {"symbol": "x-thin", "size": [0, 7, 0] * num, "line": {"color": colour, "width": [0, 2, 0] * num}}
 
 
 def _story(row: dict[str, Any]) -> str:

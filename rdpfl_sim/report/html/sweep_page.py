@@ -45,13 +45,16 @@ def sweep_page(sweep: Sweep) -> Page:
     return Page(
         title=plain(sweep.name),
         status="complete" if complete else "unfinished",
-        facts=plain(
-            " · ".join(f"{len(labels)} {name}" for name, labels in sweep.axes.items()) or "one scenario"
-        ),
+        facts=_facts(sweep),
         tiles=_tiles(sweep, statuses),
         warnings=_warnings(sweep, statuses),
         tabs=tabs,
     )
+
+
+def _facts(sweep: Sweep) -> str:
+    axes = (f"{name}: {len(labels)} cases" for name, labels in sweep.axes.items())
+    return plain(" · ".join(axes) or "one scenario")
 
 
 def _nothing(title: str) -> Card:
@@ -82,11 +85,9 @@ def _table_cards(found: Table) -> list[Card]:
     cards = []
     num_cells = len(found.rows) * len(found.columns)
     if 2 <= num_cells <= MAX_CELLS:
-        values = {key: (estimate.mean, _told(estimate)) for key, estimate in found.cells.items()}
+        values = {key: (_short(each.mean), each.mean, _told(each)) for key, each in found.cells.items()}
         figure = _heat_map(found.rows, found.columns, values, found.corner, found.across, diverging=False)
-        cards.append(
-            Card(found.title, f"Colours: means over seeds. {found.note}.", {"heat map": figure}, wide=True)
-        )
+        cards.append(Card(found.title, "Colours: means over seeds.", {"heat map": figure}, wide=True))
     version = found.versions[-1]
     head = [*found.corner, *(" / ".join(column) for column in found.columns)]
     rows = [[*row, *(version.text(row, column) for column in found.columns)] for row in found.rows[:MAX_ROWS]]
@@ -110,14 +111,14 @@ def _told(estimate: Estimate) -> str:
 def _heat_map(
     rows: Sequence[Labels],
     columns: Sequence[Labels],
-    values: dict[tuple[Labels, Labels], tuple[float, str]],
+    values: dict[tuple[Labels, Labels], tuple[str, float, str]],
     corner: Labels,
     across: Labels,
     diverging: bool,
 ) -> Figure:
-    """A coloured field a cell, with its number; differences have white for none."""
+    """A coloured field a cell: what is written in it, its value, and what is told at it."""
     cells = [[values.get((row, column)) for column in columns] for row in rows]
-    means = [[None if cell is None else rounded(cell[0]) for cell in row] for row in cells]
+    means = [[None if cell is None else rounded(cell[1]) for cell in row] for row in cells]
     finite = [abs(value) for row in means for value in row if value is not None]
     trace: Trace = {
         "type": "heatmap",
@@ -127,8 +128,8 @@ def _heat_map(
         "hoverongaps": False,
         "x": [safe(" / ".join(column)) for column in columns],
         "y": [safe(" / ".join(row)) for row in rows],
-        "text": [["" if cell is None else _short(cell[0], diverging) for cell in row] for row in cells],
-        "customdata": [["" if cell is None else cell[1] for cell in row] for row in cells],
+        "text": [["" if cell is None else cell[0] for cell in row] for row in cells],
+        "customdata": [["" if cell is None else cell[2] for cell in row] for row in cells],
         "texttemplate": "%{text}" if len(columns) <= 14 else "",
         "hovertemplate": "<b>%{y} · %{x}</b><br>%{customdata}<extra></extra>",
         "colorbar": {"thickness": 12, "outlinewidth": 0, "len": 0.9},
@@ -145,7 +146,7 @@ def _heat_map(
     return Figure([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
 
 
-def _short(value: float, signed: bool) -> str:
+def _short(value: float, signed: bool = False) -> str:
     if abs(value) >= 1_000:
         return f"{value:.3g}"
     return f"{value:+.3f}" if signed else f"{value:.3f}"
@@ -163,35 +164,35 @@ def _difference_cards(sweep: Sweep) -> list[Card]:
     ]
 
 
-def _difference_card(sweep: Sweep, name: str, labels: list[str]) -> Card | None:
-    baseline = next((label for label in labels if label.lower() == "local"), labels[0])
-    place = [*sweep.axes].index(name)
-    views, sure, num = {}, 0, 0
+def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
+    baseline = next((label for label in cases if label.lower() == "local"), cases[0])
+    views = {}
     for view, metric in (("mean", HEADLINE), ("worst client", WORST)):
         found = sweep.differences(name, baseline, metric)
-        values = {
-            (((*labels[:place], *labels[place + 1 :]) or ("all",)), (labels[place],)): (
-                each.mean,
-                _difference(each),
-            )
-            for labels, each in found.items()
-        }
-        rows = list(dict.fromkeys(key[0] for key in values))
-        columns = [(label,) for label in labels if any(key[1] == (label,) for key in values)]
-        if not values or len(rows) * len(columns) > MAX_CELLS:
-            continue
-        others = tuple(axis for axis in sweep.axes if axis != name)
-        views[view] = _heat_map(rows, columns, values, others, (name,), diverging=True)
-        if view == "mean":
-            sure = sum(_is_sure(each) for each in found.values())
-            num = len(found)
+        if found:
+            views[view] = _difference_map(sweep, name, found)
     if not views:
         return None
     text = (
         f"Accuracy of honest clients minus that with {baseline}, over pairs of equal seed, all else equal. "
-        f"{sure} of {num} mean differences have a 95 % interval without zero."
+        "Bold: the 95 % interval is clear of zero."
     )
     return Card(f"{name}: difference to {baseline}", text, views, wide=True)
+
+
+def _difference_map(sweep: Sweep, name: str, found: dict[Labels, Estimate]) -> Figure:
+    place = [*sweep.axes].index(name)
+    values: dict[tuple[Labels, Labels], tuple[str, float, str]] = {}
+    for labels, each in found.items():
+        row = (*labels[:place], *labels[place + 1 :]) or ("all",)
+        text = (
+            f"<b>{_short(each.mean, signed=True)}</b>" if _is_sure(each) else _short(each.mean, signed=True)
+        )
+        values[row, (labels[place],)] = text, each.mean, _difference(each)
+    rows = list(dict.fromkeys(row for row, _ in values))[:MAX_ROWS]
+    columns = [(label,) for label in sweep.axes[name] if any(column == (label,) for _, column in values)]
+    others = tuple(axis for axis in sweep.axes if axis != name)
+    return _heat_map(rows, columns, values, others, (name,), diverging=True)
 
 
 def _is_sure(difference: Estimate) -> bool:
@@ -278,7 +279,7 @@ def _plan_card(sweep: Sweep) -> Card:
         if sweep.plan
         else "There is no sweep.json: these are the settings in which the runs differ."
     )
-    return Card("Plan", text, html=table((), rows, "facts", numbers=False), wide=True)
+    return Card("Plan", text, html=table((), rows, "facts"), wide=True)
 
 
 def _tiles(sweep: Sweep, statuses: Counter[str]) -> list[Tile]:

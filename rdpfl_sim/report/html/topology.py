@@ -143,7 +143,8 @@ def _middles(links: list[dict[str, Any]], places: NDArray[np.float64]) -> Trace:
         "marker": {"size": 12, "color": "rgba(0,0,0,0)"},
         "customdata": [[link[column] for column in columns] for link in links],
         "hovertemplate": "<b>%{customdata[0]} and %{customdata[1]}</b><br>sent %{customdata[2]}"
-        "<br>used %{customdata[3]}<br>lost %{customdata[4]}<br>stale %{customdata[5]}<br>rejected %{customdata[6]}<extra></extra>",
+        "<br>used %{customdata[3]}<br>lost %{customdata[4]}<br>stale %{customdata[5]}"
+        "<br>rejected %{customdata[6]}<extra></extra>",
     }
 
 
@@ -209,7 +210,8 @@ def _role(
         "name": name,
         "marker": marker,
         "customdata": told,
-        "hovertemplate": f"<b>client %{{customdata[0]}}</b>, {name}<br>accuracy %{{customdata[1]}}<extra></extra>",
+        "hovertemplate": "<b>client %{customdata[0]}</b><br>"
+        f"{name}, accuracy %{{customdata[1]}}<extra></extra>",
     }
 
 
