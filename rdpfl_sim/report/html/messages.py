@@ -83,12 +83,11 @@ def age_card(messages: pl.DataFrame) -> Card:
             )
     layout = {
         "barmode": "group",
-        "xaxis": axis(
-            "age when used (rounds; below 0: the sender was ahead)", dtick=1 if _few(used) else None
-        ),
+        "xaxis": axis("age when used (rounds)", dtick=1 if _few(used) else None),
         "yaxis": axis("share of used messages (%)"),
     }
-    text = "The recipient's round minus the stamp of the message. A Byzantine sender may stamp what it likes."
+    text = "The recipient's round minus the stamp of the message: below 0, the sender was ahead. A Byzantine sender "
+    text += "may stamp what it likes."
     return Card("Age of messages", text, {"age": Figure(traces, layout, 360)})
 
 

@@ -10,7 +10,7 @@ from rdpfl_sim.analysis import Run
 from rdpfl_sim.report.html.page import Card
 from rdpfl_sim.report.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, safe, times
 
-MAX_MESSAGES = 2_500
+MAX_MESSAGES = 3_000
 MAX_CLIENTS = 30
 AT_FIRST = 160
 """So many messages are in sight before anybody zooms."""

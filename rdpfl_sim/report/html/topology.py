@@ -152,13 +152,18 @@ def _clients(run: Run, last: pl.DataFrame, graph: Any, places: NDArray[np.float6
     accuracy = dict(last.select("client", "personal_accuracy").rows())
     ringed = outnumbered(graph, set(run.byzantine))
     honest = [client for client in range(run.num_clients) if client not in run.byzantine]
-    size = float(np.clip(1_400 / run.num_clients**0.75, 5, 34))
+    size = float(np.clip(130 / np.sqrt(run.num_clients), 5, 34))
     traces = []
     if ringed:
         ring = {"size": size + 9, "color": "rgba(0,0,0,0)", "line": {"color": BYZANTINE, "width": 2}}
         traces.append({**_points(ringed, places), "marker": ring, "hoverinfo": "skip", "showlegend": False})
     fills = compact(accuracy.get(client) for client in honest)
-    bar = {"title": {"text": "accuracy", "side": "right"}, "thickness": 12, "len": 0.6, "outlinewidth": 0}
+    bar = {
+        "title": {"text": "accuracy", "side": "right", "font": {"size": 13}},
+        "thickness": 12,
+        "len": 0.6,
+        "outlinewidth": 0,
+    }
     marker = {"size": size, "color": fills, "colorscale": "Viridis", "line": {"color": "@ground", "width": 1}}
     if any(fill is not None for fill in fills):
         marker |= {"showscale": True, "colorbar": bar}
