@@ -26,8 +26,10 @@ class Browser:
         answers, from_browser = os.pipe()
         words = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'  # the protocol's pipes are 3 and 4
         self.process = subprocess.Popen(
-            ["bash", "-c", words, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu"]
-            + [f"--user-data-dir={self.profile}", "--remote-debugging-pipe"],
+            [
+                *("bash", "-c", words, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu"),
+                *(f"--user-data-dir={self.profile}", "--remote-debugging-pipe"),
+            ],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -99,9 +101,8 @@ class Browser:
     def choose(self, tab: str) -> None:
         """Click on a tab, and wait until all its figures are drawn."""
         self.evaluate(f"document.getElementById('tab-{tab}').click()")
-        self.wait_for(
-            "[...document.querySelectorAll('section:not([hidden]) .plot')].every(p => p.querySelector('.main-svg'))"
-        )
+        plots = "[...document.querySelectorAll('section:not([hidden]) .plot')]"
+        self.wait_for(f"{plots}.every(plot => plot.querySelector('.main-svg'))")
 
     def point_at(self, x: float, y: float) -> None:
         """Move the mouse."""

@@ -9,7 +9,17 @@ import polars as pl
 
 from rdpfl_sim.report.figures import Curve, Curves, latest
 from rdpfl_sim.report.html.page import Card, missing
-from rdpfl_sim.report.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, compact, line, spread
+from rdpfl_sim.report.html.plot import (
+    BYZANTINE,
+    HONEST,
+    Figure,
+    Trace,
+    axis,
+    compact,
+    line,
+    round_axis,
+    spread,
+)
 
 FEW = 12
 """Up to so many clients of a group, the area is from the worst to the best of them."""
@@ -27,7 +37,7 @@ def accuracy_card(metrics: pl.DataFrame) -> Card:
     ):
         traces = _traces(metrics, column, by)
         if traces:
-            views[view] = Figure(traces, _layout(column, by), height=420)
+            views[view] = Figure(traces, _layout(metrics, column, by), height=420)
     if not views:
         return missing("Accuracy", "No client has been evaluated yet, or metrics.csv is missing.")
     return Card(
@@ -67,7 +77,7 @@ def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
     return found
 
 
-def _layout(column: str, by: str) -> dict[str, Any]:
+def _layout(metrics: pl.DataFrame, column: str, by: str) -> dict[str, Any]:
     title = {"personal_accuracy": "personal accuracy", "global_accuracy": "accuracy on the global test"}.get(
         column, "loss (cross-entropy)"
     )
@@ -75,7 +85,7 @@ def _layout(column: str, by: str) -> dict[str, Any]:
     if column == "personal_loss":
         y = axis(title, type="log", dtick=1, exponentformat="power")
     return {
-        "xaxis": axis("round" if by == "round" else "simulated time (s)"),
+        "xaxis": round_axis(metrics["round"]) if by == "round" else axis("simulated time (s)"),
         "yaxis": y,
         "hovermode": "x unified",
     }

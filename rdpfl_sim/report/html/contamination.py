@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.report.html.page import Card, missing
-from rdpfl_sim.report.html.plot import HONEST, INK, Figure, axis, compact, line
+from rdpfl_sim.report.html.plot import HONEST, INK, Figure, axis, compact, line, round_axis
 
 MAX_POINTS = 2_000
 MAX_LINES = 8
@@ -17,6 +17,8 @@ def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
     """By hops: the last accuracy of honest clients, and how much weight they gave to Byzantine messages."""
     near = metrics.filter(~pl.col("is_byzantine"), pl.col("hops").is_not_null())
     if not near.height:
+        if not metrics.height:
+            return [missing("Contamination", "No client has been evaluated yet, or metrics.csv is missing.")]
         why = "There is no Byzantine client within reach of an honest one, so nothing can spread."
         return [missing("Contamination", why)]
     return [_accuracy(near), _weight(near)]
@@ -77,7 +79,7 @@ def _weight(near: pl.DataFrame) -> Card:
             line(part["round"].to_list(), compact(part["byzantine_weight"], 3), name, colour, **hover)
         )
     layout = {
-        "xaxis": axis("round"),
+        "xaxis": round_axis(near["round"]),
         "yaxis": axis("weight of Byzantine messages (%)", rangemode="tozero"),
         "hovermode": "x unified",
     }

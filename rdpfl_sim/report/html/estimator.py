@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rdpfl_sim.report.html.page import Card, missing
-from rdpfl_sim.report.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, band, compact, line
+from rdpfl_sim.report.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, band, compact, line, round_axis
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
@@ -56,7 +56,7 @@ def _threshold(honest: pl.DataFrame) -> Card:
             _clipped_share(group),
         ]
         layout = {
-            "xaxis": axis("round"),
+            "xaxis": round_axis(honest["round"]),
             "yaxis": axis("norm", type=kind, rangemode="tozero"),
             "yaxis2": axis(
                 "clipped (%)",
@@ -186,7 +186,7 @@ def _binding(honest: pl.DataFrame) -> Card:
         "hovertemplate": "client %{y}, round %{x}: %{text}<extra></extra>",
     }
     layout = {
-        "xaxis": axis("round"),
+        "xaxis": round_axis(honest["round"]),
         "yaxis": axis("honest client", type="category", showgrid=False, autorange="reversed"),
     }
     notes = []
@@ -208,7 +208,11 @@ def _diagnostic(honest: pl.DataFrame, name: str) -> Card:
     """Any other number that a method tells in every round."""
     title = NAMES.get(name, name)
     traces = _middle(honest, name, title.partition(",")[0], "@green")
-    layout = {"xaxis": axis("round"), "yaxis": axis(title.partition(",")[0]), "hovermode": "x unified"}
+    layout = {
+        "xaxis": round_axis(honest["round"]),
+        "yaxis": axis(title.partition(",")[0]),
+        "hovermode": "x unified",
+    }
     return Card(
         title,
         "Honest clients: median, and from the 10th to the 90th percentile.",

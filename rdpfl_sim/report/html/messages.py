@@ -57,7 +57,7 @@ def _bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
         "xaxis": axis("messages", showgrid=True),
         "yaxis": {"autorange": "reversed", "showgrid": False},
     }
-    return Figure(traces, layout, height=360)
+    return Figure(traces, layout, height=130 + 46 * max(3, len(labels)))
 
 
 def age_card(messages: pl.DataFrame) -> Card:
@@ -86,8 +86,10 @@ def age_card(messages: pl.DataFrame) -> Card:
         "xaxis": axis("age when used (rounds)", dtick=1 if _few(used) else None),
         "yaxis": axis("share of used messages (%)"),
     }
-    text = "The recipient's round minus the stamp of the message: below 0, the sender was ahead. A Byzantine sender "
-    text += "may stamp what it likes."
+    text = (
+        "The recipient's round minus the stamp of the message: below 0, the sender was ahead. "
+        "A Byzantine sender may stamp what it likes."
+    )
     return Card("Age of messages", text, {"age": Figure(traces, layout, 360)})
 
 

@@ -74,7 +74,7 @@ def render(page: Page) -> str:
         policy=_policy(scripts.values()),
         title=escape(page.title),
         status=escape(page.status),
-        status_class=escape(page.status.split()[0]),
+        status_class=escape(page.status.partition(" ")[0]),
         facts=escape(page.facts),
         tiles="".join(map(_tile, page.tiles)),
         warnings=_warnings(page.warnings),

@@ -63,6 +63,11 @@ def axis(title: str, **options: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **options}
 
 
+def round_axis(rounds: Iterable[int]) -> dict[str, Any]:
+    """The axis of rounds, which are whole numbers however few there are."""
+    return axis("round", dtick=1 if max(rounds, default=0) <= 10 else None)
+
+
 def line(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **options: Any) -> Trace:
     """A line."""
     style = {"color": colour, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}

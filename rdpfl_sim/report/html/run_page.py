@@ -36,7 +36,7 @@ def run_page(run: Run) -> Page:
     end_s = _end_s(run, metrics, messages, rounds)
     contamination = contamination_cards(metrics)
     tabs = [
-        Tab("Overview", [accuracy_card(metrics), _fates(run, messages), contamination[0]]),
+        Tab("Overview", [accuracy_card(metrics), _fates(run, messages), *_besides(contamination, messages)]),
         Tab("Clients", client_cards(run, metrics)),
         Tab("Topology", [topology_card(run, last, messages)]),
         Tab("Messages", _message_cards(run, messages, rounds)),
@@ -58,6 +58,13 @@ def run_page(run: Run) -> Page:
 
 def _fates(run: Run, messages: pl.DataFrame) -> Card:
     return fates_card(messages) if messages.height else _no_messages("Fates of messages", run)
+
+
+def _besides(contamination: list[Card], messages: pl.DataFrame) -> list[Card]:
+    """What stands beside the fates: how far the attack reached, or without one how long messages took."""
+    if len(contamination) > 1:
+        return contamination[:1]
+    return [delay_card(messages)] if messages.height else []
 
 
 def _message_cards(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> list[Card]:

@@ -14,7 +14,7 @@ from rdpfl_sim.analysis import Sweep
 from rdpfl_sim.analysis.sweep import HEADLINE, SweepRun
 from rdpfl_sim.report.html.accuracy import honest_mean
 from rdpfl_sim.report.html.page import Card, Page, Tab, Tile, missing, table
-from rdpfl_sim.report.html.plot import Figure, Trace, axis, compact, line, rounded, safe
+from rdpfl_sim.report.html.plot import Figure, Trace, axis, compact, line, round_axis, rounded, safe
 from rdpfl_sim.report.terminal import plain
 
 if TYPE_CHECKING:
@@ -237,7 +237,11 @@ def _curves(cases: dict[str, list[SweepRun]]) -> Figure:
                 mean = compact(lines.mean(axis=0))
             hover = {"hovertemplate": f"%{{y}}<extra>{safe(label)}</extra>"}
             traces.append(line(compact(rounds), mean, safe(label), colour, **hover))
-    layout = {"xaxis": axis("round"), "yaxis": axis("personal accuracy"), "hovermode": "x unified"}
+    layout = {
+        "xaxis": round_axis(round_ for trace in traces for round_ in trace["x"]),
+        "yaxis": axis("personal accuracy"),
+        "hovermode": "x unified",
+    }
     return Figure(traces, layout, 440)
 
 
