@@ -30,7 +30,7 @@ def chosen(last: pl.DataFrame, limit: int) -> list[int]:
     """Some clients: honest ones from the worst to the best in equal steps, and a share of Byzantine ones."""
     if last.height <= limit:
         return [int(client) for client in last["client"]]
-    ranked = last.sort("personal_accuracy", nulls_last=False)
+    ranked = last.sort("personal_accuracy", "client", nulls_last=False)
     share = round(limit * last["is_byzantine"].mean())  # type: ignore[operator, arg-type]
     found: list[int] = []
     for is_byzantine, num in ((False, limit - share), (True, share)):
@@ -88,7 +88,7 @@ def _table(run: Run, last: pl.DataFrame) -> Card:
     for i, j in run.topology["edges"]:
         neighbours.setdefault(i, []).append(j)
         neighbours.setdefault(j, []).append(i)
-    worst_first = last.sort("is_byzantine", "personal_accuracy", nulls_last=False)
+    worst_first = last.sort("is_byzantine", "personal_accuracy", "client", nulls_last=False)
     rows = []
     for row in worst_first.head(MAX_ROWS).iter_rows(named=True):
         around = neighbours.get(row["client"], [])

@@ -25,10 +25,10 @@ def fates_card(messages: pl.DataFrame) -> Card:
         .otherwise(pl.col("fate") + ": " + pl.col("reason"))
         .alias("why")
     )
-    by_reason = reasons["why"].value_counts(sort=True)["why"].head(MAX_REASONS).to_list()
+    by_reason = reasons["why"].value_counts().sort("count", "why", descending=[True, False])["why"]
     views = {
         "fates": _bars(messages, "fate", [fate for fate in FATES if fate in set(messages["fate"])]),
-        "reasons": _bars(reasons, "why", by_reason),
+        "reasons": _bars(reasons, "why", by_reason.head(MAX_REASONS).to_list()),
     }
     text = "Left over: arrived, but nobody looked at it any more. In flight: still under way at the end."
     return Card("Fates", text, views)

@@ -158,7 +158,7 @@ def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
         Tile(
             "honest accuracy", f"{values.mean():.3f}", f"mean of {len(values):,}, spread {values.std():.3f}"
         ),
-        Tile("worst honest client", f"{values[0]:.3f}", f"client {honest['client'][0]}"),
+        Tile("worst honest", f"{values[0]:.3f}", f"client {honest['client'][0]}"),
     ]
 
 

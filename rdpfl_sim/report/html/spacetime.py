@@ -172,11 +172,16 @@ def _arrows(messages: pl.DataFrame, name: str, colour: str, places: dict[int, in
 def _heads(num: int, colour: str) -> dict[str, Any]:
     """A head at the second of every three points: start, arrival, gap."""
     head = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * num}
-    return {**head, "color": colour, "line": {"width": 0}}
+    return {**head, "color": colour, "opacity": 1, "line": {"width": 0}}
 
 
 def _crosses(num: int, colour: str) -> dict[str, Any]:
-    return {"symbol": "x-thin", "size": [0, 7, 0] * num, "line": {"color": colour, "width": [0, 2, 0] * num}}
+    return {
+        "opacity": 1,
+        "symbol": "x-thin",
+        "size": [0, 7, 0] * num,
+        "line": {"color": colour, "width": [0, 2, 0] * num},
+    }
 
 
 def _story(row: dict[str, Any]) -> str:

@@ -89,6 +89,7 @@ def _shaded(links: list[dict[str, Any]], places: NDArray[np.float64], column: st
         shade = next(place for place, (limit, _, _) in enumerate(SHADES) if share < limit)
         groups.setdefault(shade, []).append(link)
     width = 3.0 if len(links) <= 200 else 1.2
+    opacity = min(1.0, 20 / np.sqrt(len(links) + 1))  # many links are only a backdrop
     traces = []
     for shade, members in sorted(groups.items()):
         _, colour, words = SHADES[shade]
@@ -102,6 +103,7 @@ def _shaded(links: list[dict[str, Any]], places: NDArray[np.float64], column: st
                 "hoverinfo": "skip",
                 "line": {"color": colour, "width": width},
                 "name": f"{column}: {words}",
+                "opacity": round(opacity, 2),
             }
         )
     return [*traces, _middles(links, places)]
