@@ -44,13 +44,14 @@
       };
     }
     const legend = { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { size: 12.5 }, bgcolor: "rgba(0,0,0,0)" };
+    const family = getComputedStyle(document.body).fontFamily;
     return {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: "zoom", hovermode: "closest", ...out,
-      font: { family: getComputedStyle(document.body).fontFamily, color: palette.ink, size: 13 },
+      font: { family, color: palette.ink, size: 13 },
       margin: { l: 56, r: width < 560 ? 12 : 20, t: 34, b: 48, ...(layout.margin ?? {}) },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: palette.muted, activecolor: palette.ink },
       legend: { ...legend, ...(layout.legend ?? {}) },
-      hoverlabel: { bgcolor: palette.ground, bordercolor: palette.faint, font: { color: palette.ink, size: 13 }, align: "left", namelength: -1 },
+      hoverlabel: { bgcolor: palette.ground, bordercolor: palette.faint, font: { family, color: palette.ink, size: 13 }, align: "left", namelength: -1 },
     };
   };
 
