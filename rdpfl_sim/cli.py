@@ -16,6 +16,7 @@ from rdpfl_sim.commands import (
     catalogue,
     compare,
     data,
+    report,
     resume,
     run,
     schema,
@@ -35,6 +36,7 @@ COMMANDS: dict[str, ModuleType] = {
     "compare": compare,
     "breakdown": breakdown,
     "show": show,
+    "report": report,
     "verify": verify,
     "list": catalogue,
     "schema": schema,
@@ -47,6 +49,7 @@ examples:
   rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --set adversary.attack=noise
   rdpfl-sim validate my.toml
   rdpfl-sim list attack
+  rdpfl-sim report runs/ring_30pct-20260101-120000 --open
   rdpfl-sim compare runs/first runs/second
   rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
 """

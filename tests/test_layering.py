@@ -14,7 +14,8 @@ ALLOWED = {
     "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
     "execution": {"options", "errors", "randomness", "ray_session", "maths", "learning"},
     "records": {"errors", "randomness", "methods", "world"},
-    "report": {"maths", "registry", "sections"},
+    "analysis": {"errors", "overrides", "records", "sweeps"},
+    "report": {"analysis", "maths", "registry", "sections"},
     "sweeps": {
         *("errors", "options", "registry", "interruption", "ray_session"),
         *("overrides", "scenario", "simulation", "records"),

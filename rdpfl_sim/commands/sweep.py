@@ -41,10 +41,13 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.report.sweeps import SweepProgress
             from rdpfl_sim.sweeps.engine import missing
             from rdpfl_sim.sweeps.plan import Sweep
+            from rdpfl_sim.sweeps.results import write_plan
 
             planned = Sweep.load(options.file, options.set)
             runs = planned.runs(options.profile)
-        output = options.output / "-".join(filter(None, (planned.name, options.profile)))
+        name = "-".join(filter(None, (planned.name, options.profile)))
+        output = options.output / name
+        write_plan(output / "sweep.json", planned, name, runs)
         todo = missing(runs, output)
         interrupted = False
         with SweepProgress(console, len(runs), len(runs) - len(todo)) as progress:

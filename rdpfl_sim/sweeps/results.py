@@ -16,7 +16,7 @@ from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from rdpfl_sim.records.folder import write_atomically
 from rdpfl_sim.sweeps.engine import folder_of
-from rdpfl_sim.sweeps.plan import Run
+from rdpfl_sim.sweeps.plan import Run, Sweep
 
 LEVEL = 0.95
 
@@ -67,6 +67,18 @@ def read(runs: Iterable[Run], output: Path) -> list[Result]:
         if path.exists():
             found.append((run, flat(json.loads(path.read_text()))))
     return found
+
+
+def write_plan(path: Path, sweep: Sweep, name: str, runs: Iterable[Run]) -> None:
+    """What is to be run: the axes, the folder and the labels of every run, and the tables that are wanted."""
+    plan = {
+        "name": name,
+        "axes": [{"name": axis.name, "labels": [case.label for case in axis.cases]} for axis in sweep.axes],
+        "runs": [{"folder": run.key, "labels": run.labels} for run in runs],
+        "tables": [layout.model_dump() for layout in sweep.table],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(plan, indent=1).encode())
 
 
 def write_csv(path: Path, results: Sequence[Result]) -> None:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from math import isfinite
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from rdpfl_sim.sweeps.plan import Layout, Sweep
-from rdpfl_sim.sweeps.results import Estimate, Result
+from rdpfl_sim.sweeps.results import Estimate
 
 Labels: TypeAlias = tuple[str, ...]
+
+
+class Labelled(Protocol):
+    """A run, as far as tables are concerned."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Of its cases, by axis."""
+
+
+Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, Any]]]
+"""Complete runs, and their summaries in dotted keys."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +72,12 @@ class Table:
         return text if published is None else f"{text} ({published:.{self.digits}f})"
 
 
-def tables(sweep: Sweep, results: Sequence[Result]) -> list[Table]:
+def tables(sweep: Sweep, results: Results) -> list[Table]:
     """The tables that the sweep asks for, or one with all its cases."""
     return [_table(sweep, layout, results) for layout in sweep.table or [Layout()]]
 
 
-def _table(sweep: Sweep, layout: Layout, results: Sequence[Result]) -> Table:
+def _table(sweep: Sweep, layout: Layout, results: Results) -> Table:
     others = [axis.name for axis in sweep.axes if axis.name not in (*layout.columns, *layout.where)]
     rows = layout.rows or others
     values: dict[tuple[Labels, Labels], list[float]] = {}
