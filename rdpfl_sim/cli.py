@@ -21,6 +21,8 @@ from rdpfl_sim.commands import (
     schema,
     show,
     sweep,
+    tensorboard,
+    trace,
     validate,
     verify,
 )
@@ -36,6 +38,8 @@ COMMANDS: dict[str, ModuleType] = {
     "breakdown": breakdown,
     "show": show,
     "verify": verify,
+    "trace": trace,
+    "tensorboard": tensorboard,
     "list": catalogue,
     "schema": schema,
     "data": data,
