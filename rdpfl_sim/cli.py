@@ -25,6 +25,7 @@ from rdpfl_sim.commands import (
     trace,
     validate,
     verify,
+    watch,
 )
 from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console
 from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
@@ -32,6 +33,7 @@ from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_m
 COMMANDS: dict[str, ModuleType] = {
     "run": run,
     "resume": resume,
+    "watch": watch,
     "validate": validate,
     "sweep": sweep,
     "compare": compare,

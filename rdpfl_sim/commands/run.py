@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="where run folders go (default: output.folder)"
     )
+    parser.add_argument(
+        "--live", action="store_true", help="show a dashboard while it runs, if there is a terminal"
+    )
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -39,8 +42,15 @@ def execute(options: argparse.Namespace) -> int:
         scenario = load_scenario(options)
         blueprint = Blueprint(scenario)
     console.print(warning_lines(blueprint.warnings))
-    with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
-        result = simulate(blueprint, options.output or scenario.output.folder, progress)
+    folder = options.output or scenario.output.folder
+    if options.live and console.is_interactive and not options.quiet:
+        from rdpfl_sim.commands.watching import LiveDashboard
+
+        with LiveDashboard(console, scenario.to_dict()) as dashboard:
+            result = simulate(blueprint, folder, dashboard, dashboard.follow)
+    else:
+        with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
+            result = simulate(blueprint, folder, progress)
     return show(result, blueprint, console)
 
 

@@ -196,10 +196,15 @@ def why_no_run(path: Path) -> str | None:
         return None
     if not path.is_dir():
         return f"{path} is not a folder" if path.exists() else f"there is no folder {path}"
-    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
-    newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
+    newest = newest_run(path)
     hint = "" if newest is None else f"; the newest run in it is {newest}"
     return f"{path} is not the folder of a run: it has no {SCENARIO}{hint}"
+
+
+def newest_run(path: Path) -> Path | None:
+    """The newest of the runs in a folder, if there is one."""
+    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
+    return max(runs, key=lambda run: run.stat().st_mtime, default=None)
 
 
 def last_record(folder: Path) -> dict[str, Any] | None:
