@@ -16,6 +16,7 @@ from rdpfl_sim.commands import (
     catalogue,
     compare,
     data,
+    new,
     resume,
     run,
     schema,
@@ -31,6 +32,7 @@ from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_conso
 from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
 
 COMMANDS: dict[str, ModuleType] = {
+    "new": new,
     "run": run,
     "resume": resume,
     "watch": watch,

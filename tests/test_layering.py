@@ -14,7 +14,7 @@ ALLOWED = {
     "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
     "execution": {"options", "errors", "randomness", "ray_session", "maths", "learning"},
     "records": {"errors", "randomness", "methods", "world"},
-    "report": {"maths", "registry", "sections"},
+    "report": {"maths", "options", "registry", "sections", "scenario"},
     "sweeps": {
         *("errors", "options", "registry", "interruption", "ray_session"),
         *("overrides", "scenario", "simulation", "records"),
