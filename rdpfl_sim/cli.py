@@ -15,6 +15,7 @@ from rdpfl_sim.commands import (
     breakdown,
     catalogue,
     compare,
+    completion,
     data,
     new,
     resume,
@@ -47,6 +48,7 @@ COMMANDS: dict[str, ModuleType] = {
     "list": catalogue,
     "schema": schema,
     "data": data,
+    "completion": completion,
 }
 
 EXAMPLES = """\
@@ -116,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(parser=parser)  # `completion` tells all of it
     parser.add_argument("--version", action="version", version=f"rdpfl-sim {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog=parser.prog)
     for name, command in COMMANDS.items():
