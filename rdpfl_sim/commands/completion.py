@@ -9,12 +9,18 @@ from typing import Any
 from rdpfl_sim.commands import run
 from rdpfl_sim.commands.new import QUESTIONS
 
-HELP = "print the script that lets bash, zsh or fish complete what you type"
+HELP = "print a completion script for bash, zsh or fish"
+EXAMPLES = """\
+examples:
+  rdpfl-sim completion bash >> ~/.bash_completion
+  rdpfl-sim completion zsh > ~/.zfunc/_rdpfl-sim  # a folder of $fpath
+  rdpfl-sim completion fish > ~/.config/fish/completions/rdpfl-sim.fish
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which shell."""
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell that you use")
+    parser.add_argument("shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="bash, zsh or fish")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -35,10 +41,11 @@ def execute(options: argparse.Namespace) -> int:
     parser: argparse.ArgumentParser = options.parser
     for command, action in _actions(parser):
         action.choices = choices.get((command, action.dest), action.choices)
-        if action.metavar in files:
-            action.complete = files[action.metavar]
-        elif action.dest == "file":
+        names = str(action.metavar).partition("|")[0]
+        if action.dest == "file" and names == "FILE":
             action.complete = scenarios
+        elif names in files:
+            action.complete = files[names]
     _take_options_of_run(parser)
     before, after = _first_word(options.shell, scenarios)
     print(shtab.complete(parser, options.shell, preamble=before), after, sep="\n")  # noqa: T201  # the output

@@ -12,7 +12,15 @@ from typing import Any
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 from rdpfl_sim.errors import Problem, ScenarioError
 
-HELP = "write a commented scenario: asks a few questions, or takes options"
+HELP = "write a commented scenario, from answers or options"
+EXAMPLES = """\
+examples:
+  rdpfl-sim new                                   # asks, writes scenario.toml
+  rdpfl-sim new mine.toml --clients 20 --topology small_world --attack min_max
+  rdpfl-sim new mine.toml --loss bernoulli --method balance --yes --force
+  rdpfl-sim new mine.toml --latency "{name = 'pareto', shape = 1.5}"
+  rdpfl-sim new - --data synthetic                # only print it
+"""
 
 
 @dataclass(frozen=True)

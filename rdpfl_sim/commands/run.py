@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation import Result
 
 HELP = "run a scenario (the default: rdpfl-sim FILE)"
+EXAMPLES = """\
+examples:
+  rdpfl-sim scenarios/ring_30pct.toml             # short for run
+  rdpfl-sim run scenarios/ring_30pct.toml --live  # with a dashboard
+  rdpfl-sim run scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.3
+  rdpfl-sim run scenarios/ring_30pct.toml --set adversary.attack=sign_flip
+  rdpfl-sim run scenarios/ring_30pct.toml --set "method={name = 'balance'}"
+  rdpfl-sim run scenarios/lossy_links.toml -q     # print only the run folder
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 from rdpfl_sim.commands.common import BAD_INPUT, FAILED, make_console
 
-HELP = "write the numbers of runs for TensorBoard, by client and round"
+HELP = "write the numbers of runs for TensorBoard"
+EXAMPLES = """\
+examples:
+  rdpfl-sim tensorboard runs/first runs/second
+  rdpfl-sim tensorboard runs/first -o board
+
+Look at it with: tensorboard --logdir tensorboard
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

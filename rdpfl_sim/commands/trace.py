@@ -12,7 +12,14 @@ from typing import BinaryIO, cast
 
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 
-HELP = "write a run as a trace for Perfetto: clients as tracks, messages as arrows"
+HELP = "write a run as a trace for Perfetto, messages as arrows"
+EXAMPLES = """\
+examples:
+  rdpfl-sim trace runs/ring_30pct-20260101-120000
+  rdpfl-sim trace runs/ring_30pct-20260101-120000 -o ring.json.gz
+
+Open the file at https://ui.perfetto.dev or in chrome://tracing.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

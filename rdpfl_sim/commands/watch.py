@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from rdpfl_sim.commands.watching import Watcher
 
 HELP = "watch a run while it happens: accuracy, messages, faults"
+EXAMPLES = """\
+examples:
+  rdpfl-sim watch                                 # the newest run in runs
+  rdpfl-sim watch runs/ring_30pct-20260101-120000
+"""
 QUIET_S = 3.0
 """After so long without news it is asked whether the run's process still lives."""
 MAX_FAULTS = 5
