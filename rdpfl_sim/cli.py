@@ -15,22 +15,29 @@ from rdpfl_sim.commands import (
     breakdown,
     catalogue,
     compare,
+    completion,
     data,
+    new,
     report,
     resume,
     run,
     schema,
     show,
     sweep,
+    tensorboard,
+    trace,
     validate,
     verify,
+    watch,
 )
 from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console
 from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
 
 COMMANDS: dict[str, ModuleType] = {
+    "new": new,
     "run": run,
     "resume": resume,
+    "watch": watch,
     "validate": validate,
     "sweep": sweep,
     "compare": compare,
@@ -38,34 +45,32 @@ COMMANDS: dict[str, ModuleType] = {
     "show": show,
     "report": report,
     "verify": verify,
+    "trace": trace,
+    "tensorboard": tensorboard,
     "list": catalogue,
     "schema": schema,
     "data": data,
+    "completion": completion,
 }
 
 EXAMPLES = """\
 examples:
-  rdpfl-sim scenarios/ring_30pct.toml
-  rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --set adversary.attack=noise
-  rdpfl-sim validate my.toml
-  rdpfl-sim list attack
-  rdpfl-sim report runs/ring_30pct-20260101-120000 --open
-  rdpfl-sim compare runs/first runs/second
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
+  rdpfl-sim new mine.toml                         # write a scenario
+  rdpfl-sim mine.toml                             # run it
+  rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --live
+  rdpfl-sim report runs/first --open              # look at it
+  rdpfl-sim compare runs/first runs/second        # what differs
+  rdpfl-sim COMMAND --help                        # more about a command
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    parser = _parser()
     if not words:
-        parser.print_help(sys.stderr)
+        _parser().print_help(sys.stderr)
         return BAD_INPUT
-    if words[0] not in (*COMMANDS, "-h", "--help", "--version"):  # rdpfl-sim FILE is short for run
-        _refuse_misspelt_command(parser, words[0])
-        words.insert(0, "run")
-    options = parser.parse_args(words)
+    options = parse(words)
     try:
         code: int = COMMANDS[options.command].execute(options)
         sys.stdout.flush()
@@ -87,6 +92,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What the words of a command line say; whoever mistypes them is told, and the program ends."""
+    parser = _parser()
+    if words[0] not in (*COMMANDS, "-h", "--help", "--version"):  # rdpfl-sim FILE is short for run
+        _refuse_misspelt_command(parser, words[0])
+        words = ["run", *words]
+    return parser.parse_args(words)
+
+
 def _in_words(error: Exception) -> str:
     """What the machine could not do."""
     if isinstance(error, OSError):
@@ -106,15 +120,25 @@ def _say_no_more() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rdpfl-sim",
-        description="Simulate robust decentralised personalised learning: one TOML file, one experiment.",
+        description="Simulate robust decentralised personalised federated learning.",
         usage="rdpfl-sim FILE [options]  or  rdpfl-sim COMMAND ...",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(parser=parser)  # `completion` tells all of it
     parser.add_argument("--version", action="version", version=f"rdpfl-sim {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog=parser.prog)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND, one of", prog=parser.prog
+    )
     for name, command in COMMANDS.items():
-        command.add_arguments(commands.add_parser(name, help=command.HELP))
+        page = commands.add_parser(
+            name,
+            help=command.HELP,
+            description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
+            epilog=command.EXAMPLES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(page)
     return parser
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,11 +59,19 @@ class Result:
 
 
 def simulate(
-    scenario: Scenario | Blueprint, folder: str | Path | None = None, progress: Progress | None = None
+    scenario: Scenario | Blueprint,
+    folder: str | Path | None = None,
+    progress: Progress | None = None,
+    on_folder: Callable[[Path], None] | None = None,
 ) -> Result:
-    """Run a scenario until every client has finished; with `folder`, write a run folder into it."""
+    """Run a scenario until every client has finished; with `folder`, write a run folder into it.
+
+    `on_folder` is told the run folder as soon as there is one.
+    """
     blueprint = Blueprint(scenario) if isinstance(scenario, Scenario) else scenario
     files = None if folder is None else _folder(Path(folder), blueprint.scenario.name)
+    if files is not None and on_folder is not None:
+        on_folder(files.path)
     try:
         with failure_noted(files), repeatable(blueprint.scenario.execution.threads):
             return Simulation(blueprint, files, progress).run()
@@ -271,6 +279,8 @@ class Simulation:
     def _on_training(self) -> None:
         self.num_trained += 1
         self._show_progress()
+        if self.files is not None:
+            self.files.show()
         if self.checkpointer is not None and self.checkpointer.is_due(self.num_trained):
             self.is_checkpoint_due = True
 

@@ -43,6 +43,9 @@ class FolderInMemory:
         assert row.keys() == set(METRICS)
         self.metrics.append(row)
 
+    def show(self) -> None:
+        pass
+
     def sync(self) -> None:
         pass
 

@@ -15,7 +15,7 @@ ALLOWED = {
     "execution": {"options", "errors", "randomness", "ray_session", "maths", "learning"},
     "records": {"errors", "randomness", "methods", "world"},
     "analysis": {"errors", "overrides", "records", "sweeps"},
-    "report": {"analysis", "maths", "registry", "sections"},
+    "report": {"analysis", "maths", "options", "registry", "sections", "scenario"},
     "sweeps": {
         *("errors", "options", "registry", "interruption", "ray_session"),
         *("overrides", "scenario", "simulation", "records"),

@@ -49,6 +49,8 @@ def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: p
         monkeypatch.chdir(tmp_path)
         for rounds, folder in enumerate(words[1:], start=1):
             simulate(small_scenario(rounds=rounds), folder)
+    elif words[0] == "new":
+        monkeypatch.chdir(tmp_path)
     elif any(word.endswith(".toml") for word in words) and words[0] != "validate":
         words += ["--output", str(tmp_path), "--set", "rounds=2"]
     assert main(words) == 0

@@ -386,3 +386,16 @@ def test_clients_that_skip_rounds_or_never_train_are_not_said_to_have_done_them(
     assert "1 honest clients have not finished a single round" in result.summary["warnings"]
     crashed = [row for row in result.rows if row["client"] == 2]
     assert crashed[-1]["time_s"] == 3.5, "evaluated when it stops, not at the end"
+
+
+def test_run_folder_is_told_before_anything_happens_in_it(tmp_path: Path) -> None:
+    told: list[list[str]] = []
+    folders: list[Path] = []
+
+    def note(path: Path) -> None:
+        folders.append(path)
+        told.append(sorted(file.name for file in path.iterdir()))
+
+    result = simulate(small_scenario(rounds=1), tmp_path, on_folder=note)
+    assert folders == [result.folder]
+    assert told == [["events.jsonl", "metrics.csv"]]

@@ -11,12 +11,19 @@ from pathlib import Path
 from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console
 from rdpfl_sim.commands.engines import add_engine, make_engine
 
-HELP = "bisect to the value at which honest accuracy falls below local training"
+HELP = "find the value from which on clients had better train alone"
+EXAMPLES = """\
+examples:
+  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
+  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary network.loss.probability
+  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.attack.sigma \\
+      --from 0.5 --to 50 --seeds 1,2,3 --margin 0.01
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A scenario, what to vary, how finely, and over which seeds."""
-    parser.add_argument("file", type=Path, help="a scenario, in TOML")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario, in TOML")
     parser.add_argument(
         "--vary", required=True, metavar="PATH", help="a number of the scenario, such as adversary.fraction"
     )
@@ -41,7 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how exactly to find it (default: 1/32 of the range; whole clients and whole numbers exactly)",
     )
     parser.add_argument(
-        "--seeds", type=_seeds, default=[1, 2, 3, 4, 5], help="how many, or which: 5, or 1,2,3 (default: 5)"
+        "--seeds",
+        type=_seeds,
+        default=[1, 2, 3, 4, 5],
+        metavar="LIST",
+        help="how many, or which: 5, or 1,2,3 (default: 5)",
     )
     parser.add_argument(
         "--margin",
@@ -56,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="another accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
     )
-    add_overrides(parser, "override any key")
+    add_overrides(parser, "change a key; can be given again")
     add_engine(parser)
     parser.add_argument(
         "--output",

@@ -8,11 +8,17 @@ import sys
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 
 HELP = "list what is built in, with all options"
+EXAMPLES = """\
+examples:
+  rdpfl-sim list                                  # everything
+  rdpfl-sim list attack
+  rdpfl-sim list methods --markdown
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One kind, or all."""
-    parser.add_argument("kind", nargs="?", help="only this kind, such as attack or method")
+    parser.add_argument("kind", nargs="?", metavar="KIND", help="only this kind, such as attack or method")
     parser.add_argument("--markdown", action="store_true", help="as a Markdown table")
 
 

@@ -27,14 +27,14 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
     """The arguments that name a scenario and change it."""
-    parser.add_argument("file", type=Path, help="a scenario, in TOML")
-    add_overrides(parser, "override any key")
-    parser.add_argument("--seed", type=int, help="override the seed")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario, in TOML")
+    add_overrides(parser, "change a key, such as method.lambda=0.1; can be given again")
+    parser.add_argument("--seed", type=int, metavar="NUMBER", help="take another seed")
 
 
 def add_overrides(parser: argparse.ArgumentParser, help_: str) -> None:
     """The argument that changes single keys."""
-    parser.add_argument("--set", action="append", default=[], metavar="PATH.TO.KEY=VALUE", help=help_)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_)
 
 
 def load_scenario(options: argparse.Namespace) -> Scenario:

@@ -10,6 +10,13 @@ from rdpfl_sim.commands.common import BAD_INPUT, make_console
 from rdpfl_sim.errors import ScenarioError
 
 HELP = "show runs side by side, paired by seed"
+EXAMPLES = """\
+examples:
+  rdpfl-sim compare runs/first runs/second
+  rdpfl-sim compare sweeps/lambda --baseline method.name=local
+  rdpfl-sim compare runs/first runs/second --metric telemetry.delay_s.mean
+  rdpfl-sim compare sweeps/lambda --markdown > table.md
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

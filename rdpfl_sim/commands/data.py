@@ -8,12 +8,21 @@ import sys
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 
 HELP = "fetch a data set, such as cifar10, into a cache"
+EXAMPLES = """\
+examples:
+  rdpfl-sim data cifar10
+  rdpfl-sim data mnist --folder /data/images
+
+A scenario names another folder with data.folder.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which, and where to."""
-    parser.add_argument("name", help="cifar10, cifar100, mnist or fashion_mnist")
-    parser.add_argument("--folder", help="where to (default: $RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
+    parser.add_argument("name", metavar="NAME", help="cifar10, cifar100, mnist or fashion_mnist")
+    parser.add_argument(
+        "--folder", metavar="FOLDER", help="where to (default: $RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)"
+    )
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -22,10 +22,15 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         help="run in processes of this machine (default), or on a Ray cluster",
     )
     parser.add_argument(
-        "--workers", type=count, help="runs at a time (default: one per core, or what the cluster can take)"
+        "--workers",
+        type=count,
+        metavar="NUMBER",
+        help="runs at a time (default: one per core, or what the cluster can take)",
     )
     parser.add_argument(
-        "--address", help="a running Ray cluster, as ray.init takes it (default: one is started here)"
+        "--address",
+        metavar="HOST:PORT",
+        help="a running Ray cluster, as ray.init takes it (default: one is started here)",
     )
 
 

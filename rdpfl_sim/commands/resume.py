@@ -8,7 +8,12 @@ from pathlib import Path
 from rdpfl_sim.commands.common import make_console
 from rdpfl_sim.commands.run import show
 
-HELP = "go on with a run that was interrupted, killed or has crashed"
+HELP = "go on with a run that was interrupted or killed"
+EXAMPLES = """\
+examples:
+  rdpfl-sim resume runs/ring_30pct-20260101-120000
+  rdpfl-sim resume -q runs/ring_30pct-20260101-120000
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation import Result
 
 HELP = "run a scenario (the default: rdpfl-sim FILE)"
+EXAMPLES = """\
+examples:
+  rdpfl-sim scenarios/ring_30pct.toml             # short for run
+  rdpfl-sim run scenarios/ring_30pct.toml --live  # with a dashboard
+  rdpfl-sim run scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.3
+  rdpfl-sim run scenarios/ring_30pct.toml --set adversary.attack=sign_flip
+  rdpfl-sim run scenarios/ring_30pct.toml --set "method={name = 'balance'}"
+  rdpfl-sim run scenarios/lossy_links.toml -q     # print only the run folder
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="where run folders go (default: output.folder)"
+    )
+    parser.add_argument(
+        "--live", action="store_true", help="show a dashboard while it runs, if there is a terminal"
     )
 
 
@@ -39,8 +51,15 @@ def execute(options: argparse.Namespace) -> int:
         scenario = load_scenario(options)
         blueprint = Blueprint(scenario)
     console.print(warning_lines(blueprint.warnings))
-    with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
-        result = simulate(blueprint, options.output or scenario.output.folder, progress)
+    folder = options.output or scenario.output.folder
+    if options.live and console.is_interactive and not options.quiet:
+        from rdpfl_sim.commands.watching import LiveDashboard
+
+        with LiveDashboard(console, scenario.to_dict()) as dashboard:
+            result = simulate(blueprint, folder, dashboard, dashboard.follow)
+    else:
+        with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
+            result = simulate(blueprint, folder, progress)
     return show(result, blueprint, console)
 
 

@@ -6,6 +6,13 @@ import argparse
 import json
 
 HELP = "print the JSON schema of scenarios, for editors"
+EXAMPLES = """\
+examples:
+  rdpfl-sim schema > scenario.schema.json
+
+An editor that knows Taplo or Even Better TOML then completes scenarios that
+begin with the line  #:schema scenario.schema.json
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

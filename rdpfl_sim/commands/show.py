@@ -9,6 +9,10 @@ from pathlib import Path
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 
 HELP = "show a run's results and where they come from"
+EXAMPLES = """\
+examples:
+  rdpfl-sim show runs/ring_30pct-20260101-120000
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,13 +18,22 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import Run, Sweep
 
 HELP = "run what is missing of a sweep, and print its tables"
+EXAMPLES = """\
+examples:
+  rdpfl-sim sweep scenarios/sweeps/lambda.toml
+  rdpfl-sim sweep scenarios/sweeps/lambda.toml --profile minutes --workers 4
+  rdpfl-sim sweep scenarios/sweeps/lambda.toml --set rounds=10 --output trial
+  rdpfl-sim sweep scenarios/rivals.toml --engine ray --address auto
+
+Started again, it runs only what is missing.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A sweep, its scale, and how to run it."""
-    parser.add_argument("file", type=Path, help="a sweep, in TOML")
-    add_overrides(parser, "override the base scenario")
-    parser.add_argument("--profile", help="a scaled-down version that the file defines")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a sweep, in TOML")
+    add_overrides(parser, "change a key of the base scenario; can be given again")
+    parser.add_argument("--profile", metavar="NAME", help="a scaled-down version that the file defines")
     add_engine(parser)
     parser.add_argument(
         "--output", type=Path, default=Path("sweeps"), metavar="FOLDER", help="where to (default: sweeps)"

@@ -7,6 +7,12 @@ import argparse
 from rdpfl_sim.commands.common import add_scenario, load_scenario, make_console
 
 HELP = "list everything that is wrong with a scenario or a sweep"
+EXAMPLES = """\
+examples:
+  rdpfl-sim validate scenarios/ring_30pct.toml
+  rdpfl-sim validate scenarios/sweeps/lambda.toml
+  rdpfl-sim validate scenarios/ring_30pct.toml --set clients.count=20
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HELP = "check every invariant of runs from their records"
+EXAMPLES = """\
+examples:
+  rdpfl-sim verify runs/ring_30pct-20260101-120000
+  rdpfl-sim verify runs/first runs/second --json
+  rdpfl-sim verify --replay runs/ring_30pct-20260101-120000
+
+The exit code is 1 if anything is violated.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--replay", action="store_true", help="also run it again, and tell the first record that differs"
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="for scripts: print JSON")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any, BinaryIO
 
 import orjson
@@ -22,6 +23,7 @@ from rdpfl_sim.errors import RunError
 EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
 SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
 CHUNK = 1 << 16
+SHOW_EVERY_S = 1.0
 
 METRICS = (
     "time_s",
@@ -55,6 +57,7 @@ class RunFolder:
         self._metrics_file = (path / METRICS_FILE).open("a", newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _locked(path)
+        self._shown_at_s = monotonic()
 
     @classmethod
     def create(cls, parent: Path, name: str) -> RunFolder:
@@ -98,6 +101,14 @@ class RunFolder:
         """Forget all events and metrics."""
         self.cut_off((0, 0))
         self._metrics.writeheader()
+
+    def show(self) -> None:
+        """Let others see what was written, at most once a second; it is called after every training."""
+        now_s = monotonic()
+        if now_s >= self._shown_at_s + SHOW_EVERY_S:
+            self._shown_at_s = now_s
+            self.events.flush()
+            self._metrics_file.flush()
 
     def sync(self) -> list[int]:
         """See that events and metrics are on the disk; how many bytes there are of each."""
@@ -185,10 +196,15 @@ def why_no_run(path: Path) -> str | None:
         return None
     if not path.is_dir():
         return f"{path} is not a folder" if path.exists() else f"there is no folder {path}"
-    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
-    newest = max(runs, key=lambda run: run.stat().st_mtime, default=None)
+    newest = newest_run(path)
     hint = "" if newest is None else f"; the newest run in it is {newest}"
     return f"{path} is not the folder of a run: it has no {SCENARIO}{hint}"
+
+
+def newest_run(path: Path) -> Path | None:
+    """The newest of the runs in a folder, if there is one."""
+    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
+    return max(runs, key=lambda run: run.stat().st_mtime, default=None)
 
 
 def last_record(folder: Path) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
+from rdpfl_sim.options import LARGE, SMALL
 from rdpfl_sim.registry import Component, OneOf
 from rdpfl_sim.sections import CHOICES
 
@@ -72,17 +73,21 @@ def _options(table: type[Component]) -> tuple[str, ...]:
 def _option(key: str, facts: Mapping[str, Any], required: bool) -> str:
     value = facts.get("default")
     default = "(required)" if required else "(unset)" if value is None else json.dumps(value)
-    notes = [*_allowed(facts), *([facts["description"]] if "description" in facts else [])]
+    notes = [*allowed(facts), *([facts["description"]] if "description" in facts else [])]
     return f"{key} = {default}" + (f"  # {'; '.join(notes)}" if notes else "")
 
 
-def _allowed(facts: Mapping[str, Any]) -> list[str]:
-    """The bounds or choices in a piece of JSON schema, in words."""
+def allowed(facts: Mapping[str, Any]) -> list[str]:
+    """The bounds or choices in a piece of JSON schema, in words; not those that only keep numbers finite."""
     if "anyOf" in facts:
-        return [text for choice in facts["anyOf"] for text in _allowed(choice)]
+        return [text for choice in facts["anyOf"] for text in allowed(choice)]
     if "enum" in facts or "const" in facts:
         return [" | ".join(json.dumps(value) for value in facts.get("enum", [facts.get("const")]))]
-    return [f"{sign} {facts[word]:g}" for word, sign in _BOUNDS.items() if word in facts]
+    bounds = {sign: facts[word] for word, sign in _BOUNDS.items() if word in facts}
+    if bounds.get(">=") == SMALL:
+        bounds = {">": 0, **bounds}
+        del bounds[">="]
+    return [f"{sign} {bound:g}" for sign, bound in bounds.items() if bound < min(LARGE, 2**63)]
 
 
 _BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}

@@ -90,8 +90,8 @@ class LiveProgress:
     def _show(self) -> None:
         rounds_done, time_s, accuracy, messages = self._state
         state = (
-            f"{_count(rounds_done)}/{_count(self._total_rounds)} rounds, {_duration(time_s)}, "
-            f"accuracy {_score(accuracy)}, {_count(messages)} messages"
+            f"{count_in_short(rounds_done)}/{count_in_short(self._total_rounds)} rounds, {duration(time_s)}, "
+            f"accuracy {score(accuracy)}, {count_in_short(messages)} messages"
         )
         self._bar.update(self._task, completed=rounds_done, state=state)
         self._due = monotonic() + REFRESH_S
@@ -140,11 +140,11 @@ class PlainProgress:
         now, (start, first_round) = monotonic(), self._start
         percent = 100 * rounds_done // self._total_rounds
         line = f"{percent:3d}%  {rounds_done:,} of {self._total_rounds:,} client rounds, "
-        line += f"{_duration(time_s)} simulated"
-        line += f", accuracy {_score(accuracy)}, {messages:,} messages"
+        line += f"{duration(time_s)} simulated"
+        line += f", accuracy {score(accuracy)}, {messages:,} messages"
         if first_round < rounds_done < self._total_rounds:
             rest_s = (now - start) / (rounds_done - first_round) * (self._total_rounds - rounds_done)
-            line += f", {_duration(rest_s)} left"
+            line += f", {duration(rest_s)} left"
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
@@ -181,7 +181,7 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
         kinds = summary["accuracy"][group]
         personal, overall = kinds["personal"] or {}, kinds["global"] or {}
         values = [*(personal.get(key) for key in ("mean", "worst", "p10", "spread")), overall.get("mean")]
-        scores.add_row(f"{group} ({num:,})", *map(_score, values), style=style)
+        scores.add_row(f"{group} ({num:,})", *map(score, values), style=style)
 
     lines = Table.grid(padding=(0, 2))
     for label, text in _lines(summary):
@@ -234,7 +234,7 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(("faults", f"{summary['num_faults']:,} changes of the network or its clients"))
     wall_s = summary["wall"]["seconds"]
     lines.append(
-        ("time", f"{_duration(summary['simulated_s'])} simulated, {_duration(wall_s)} on the wall clock")
+        ("time", f"{duration(summary['simulated_s'])} simulated, {duration(wall_s)} on the wall clock")
     )
     return [*lines, ("digest", summary["digest"][:16])]
 
@@ -257,18 +257,20 @@ def _ids(clients: Sequence[int]) -> str:
     return ", ".join(map(str, clients[:MAX_IDS])) + more
 
 
-def _score(value: float | None) -> str:
+def score(value: float | None) -> str:
+    """An accuracy with three digits, or a dash."""
     return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
-def _count(number: int) -> str:
+def count_in_short(number: int) -> str:
     """At most six characters below a thousand millions."""
     if number < 100_000:
         return f"{number:,}"
     return f"{number / 1e3:.0f}k" if number < 1_000_000 else f"{number / 1e6:.1f}M"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time in seconds, minutes, hours or days."""
     for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
         if seconds < limit_s:
             return f"{seconds / size_s:.1f} {unit}"

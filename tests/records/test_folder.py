@@ -72,3 +72,17 @@ def test_run_is_complete_if_its_summary_says_so(tmp_path: Path, summary: dict | 
     if summary is not None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
     assert is_complete(tmp_path) is complete
+
+
+def test_others_see_what_was_written_after_a_second(tmp_path: Path, monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("rdpfl_sim.records.folder.monotonic", lambda: clock[0])
+    folder = RunFolder.create(tmp_path, "demo")
+    folder.events.write(b"{}\n")
+    seen = []
+    for clock[0] in (0.5, 1.0, 1.5):
+        folder.show()
+        seen.append((folder.path / "events.jsonl").read_bytes())
+        folder.events.write(b"[]\n")
+    assert seen == [b"", b"{}\n[]\n", b"{}\n[]\n"]
+    folder.close()
