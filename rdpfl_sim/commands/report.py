@@ -8,6 +8,11 @@ from pathlib import Path
 from rdpfl_sim.commands.common import make_console
 
 HELP = "make one HTML file that shows a run or a sweep"
+EXAMPLES = """\
+examples:
+  rdpfl-sim report runs/ring_30pct-20260101-120000 --open
+  rdpfl-sim report sweeps/rivals --output rivals.html
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
