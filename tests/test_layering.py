@@ -15,7 +15,7 @@ ALLOWED = {
     "execution": {"options", "errors", "randomness", "ray_session", "maths", "learning"},
     "records": {"errors", "randomness", "methods", "world"},
     "analysis": {"errors", "overrides", "records", "sweeps"},
-    "report": {"analysis", "maths", "options", "registry", "sections", "scenario"},
+    "report": {"analysis", "maths", "options", "registry", "sections", "scenario", "sweeps"},
     "sweeps": {
         *("errors", "options", "registry", "interruption", "ray_session"),
         *("overrides", "scenario", "simulation", "records"),
@@ -26,7 +26,7 @@ ALLOWED = {
     },
     "commands": {
         *("errors", "registry", "overrides", "scenario", "blueprint", "simulation", "resuming"),
-        *("learning", "records", "report", "sweeps", "verification"),
+        *("analysis", "learning", "records", "report", "sweeps", "verification"),
     },
 }
 
