@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import socket
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -90,4 +91,7 @@ def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayCluster, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         cluster.run([complete, lost], tmp_path, Interrupter())
     assert {path.name for path in tmp_path.iterdir()} == {".running", complete.key}
-    assert not ray_tasks()
+    give_up_s = time.monotonic() + 30
+    while ray_tasks():  # a process that is told to end needs a moment for it
+        assert time.monotonic() < give_up_s, f"still there: {ray_tasks()}"
+        time.sleep(0.1)
