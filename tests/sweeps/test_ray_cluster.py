@@ -2,8 +2,8 @@
 
 import os
 import signal
-import time
 import socket
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
