@@ -27,7 +27,7 @@ from rdpfl_sim.world.changes import Change
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.knowledge import Knowledge
 from rdpfl_sim.world.mailbox import Correspondent
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.timing_attacks import Parcel
 from rdpfl_sim.world.transport import Delivery
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation import Simulation
 
 VALUES: tuple[type, ...] = (
-    *(Message, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
+    *(Message, Letter, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
     *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory),
     *get_args(Change),
 )

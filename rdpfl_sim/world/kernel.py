@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heappush
-from typing import Any, Protocol
+from heapq import heappop, heappush
+from typing import Any, Protocol, cast
 
 import simpy
+from simpy.core import EmptySchedule
 from simpy.events import NORMAL, EventPriority
 
 DEADLINE = EventPriority(NORMAL + 1)
@@ -51,6 +52,10 @@ class Kernel(simpy.Environment):
 
     STATE = ("_now",)
 
+    def __init__(self, initial_time: float = 0.0) -> None:
+        super().__init__(initial_time)
+        self.is_paused = False
+
     @property
     def queue(self) -> list[tuple[float, EventPriority, Any]]:
         """What is to happen, and when, in its order."""
@@ -70,6 +75,25 @@ class Kernel(simpy.Environment):
     def post_in(self, event: Schedulable, delay_s: float) -> None:
         """Call the event's callbacks after so many simulated seconds."""
         heappush(self._queue, (self._now + delay_s, NORMAL, next(self._eid), event))  # type: ignore[misc]
+
+    def run_on(self) -> None:
+        """Let one event after the other happen until somebody calls `pause`."""
+        # As Environment.run and step do, without a function call for every event.
+        queue = self._queue
+        while not self.is_paused:
+            if not queue:
+                raise EmptySchedule
+            self._now, _, _, event = heappop(queue)
+            callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
+            for callback in callbacks:
+                callback(event)
+            if not event._ok and not hasattr(event, "_defused"):
+                raise cast(BaseException, event._value)  # a client has failed
+        self.is_paused = False
+
+    def pause(self) -> None:
+        """Let nothing happen after the present event, until `run_on` is called again."""
+        self.is_paused = True
 
 
 class Alarm:

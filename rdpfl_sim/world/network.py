@@ -11,7 +11,7 @@ from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.bandwidth import Bandwidth
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.links import COPY, COPY_LATENCY, LATENCY, Link, lossless
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.transport import Reliable, Transport
 
@@ -81,15 +81,14 @@ class Network:
 
     def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
         """Put a message to each recipient on its link; the stamp is the round that the sender claims."""
-        now_s, links, begin, told = self.kernel.now, self.links[sender], self._begin, self._tells
-        on_arrival = self._on_arrival
+        links, begin, on_arrival, told = self.links[sender], self._begin, self._on_arrival, self._tells
         size_bytes = payload.size_bytes / self.compression
+        letter = Letter(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)
         for recipient in self.in_turn(recipients, round_):
-            link, number = links[recipient], self.num_sent
-            self.num_sent = number + 1
-            draw = link.next_draw(round_)
-            message = Message(number, link, stamp, payload, size_bytes, now_s, draw, on_arrival)
+            link = links[recipient]
+            message = Message(self.num_sent, link, letter, link.next_draw(round_), on_arrival)
+            self.num_sent += 1
             if told:
                 self.observer.message_sent(message)
             begin(message)
@@ -111,19 +110,27 @@ class Network:
     def cross(self, message: Message) -> None:
         """The last byte has left the sender: the link decides."""
         link, draw = message.link, message.draw
-        delay_s = self.crossing_s(link, draw)
-        if delay_s is None:
-            self.lose(message, self.obstacle(link) or "loss")
+        reason = self.why_lost(link, draw)
+        if reason is not None:
+            self.lose(message, reason)
             return
-        self._post_in(message, delay_s)
+        self._post_in(message, link.propagation_s + link.latency(uniform(link.key, draw + LATENCY)))
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
+    def why_lost(self, link: Link, draw: int) -> str | None:
+        """Why a message does not get through a link now, or None if it does."""
+        if self.partitions or self.interrupted or self.down:
+            obstacle = self.obstacle(link)
+            if obstacle is not None:
+                return obstacle
+        if link.loses is not lossless and link.loses(link, draw, self.kernel.now):
+            return "loss"
+        return None
+
     def crossing_s(self, link: Link, draw: int) -> float | None:
         """The seconds that a message needs on a link now, or None if it is lost."""
-        if (self.partitions or self.interrupted or self.down) and self.obstacle(link):
-            return None
-        if link.loses is not lossless and link.loses(link, draw, self.kernel.now):
+        if self.why_lost(link, draw) is not None:
             return None
         return link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
 
@@ -152,7 +159,7 @@ class Network:
             self.num_reordered += 1
         if self._tells:
             self.observer.message_delivered(message)
-        self.receivers[message.recipient](message)
+        self.receivers[link.recipient](message)
 
     def lose(self, message: Message, reason: str) -> None:
         """Count a message that will never arrive."""
@@ -171,16 +178,7 @@ class Network:
     def _copy(self, message: Message) -> None:
         """The network duplicates a message; the copy takes its own time."""
         link, draw = message.link, message.draw
-        copy = Message(
-            self.num_sent,
-            link,
-            message.round,
-            message.payload,
-            message.size_bytes,
-            message.sent_at_s,
-            draw,
-            self._on_arrival,
-        )
+        copy = Message(self.num_sent, link, message.letter, draw, self._on_arrival)
         self.num_sent += 1
         self.num_copied += 1
         self.observer.message_copied(copy, message.number)
