@@ -260,7 +260,7 @@ class Client:
         """Go on, if it waits for others."""
         self.alarm.cancel()
         if self.awaited is not None and not self.awaited.triggered:
-            self.awaited.succeed()
+            self.world.kernel.fire(self.awaited, self.world.kernel.now)
 
     @property
     def _num_needed(self) -> int:

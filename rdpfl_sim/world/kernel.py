@@ -69,7 +69,7 @@ class Kernel(simpy.Environment):
     def fire(self, event: simpy.Event, time_s: float, priority: EventPriority = NORMAL) -> simpy.Event:
         """Let a plain SimPy event happen at a time that is known by now, and return it."""
         event._ok, event._value = True, None
-        self.post(event, time_s, priority)
+        heappush(self._queue, (time_s, priority, next(self._eid), event))
         return event
 
     def post_in(self, event: Schedulable, delay_s: float) -> None:

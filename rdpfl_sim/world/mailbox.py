@@ -38,6 +38,12 @@ class Correspondent:
     last_used: int = 0
     num_used: int = 0
 
+    def use(self, stamp: int, num_used: int = 1) -> None:
+        """A message with this stamp is used; with a number, also one in each of the rounds before it."""
+        self.last_used = stamp
+        self.gone = max(self.gone, stamp)
+        self.num_used += num_used
+
     def is_ahead(self, round_: int) -> bool:
         """Whether anything waits, or this round or a later one is settled already."""
         return bool(self.held) or self.gone >= round_ or self.refused >= round_
@@ -53,7 +59,7 @@ class Mailbox:
 
     STATE = (
         *("neighbours", "former", "round", "num_needed", "num_hopeless", "silent", "fates"),
-        *("plain_round", "present"),
+        *("plain_round", "present", "num_complete"),
     )
 
     def __init__(
@@ -84,6 +90,8 @@ class Mailbox:
         self.plain_round: int | None = 1
         """The present round, if it is plain: nothing waits but the messages of it that are `present`."""
         self.present: dict[int, Message] = {}
+        self.num_complete = 0
+        """How many plain rounds in a row, up to the last, have used messages of all neighbours."""
 
     @property
     def num_heard(self) -> int:
@@ -162,8 +170,9 @@ class Mailbox:
 
     def num_used_of(self, sender: int) -> int:
         """How many messages of a sender have been used, also if it is no longer a neighbour."""
-        they = self.neighbours.get(sender) or self.former.get(sender)
-        return 0 if they is None else they.num_used
+        if sender in self.neighbours:
+            return self.neighbours[sender].num_used + self.num_complete
+        return self.former[sender].num_used if sender in self.former else 0
 
     def leftovers(self) -> Iterator[Message]:
         """The messages that nobody has used yet."""
@@ -173,25 +182,38 @@ class Mailbox:
 
     def _begin_plain(self, round_: int) -> None:
         """Begin a round of which nothing has come yet, and nothing of another one is left."""
-        self.plain_round = None
-        if round_ <= self.last_round:
-            self.round = self.plain_round = round_
-            self.silent, self.num_hopeless = set(self.neighbours), 0
+        self.round = self.plain_round = round_
+        self.silent, self.num_hopeless = set(self.neighbours), 0
+        if round_ > self.last_round:
+            self._sort_in()
 
     def _take_present(self) -> list[Message]:
         """All that has come, in a round that was plain to its end."""
-        taken, present, round_ = [], self.present, self.round
-        for sender, they in self.neighbours.items():
-            if sender in present:
-                taken.append(present[sender])
-                they.last_used = they.gone = round_
-                they.num_used += 1
+        present, neighbours, round_ = self.present, self.neighbours, self.round
+        if len(present) == len(neighbours):
+            taken = list(map(present.__getitem__, neighbours))
+            self.num_complete += 1
+        else:
+            taken = [present[sender] for sender in neighbours if sender in present]
+            self._write_up()
+            for sender in present:
+                neighbours[sender].use(round_)
         self.present = {}
         self._begin_plain(round_ + 1)
         return taken
 
+    def _write_up(self) -> None:
+        """Enter the complete rounds, up to the last one, into the correspondence with every neighbour."""
+        if self.num_complete > 0:
+            for they in self.neighbours.values():
+                they.use(self.round - 1, self.num_complete)
+            self.num_complete = 0
+
     def _sort_in(self) -> None:
         """The round is not plain, or no longer: leave nothing apart."""
+        if self.plain_round is None:
+            return
+        self._write_up()
         for sender, message in self.present.items():
             self.neighbours[sender].held[self.round] = message
         self.present = {}
@@ -222,9 +244,7 @@ class Mailbox:
             stamp = self._choose(they, round_, max_age)
             if stamp is not None:
                 taken.append(they.held.pop(stamp))
-                they.last_used = stamp
-                they.num_used += 1
-                they.gone = max(they.gone, stamp)
+                they.use(stamp)
         if not any(they.is_ahead(round_ + 1) for they in self.neighbours.values()):
             self._begin_plain(round_ + 1)
         return taken

@@ -67,12 +67,10 @@ class Network:
         self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
         self.num_bytes = 0.0
         self._on_arrival = (self.arrive,)
-        self._post_in = kernel.post_in
         self._tells = type(observer) is not Observer  # a plain one would not listen
         self._leave = self.cross if self.reliable is None else self.reliable.leave
-        self._begin = self._leave if bandwidth is None else self.transmit
-        if self.reliable is not None:
-            self._begin = self.reliable.begin
+        self._begin = self.transmit if self.reliable is None else self.reliable.begin
+        self._is_simple = bandwidth is None and self.reliable is None and duplication == 0
 
     @property
     def num_in_flight(self) -> int:
@@ -81,17 +79,36 @@ class Network:
 
     def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
         """Put a message to each recipient on its link; the stamp is the round that the sender claims."""
-        links, begin, on_arrival, told = self.links[sender], self._begin, self._on_arrival, self._tells
         size_bytes = payload.size_bytes / self.compression
         letter = Letter(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)
+        if self._is_simple and not (self.partitions or self.interrupted or self.down):
+            self._send_simply(letter, round_, recipients)
+            return
+        links = self.links[sender]
         for recipient in self.in_turn(recipients, round_):
             link = links[recipient]
-            message = Message(self.num_sent, link, letter, link.next_draw(round_), on_arrival)
+            message = Message(self.num_sent, link, letter, link.next_draw(round_), self._on_arrival)
+            self.num_sent += 1
+            self.observer.message_sent(message)
+            self._begin(message)
+
+    def _send_simply(self, letter: Letter, round_: int, recipients: Sequence[int]) -> None:
+        """Send as `send` and `cross` do, in one go, where a link can only delay a message or lose it."""
+        links, now_s, told = self.links[letter.sender], letter.sent_at_s, self._tells
+        on_arrival, post = self._on_arrival, self.kernel.post
+        for recipient in recipients:
+            link = links[recipient]
+            draw = link.next_draw(round_)
+            message = Message(self.num_sent, link, letter, draw, on_arrival)
             self.num_sent += 1
             if told:
                 self.observer.message_sent(message)
-            begin(message)
+            if link.loses is not lossless and link.loses(link, draw, now_s):
+                self.lose(message, "loss")
+            else:
+                delay_s = link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
+                post(message, now_s + delay_s)
 
     def in_turn(self, recipients: Sequence[int], round_: int) -> Sequence[int]:
         """The order in which to send: if there is a queue, another one is first in every round."""
@@ -114,7 +131,7 @@ class Network:
         if reason is not None:
             self.lose(message, reason)
             return
-        self._post_in(message, link.propagation_s + link.latency(uniform(link.key, draw + LATENCY)))
+        self.kernel.post_in(message, link.propagation_s + link.latency(uniform(link.key, draw + LATENCY)))
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
