@@ -113,7 +113,7 @@ class Client:
         self.life = life
         self.world = world
         life.mailbox.num_needed = self._num_needed
-        life.mailbox.on_enough = self._on_enough
+        life.mailbox.on_enough = self._go_on if adversary is None else self._on_enough
         self.receive = life.mailbox.put if adversary is None else self._receive_and_tell
         """What happens to a message that arrives."""
         self._job: Pending | None = None
@@ -271,6 +271,13 @@ class Client:
         """Enough neighbours have been heard, if that is what the client is waiting for."""
         if self.life.phase is Phase.GATHERING:
             self.stop_waiting()
+
+    def _go_on(self) -> None:
+        """Do as `_on_enough`, with nothing left to do in this event: the client's process may go on in it."""
+        awaited = self.awaited
+        if self.life.phase is Phase.GATHERING and awaited is not None and not awaited.triggered:
+            self.alarm.cancel()
+            self.world.kernel.fire_at_once(awaited)
 
     def _receive_and_tell(self, message: Message) -> None:
         """Take a message in, and let the adversary know."""

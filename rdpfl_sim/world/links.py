@@ -64,6 +64,10 @@ class Link:
         self.next_draws = draw + MESSAGE
         return draw
 
+    def delay_s(self, draw: int) -> float:
+        """How long a message is on its way that has this draw for it."""
+        return self.propagation_s + self.latency(uniform(self.key, draw))
+
 
 Loss: TypeAlias = Callable[[Link, int, float], bool]
 """Whether a link loses the message with these draws at this time."""

@@ -119,13 +119,8 @@ class Mailbox:
     def put(self, message: Message) -> None:
         """Take a message in, or drop it and say why."""
         letter = message.letter
-        sender, payload = letter.sender, letter.payload
-        if (
-            letter.round == self.plain_round
-            and sender in self.silent
-            and payload.form == self.form
-            and payload.is_finite
-        ):
+        sender = letter.sender
+        if letter.round == self.plain_round and sender in self.silent and letter.form == self.form:
             present = self.present
             present[sender] = message
             self.silent.remove(sender)
@@ -221,13 +216,9 @@ class Mailbox:
 
     def _put(self, message: Message, they: Correspondent) -> None:
         """Take in what a neighbour has sent, or turn it away."""
-        stamp, payload, held = message.round, message.payload, they.held
-        if (
-            they.last_used < stamp <= self.last_round
-            and stamp not in held
-            and payload.form == self.form
-            and payload.is_finite
-        ):
+        stamp, held = message.round, they.held
+        is_new = they.last_used < stamp <= self.last_round and stamp not in held
+        if is_new and message.letter.form == self.form:
             held[stamp] = message
             if len(held) > self.capacity:
                 self._discard(they, min(held), "made room for a newer one")

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 class Letter:
     """What a client sends at once, to one neighbour or to all: a payload, stamped with a round.
 
-    The stamp is the round that the sender claims. `fresh` is the letter as a method sees it in that round.
+    The stamp is the round that the sender claims. `form` is the payload's, or None if it is not finite.
+    `fresh` is the letter as a method sees it in that round.
     """
 
-    __slots__ = ("fresh", "payload", "round", "sender", "sent_at_s", "size_bytes")
+    __slots__ = ("form", "fresh", "payload", "round", "sender", "sent_at_s", "size_bytes")
 
     def __init__(
         self, sender: int, round_: int, payload: Payload, size_bytes: float, sent_at_s: float
@@ -27,6 +28,7 @@ class Letter:
         self.payload = payload
         self.size_bytes = size_bytes
         self.sent_at_s = sent_at_s
+        self.form = payload.form if payload.is_finite else None
         self.fresh = Received(sender, 0, 1.0, payload.vector, payload.mask)
 
 
@@ -35,25 +37,24 @@ class Message:
 
     `number` counts the messages of the run; it identifies the message in the records. `draw` names the
     random draws that decide its fate on its link. A message is its own event on the kernel: when it arrives,
-    its callbacks are called with it. What messages of one letter share is not copied: there are many of them.
+    its callback is called with it. What messages of one letter share is not copied: there are many of them.
     """
 
-    __slots__ = ("callbacks", "draw", "letter", "link", "number")
-    _ok = True
+    __slots__ = ("callback", "draw", "letter", "link", "number")
 
     def __init__(
         self,
         number: int,
         link: Link,
         letter: Letter,
-        draw: int = 0,
-        callbacks: tuple[Callable[[Any], None], ...] = (),
+        draw: int,
+        callback: Callable[[Any], None],
     ) -> None:
         self.number = number
         self.link = link
         self.letter = letter
         self.draw = draw
-        self.callbacks = callbacks
+        self.callback = callback
 
     @property
     def sender(self) -> int:

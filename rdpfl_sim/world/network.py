@@ -66,7 +66,7 @@ class Network:
         self.down: set[int] = set()
         self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
         self.num_bytes = 0.0
-        self._on_arrival = (self.arrive,)
+        self._on_arrival = self.arrive
         self._tells = type(observer) is not Observer  # a plain one would not listen
         self._leave = self.cross if self.reliable is None else self.reliable.leave
         self._begin = self.transmit if self.reliable is None else self.reliable.begin
@@ -96,12 +96,12 @@ class Network:
     def _send_simply(self, letter: Letter, round_: int, recipients: Sequence[int]) -> None:
         """Send as `send` and `cross` do, in one go, where a link can only delay a message or lose it."""
         links, now_s, told = self.links[letter.sender], letter.sent_at_s, self._tells
-        on_arrival, post = self._on_arrival, self.kernel.post
+        on_arrival, post, number = self._on_arrival, self.kernel.post, self.num_sent
         for recipient in recipients:
             link = links[recipient]
             draw = link.next_draw(round_)
-            message = Message(self.num_sent, link, letter, draw, on_arrival)
-            self.num_sent += 1
+            message = Message(number, link, letter, draw, on_arrival)
+            number += 1
             if told:
                 self.observer.message_sent(message)
             if link.loses is not lossless and link.loses(link, draw, now_s):
@@ -109,6 +109,7 @@ class Network:
             else:
                 delay_s = link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
                 post(message, now_s + delay_s)
+        self.num_sent = number
 
     def in_turn(self, recipients: Sequence[int], round_: int) -> Sequence[int]:
         """The order in which to send: if there is a queue, another one is first in every round."""
@@ -131,7 +132,7 @@ class Network:
         if reason is not None:
             self.lose(message, reason)
             return
-        self.kernel.post_in(message, link.propagation_s + link.latency(uniform(link.key, draw + LATENCY)))
+        self.kernel.post(message, self.kernel.now + link.delay_s(draw + LATENCY))
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
@@ -149,7 +150,7 @@ class Network:
         """The seconds that a message needs on a link now, or None if it is lost."""
         if self.why_lost(link, draw) is not None:
             return None
-        return link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
+        return link.delay_s(draw + LATENCY)
 
     def obstacle(self, link: Link) -> str | None:
         """What keeps messages from crossing a link at the moment."""
@@ -199,5 +200,4 @@ class Network:
         self.num_sent += 1
         self.num_copied += 1
         self.observer.message_copied(copy, message.number)
-        delay_s = link.propagation_s + link.latency(uniform(link.key, draw + COPY_LATENCY))
-        self.kernel.post_in(copy, delay_s)
+        self.kernel.post(copy, self.kernel.now + link.delay_s(draw + COPY_LATENCY))

@@ -19,7 +19,7 @@ PAYLOAD = Payload(torch.zeros(1))
 
 def message(sender: int, recipient: int = 0, round_: int = 1) -> Message:
     link = Link(sender, recipient, key=0, latency=lambda u: 0.0, loses=lossless)
-    return Message(0, link, Letter(sender, round_, PAYLOAD, size_bytes=4.0, sent_at_s=0.0))
+    return Message(0, link, Letter(sender, round_, PAYLOAD, size_bytes=4.0, sent_at_s=0.0), 0, print)
 
 
 def telemetry() -> Telemetry:
