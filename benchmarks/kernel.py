@@ -88,6 +88,13 @@ def simulate(lossy: bool) -> float:
         observer,
         lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
     )
+    unfinished = set(range(NUM_CLIENTS))
+
+    def on_finish(client: int) -> None:
+        unfinished.discard(client)
+        if not unfinished:
+            kernel.pause()
+
     surroundings = Surroundings(
         kernel=kernel,
         network=network,
@@ -103,7 +110,7 @@ def simulate(lossy: bool) -> float:
         duration_s=lambda client, round_: 1.0,
         on_training=lambda: None,
         on_round=lambda client: None,
-        on_finish=lambda client: None,
+        on_finish=on_finish,
     )
     for client, others in enumerate(around):
         mailbox = Mailbox(
@@ -113,7 +120,7 @@ def simulate(lossy: bool) -> float:
         network.receivers.append(living.receive)
         kernel.process(living.run())
     started = time.process_time()
-    kernel.run()
+    kernel.run_on()
     seconds = time.process_time() - started
     assert network.num_sent == NUM_MESSAGES
     return seconds

@@ -191,11 +191,10 @@ class Simulation:
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _live(self) -> None:
-        """Let one event after the other happen."""
-        kernel = self.kernel
+        """Let one event after the other happen, with pauses for checkpoints."""
         try:
             while self.status is None:
-                kernel.step()
+                self.kernel.run_on()
                 if self.is_checkpoint_due:
                     self._checkpoint()
         except EmptySchedule:
@@ -283,6 +282,7 @@ class Simulation:
             self.files.show()
         if self.checkpointer is not None and self.checkpointer.is_due(self.num_trained):
             self.is_checkpoint_due = True
+            self.kernel.pause()
 
     def _checkpoint(self) -> None:
         self.is_checkpoint_due = False
@@ -305,6 +305,7 @@ class Simulation:
     def _end(self, status: str) -> None:
         if self.status is None:
             self.status = status
+            self.kernel.pause()
 
     def _write_beginning(self) -> None:
         blueprint = self.blueprint

@@ -28,7 +28,7 @@ from rdpfl_sim.world.changes import Change
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.knowledge import Knowledge
 from rdpfl_sim.world.mailbox import Correspondent
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.timing_attacks import Parcel
 from rdpfl_sim.world.transport import Delivery
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation import Simulation
 
 VALUES: tuple[type, ...] = (
-    *(Message, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
+    *(Message, Letter, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
     *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory, Candidate),
     *get_args(Change),
 )

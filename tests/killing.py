@@ -84,13 +84,14 @@ def _after_every_event(action: Any) -> None:
 
     def begin_with_action(simulation: Simulation, *arguments: Any) -> None:
         begin(simulation, *arguments)
-        step = simulation.kernel.step
+        kernel, run_on = simulation.kernel, simulation.kernel.run_on
 
         def step_and_act() -> None:
-            step()
+            kernel.pause()
+            run_on()
             action()
 
-        simulation.kernel.step = step_and_act  # type: ignore[method-assign]
+        kernel.run_on = step_and_act  # type: ignore[method-assign]
 
     Simulation.begin = begin_with_action  # type: ignore[method-assign]
 

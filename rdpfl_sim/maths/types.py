@@ -18,29 +18,28 @@ class Payload:
 
     With a mask (bool, of the vector's shape) the sender has only the entries under it: they travel, and one
     bit for every entry. `form` is what a recipient can check without reading the values. `is_finite` says
-    whether no entry is NaN or infinite; it is found out when somebody asks for it first.
+    whether no entry is NaN or infinite; every recipient asks.
     """
 
     __slots__ = ("form", "is_finite", "mask", "size_bytes", "vector")
-    is_finite: bool
 
     def __init__(self, vector: Tensor, mask: Tensor | None = None) -> None:
         self.vector = vector
         self.mask = mask
         self.form: Form = (vector.shape, vector.dtype)
         self.size_bytes = vector.nbytes
+        self.is_finite = _is_finite(vector)
         if mask is not None:
             self.form += (mask.shape, mask.dtype)
             num_sent = int(torch.count_nonzero(mask))
             self.size_bytes = num_sent * vector.element_size() + -(-mask.numel() // 8)
 
-    def __getattr__(self, name: str) -> bool:
-        if name != "is_finite":
-            raise AttributeError(name)
-        v = self.vector
-        # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
-        self.is_finite = (v.dim() == 1 and isfinite(v.dot(v).item())) or bool(torch.isfinite(v).all())
-        return self.is_finite
+
+def _is_finite(v: Tensor) -> bool:
+    # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
+    if v.dim() == 1 and v.is_floating_point() and isfinite(v.dot(v).item()):
+        return True
+    return bool(torch.isfinite(v).all())
 
 
 @dataclass(slots=True)
@@ -54,7 +53,7 @@ class Received:
     mask: Tensor | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Work:
     """What a client trains in a round: K steps of SGD from w, and what bends them.
 

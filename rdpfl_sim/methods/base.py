@@ -94,7 +94,7 @@ class Facilities(Protocol):
         """Some of a client's own data; another batch in every round."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Home:
     """What a method knows of the client that it works for: who it is, its round, and whom it may ask."""
 

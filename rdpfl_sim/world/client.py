@@ -13,7 +13,7 @@ from rdpfl_sim.methods.base import Batch, Home, Method, State
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.network import Network
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
@@ -97,7 +97,7 @@ class Surroundings:
 class Client:
     """One client, honest or Byzantine. A Byzantine client differs only in what it sends, and when."""
 
-    STATE = ("neighbours", "num_needed")
+    STATE = ("neighbours",)
 
     def __init__(
         self,
@@ -112,7 +112,10 @@ class Client:
         self.adversary = adversary
         self.life = life
         self.world = world
-        self.num_needed = world.wait.num_needed(len(neighbours))
+        life.mailbox.num_needed = self._num_needed
+        life.mailbox.on_enough = self._go_on if adversary is None else self._on_enough
+        self.receive = life.mailbox.put if adversary is None else self._receive_and_tell
+        """What happens to a message that arrives."""
         self._job: Pending | None = None
         self.awaited: Event | None = None
         """What its process waits for; it may have been triggered at this instant."""
@@ -134,7 +137,7 @@ class Client:
                         yield self.awaited or self.wait_for_knowledge()
                     self.send()
                 if life.phase is Phase.GATHERING:
-                    if self.awaited or not self.has_heard_enough():
+                    if self.awaited or not life.mailbox.has_enough:
                         yield self.awaited or self.wait_for_neighbours()
                     self.update()
         except Interrupt:
@@ -194,22 +197,9 @@ class Client:
         life.payload = None
         life.phase = Phase.GATHERING
 
-    def has_heard_enough(self) -> bool:
-        """Whether enough neighbours have been heard in this round, or nobody is left to wait for."""
-        mailbox = self.life.mailbox
-        return not mailbox.silent or mailbox.num_heard >= self.num_needed
-
     def wait_for_neighbours(self) -> Event:
         """An event that fires when enough neighbours have been heard, or at the deadline."""
         return self._wait(self.world.wait.timeout_s)
-
-    def receive(self, message: Message) -> None:
-        """A message arrives; it may be the one that the client was waiting for."""
-        life = self.life
-        if life.mailbox.put(message) and life.phase is Phase.GATHERING and self.has_heard_enough():
-            self.stop_waiting()
-        if self.adversary is not None:
-            self.adversary.overhear(self, message)
 
     def deadline_s(self, round_: int) -> float | None:
         """When the client will stop waiting for its neighbours in this round, if that is known."""
@@ -223,13 +213,11 @@ class Client:
     def meet(self, neighbours: Sequence[int]) -> None:
         """The neighbourhood changes; those who are gone are not waited for."""
         self.neighbours = neighbours
-        self.num_needed = self.world.wait.num_needed(len(neighbours))
-        life = self.life
-        life.mailbox.meet(neighbours)
-        if life.phase is not Phase.TRAINING and self.world.method.exchanges:
-            life.mailbox.call_the_roll(life.round)
-        if life.phase is Phase.GATHERING and self.has_heard_enough():
-            self.stop_waiting()
+        mailbox = self.life.mailbox
+        mailbox.meet(neighbours)
+        mailbox.num_needed = self._num_needed
+        if mailbox.has_enough:
+            self._on_enough()
 
     def stop(self) -> None:
         """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
@@ -245,17 +233,10 @@ class Client:
         life, world = self.life, self.world
         assert life.own is not None
         self.awaited = None
-        round_, staleness = life.round, world.staleness
-        messages = life.mailbox.take(round_, staleness.max_age)
+        round_ = life.round
+        messages = life.mailbox.take(round_, world.staleness.max_age)
         received = [
-            Received(
-                m.sender,
-                round_ - m.round,
-                1.0 if m.round == round_ else staleness.weight(round_ - m.round),
-                m.payload.vector,
-                m.payload.mask,
-            )
-            for m in messages
+            m.letter.fresh if m.letter.round == round_ else self._aged(m.letter) for m in messages
         ]
         home = Home(self.id, round_, world)
         inspection = None
@@ -279,7 +260,30 @@ class Client:
         """Go on, if it waits for others."""
         self.alarm.cancel()
         if self.awaited is not None and not self.awaited.triggered:
-            self.awaited.succeed()
+            self.world.kernel.fire(self.awaited, self.world.kernel.now)
+
+    @property
+    def _num_needed(self) -> int:
+        """How many neighbours the client waits for."""
+        return self.world.wait.num_needed(len(self.neighbours)) if self.world.method.exchanges else 0
+
+    def _on_enough(self) -> None:
+        """Enough neighbours have been heard, if that is what the client is waiting for."""
+        if self.life.phase is Phase.GATHERING:
+            self.stop_waiting()
+
+    def _go_on(self) -> None:
+        """Do as `_on_enough`, with nothing left to do in this event: the client's process may go on in it."""
+        awaited = self.awaited
+        if self.life.phase is Phase.GATHERING and awaited is not None and not awaited.triggered:
+            self.alarm.cancel()
+            self.world.kernel.fire_at_once(awaited)
+
+    def _receive_and_tell(self, message: Message) -> None:
+        """Take a message in, and let the adversary know."""
+        assert self.adversary is not None
+        self.life.mailbox.put(message)
+        self.adversary.overhear(self, message)
 
     def _submit(self) -> None:
         life = self.life
@@ -293,3 +297,9 @@ class Client:
         if self.life.until_s is not None:
             self.alarm.set(self.life.until_s)
         return self.awaited
+
+    def _aged(self, letter: Letter) -> Received:
+        """A letter of another round, as a method sees it now."""
+        age, payload = self.life.round - letter.round, letter.payload
+        weight = self.world.staleness.weight(age)
+        return Received(letter.sender, age, weight, payload.vector, payload.mask)

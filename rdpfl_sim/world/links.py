@@ -38,7 +38,7 @@ class Link:
     round, so that a message which is not sent leaves the fate of all others as it is.
     """
 
-    STATE: ClassVar = ("round", "num_in_round", "newest", "in_burst", "era", "num_spells", "spell_ends_s")
+    STATE: ClassVar = ("next_draws", "newest", "in_burst", "era", "num_spells", "spell_ends_s")
 
     sender: int
     recipient: int
@@ -46,8 +46,8 @@ class Link:
     latency: Latency
     loses: Loss
     propagation_s: float = 0.0
-    round: int = 0
-    num_in_round: int = 0
+    next_draws: int = 0
+    """The first draw that no message has had yet."""
     newest: int = -1
     """The draw of the newest message that has arrived, to see when one overtakes another."""
     in_burst: bool = False
@@ -57,12 +57,16 @@ class Link:
     """Spells of calm and of bursts take turns; the present one ends so long after its era began."""
 
     def next_draw(self, round_: int) -> int:
-        """The name of the draws for the next message that is sent in this round."""
-        if round_ != self.round:
-            self.round, self.num_in_round = round_, 0
-        draw = round_ * ROUND + self.num_in_round * MESSAGE
-        self.num_in_round += 1
+        """The name of the draws for the next message that is sent in this round, which never goes back."""
+        draw = round_ * ROUND
+        if draw < self.next_draws:
+            draw = self.next_draws  # not the first message of the round
+        self.next_draws = draw + MESSAGE
         return draw
+
+    def delay_s(self, draw: int) -> float:
+        """How long a message is on its way that has this draw for it."""
+        return self.propagation_s + self.latency(uniform(self.key, draw))
 
 
 Loss: TypeAlias = Callable[[Link, int, float], bool]

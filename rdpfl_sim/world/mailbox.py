@@ -1,13 +1,18 @@
 """A client's mailbox: bounded, one message per sender and round, closed to nonsense.
 
 Every delivered message has exactly one fate: used, stale, duplicate, rejected, or left over at the end.
+
+Most rounds are *plain*: whatever comes is the message of the round from a neighbour that was silent so far.
+As long as that is so, messages lie in one dictionary, by sender. At the first that is anything else they are
+sorted in with the correspondence of their senders, by stamp, until a round begins with nothing left there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from rdpfl_sim.maths.types import Form
@@ -15,6 +20,10 @@ from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
 
 Preference = Literal["round", "newest"]
+
+
+def _nobody_waits() -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -29,15 +38,29 @@ class Correspondent:
     last_used: int = 0
     num_used: int = 0
 
+    def use(self, stamp: int, num_used: int = 1) -> None:
+        """A message with this stamp is used; with a number, also one in each of the rounds before it."""
+        self.last_used = stamp
+        self.gone = max(self.gone, stamp)
+        self.num_used += num_used
+
+    def is_ahead(self, round_: int) -> bool:
+        """Whether anything waits, or this round or a later one is settled already."""
+        return bool(self.held) or self.gone >= round_ or self.refused >= round_
+
 
 class Mailbox:
     """Messages that wait to be used, and who has been heard in the round.
 
     A neighbour is *heard* for round t when its message for t is held, or when one for t or later has been
     used or has made room. It is *hopeless* when one for t or later was refused: nothing better will come.
+    `on_enough` is called whenever a neighbour has been heard or is hopeless, and that is enough.
     """
 
-    STATE = ("neighbours", "former", "round", "num_heard", "silent", "fates")
+    STATE = (
+        *("neighbours", "former", "round", "num_needed", "num_hopeless", "silent", "fates"),
+        *("plain_round", "present", "num_complete"),
+    )
 
     def __init__(
         self,
@@ -57,97 +80,171 @@ class Mailbox:
         self.neighbours: dict[int, Correspondent] = {sender: Correspondent() for sender in neighbours}
         self.former: dict[int, Correspondent] = {}
         self.round = 1
-        self.num_heard = 0
-        self.silent: set[int] = set()
+        self.num_needed: float = inf
+        """How many neighbours have to be heard; it is enough, too, when nobody is left who might be."""
+        self.num_hopeless = 0
+        self.silent: set[int] = set(self.neighbours)
         """Neighbours that may still be heard in this round."""
         self.fates: Counter[str] = Counter()
+        self.on_enough: Callable[[], None] = _nobody_waits
+        self.plain_round: int | None = 1
+        """The present round, if it is plain: nothing waits but the messages of it that are `present`."""
+        self.present: dict[int, Message] = {}
+        self.num_complete = 0
+        """How many plain rounds in a row, up to the last, have used messages of all neighbours."""
+
+    @property
+    def num_heard(self) -> int:
+        """How many neighbours have been heard in this round."""
+        return len(self.neighbours) - len(self.silent) - self.num_hopeless
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough neighbours have been heard, or nobody is left to wait for."""
+        return not self.silent or self.num_heard >= self.num_needed
 
     def call_the_roll(self, round_: int) -> None:
         """See who has been heard in this round."""
-        self.round = round_
-        self.num_heard = 0
-        self.silent = set()
+        if round_ == self.plain_round:
+            return
+        self._sort_in()
+        self.round, self.num_hopeless, self.silent = round_, 0, set()
         for sender, they in self.neighbours.items():
-            if round_ in they.held or they.gone >= round_:
-                self.num_heard += 1
-            elif they.refused < round_:
-                self.silent.add(sender)
+            if round_ not in they.held and they.gone < round_:
+                if they.refused < round_:
+                    self.silent.add(sender)
+                else:
+                    self.num_hopeless += 1
 
-    def put(self, message: Message) -> bool:
-        """Take a message in, or drop it and say why; whether one neighbour less is silent in this round."""
-        sender, stamp, payload = message.sender, message.round, message.payload
-        they = self.neighbours.get(sender)
-        if they is None:
+    def put(self, message: Message) -> None:
+        """Take a message in, or drop it and say why."""
+        letter = message.letter
+        sender = letter.sender
+        if letter.round == self.plain_round and sender in self.silent and letter.form == self.form:
+            present = self.present
+            present[sender] = message
+            self.silent.remove(sender)
+            if len(present) >= self.num_needed:
+                self.on_enough()
+        elif sender in self.neighbours:
+            self._sort_in()
+            self._put(message, self.neighbours[sender])
+        else:
             known = sender in self.former
             self._drop(
                 message, *(("stale", "no longer a neighbour") if known else ("rejected", "unknown sender"))
             )
-            return False
-        held = they.held
-        if (
-            they.last_used < stamp <= self.last_round
-            and stamp not in held
-            and payload.form == self.form
-            and payload.is_finite
-        ):
-            held[stamp] = message
-            if len(held) > self.capacity:
-                self._discard(they, min(held), "made room for a newer one")
-        else:
-            self._turn_away(they, message)
-        return sender in self.silent and self._settle(sender, they)
 
     def take(self, round_: int, max_age: int) -> list[Message]:
         """The messages to use in this round, at most one per sender, sorted by sender.
 
         Older messages of a sender whose newer one is used, and those past `max_age`, are stale.
         """
-        taken = []
-        for they in self.neighbours.values():
-            held = they.held
-            if not held:
-                continue
-            only_this_round = len(held) == 1 and round_ in held  # the common case, quickly
-            stamp = round_ if only_this_round else self._choose(they, round_, max_age)
-            if stamp is None:
-                continue
-            taken.append(held.pop(stamp))
-            they.last_used = stamp
-            they.num_used += 1
-            if stamp > they.gone:
-                they.gone = stamp
+        taken = self._take_present() if round_ == self.plain_round else self._take(round_, max_age)
         if taken:
             self.fates["used"] += len(taken)
         return taken
 
     def meet(self, neighbours: Iterable[int]) -> None:
         """The neighbourhood changes: what former neighbours have sent is stale, but not forgotten."""
+        self._sort_in()
         known = {**self.former, **self.neighbours}
         self.neighbours = {sender: known.pop(sender, Correspondent()) for sender in sorted(neighbours)}
         self.former = known
         for they in self.former.values():
             for stamp in list(they.held):
                 self._discard(they, stamp, "no longer a neighbour")
+        self.call_the_roll(self.round)
 
     def empty(self, reason: str) -> None:
         """Lose all that waits."""
+        self._sort_in()
         for they in self.neighbours.values():
             for stamp in list(they.held):
                 self._discard(they, stamp, reason)
 
     def num_used_of(self, sender: int) -> int:
         """How many messages of a sender have been used, also if it is no longer a neighbour."""
-        they = self.neighbours.get(sender) or self.former.get(sender)
-        return 0 if they is None else they.num_used
+        if sender in self.neighbours:
+            return self.neighbours[sender].num_used + self.num_complete
+        return self.former[sender].num_used if sender in self.former else 0
 
     def leftovers(self) -> Iterator[Message]:
         """The messages that nobody has used yet."""
+        yield from self.present.values()
         for they in self.neighbours.values():
             yield from they.held.values()
+
+    def _begin_plain(self, round_: int) -> None:
+        """Begin a round of which nothing has come yet, and nothing of another one is left."""
+        self.round = self.plain_round = round_
+        self.silent, self.num_hopeless = set(self.neighbours), 0
+        if round_ > self.last_round:
+            self._sort_in()
+
+    def _take_present(self) -> list[Message]:
+        """All that has come, in a round that was plain to its end."""
+        present, neighbours, round_ = self.present, self.neighbours, self.round
+        if len(present) == len(neighbours):
+            taken = list(map(present.__getitem__, neighbours))
+            self.num_complete += 1
+        else:
+            taken = [present[sender] for sender in neighbours if sender in present]
+            self._write_up()
+            for sender in present:
+                neighbours[sender].use(round_)
+        self.present = {}
+        self._begin_plain(round_ + 1)
+        return taken
+
+    def _write_up(self) -> None:
+        """Enter the complete rounds, up to the last one, into the correspondence with every neighbour."""
+        if self.num_complete > 0:
+            for they in self.neighbours.values():
+                they.use(self.round - 1, self.num_complete)
+            self.num_complete = 0
+
+    def _sort_in(self) -> None:
+        """The round is not plain, or no longer: leave nothing apart."""
+        if self.plain_round is None:
+            return
+        self._write_up()
+        for sender, message in self.present.items():
+            self.neighbours[sender].held[self.round] = message
+        self.present = {}
+        self.plain_round = None
+
+    def _put(self, message: Message, they: Correspondent) -> None:
+        """Take in what a neighbour has sent, or turn it away."""
+        stamp, held = message.round, they.held
+        is_new = they.last_used < stamp <= self.last_round and stamp not in held
+        if is_new and message.letter.form == self.form:
+            held[stamp] = message
+            if len(held) > self.capacity:
+                self._discard(they, min(held), "made room for a newer one")
+        else:
+            self._turn_away(they, message)
+        if message.sender in self.silent and self._settle(message.sender, they) and self.has_enough:
+            self.on_enough()
+
+    def _take(self, round_: int, max_age: int) -> list[Message]:
+        """What to use of the correspondence with each neighbour."""
+        self._sort_in()
+        taken = []
+        for they in self.neighbours.values():
+            stamp = self._choose(they, round_, max_age)
+            if stamp is not None:
+                taken.append(they.held.pop(stamp))
+                they.use(stamp)
+        if not any(they.is_ahead(round_ + 1) for they in self.neighbours.values()):
+            self._begin_plain(round_ + 1)
+        return taken
 
     def _choose(self, they: Correspondent, round_: int, max_age: int) -> int | None:
         """The stamp of the message to use, if there is one; what is older than it, or too old, is dropped."""
         held = they.held
+        if len(held) == 1 and round_ in held:
+            return round_
         for stamp in [stamp for stamp in held if round_ - stamp > max_age]:
             self._discard(they, stamp, "too old")
         if not held:
@@ -160,10 +257,10 @@ class Mailbox:
 
     def _settle(self, sender: int, they: Correspondent) -> bool:
         """Take a silent neighbour off the list if it has been heard, or if there is no hope."""
-        if self.round in they.held or they.gone >= self.round:
-            self.num_heard += 1
-        elif they.refused < self.round:
-            return False
+        if self.round not in they.held and they.gone < self.round:
+            if they.refused < self.round:
+                return False
+            self.num_hopeless += 1
         self.silent.discard(sender)
         return True
 

@@ -11,7 +11,7 @@ from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.bandwidth import Bandwidth
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.links import COPY, COPY_LATENCY, LATENCY, Link, lossless
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.transport import Reliable, Transport
 
@@ -66,13 +66,11 @@ class Network:
         self.down: set[int] = set()
         self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
         self.num_bytes = 0.0
-        self._on_arrival = (self.arrive,)
-        self._post_in = kernel.post_in
+        self._on_arrival = self.arrive
         self._tells = type(observer) is not Observer  # a plain one would not listen
         self._leave = self.cross if self.reliable is None else self.reliable.leave
-        self._begin = self._leave if bandwidth is None else self.transmit
-        if self.reliable is not None:
-            self._begin = self.reliable.begin
+        self._begin = self.transmit if self.reliable is None else self.reliable.begin
+        self._is_simple = bandwidth is None and self.reliable is None and duplication == 0
 
     @property
     def num_in_flight(self) -> int:
@@ -81,18 +79,37 @@ class Network:
 
     def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
         """Put a message to each recipient on its link; the stamp is the round that the sender claims."""
-        now_s, links, begin, told = self.kernel.now, self.links[sender], self._begin, self._tells
-        on_arrival = self._on_arrival
         size_bytes = payload.size_bytes / self.compression
+        letter = Letter(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)
+        if self._is_simple and not (self.partitions or self.interrupted or self.down):
+            self._send_simply(letter, round_, recipients)
+            return
+        links = self.links[sender]
         for recipient in self.in_turn(recipients, round_):
-            link, number = links[recipient], self.num_sent
-            self.num_sent = number + 1
+            link = links[recipient]
+            message = Message(self.num_sent, link, letter, link.next_draw(round_), self._on_arrival)
+            self.num_sent += 1
+            self.observer.message_sent(message)
+            self._begin(message)
+
+    def _send_simply(self, letter: Letter, round_: int, recipients: Sequence[int]) -> None:
+        """Send as `send` and `cross` do, in one go, where a link can only delay a message or lose it."""
+        links, now_s, told = self.links[letter.sender], letter.sent_at_s, self._tells
+        on_arrival, post, number = self._on_arrival, self.kernel.post, self.num_sent
+        for recipient in recipients:
+            link = links[recipient]
             draw = link.next_draw(round_)
-            message = Message(number, link, stamp, payload, size_bytes, now_s, draw, on_arrival)
+            message = Message(number, link, letter, draw, on_arrival)
+            number += 1
             if told:
                 self.observer.message_sent(message)
-            begin(message)
+            if link.loses is not lossless and link.loses(link, draw, now_s):
+                self.lose(message, "loss")
+            else:
+                delay_s = link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
+                post(message, now_s + delay_s)
+        self.num_sent = number
 
     def in_turn(self, recipients: Sequence[int], round_: int) -> Sequence[int]:
         """The order in which to send: if there is a queue, another one is first in every round."""
@@ -111,21 +128,29 @@ class Network:
     def cross(self, message: Message) -> None:
         """The last byte has left the sender: the link decides."""
         link, draw = message.link, message.draw
-        delay_s = self.crossing_s(link, draw)
-        if delay_s is None:
-            self.lose(message, self.obstacle(link) or "loss")
+        reason = self.why_lost(link, draw)
+        if reason is not None:
+            self.lose(message, reason)
             return
-        self._post_in(message, delay_s)
+        self.kernel.post(message, self.kernel.now + link.delay_s(draw + LATENCY))
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
+    def why_lost(self, link: Link, draw: int) -> str | None:
+        """Why a message does not get through a link now, or None if it does."""
+        if self.partitions or self.interrupted or self.down:
+            obstacle = self.obstacle(link)
+            if obstacle is not None:
+                return obstacle
+        if link.loses is not lossless and link.loses(link, draw, self.kernel.now):
+            return "loss"
+        return None
+
     def crossing_s(self, link: Link, draw: int) -> float | None:
         """The seconds that a message needs on a link now, or None if it is lost."""
-        if (self.partitions or self.interrupted or self.down) and self.obstacle(link):
+        if self.why_lost(link, draw) is not None:
             return None
-        if link.loses is not lossless and link.loses(link, draw, self.kernel.now):
-            return None
-        return link.propagation_s + link.latency(uniform(link.key, draw + LATENCY))
+        return link.delay_s(draw + LATENCY)
 
     def obstacle(self, link: Link) -> str | None:
         """What keeps messages from crossing a link at the moment."""
@@ -152,7 +177,7 @@ class Network:
             self.num_reordered += 1
         if self._tells:
             self.observer.message_delivered(message)
-        self.receivers[message.recipient](message)
+        self.receivers[link.recipient](message)
 
     def lose(self, message: Message, reason: str) -> None:
         """Count a message that will never arrive."""
@@ -171,18 +196,8 @@ class Network:
     def _copy(self, message: Message) -> None:
         """The network duplicates a message; the copy takes its own time."""
         link, draw = message.link, message.draw
-        copy = Message(
-            self.num_sent,
-            link,
-            message.round,
-            message.payload,
-            message.size_bytes,
-            message.sent_at_s,
-            draw,
-            self._on_arrival,
-        )
+        copy = Message(self.num_sent, link, message.letter, draw, self._on_arrival)
         self.num_sent += 1
         self.num_copied += 1
         self.observer.message_copied(copy, message.number)
-        delay_s = link.propagation_s + link.latency(uniform(link.key, draw + COPY_LATENCY))
-        self.kernel.post_in(copy, delay_s)
+        self.kernel.post(copy, self.kernel.now + link.delay_s(draw + COPY_LATENCY))

@@ -9,10 +9,10 @@ from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.links import Link, lossless
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.world.message import Letter, Message
 
 LINK = Link(1, 2, key=0, latency=lambda u: 0.0, loses=lossless)
-MESSAGE = Message(7, LINK, 3, Payload(torch.zeros(5)), 20.0, 0.5)
+MESSAGE = Message(7, LINK, Letter(1, 3, Payload(torch.zeros(5)), size_bytes=20.0, sent_at_s=0.5), 0, print)
 
 
 def recorder(file: io.BytesIO | None = None, fraction: float = 1.0) -> Recorder:

@@ -146,7 +146,7 @@ def counter(place: Sequence[int]) -> int:
     """The counter of one draw: acknowledgement or not, round, place in it, attempt, what it is for."""
     acknowledgement, round_, number, attempt, purpose = place
     link = new_link(LOSSES["none"])
-    link.round, link.num_in_round = round_, number
+    link.next_draws = round_ * ROUND + number * MESSAGE
     return acknowledgement * ACKNOWLEDGEMENT + link.next_draw(round_) + attempt * ATTEMPT + purpose
 
 
