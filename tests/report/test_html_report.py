@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.analysis import Run, Sweep
+from rdpfl_sim.analysis import Run, Sweep, events
 from rdpfl_sim.cli import main
 from rdpfl_sim.report.html import clients, estimator, spacetime
 from rdpfl_sim.report.html.faults import fault_cards
@@ -362,7 +362,20 @@ def test_command_writes_the_page_and_prints_where(
 
 @pytest.mark.parametrize("name", ["nowhere", ""])
 def test_command_tells_what_is_no_run(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path / name)]) != 0
+    assert main(["report", str(tmp_path / name)]) == 2
     error = capsys.readouterr().err
     assert "does not exist" in error or "neither the folder of a run nor that of a sweep" in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("head", "told"), [(5_000, "is damaged at line 10"), (1, "the records are damaged")])
+def test_command_tells_that_records_are_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, head: int, told: str
+) -> None:
+    monkeypatch.setattr(events, "HEAD", head)
+    write_run(tmp_path, summary={"status": "finished"})
+    records = (tmp_path / "events.jsonl").read_text()
+    (tmp_path / "events.jsonl").write_text(records.replace('"message": 2', '"message" 2'))
+    assert main(["report", str(tmp_path)]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()
