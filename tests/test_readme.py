@@ -45,7 +45,7 @@ def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: p
         words += ["--output", str(tmp_path), "--set", "clients.count=4", "--workers", "2"]
     elif words[0] == "breakdown":
         words += ["--output", str(tmp_path), "--set", "rounds=2", "--seeds", "1,", "--workers", "2"]
-    elif words[0] == "compare":
+    elif words[0] in ("compare", "report"):
         monkeypatch.chdir(tmp_path)
         for rounds, folder in enumerate(words[1:], start=1):
             simulate(small_scenario(rounds=rounds), folder)

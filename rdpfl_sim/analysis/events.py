@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import orjson
 import polars as pl
 
+from rdpfl_sim.errors import RunError
+
 Schema: TypeAlias = dict[str, Any]
 
 _CLIENT: Schema = {"client": pl.Int32}
@@ -104,11 +106,14 @@ def _other_fields(path: Path, names: list[str], known: Schema) -> Schema:
     """Fields that are not in the table, such as the diagnostics of most methods."""
     found: Schema = {}
     with path.open("rb") as file:
-        for line in islice(file, HEAD):
+        for number, line in enumerate(islice(file, HEAD), start=1):
             if not line.endswith(b"\n"):
                 break
-            record = orjson.loads(line)
-            if not names or record["event"] in names:
+            try:
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise RunError(f"{path} is damaged at line {number}: {error}") from error
+            if not names or record.get("event") in names:
                 found |= {
                     field: kind
                     for field, value in record.items()

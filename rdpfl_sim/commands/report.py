@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import make_console
+from rdpfl_sim.commands.common import BAD_INPUT, make_console
+from rdpfl_sim.errors import RunError
+
+if TYPE_CHECKING:
+    from rdpfl_sim.analysis import Run, Sweep
 
 HELP = "make one HTML file that shows a run or a sweep"
 EXAMPLES = """\
@@ -26,21 +32,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the page and print where it is."""
+    path: Path = options.output or options.folder / "report.html"
     with make_console(stderr=True).status("reading the records"):
-        from rdpfl_sim.analysis import Run, Sweep
-        from rdpfl_sim.records.folder import SCENARIO, write_atomically
-        from rdpfl_sim.report.html.page import render
-        from rdpfl_sim.report.html.run_page import run_page
-        from rdpfl_sim.report.html.sweep_page import sweep_page
+        from rdpfl_sim.records.folder import write_atomically
 
-        folder: Path = options.folder
-        is_run = (folder / SCENARIO).is_file()
-        page = run_page(Run(folder)) if is_run else sweep_page(Sweep(folder))
-        path: Path = options.output or folder / "report.html"
-        write_atomically(path, render(page).encode())
+        try:
+            source = _source(options.folder)
+        except RunError as error:
+            sys.stderr.write(f"rdpfl-sim report: {error}\n")
+            return BAD_INPUT
+        write_atomically(path, _page(source).encode())
     print(path)  # noqa: T201  # scripts read it
     if options.open:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
     return 0
+
+
+def _source(folder: Path) -> Run | Sweep:
+    """What there is in a folder."""
+    from rdpfl_sim.analysis import Run, Sweep
+    from rdpfl_sim.records.folder import SCENARIO
+
+    return Run(folder) if (folder / SCENARIO).is_file() else Sweep(folder)
+
+
+def _page(source: Run | Sweep) -> str:
+    from polars.exceptions import PolarsError
+
+    from rdpfl_sim.analysis import Run
+    from rdpfl_sim.report.html.page import render
+    from rdpfl_sim.report.html.run_page import run_page
+    from rdpfl_sim.report.html.sweep_page import sweep_page
+
+    try:
+        return render(run_page(source) if isinstance(source, Run) else sweep_page(source))
+    except PolarsError as error:
+        what = str(error).partition("\n")[0]
+        raise RunError(
+            f"{source.folder}: the records are damaged ({what}); rdpfl-sim verify says where"
+        ) from error

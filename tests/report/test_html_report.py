@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.analysis import Run, Sweep
+from rdpfl_sim.analysis import Run, Sweep, events
 from rdpfl_sim.cli import main
 from rdpfl_sim.report.html import clients, estimator, spacetime
 from rdpfl_sim.report.html.faults import fault_cards
@@ -170,9 +170,19 @@ def test_clipping_is_shown_where_it_bound() -> None:
     ]
     rounds = pl.DataFrame(rows, schema=list(columns), orient="row")
     threshold, binding = estimator.estimator_cards(rounds)[:2]
+    assert list(threshold.views) == ["linear", "logarithmic"]
     assert "It bound in 50.0% of the rounds of honest clients." in threshold.text
     [trace] = binding.views["rounds"].traces
     assert (trace["y"], trace["x"], trace["z"]) == (["0", "1"], [1, 2], [[1, 2], [3, 0]])
+
+
+def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
+    row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.0}
+    rows = [
+        {**row, "round": r, "delta_norm": 1e30 if r < 3 else 1.0, "clipped": r < 3, "bounded": False}
+        for r in range(20)
+    ]
+    assert list(estimator.estimator_cards(pl.DataFrame(rows))[0].views) == ["logarithmic", "linear"]
 
 
 def test_of_many_clients_the_worst_and_the_best_are_shown() -> None:
@@ -362,7 +372,56 @@ def test_command_writes_the_page_and_prints_where(
 
 @pytest.mark.parametrize("name", ["nowhere", ""])
 def test_command_tells_what_is_no_run(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(tmp_path / name)]) != 0
+    assert main(["report", str(tmp_path / name)]) == 2
     error = capsys.readouterr().err
     assert "does not exist" in error or "neither the folder of a run nor that of a sweep" in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_thousand_clients_are_thinned_and_the_page_says_where(tmp_path: Path) -> None:
+    num = 1_000
+    records: list[dict[str, Any]] = []
+    for sender in range(num):
+        for step in range(1, 5):
+            mail = {"message": len(records), "sender": sender, "recipient": (sender + step) % num, "round": 1}
+            records.append({"event": "message_sent", "time_s": sender / num, **mail})
+    rounds = {
+        "event": "round_finished",
+        "round": 1,
+        "num_used": 1,
+        "tau": 1.0,
+        "delta_norm": 0.5,
+        "clipped": False,
+    }
+    records += [{**rounds, "time_s": 2.0, "client": client} for client in range(num)]
+    records += [
+        {**rounds, "event": "training_started", "time_s": 2.0, "client": client} for client in range(num)
+    ]
+    write_run(tmp_path, sorted(records, key=lambda record: record["time_s"]), byzantine=range(0, num, 10))
+    edges = [(client, (client + step) % num) for client in range(num) for step in range(1, 5)]
+    topology = json.loads((tmp_path / "topology.json").read_text()) | {"num_clients": num, "edges": edges}
+    (tmp_path / "topology.json").write_text(json.dumps(topology))
+    head, *_ = (tmp_path / "metrics.csv").read_text().splitlines()
+    lines = [f"1.0,{client},{int(client % 10 == 0)},1,1,0.5,,,,,,,," for client in range(num)]
+    (tmp_path / "metrics.csv").write_text("\n".join([head, *lines]) + "\n")
+    page = run_page(Run(tmp_path))
+    found = cards(page)
+    assert found["Topology"].note == "1 of 2 links is drawn."
+    assert found["Every client"].note.startswith("60 of 1,000 clients are shown")
+    assert found["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
+    assert found["Space and time"].note.startswith("30 of 1,000 clients, near each other")
+    assert found["Where it bound"].note.endswith("of 900 honest clients are shown.")
+    assert len(render(page)) < LIBRARY + 1_500_000
+
+
+@pytest.mark.parametrize(("head", "told"), [(5_000, "is damaged at line 10"), (1, "the records are damaged")])
+def test_command_tells_that_records_are_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, head: int, told: str
+) -> None:
+    monkeypatch.setattr(events, "HEAD", head)
+    write_run(tmp_path, summary={"status": "finished"})
+    records = (tmp_path / "events.jsonl").read_text()
+    (tmp_path / "events.jsonl").write_text(records.replace('"message": 2', '"message" 2'))
+    assert main(["report", str(tmp_path)]) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()

@@ -49,12 +49,13 @@ def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
 
 def _threshold(honest: pl.DataFrame) -> Card:
     views = {}
-    for view, group, kind in (("linear", honest, "linear"), ("logarithmic", honest, "log")):
-        traces = [
-            *_middle(group, "delta_norm", "|Δ|", "@purple"),
-            *_middle(group, "tau", "τ", HONEST),
-            _clipped_share(group),
-        ]
+    traces = [
+        *_middle(honest, "delta_norm", "|Δ|", "@purple"),
+        *_middle(honest, "tau", "τ", HONEST),
+        _clipped_share(honest),
+    ]
+    kinds = {"linear": "linear", "logarithmic": "log"}
+    for view, kind in sorted(kinds.items(), reverse=_is_wide(honest)):
         layout = {
             "xaxis": round_axis(honest["round"]),
             "yaxis": axis("norm", type=kind, rangemode="tozero"),
@@ -79,6 +80,12 @@ def _threshold(honest: pl.DataFrame) -> Card:
         views,
         wide=True,
     )
+
+
+def _is_wide(honest: pl.DataFrame) -> bool:
+    """Whether a few deviations are so large that nothing else could be seen on a linear axis."""
+    values = honest["delta_norm"].drop_nulls().to_numpy()
+    return len(values) > 0 and bool(np.percentile(values, 99) > 100 * np.median(values) > 0)
 
 
 def clipped_share(rounds: pl.DataFrame) -> float | None:

@@ -21,7 +21,7 @@
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-  let theme = prefersDark.matches ? "dark" : "light";
+  let theme = root.dataset.theme;
 
   // "@name" anywhere in a figure is a colour (or a colour scale) of the theme.
   const coloured = (value, palette) => {
@@ -67,6 +67,7 @@
   const drawVisible = () => {
     for (const plot of document.querySelectorAll("section:not([hidden]) .plot")) {
       if (plot.dataset.drawn !== `${theme}/${plot.dataset.view}`) draw(plot);
+      else Plotly.Plots.resize(plot); // the window may have changed while it was hidden
     }
   };
 
@@ -110,7 +111,6 @@
   }
   const named = () => tabs.find((tab) => `#${tab.id.slice(4)}` === location.hash);
   addEventListener("hashchange", () => named() && select(named(), false));
-  root.dataset.theme = theme;
   select(named() ?? tabs[0], false);
   root.dataset.ready = "yes";
 })();

@@ -69,7 +69,8 @@ def render(page: Page) -> str:
 
     figures: dict[str, Any] = {}
     sections = "".join(_section(tab, place, figures) for place, tab in enumerate(page.tabs))
-    scripts = {"plotly": get_plotlyjs().replace("</script", "<\\/script"), "script": _text("page.js")}
+    scripts = {"early": _text("page.early.js"), "plotly": get_plotlyjs(), "script": _text("page.js")}
+    assert not any("</script" in script for script in scripts.values()), "a script would end too early"
     return Template(_text("page.html")).substitute(
         policy=_policy(scripts.values()),
         title=escape(page.title),

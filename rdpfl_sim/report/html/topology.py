@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import Any
 
 import networkx as nx
@@ -89,7 +90,7 @@ def _shaded(links: list[dict[str, Any]], places: NDArray[np.float64], column: st
         shade = next(place for place, (limit, _, _) in enumerate(SHADES) if share < limit)
         groups.setdefault(shade, []).append(link)
     width = 3.0 if len(links) <= 200 else 1.2
-    opacity = min(1.0, 20 / np.sqrt(len(links) + 1))  # many links are only a backdrop
+    opacity = min(1.0, 20 / sqrt(len(links) + 1))  # many links are only a backdrop
     traces = []
     for shade, members in sorted(groups.items()):
         _, colour, words = SHADES[shade]
@@ -154,7 +155,7 @@ def _clients(run: Run, last: pl.DataFrame, graph: Any, places: NDArray[np.float6
     accuracy = dict(last.select("client", "personal_accuracy").rows())
     ringed = outnumbered(graph, set(run.byzantine))
     honest = [client for client in range(run.num_clients) if client not in run.byzantine]
-    size = float(np.clip(130 / np.sqrt(run.num_clients), 5, 34))
+    size = float(np.clip(130 / sqrt(run.num_clients), 5, 34))
     traces = []
     if ringed:
         ring = {"size": size + 9, "color": "rgba(0,0,0,0)", "line": {"color": BYZANTINE, "width": 2}}
