@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from rdpfl_sim.commands.common import make_console
+from rdpfl_sim.commands.common import BAD_INPUT, make_console
 from rdpfl_sim.commands.run import show
 
 HELP = "go on with a run that was interrupted or killed"
@@ -26,8 +27,13 @@ def execute(options: argparse.Namespace) -> int:
     """Go on with it from its last checkpoint, draw pictures, print a table."""
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"):
+        from rdpfl_sim.records.folder import is_complete, why_no_run
+
+        reason = why_no_run(options.file)
+        if reason is not None:
+            sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
+            return BAD_INPUT
         from rdpfl_sim.blueprint import Blueprint
-        from rdpfl_sim.records.folder import is_complete
         from rdpfl_sim.report.terminal import make_progress, warning_lines
         from rdpfl_sim.resuming import resume, scenario_of
 
