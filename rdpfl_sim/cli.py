@@ -98,7 +98,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if words[0] not in (*COMMANDS, "-h", "--help", "--version"):  # rdpfl-sim FILE is short for run
         _refuse_misspelt_command(parser, words[0])
         words = ["run", *words]
-    return parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        page: argparse.ArgumentParser = options.page
+        near = get_close_matches(unknown[0], page._option_string_actions, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        page.error(f"unknown argument {' '.join(unknown)}{hint}")
+    return options
 
 
 def _in_words(error: Exception) -> str:
@@ -138,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
             epilog=command.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        page.set_defaults(page=page)
         command.add_arguments(page)
     return parser
 

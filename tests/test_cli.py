@@ -192,3 +192,35 @@ def test_sweep_needs_a_worker(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_in_a_pipe_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "attack"]) == 0
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) < 300
+
+
+def test_list_without_a_kind_names_everything_and_all_tells_everything(capsys) -> None:
+    assert main(["list"]) == 0
+    names = capsys.readouterr().out
+    assert "wait             all, quorum, deadline, none\n" in names
+    assert main(["list", "all"]) == 0
+    everything = capsys.readouterr().out
+    assert "  deadline: Until every neighbour has been heard" in everything
+    assert len(everything.splitlines()) > 5 * len(names.splitlines())
+
+
+def test_lines_in_a_pipe_end_without_blanks(scenario: Path, tmp_path: Path, capsys) -> None:
+    assert main([str(scenario), "--output", str(tmp_path), "--set", "output.figures=false"]) == 0
+    assert main(["show", capsys.readouterr().out.splitlines()[-1]]) == 0
+    assert main(["validate", str(scenario), "--set", "rounds=0", "--set", "seed=-1"]) == 2
+    told = capsys.readouterr()
+    for text in (told.out, told.err):
+        assert [line for line in text.splitlines() if line.endswith(" ")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["any.toml", "--sed", "3"], "rdpfl-sim run: error: unknown argument --sed 3; did you mean --seed?"),
+        (["show", "runs/any", "more"], "rdpfl-sim show: error: unknown argument more\n"),
+    ],
+)
+def test_unknown_argument_is_told_by_its_command(words: list[str], told: str, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert told in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_show_of_a_run_that_failed_says_why(run: Path, capsys) -> None:
     assert "where this run comes from is not known" in output
 
 
-@pytest.mark.parametrize("command", ["show", "verify"])
+@pytest.mark.parametrize("command", ["show", "verify", "resume"])
 def test_what_is_not_a_run_is_told(command: str, run: Path, tmp_path: Path, capsys) -> None:
     assert main([command, str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err == f"rdpfl-sim {command}: there is no folder {tmp_path / 'nothing'}\n"

@@ -169,11 +169,9 @@ def test_run_that_is_still_going_on_is_not_resumed(
 
 
 @pytest.mark.parametrize("name", ["nowhere", "."])
-def test_what_is_no_run_folder_is_told_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    assert main(["resume", str(tmp_path / name)]) == 2
-    assert "is not a run folder: it has no scenario.toml" in capsys.readouterr().err
+def test_what_is_no_run_folder_is_told_in_words(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ScenarioError, match=r"is not a run folder: it has no scenario\.toml"):
+        resume(tmp_path / name)
 
 
 def test_scenario_that_was_changed_is_not_that_of_the_run(tmp_path: Path) -> None:

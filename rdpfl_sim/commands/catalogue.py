@@ -7,28 +7,34 @@ import sys
 
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 
-HELP = "list what is built in, with all options"
+HELP = "list what is built in; of one kind with all options"
 EXAMPLES = """\
 examples:
-  rdpfl-sim list                                  # everything
-  rdpfl-sim list attack
+  rdpfl-sim list                                  # all names
+  rdpfl-sim list attack                           # of one kind, everything
+  rdpfl-sim list all                              # of every kind
   rdpfl-sim list methods --markdown
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One kind, or all."""
-    parser.add_argument("kind", nargs="?", metavar="KIND", help="only this kind, such as attack or method")
+    parser.add_argument(
+        "kind",
+        nargs="?",
+        metavar="KIND",
+        help="everything about this kind, such as attack or method, or about all",
+    )
     parser.add_argument("--markdown", action="store_true", help="as a Markdown table")
 
 
 def execute(options: argparse.Namespace) -> int:
     """List components with their options."""
     from rdpfl_sim.registry import suggest
-    from rdpfl_sim.report.catalogue import catalogue, listing, markdown
+    from rdpfl_sim.report.catalogue import catalogue, listing, markdown, overview
 
     kinds = catalogue()
-    if options.kind is not None:
+    if options.kind not in (None, "all"):
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
             sys.stderr.write(
@@ -39,5 +45,10 @@ def execute(options: argparse.Namespace) -> int:
     if options.markdown:
         print(markdown(kinds))  # noqa: T201  # the command's output
         return 0
-    make_console().print(listing(kinds))
+    console = make_console()
+    if options.kind is not None:
+        console.print(listing(kinds))
+        return 0
+    console.print(overview(kinds))
+    console.print("\nrdpfl-sim list KIND tells what they do, and their options.", highlight=False)
     return 0

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gc
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +27,24 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
     from rich.console import Console
 
     console = Console(quiet=quiet, stderr=stderr)
-    return console if console.is_terminal else Console(quiet=quiet, stderr=stderr, width=PIPE_WIDTH)
+    if console.is_terminal:
+        return console
+    file = cast("IO[str]", Trimmed(sys.stderr if stderr else sys.stdout))
+    return Console(file=file, quiet=quiet, width=PIPE_WIDTH)
+
+
+class Trimmed:
+    """A stream to which lines are written without the blanks at their end, with which tables are filled."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write whole lines."""
+        return self._stream.write(re.sub(r" +$", "", text, flags=re.MULTILINE))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager

@@ -199,17 +199,16 @@ def _asked(given: dict[str, str | None]) -> dict[str, Any]:
 
 def _list(question: Question) -> None:
     """What can be answered."""
-    from rich.padding import Padding
     from rich.text import Text
 
-    from rdpfl_sim.report.catalogue import catalogue
+    from rdpfl_sim.report.catalogue import Hanging, catalogue
 
     console = make_console()
     if question.kind is None:
         console.print("  a number")
         return
     for entry in catalogue()[question.kind]:
-        console.print(Padding.indent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
+        console.print(Hanging(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
 
 
 def _described(raw: dict[str, Any]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
-from rdpfl_sim.commands.common import make_console, uncollected
-from rdpfl_sim.commands.run import show
+from rdpfl_sim.commands.common import BAD_INPUT, make_console, uncollected
+from rdpfl_sim.commands.run import add_live, show
 
 HELP = "go on with a run that was interrupted or killed"
 EXAMPLES = """\
@@ -20,15 +21,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run folder."""
     parser.add_argument("file", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
+    add_live(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
     """Go on with it from its last checkpoint, draw pictures, print a table."""
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), uncollected():
+        from rdpfl_sim.records.folder import is_complete, why_no_run
+
+        reason = why_no_run(options.file)
+        if reason is not None:
+            sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
+            return BAD_INPUT
         from rdpfl_sim.blueprint import Blueprint
-        from rdpfl_sim.records.folder import is_complete
-        from rdpfl_sim.report.terminal import make_progress, warning_lines
+        from rdpfl_sim.commands.watching import LiveDashboard, progress_of
+        from rdpfl_sim.report.terminal import warning_lines
         from rdpfl_sim.resuming import resume, scenario_of
 
         folder: Path = options.file
@@ -39,6 +47,8 @@ def execute(options: argparse.Namespace) -> int:
             return 0
         blueprint = Blueprint(scenario)
     console.print(warning_lines(blueprint.warnings))
-    with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
+    with progress_of(options, scenario, console) as progress:
+        if isinstance(progress, LiveDashboard):
+            progress.follow(folder)
         result = resume(folder, progress, blueprint)
     return show(result, blueprint, console)

@@ -42,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER", help="where run folders go (default: output.folder)"
     )
+    add_live(parser)
+
+
+def add_live(parser: argparse.ArgumentParser) -> None:
+    """The argument that asks for a dashboard."""
     parser.add_argument(
         "--live", action="store_true", help="show a dashboard while it runs, if there is a terminal"
     )
@@ -52,21 +57,17 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), uncollected():
         from rdpfl_sim.blueprint import Blueprint
-        from rdpfl_sim.report.terminal import make_progress, warning_lines
+        from rdpfl_sim.commands.watching import LiveDashboard, progress_of
+        from rdpfl_sim.report.terminal import warning_lines
         from rdpfl_sim.simulation import simulate
 
         scenario = load_scenario(options)
         blueprint = Blueprint(scenario)
     console.print(warning_lines(blueprint.warnings))
     folder = options.output or scenario.output.folder
-    if options.live and console.is_interactive and not options.quiet:
-        from rdpfl_sim.commands.watching import LiveDashboard
-
-        with LiveDashboard(console, scenario.to_dict()) as dashboard:
-            result = simulate(blueprint, folder, dashboard, dashboard.follow)
-    else:
-        with make_progress(options.quiet, scenario.rounds * scenario.clients.count, console) as progress:
-            result = simulate(blueprint, folder, progress)
+    with progress_of(options, scenario, console) as progress:
+        on_folder = progress.follow if isinstance(progress, LiveDashboard) else None
+        result = simulate(blueprint, folder, progress, on_folder)
     return show(result, blueprint, console)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,9 +13,12 @@ from rdpfl_sim.records.folder import EVENTS, METRICS, METRICS_FILE
 from rdpfl_sim.records.following import Follower
 from rdpfl_sim.report.dashboard import Dashboard
 from rdpfl_sim.report.pulse import Pulse
+from rdpfl_sim.report.terminal import Progress, make_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from rdpfl_sim.scenario import Scenario
 
 LOOK_EVERY_S = 0.5
 REDRAWS_PER_S = 4
@@ -84,6 +88,13 @@ class LiveDashboard:
         if self._watcher is not None and monotonic() >= self._due_s:
             self._watcher.look()
             self._due_s = monotonic() + LOOK_EVERY_S
+
+
+def progress_of(options: argparse.Namespace, scenario: Scenario, console: Console) -> Progress:
+    """The display that the arguments of a command ask for, as far as the terminal can show it."""
+    if options.live and console.is_interactive and not options.quiet:
+        return LiveDashboard(console, scenario.to_dict())
+    return make_progress(options.quiet, scenario.rounds * scenario.clients.count, console)
 
 
 def _evaluations(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS
@@ -16,6 +17,8 @@ from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.options import LARGE, SMALL
 from rdpfl_sim.registry import Component, OneOf
 from rdpfl_sim.sections import CHOICES
+
+HANGING = 2
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,38 @@ def markdown(kinds: Mapping[str, Sequence[Entry]]) -> str:
     return "\n".join(["| kind | built in |", "|---|---|", *rows])
 
 
+def overview(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
+    """The names of all components, by kind, for a terminal."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for kind, entries in kinds.items():
+        table.add_row(Text(kind, style="bold"), Text(", ".join(entry.name for entry in entries)))
+    return table
+
+
 def listing(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
     """Everything about every component, for a terminal."""
     lines: list[RenderableType] = []
     for kind, entries in kinds.items():
         lines.append(Text(kind, style="bold"))
         for entry in entries:
-            lines.append(Padding.indent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
-            lines += [Padding.indent(Text(option, style="dim"), 6) for option in entry.options]
+            lines.append(Hanging(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
+            lines += [Hanging(Text(option, style="dim"), 6) for option in entry.options]
     return Group(*lines)
+
+
+@dataclass(frozen=True)
+class Hanging:
+    """A paragraph whose first line begins at `indent`, and the others further to the right."""
+
+    text: Text
+    indent: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        further = self.indent + HANGING
+        lines = self.text.wrap(console, max(options.max_width - further, 1))
+        for place, line in enumerate(lines):
+            line.rstrip()
+            yield Padding(line, (0, 0, 0, self.indent if place == 0 else further), expand=False)
 
 
 def _options(table: type[Component]) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class SweepProgress:
 def sweep_table(table: Any, width: int) -> RenderableType:
     """A table of a sweep, cut into several below each other if it is wider than the terminal."""
     labels = [max(len(label) for label in column) for column in zip(table.corner, *table.rows, strict=True)]
-    used = sum(labels) + 2 * len(labels)
+    used = 1 + sum(labels) + 2 * len(labels)  # the edge, and behind every column a blank and a divider
     parts: list[list[Any]] = [[]]
     room = width - used
     for column in table.columns:
@@ -79,7 +79,7 @@ def sweep_table(table: Any, width: int) -> RenderableType:
 
 
 def _part(table: Any, columns: list[Any]) -> Table:
-    shown = Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1))
+    shown = Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in table.corner:
         shown.add_column(plain(name), vertical="bottom")
     for column in columns:

@@ -106,3 +106,10 @@ def test_table_without_a_complete_run_says_so() -> None:
     assert table.note == "no run is complete"
     assert replace(table, spread="interval").versions[0].rows == []
     printed(table, 80)
+
+
+def test_cells_are_not_broken_if_the_widest_fits() -> None:
+    table = made()
+    for width in range(34, 80):
+        text = printed(table, width)
+        assert all(table.text(row, column) in text for row in table.rows for column in table.columns), width
