@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -89,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"rdpfl-sim {options.command}: {_in_words(error)}\n")
         _say_no_more()
         return FAILED
+    finally:
+        gc.unfreeze()  # what a command has built, it may have frozen
     return code
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.maths.types import Local, Payload, Received, is_finite
 from rdpfl_sim.methods import base
 from rdpfl_sim.options import Doc, Fraction
 
@@ -33,7 +33,7 @@ class Gossip(base.Method):
 
     def granted(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
         """The shares; nobody has one if the own model has diverged."""
-        if not received or not torch.isfinite(x).all():
+        if not received or not is_finite(x):
             return [0.0] * len(received)
         return self.shares(x, received, home)
 
