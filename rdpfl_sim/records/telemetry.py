@@ -25,7 +25,8 @@ class Histogram:
         """Count a value."""
         self.num += 1
         self.total += value
-        self.largest = max(self.largest, value)
+        if value > self.largest:
+            self.largest = value
         mantissa, exponent = frexp(value)  # value = mantissa 2^exponent, mantissa in [1/2, 1)
         self.bins[exponent * 8 + int(mantissa * 16) - 8 if value > 0 else -10_000] += 1
 
@@ -127,33 +128,44 @@ class Telemetry:
         inspection: Inspection | None,
     ) -> None:
         """A client has used messages."""
-        tallies = [self.recent.setdefault(client, Tally())]
-        if client not in self.byzantine:
-            tallies.append(self.by_hops.setdefault(self.hops[client], Tally()))
-            attacked = any(message.sender in self.byzantine for message in messages)
-            tallies += [self.rounds["all"], self.rounds["attacked" if attacked else "clean"]]
-            for message in messages:
-                self.ages[round_ - message.round] += 1
-                self._treatment(message).fates["used"] += 1
+        byzantine, num_used = self.byzantine, len(messages)
+        ages = [round_ - message.letter.round for message in messages]
+        tallies = [self._recent(client)]
+        if client not in byzantine:
+            num_lies = sum([message.letter.sender in byzantine for message in messages]) if byzantine else 0
+            tallies += [
+                self._at_distance(self.hops[client]),
+                self.rounds["all"],
+                self.rounds["attacked" if num_lies > 0 else "clean"],
+            ]
+            for age in ages:
+                self.ages[age] += 1
+            if num_lies < num_used:
+                self.treatment["honest"].fates["used"] += num_used - num_lies
+            if num_lies > 0:
+                self.treatment["byzantine"].fates["used"] += num_lies
         weights = None if inspection is None else inspection.weight
         byzantine_weight = 0.0
         if weights is not None:
             for message, weight in zip(messages, weights, strict=True):
-                byzantine_weight += weight if message.sender in self.byzantine else 0.0
-                if client not in self.byzantine:
+                byzantine_weight += weight if message.sender in byzantine else 0.0
+                if client not in byzantine:
                     treatment = self._treatment(message)
                     treatment.num_weighed += 1
                     treatment.num_ignored += weight == 0
-                    treatment.relative_weight += weight * len(messages)
+                    treatment.relative_weight += weight * num_used
+        sum_age, estimates = sum(ages), "tau" in diagnostics
+        clipped, bounded = bool(diagnostics.get("clipped")), bool(diagnostics.get("bounded"))
         for tally in tallies:
             tally.num_rounds += 1
-            tally.num_used += len(messages)
-            tally.sum_age += sum(round_ - message.round for message in messages)
-            tally.num_estimates += "tau" in diagnostics
-            tally.num_clipped += bool(diagnostics.get("clipped"))
-            tally.num_bounded += bool(diagnostics.get("bounded"))
-            tally.num_weighed += weights is not None
-            tally.byzantine_weight += byzantine_weight
+            tally.num_used += num_used
+            tally.sum_age += sum_age
+            tally.num_estimates += estimates
+            tally.num_clipped += clipped
+            tally.num_bounded += bounded
+            if weights is not None:
+                tally.num_weighed += 1
+                tally.byzantine_weight += byzantine_weight
 
     def since_last_evaluation(self, client: int) -> dict[str, float | None]:
         """Means over a client's rounds since this was last asked."""
@@ -177,6 +189,20 @@ class Telemetry:
                 if hops is not None
             },
         }
+
+    def _recent(self, client: int) -> Tally:
+        """The tally of a client's rounds since its last evaluation."""
+        tally = self.recent.get(client)
+        if tally is None:
+            tally = self.recent[client] = Tally()
+        return tally
+
+    def _at_distance(self, hops: int | None) -> Tally:
+        """The tally of all honest clients so far from the nearest Byzantine one."""
+        tally = self.by_hops.get(hops)
+        if tally is None:
+            tally = self.by_hops[hops] = Tally()
+        return tally
 
     def _treatment(self, message: Message) -> Treatment:
         return self.treatment["byzantine" if message.sender in self.byzantine else "honest"]
