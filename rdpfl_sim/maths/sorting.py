@@ -3,7 +3,8 @@
 A sorting network is a fixed list of exchanges (a, b) <- (min, max) that sorts whatever it is given.
 Applied to whole rows, an exchange is two vectorised calls, while `torch.sort` and `torch.median` walk
 down each column with scalar code. Two things make the network cheap: exchanges that cannot change which
-values end in the band are left out, and columns are processed in blocks that stay in the cache.
+values end in the band are left out, and columns are processed in blocks that stay in the cache. The calls
+are numpy's, which are shorter and quicker than torch's and give the same bits; a GPU sorts instead.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.maths.combining import without_overflow
 
-# With fewer columns, or with fewer for each of its steps, the calls of a network take longer than numpy's
-# sort, which has vector instructions for short columns. Measured for 3 to 50 rows.
-_MIN_COLUMNS, _MIN_COLUMNS_PER_STEP = 1024, 32
-# Columns in a block: they stay in the cache, and torch does not split them over threads. A barrier after each
-# short call costs far more than a second thread gains as soon as another process wants its core.
-_BLOCK = 32768
+# With fewer columns for each of its steps a network takes longer than numpy's sort, which has vector
+# instructions for short columns. Measured for 3 to 50 rows.
+_MIN_COLUMNS_PER_STEP = 10
+_BLOCK = 32768  # columns that stay in the cache
 
-_Operation: TypeAlias = Callable[..., Tensor]
+_Array: TypeAlias = NDArray[np.floating[Any]]
+_Operation: TypeAlias = Callable[..., _Array]
 _Exchange: TypeAlias = tuple[int, int, list[tuple[_Operation, int]]]
 
 
@@ -37,9 +38,9 @@ class Program(NamedTuple):
     band: list[int]  # the registers that hold the band in the end
     num_scratch: int
 
-    def run(self, rows: Tensor, scratch: Tensor) -> list[Tensor]:
+    def run(self, rows: _Array, scratch: _Array) -> list[_Array]:
         """The band of the columns of `rows`; it lies in `rows` and in `scratch`, which is overwritten."""
-        registers = [*rows.unbind(), *scratch[:, : rows.shape[1]].unbind()]
+        registers = [*rows, *scratch[:, : rows.shape[1]]]
         for operation, x, y, z in self.steps:
             operation(registers[x], registers[y], out=registers[z])
         return [registers[r] for r in self.band]
@@ -59,21 +60,24 @@ def band_mean(u: Tensor, low: int, high: int) -> Tensor:
 
 
 def _band_sum(u: Tensor, low: int, high: int) -> Tensor:
-    n, d = u.shape
-    if (low, high) == (0, n):
+    if (low, high) == (0, len(u)):
         return u.sum(dim=0)
-    network = None if d < _MIN_COLUMNS else program(n, low, high)
-    if network is None or d < _MIN_COLUMNS_PER_STEP * len(network.steps):
+    network = _network(u, low, high)
+    if network is None:
         return _sorted(u)[low:high].sum(dim=0)
-    width = min(d, _BLOCK) if u.is_cpu else d
-    out = u.new_empty(d)
-    scratch = u.new_empty(network.num_scratch, width)
-    for rows, result in zip(torch.split(u, width, dim=1), torch.split(out, width), strict=True):
-        first, *others = network.run(rows, scratch)
-        result.copy_(first)
-        for row in others:
-            result += row
-    return out
+    rows: _Array = u.numpy()
+    d = rows.shape[1]
+    out = np.empty(d, rows.dtype)
+    scratch = np.empty((network.num_scratch, min(d, _BLOCK)), rows.dtype)
+    for begin in range(0, d, _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        first, *others = network.run(rows[:, block], scratch)
+        result = out[block]
+        result[:] = first
+        with np.errstate(over="ignore", invalid="ignore"):  # our caller looks for overflow
+            for row in others:
+                result += row
+    return torch.from_numpy(out)
 
 
 def sorted_rows(u: Tensor) -> list[Tensor]:
@@ -82,10 +86,21 @@ def sorted_rows(u: Tensor) -> list[Tensor]:
     For few columns at a time, as those of `distances.blocks`: it takes as much memory again.
     """
     n, d = u.shape
-    network = None if d < _MIN_COLUMNS else program(n, 0, n, in_order=True)
-    if network is None or d < _MIN_COLUMNS_PER_STEP * len(network.steps):
+    network = _network(u, 0, n, in_order=True)
+    if network is None:
         return list(_sorted(u))
-    return network.run(u, u.new_empty(network.num_scratch, d))
+    rows: _Array = u.numpy()
+    in_order = network.run(rows, np.empty((network.num_scratch, d), rows.dtype))
+    return [torch.from_numpy(row) for row in in_order]
+
+
+def _network(u: Tensor, low: int, high: int, in_order: bool = False) -> Program | None:
+    """The network for a band of u, if it is quicker than sorting."""
+    n, d = u.shape
+    if not u.is_cpu or d < _MIN_COLUMNS_PER_STEP * n:  # there are more steps than rows
+        return None
+    network = program(n, low, high, in_order)
+    return network if d >= _MIN_COLUMNS_PER_STEP * len(network.steps) else None
 
 
 def _sorted(u: Tensor) -> Tensor:
@@ -128,7 +143,7 @@ def _pruned(exchanges: list[tuple[int, int]], low: int, high: int, in_order: boo
     for a, b in reversed(exchanges):
         pair = {a, b}
         if pair & needed and not pair <= unordered:
-            kept.append((a, b, [r for r in ((torch.minimum, a), (torch.maximum, b)) if r[1] in needed]))
+            kept.append((a, b, [r for r in ((np.minimum, a), (np.maximum, b)) if r[1] in needed]))
             needed |= pair
             unordered -= pair
     return kept[::-1]
