@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,17 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
 
     console = Console(quiet=quiet, stderr=stderr)
     return console if console.is_terminal else Console(quiet=quiet, stderr=stderr, width=PIPE_WIDTH)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is imported and built here stays to the end: let the garbage collector not look at it, ever."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rdpfl_sim.commands.common import make_console
+from rdpfl_sim.commands.common import make_console, uncollected
 from rdpfl_sim.commands.run import show
 
 HELP = "go on with a run that was interrupted or killed"
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Go on with it from its last checkpoint, draw pictures, print a table."""
     console = make_console(quiet=options.quiet)
-    with console.status("building the scenario"):
+    with console.status("building the scenario"), uncollected():
         from rdpfl_sim.blueprint import Blueprint
         from rdpfl_sim.records.folder import is_complete
         from rdpfl_sim.report.terminal import make_progress, warning_lines

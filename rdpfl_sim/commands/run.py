@@ -8,7 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_scenario, load_scenario, make_console
+from rdpfl_sim.commands.common import (
+    FAILED,
+    INTERRUPTED,
+    add_scenario,
+    load_scenario,
+    make_console,
+    uncollected,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run it, draw pictures, print a table."""
     console = make_console(quiet=options.quiet)
-    with console.status("building the scenario"):
+    with console.status("building the scenario"), uncollected():
         from rdpfl_sim.blueprint import Blueprint
         from rdpfl_sim.report.terminal import make_progress, warning_lines
         from rdpfl_sim.simulation import simulate

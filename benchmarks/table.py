@@ -1,0 +1,58 @@
+"""What every benchmark returns: rows of one table."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+_BOUNDS = {">=": operator.ge, "<=": operator.le}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. `value` is what must reach the bound: mostly the ratio of ours and the reference."""
+
+    work: str
+    ours: str
+    reference: str = ""
+    value: float | None = None
+    must: str = ""
+    """The bound, such as ">= 8"; empty if there is none."""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the bound is reached; None if there is no bound, or nothing to compare with."""
+        if not self.must or self.value is None:
+            return None
+        comparison, bound = self.must.split()
+        return bool(_BOUNDS[comparison](self.value, float(bound)))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The row as text."""
+        value = (
+            "" if self.value is None else f"{self.value:,.0f}" if self.value >= 1000 else f"{self.value:.2f}"
+        )
+        verdict = {True: "yes", False: "NO", None: ""}[self.reached]
+        return self.work, self.ours, self.reference, value, self.must, verdict
+
+
+HEADINGS = ("work", "ours", "reference", "ratio or value", "must reach", "reached")
+
+
+def show(rows: Iterable[Row], title: str = "") -> None:
+    """Print the rows as one table."""
+    table = Table(*HEADINGS, title=title)
+    for row in rows:
+        table.add_row(*row.cells)
+    Console(width=170).print(table)
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """The rows as a Markdown table."""
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
