@@ -116,7 +116,9 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
     return Run(seconds, network.num_sent, kernel.num_events)
 
 
-def network_of(kernel: Kernel, num_clients: int, observer: Observer, streams: Streams, lossy: bool) -> Network:
+def network_of(
+    kernel: Kernel, num_clients: int, observer: Observer, streams: Streams, lossy: bool
+) -> Network:
     """Links with exponential delays, which lose a tenth of the messages or none."""
     latency = specialised(partial(exponential, mean_s=0.1))
     loses = specialised(partial(bernoulli, probability=0.1)) if lossy else lossless

@@ -49,7 +49,7 @@ class Trimmed:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is imported and built here stays to the command's end: the garbage collector need not look at it."""
+    """What is imported and built here stays to the command's end: nobody need look for garbage in it."""
     gc.disable()
     try:
         yield

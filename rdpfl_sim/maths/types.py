@@ -28,14 +28,15 @@ class Payload:
         self.mask = mask
         self.form: Form = (vector.shape, vector.dtype)
         self.size_bytes = vector.nbytes
-        self.is_finite = _is_finite(vector)
+        self.is_finite = is_finite(vector)
         if mask is not None:
             self.form += (mask.shape, mask.dtype)
             num_sent = int(torch.count_nonzero(mask))
             self.size_bytes = num_sent * vector.element_size() + -(-mask.numel() // 8)
 
 
-def _is_finite(v: Tensor) -> bool:
+def is_finite(v: Tensor) -> bool:
+    """Whether no entry is NaN or infinite."""
     # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
     if v.dim() == 1 and v.is_floating_point() and isfinite(v.dot(v).item()):
         return True

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Local, Payload, Received, Work
+from rdpfl_sim.maths.types import Local, Payload, Received, Work, is_finite
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.gossip import distances, finite
 from rdpfl_sim.options import Doc, PositiveFraction
@@ -70,7 +70,7 @@ class Bristle(base.Method):
     ) -> tuple[base.State, base.Diagnostics]:
         """The own body, and the mixture of output layers."""
         x = own.w_tilde
-        if not received or not torch.isfinite(x).all():
+        if not received or not is_finite(x):
             return base.State(x), {"num_accepted": 0, "moved": 0.0}
         trust = self.trust(x, received, home)
         head = finite(mixed_rows(torch.stack([x[self.split :], *(m.vector for m in received)]), trust))
@@ -84,7 +84,7 @@ class Bristle(base.Method):
         """How far each output layer is from the own, and its mean weight over the classes."""
         x = own.w_tilde
         weights = [0.0] * len(received)
-        if torch.isfinite(x).all():
+        if is_finite(x):
             weights = self.trust(x, received, home)[1:].mean(dim=1).tolist()
         return base.Inspection(distances(x[self.split :], received), None, weights)
 

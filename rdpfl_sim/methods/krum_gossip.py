@@ -15,7 +15,7 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.influence import influence
-from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.maths.types import Local, Payload, Received, is_finite
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import AGGREGATION
 from rdpfl_sim.methods.gossip import distances, mix
@@ -50,7 +50,7 @@ class KrumGossip(base.Method):
     ) -> tuple[base.State, base.Diagnostics]:
         """The aggregate; the own model in a round without messages."""
         x = own.w_tilde
-        if not received or not torch.isfinite(x).all():
+        if not received or not is_finite(x):
             return base.State(x), {"moved": 0.0}
         w = aggregate(self.aggregator, _models(x, received), x)
         return base.State(w), {"moved": norm(w - x)}
@@ -61,7 +61,7 @@ class KrumGossip(base.Method):
         """How far each model is from the own, and its weight in the aggregate."""
         x = own.w_tilde
         shares: list[float] | None = [0.0] * len(received)
-        if torch.isfinite(x).all():
+        if is_finite(x):
             rows = influence(self.aggregator, _models(x, received), x)
             shares = (
                 None

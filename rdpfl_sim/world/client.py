@@ -235,9 +235,7 @@ class Client:
         self.awaited = None
         round_ = life.round
         messages = life.mailbox.take(round_, world.staleness.max_age)
-        received = [
-            m.letter.fresh if m.letter.round == round_ else self._aged(m.letter) for m in messages
-        ]
+        received = [m.letter.fresh if m.letter.round == round_ else self._aged(m.letter) for m in messages]
         home = Home(self.id, round_, world)
         inspection = None
         if world.observer.inspects and received:

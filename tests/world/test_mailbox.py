@@ -138,7 +138,9 @@ def test_a_neighbour_is_heard_by_a_valid_message_and_hopeless_after_a_refused_on
     box.call_the_roll(2)
     assert (box.num_heard, box.silent) == (0, {1, 2})
     box.put(message(1, 3))
-    assert (box.num_heard, box.silent) == (0, {1, 2}), "a later message does not replace the one for this round"
+    assert (box.num_heard, box.silent) == (0, {1, 2}), (
+        "a later message does not replace the one for this round"
+    )
     box.put(message(1, 2))
     assert (box.num_heard, box.silent) == (1, {2})
     box.put(message(2, 2, Payload(torch.full((3,), float("nan")))))
