@@ -43,22 +43,24 @@ class Executor(ABC):
 
     def evaluate(self, exams: Sequence[Exam]) -> list[Marks]:
         """The marks of all exams, in their order. A model that several clients have is tested once."""
-        first_of: dict[int, int] = {}
-        shared: dict[int, list[int]] = {}
+        places_of: dict[int, list[int]] = {}
         for place, exam in enumerate(exams):
-            first = first_of.setdefault(id(exam.w), place)
-            if first != place:
-                shared.setdefault(first, [first]).append(place)
-        together = {place for places in shared.values() for place in places}
-        alone = [place for place in range(len(exams)) if place not in together]
+            places_of.setdefault(id(exam.w), []).append(place)
+        alone = [places[0] for places in places_of.values() if len(places) == 1]
         marks = dict(zip(alone, self.examine([exams[place] for place in alone]), strict=True))
-        for first, places in shared.items():
-            answers = Answers.of(self.model, exams[first].w, self.materials.global_test)
-            for place in places:
-                test = self.materials.personal_tests[exams[place].client]
-                everything = answers.on(self.materials.global_test) if exams[place].is_global else None
-                marks[place] = Marks(answers.on(test), everything)
+        for places in places_of.values():
+            if len(places) > 1:
+                marks.update(zip(places, self._examine_once([exams[place] for place in places]), strict=True))
         return [marks[place] for place in range(len(exams))]
+
+    def _examine_once(self, exams: Sequence[Exam]) -> list[Marks]:
+        """The marks of exams that have the same model."""
+        tests, whole = self.materials.personal_tests, self.materials.global_test
+        answers = Answers.of(self.model, exams[0].w, whole)
+        return [
+            Marks(answers.on(tests[exam.client]), answers.on(whole) if exam.is_global else None)
+            for exam in exams
+        ]
 
     def examine(self, exams: Sequence[Exam]) -> list[Marks]:
         """The marks of exams whose models all differ."""
