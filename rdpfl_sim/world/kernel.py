@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 
 import simpy
 from simpy.core import EmptySchedule
-from simpy.events import NORMAL, EventPriority
+from simpy.events import NORMAL, Event, EventPriority
 from typing_extensions import override
 
 DEADLINE = EventPriority(NORMAL + 1)
@@ -59,13 +59,13 @@ class Kernel(simpy.Environment):
         # As Environment.schedule does, without a second function call: this is the way of every message.
         heappush(self._queue, (time_s, priority, next(self._eid), event))  # type: ignore[misc]
 
-    def fire(self, event: simpy.Event, time_s: float, priority: EventPriority = NORMAL) -> simpy.Event:
+    def fire(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
         """Let a plain SimPy event happen at a time that is known by now, and return it."""
         event._ok, event._value = True, None
         heappush(self._queue, (time_s, priority, next(self._eid), event))
         return event
 
-    def fire_at_once(self, event: simpy.Event) -> None:
+    def fire_at_once(self, event: Event) -> None:
         """Let a SimPy event happen before this returns; or after what else is due at this instant, if anything."""
         if self._queue and self._queue[0][0] <= self._now:
             self.fire(event, self._now)
@@ -81,7 +81,7 @@ class Kernel(simpy.Environment):
                 if not queue:
                     raise EmptySchedule
                 self._now, _, _, event = heappop(queue)
-                if isinstance(event, simpy.Event):
+                if isinstance(event, Event):
                     self._happen(event)
                 else:
                     event.callback(event)
@@ -100,7 +100,7 @@ class Kernel(simpy.Environment):
         self.pause()
         self.run_on()
 
-    def _happen(self, event: simpy.Event) -> None:
+    def _happen(self, event: Event) -> None:
         """Call the callbacks of a SimPy event, as SimPy does."""
         callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
         for callback in callbacks:

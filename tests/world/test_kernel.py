@@ -1,6 +1,7 @@
 import pytest
+from simpy.core import EmptySchedule
 
-from rdpfl_sim.world.kernel import Alarm, Kernel
+from rdpfl_sim.world.kernel import Alarm, Call, Kernel
 
 
 class Clock:
@@ -55,3 +56,68 @@ def test_alarm_that_is_set_a_thousand_times_takes_one_place_in_the_queue() -> No
     assert len(clock.kernel._queue) == 1
     clock.kernel.run()
     assert clock.rung == [999.0]
+
+
+# The kernel's own loop
+
+
+def test_kernel_pauses_after_the_event_that_asks_for_it_and_goes_on_from_there() -> None:
+    kernel, seen = Kernel(), []
+
+    def note(call: Call) -> None:
+        seen.append((kernel.now, call.subject))
+        if call.subject == "pause":
+            kernel.pause()
+
+    for time_s, name in [(1.0, "first"), (2.0, "pause"), (2.0, "same instant"), (3.0, "pause"), (4.0, "last")]:
+        kernel.post(Call(note, name), time_s)
+    kernel.run_on()
+    assert seen == [(1.0, "first"), (2.0, "pause")]
+    kernel.run_on()
+    assert seen[2:] == [(2.0, "same instant"), (3.0, "pause")]
+    with pytest.raises(EmptySchedule):
+        kernel.run_on()
+    assert seen[4:] == [(4.0, "last")]
+
+
+def test_step_lets_one_event_happen_of_either_kind() -> None:
+    kernel, seen = Kernel(), []
+    kernel.timeout(1.0).callbacks.append(lambda _: seen.append("SimPy's"))
+    kernel.post(Call(lambda _: seen.append("own")), 2.0)
+    kernel.step()
+    assert seen == ["SimPy's"]
+    kernel.step()
+    assert (seen, kernel.now) == (["SimPy's", "own"], 2.0)
+
+
+def test_process_that_fails_ends_the_run_with_its_error() -> None:
+    kernel = Kernel()
+
+    def process():
+        yield kernel.timeout(1.0)
+        raise ZeroDivisionError("in a process")
+
+    kernel.process(process())
+    kernel.post(Call(lambda _: None), 2.0)
+    with pytest.raises(ZeroDivisionError, match="in a process"):
+        kernel.run_on()
+    assert kernel.now == 1.0
+
+
+@pytest.mark.parametrize("also_due", [False, True])
+def test_event_that_is_fired_at_once_comes_after_what_else_is_due(also_due: bool) -> None:
+    kernel, seen = Kernel(), []
+    event = kernel.event()
+    event.callbacks.append(lambda _: seen.append("event"))
+
+    def fire(_: Call) -> None:
+        kernel.fire_at_once(event)
+        seen.append("rest of the callback")
+
+    kernel.post(Call(fire), 1.0)
+    kernel.post(Call(lambda _: seen.append("other")), 1.0 if also_due else 1.5)
+    with pytest.raises(EmptySchedule):
+        kernel.run_on()
+    assert seen == (
+        ["rest of the callback", "other", "event"] if also_due else ["event", "rest of the callback", "other"]
+    )

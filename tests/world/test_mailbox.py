@@ -260,3 +260,65 @@ def test_masked_message_is_refused_where_models_are_dense() -> None:
     box = mailbox()
     box.put(message(1, 4, Payload(torch.zeros(3), MASK)))
     assert box.fates == {"rejected": 1}
+
+
+# Plain rounds, whose messages lie apart
+
+
+def test_messages_of_plain_rounds_count_as_used_by_the_neighbour() -> None:
+    box = mailbox()
+    for round_ in (1, 2, 3):
+        box.put(message(1, round_))
+        if round_ != 2:
+            box.put(message(2, round_))
+        box.take(round_, 0)
+    assert (box.num_used_of(1), box.num_used_of(2), box.num_used_of(3)) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("last", [3, 10])
+def test_message_after_plain_rounds_is_a_duplicate_or_stale_or_new_also_after_the_last_one(last: int) -> None:
+    box = mailbox()
+    for round_ in range(1, last + 1):
+        for sender in (1, 2):
+            box.put(message(sender, round_))
+        box.take(round_, 0)
+    box.put(message(1, last))
+    box.put(message(2, last - 1))
+    assert [fate for _, fate, _ in box.observer.reasons] == ["duplicate", "stale"]
+    box.put(message(1, last + 1))
+    assert box.fates["rejected"] == (last == 10)
+
+
+steps = st.lists(
+    st.tuples(st.just("put"), st.integers(1, 4), st.integers(-1, 2), vectors)
+    | st.tuples(st.sampled_from(["roll", "take", "meet", "empty"]), st.integers(0, 3)),
+    max_size=60,
+)
+
+
+@given(steps, st.sampled_from(["round", "newest"]), st.integers(1, 3), st.integers(0, 2))
+def test_whether_messages_lie_apart_makes_no_difference(steps, prefer: str, capacity: int, max_age: int) -> None:
+    def lived(sorts_in: bool) -> list[object]:
+        box, round_, seen = mailbox(prefer, capacity), 1, []
+        for kind, *details in steps:
+            if sorts_in:
+                box._sort_in()
+            match kind, details:
+                case "put", (sender, ahead, vector):
+                    box.put(message(sender, round_ + ahead, Payload(vector)))
+                case "roll", _:
+                    box.call_the_roll(round_)
+                    seen.append((box.num_heard, set(box.silent)))
+                case "take", (num_skipped,):
+                    box.call_the_roll(round_)
+                    seen.append((box.num_heard, set(box.silent), taken(box, round_, max_age)))
+                    round_ = min(10, round_ + (1 if num_skipped < 3 else 2))
+                case "meet", (other,):
+                    box.meet([1, 2 + other])
+                case "empty", _:
+                    box.empty("its recipient began afresh")
+            seen.append((dict(box.fates), [box.num_used_of(sender) for sender in range(6)]))
+        left_over = sorted((m.sender, m.round) for m in box.leftovers())
+        return [*seen, box.observer.reasons, left_over]
+
+    assert lived(sorts_in=False) == lived(sorts_in=True)
