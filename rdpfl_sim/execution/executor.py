@@ -57,9 +57,9 @@ class Executor(ABC):
         """The marks of exams that have the same model."""
         tests, whole = self.materials.personal_tests, self.materials.global_test
         answers = Answers.of(self.model, exams[0].w, whole)
+        everything = answers.on(whole)
         return [
-            Marks(answers.on(tests[exam.client]), answers.on(whole) if exam.is_global else None)
-            for exam in exams
+            Marks(answers.on(tests[exam.client]), everything if exam.is_global else None) for exam in exams
         ]
 
     def examine(self, exams: Sequence[Exam]) -> list[Marks]:
