@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: run test check format bench fuzz torture clean
+.PHONY: run test check format docs bench fuzz torture clean
 
 run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
@@ -19,6 +19,9 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  # the documentation, as a site that opens from its folder: site/index.html
+	$(BIN)/python -m docs.tools.build site
 
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --hypothesis-profile explore
@@ -41,4 +44,4 @@ $(INSTALLED): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
