@@ -15,6 +15,7 @@ from tests.support import small_scenario
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 
 
 def blocks(language: str) -> list[str]:
@@ -63,7 +64,7 @@ def test_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
     assert main([str(path), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
 def test_scenarios_and_links_of_the_docs_are_valid(page: Path, tmp_path: Path) -> None:
     text = page.read_text()
     for number, example in enumerate(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)):

@@ -27,11 +27,11 @@ GENERATED: Mapping[str, Callable[[], str]] = {
 """The pages that end in what the code says, after the mark."""
 
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?![a-z]+:)([^)#\s]+)\)")
-_SHIM = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"></script>')
+_SHIM = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')  # ours: offline.js
 
 
 def build(site: Path) -> None:
-    """Build the site into a folder, which is replaced; `subprocess.CalledProcessError` if there is a warning."""
+    """Build the site into a folder, which is replaced; a warning is a `CalledProcessError`."""
     with TemporaryDirectory() as name:
         stage = Path(name)
         shutil.copy(ROOT / "mkdocs.yml", stage)

@@ -1,4 +1,4 @@
-"""The reference pages: every key of a scenario and every component, read off the schema and the signatures."""
+"""The reference pages: every key of a scenario and every component, read off schema and signatures."""
 
 from __future__ import annotations
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from html import escape
 
-_LETTERS = {
-    **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "eta": "η", "kappa": "κ"},
-    **{"lambda": "λ", "mu": "μ", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "Delta": "Δ", "Phi": "Φ"},
-}
-_GREEK = re.compile(rf"\b({'|'.join(_LETTERS)})\b(?!_)")
+_NAMES = "alpha|beta|gamma|delta|epsilon|eta|kappa|lambda|mu|pi|rho|sigma|tau|Delta|Phi"
+_LETTERS = dict(zip(_NAMES.split("|"), "αβγδεηκλμπρστΔΦ", strict=True))
+_GREEK = re.compile(rf"\b({_NAMES})\b(?!_)")
 _SIGNS = (
     ("d_hat", "d̂"),
     ("d_bar", "d̄"),
@@ -18,7 +16,7 @@ _SIGNS = (
     ("->", "→"),
     ("<=", "≤"),
     (">=", "≥"),
-    (" - ", " − "),  # noqa: RUF001
+    (" - ", " − "),
     (" * ", " · "),
 )
 _INNER_PRODUCT = re.compile(r"<([\w^~ +-]+, [^<>]+)>")
@@ -41,5 +39,5 @@ def _formula(text: str) -> str:
     text = _INDEX.sub(r"\1<sub>\2</sub>", text)
     text = _POWER.sub(lambda power: f"<sup>{power[1] or power[2]}</sup>", text)
     text = _GREEK.sub(lambda word: _LETTERS[word[1]], text)
-    text = _MINUS.sub(r"\1−", text)  # noqa: RUF001
+    text = _MINUS.sub(r"\1−", text)
     return re.sub(r"([*_\[\]])", r"\\\1", text).replace("sum<sub>", "Σ<sub>")
