@@ -22,6 +22,7 @@ from rdpfl_sim.methods import METHODS
 from rdpfl_sim.registry import _installed
 from rdpfl_sim.report.catalogue import catalogue
 from rdpfl_sim.world.topology import TOPOLOGIES
+from tests.report.browser import CHROMIUM, Browser
 from tests.test_readme import DOCS, ROOT, quick
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', flags=re.DOTALL | re.MULTILINE)
@@ -32,12 +33,37 @@ COMMANDS = sorted(
 )
 
 
-def test_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
-    site_builder.build(tmp_path / "site")
-    pages = {str(page.relative_to(tmp_path / "site")) for page in (tmp_path / "site").rglob("*.html")}
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    site_builder.build(folder)
+    return folder
+
+
+def test_site_has_every_page_and_none_fetches_anything(site: Path) -> None:
+    pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
     assert pages >= {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in DOCS}
     fetched = re.compile(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//|<link[^>]* href="(?:https?:)?//')
-    assert [page for page in pages if fetched.search((tmp_path / "site" / page).read_text())] == []
+    assert [page for page in pages if fetched.search((site / page).read_text())] == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_site_opens_from_its_folder_and_its_search_finds(site: Path) -> None:
+    shadows = "[...document.querySelectorAll('*')].map(element => element.shadowRoot).filter(Boolean)"
+    browser = Browser()
+    try:
+        browser.call("Page.navigate", url=(site / "index.html").as_uri())
+        browser.wait_for(
+            "document.readyState === 'complete' && !!document.querySelector('.md-search__button')"
+        )
+        browser.evaluate("document.querySelector('.md-search__button').click()")
+        browser.wait_for(f"{shadows}.some(shadow => shadow.activeElement?.tagName === 'INPUT')")
+        browser.call("Input.insertText", text="barzilai")
+        browser.wait_for(f"{shadows}.some(shadow => shadow.textContent.includes('Barzilai'))")
+        assert browser.complaints == []
+        assert browser.requests == []
+    finally:
+        browser.close()
 
 
 def test_link_to_nowhere_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +102,15 @@ def leaves(tree: Any) -> Iterator[str]:
 
 
 def test_reference_has_every_section_and_key_of_a_scenario() -> None:
-    sections = dict(re.findall(r"^## `\[+([\w.]+)\]+`.*?\n(.*?)(?=^## |\Z)", scenario(), flags=re.M | re.S))
+    text = scenario()
+    sections = dict(re.findall(r"^## `\[+([\w.]+)\]+`.*?\n(.*?)(?=^## |\Z)", text, flags=re.M | re.S))
     raw = Scenario.from_dict({"adversary": {"fraction": 0.1}}).to_dict()
     for name, table in raw.items():
         if name in sections:
             for key in table:
                 assert f"| `{key}` |" in sections[name] or f"{name}.{key}" in sections, f"{name}.{key}"
         else:
-            assert f"| `{name}` |" in scenario().partition("\n## `")[0], name
+            assert f"| `{name}` |" in text.partition("\n## `")[0], name
     assert {"clients", "training", "network", "network.links", "execution"} <= set(sections)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -33,7 +34,6 @@ PAGES: Mapping[str, Sequence[str]] = {
 """The pages of reference/ and the kinds of components on each."""
 
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}
-_HEAD = "| key | value | default | meaning |\n|---|---|---|---|"
 
 
 def scenario() -> str:
@@ -60,7 +60,8 @@ def _kind(kind: str) -> Iterator[str]:
         yield from (typeset(inspect.getdoc(table.target) or ""), "")
         source = inspect.getdoc(inspect.getmodule(table.target)) or ""
         if kind == "method" and "\n\n" in source:  # the module cites the paper
-            yield from (typeset(source.partition("\n\n")[2]), "")
+            cited = typeset(source.partition("\n\n")[2])
+            yield from (re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", cited), "")
         if len(table.model_fields) > 1:
             yield from (*_rows(table), "")
 
@@ -85,10 +86,13 @@ def _rows(model: type[Strict]) -> list[str]:
         for key, info in keys.items()
         if key not in sections and "const" not in schema["properties"][key]
     ]
-    return [_HEAD, *rows]
+    columns = 4 if any(row[-1] for row in rows) else 3
+    head = (("key", "value", "default", "meaning"), ("---",) * 4)
+    return [f"| {' | '.join(row[:columns])} |" for row in (*head, *rows)]
 
 
-def _row(key: str, facts: Mapping[str, Any], info: FieldInfo, required: bool) -> str:
+def _row(key: str, facts: Mapping[str, Any], info: FieldInfo, required: bool) -> tuple[str, ...]:
+    """What stands in the table: the key, what it may be, its default and its meaning."""
     default = facts.get("default")
     shown = "required" if required else "unset" if default is None else f"`{json.dumps(default)}`"
     description = facts.get("description", "")
@@ -102,7 +106,7 @@ def _row(key: str, facts: Mapping[str, Any], info: FieldInfo, required: bool) ->
             value = f"list, each: {value}"
         if description.startswith("one of: "):  # they are on that page
             description = ""
-    return f"| `{key}` | {value} | {shown} | {typeset(description).replace('|', '&#124;')} |"
+    return f"`{key}`", value, shown, typeset(description).replace("|", "&#124;")
 
 
 def _choice(info: FieldInfo) -> OneOf | None:
