@@ -69,7 +69,13 @@ def test_kernel_pauses_after_the_event_that_asks_for_it_and_goes_on_from_there()
         if call.subject == "pause":
             kernel.pause()
 
-    for time_s, name in [(1.0, "first"), (2.0, "pause"), (2.0, "same instant"), (3.0, "pause"), (4.0, "last")]:
+    for time_s, name in [
+        (1.0, "first"),
+        (2.0, "pause"),
+        (2.0, "same instant"),
+        (3.0, "pause"),
+        (4.0, "last"),
+    ]:
         kernel.post(Call(note, name), time_s)
     kernel.run_on()
     assert seen == [(1.0, "first"), (2.0, "pause")]

@@ -297,7 +297,9 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from(["round", "newest"]), st.integers(1, 3), st.integers(0, 2))
-def test_whether_messages_lie_apart_makes_no_difference(steps, prefer: str, capacity: int, max_age: int) -> None:
+def test_whether_messages_lie_apart_makes_no_difference(
+    steps, prefer: str, capacity: int, max_age: int
+) -> None:
     def lived(sorts_in: bool) -> list[object]:
         box, round_, seen = mailbox(prefer, capacity), 1, []
         for kind, *details in steps:
