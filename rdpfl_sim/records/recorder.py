@@ -56,6 +56,14 @@ class Sink:
             self.file.write(line)
 
 
+class Logger(structlog.BoundLoggerBase):
+    """A structlog logger of one level: records are not filtered."""
+
+    def info(self, name: str, **fields: Any) -> Any:
+        """Log a record."""
+        return self._proxy_to_logger("info", name, **fields)
+
+
 class Recorder(Observer):
     """Writes what the world tells to `events.jsonl`, keeps the digest, and gathers telemetry."""
 
@@ -88,11 +96,13 @@ class Recorder(Observer):
 
     @override
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
-        self.event("training_started", client=client, round=round_, duration_s=duration_s)
+        time_s = self.now_s()
+        self.log("training_started", time_s=time_s, client=client, round=round_, duration_s=duration_s)
 
     @override
     def training_finished(self, client: int, round_: int, loss: float, num_steps: int) -> None:
-        self.event("training_finished", client=client, round=round_, loss=loss, num_steps=num_steps)
+        fields = {"client": client, "round": round_, "loss": loss, "num_steps": num_steps}
+        self.log("training_finished", time_s=self.now_s(), **fields)
 
     @override
     def round_finished(
@@ -104,8 +114,9 @@ class Recorder(Observer):
         inspection: Inspection | None,
     ) -> None:
         oldest = max((round_ - message.round for message in messages), default=None)
-        self.event(
+        self.log(
             "round_finished",
+            time_s=self.now_s(),
             client=client,
             round=round_,
             num_used=len(messages),
@@ -201,7 +212,7 @@ def _logger(sink: Sink) -> Any:
     return structlog.wrap_logger(
         sink,
         processors=[structlog.processors.JSONRenderer(serializer=_dumps)],
-        wrapper_class=structlog.make_filtering_bound_logger(0),
+        wrapper_class=Logger,
         context_class=dict,
     ).bind()
 

@@ -21,9 +21,17 @@ Done: TypeAlias = Callable[[Any], None]
 class Sized(Protocol):
     """What a bandwidth has to know of a message."""
 
-    sender: int
-    recipient: int
-    size_bytes: float
+    @property
+    def sender(self) -> int:
+        """Whose uplink it needs."""
+
+    @property
+    def recipient(self) -> int:
+        """Whose downlink it needs."""
+
+    @property
+    def size_bytes(self) -> float:
+        """How much there is to transmit."""
 
 
 class Bandwidth(Protocol):

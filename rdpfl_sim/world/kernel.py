@@ -66,7 +66,7 @@ class Kernel(simpy.Environment):
         return event
 
     def fire_at_once(self, event: Event) -> None:
-        """Let a SimPy event happen before this returns; or after what else is due at this instant, if anything."""
+        """Let a SimPy event happen before this returns; but after what else is due at this instant."""
         if self._queue and self._queue[0][0] <= self._now:
             self.fire(event, self._now)
         else:

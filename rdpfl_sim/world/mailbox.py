@@ -101,7 +101,8 @@ class Mailbox:
     @property
     def has_enough(self) -> bool:
         """Whether enough neighbours have been heard, or nobody is left to wait for."""
-        return not self.silent or self.num_heard >= self.num_needed
+        num_heard = len(self.neighbours) - len(self.silent) - self.num_hopeless
+        return not self.silent or num_heard >= self.num_needed
 
     def call_the_roll(self, round_: int) -> None:
         """See who has been heard in this round."""

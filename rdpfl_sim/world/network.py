@@ -10,7 +10,7 @@ from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.bandwidth import Bandwidth
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.links import COPY, COPY_LATENCY, LATENCY, Link, lossless
+from rdpfl_sim.world.links import COPY, COPY_LATENCY, LATENCY, MESSAGE, ROUND, Link, lossless
 from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.transport import Reliable, Transport
@@ -97,9 +97,11 @@ class Network:
         """Send as `send` and `cross` do, in one go, where a link can only delay a message or lose it."""
         links, now_s, told = self.links[letter.sender], letter.sent_at_s, self._tells
         on_arrival, post, number = self._on_arrival, self.kernel.post, self.num_sent
+        first_draw = round_ * ROUND
         for recipient in recipients:
             link = links[recipient]
-            draw = link.next_draw(round_)
+            draw = first_draw if link.next_draws <= first_draw else link.next_draws  # as Link.next_draw
+            link.next_draws = draw + MESSAGE
             message = Message(number, link, letter, draw, on_arrival)
             number += 1
             if told:
