@@ -29,13 +29,8 @@ fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
 torture: $(INSTALLED)  # 200 times kill -9 at random moments; every run must end as if it had not been killed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
-bench: $(INSTALLED)
-	$(BIN)/python benchmarks/kernel.py
-	$(BIN)/python benchmarks/aggregators.py
-	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/overhead.py
-	$(BIN)/python benchmarks/verify.py
-	$(BIN)/python benchmarks/checkpoint.py
+bench: $(INSTALLED)  # about a quarter of an hour; writes benchmarks/RESULTS.md and the table in README.md
+	$(BIN)/python benchmarks/bench.py
 
 $(INSTALLED): pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -1,9 +1,9 @@
-"""Time and memory from 10 to 100,000 clients: `python benchmarks/scale.py [--sizes 10 100 ...] [--plot FILE]`.
+"""Time and memory from 10 to 100,000 clients: `python benchmarks/scale.py [--sizes N...] [--plot FILE]`.
 
 Softmax clients as in small_clients.py: 4-regular graph, R-DPFL with the median, one step of 32 a round,
 records in memory; then 1,000 clients with the CNN of 122,570 parameters, one step of 32 a round. Each size
-runs in a process of its own: set-up (from the scenario to the first event), wall seconds a round, and the
-peak of its memory, of which torch alone takes most at 10 clients.
+runs in a process of its own: set-up (from the scenario to the first event), wall seconds a round (with the
+evaluation of the last models), and the peak of its memory, of which torch alone takes most at 10 clients.
 `--rounds-long` runs a small scenario for 10,000 rounds and tells how its memory has grown after 1,000.
 """
 

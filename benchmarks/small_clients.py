@@ -1,4 +1,4 @@
-"""A thousand softmax clients: the whole simulation in client-steps a second, against a plain loop and gossipy.
+"""A thousand softmax clients: client-steps a second of a whole simulation, against a plain loop and gossipy.
 
     python benchmarks/small_clients.py [--executor NAME] [--clients N]
 

@@ -14,6 +14,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from table import Row, show
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -61,8 +62,8 @@ def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor
     return run
 
 
-def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num_repeats: int) -> None:
-    """Print the median time of a step of each variant, and its ratio to the first."""
+def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num_repeats: int) -> Row:
+    """The median time of a step, and its ratio to that of the plain module in the same layout."""
     shard = Shard(data.x_train, data.y_train, torch.arange(len(data.y_train)))
     variants = {
         "plain": plain(deepcopy(module), shard, num_steps, channels_last=False),
@@ -76,21 +77,24 @@ def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num
             run()
             if repeat > 0:  # the first is a warm-up
                 times_s[name].append((perf_counter() - start) / num_steps)
-    for name, times in times_s.items():
-        ratio = median(a / b for a, b in zip(times, times_s["plain"], strict=True))
-        print(f"{title:<28}{torch.get_num_threads():>8}  {name:<22}{1e3 * median(times):>9.3f}{ratio:>8.2f}")
+    name = "plain, channels_last" if data.x_train.dim() == 4 and data.shape[1] > 8 else "plain"
+    ours, other = times_s["FlatModel"], times_s[name]
+    ratio = median(a / b for a, b in zip(ours, other, strict=True))
+    work = f"a training step of {title}, {torch.get_num_threads()} thread(s)"
+    return Row(work, f"{1e3 * median(ours):.2f} ms", f"{name} {1e3 * median(other):.2f} ms", ratio)
 
 
-def main() -> None:
-    """Compare on a CNN with CIFAR-sized images and on a small MLP, with one thread and with all."""
+def rows() -> list[Row]:
+    """A CNN with CIFAR-sized images and a small MLP, with one thread and with all."""
     images = synthetic(np.random.default_rng(0), shape=[3, 32, 32], num_train=512, num_test=1)
     numbers = digits(np.random.default_rng(0))
-    print(f"{'model and data':<28}{'threads':>8}  {'variant':<22}{'ms/step':>9}{'ratio':>8}")
+    found = []
     for num_threads in sorted({1, os.cpu_count() or 1}):
         torch.set_num_threads(num_threads)
-        compare("cnn, 3x32x32", images, cnn([3, 32, 32], 10), num_steps=2, num_repeats=7)
-        compare("mlp [64], digits", numbers, mlp([1, 8, 8], 10), num_steps=22, num_repeats=20)
+        found.append(compare("a CNN, 3x32x32", images, cnn([3, 32, 32], 10), num_steps=2, num_repeats=7))
+        found.append(compare("an MLP, digits", numbers, mlp([1, 8, 8], 10), num_steps=22, num_repeats=20))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    show(rows())

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from table import Row, show
 from torch import Tensor
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution.inline import Inline
+from rdpfl_sim.maths.types import Work
 from rdpfl_sim.verification.run import verify
 
 SCENARIO = {
@@ -50,18 +53,18 @@ class Trained:
         return self
 
 
-class FakeTrainer:
-    """Trains nothing."""
+class FakeTrainer(Inline):
+    """Trains nothing, but examines."""
 
-    def submit(self, client: int, round_: int, w: Tensor, poisoned: bool) -> Trained:
+    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Trained:
         """A finished job."""
-        return Trained(w * 0.999)
+        return Trained(work.w * 0.999)
 
 
-def main() -> None:
+def rows() -> list[Row]:
     """Make a run, and verify it."""
     blueprint: Any = Blueprint(Scenario.from_dict(SCENARIO))
-    blueprint.trainer = FakeTrainer()
+    blueprint.trainer = FakeTrainer(blueprint.model, blueprint.trainer.materials)
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
         run = simulate(blueprint, folder).folder
@@ -75,10 +78,10 @@ def main() -> None:
         size = (Path(run) / "events.jsonl").stat().st_size
     num_records = checks[0].num_items
     assert all(check.outcome == "ok" for check in checks), [c.told() for c in checks if c.outcome != "ok"]
-    print(f"{num_records:,} records, {size / 1e6:.0f} MB, made in {made_s:.1f} s")
-    print(f"verified in {verified_s:.1f} s: {1e6 * verified_s / num_records:.1f} s for a million records")
-    print(f"peak memory {before:.0f} MB before, {after:.0f} MB after")
+    work = f"verify {num_records:,} records ({size / 1e6:.0f} MB), memory grows by {after - before:.0f} MB"
+    million = f"{1e6 * verified_s / num_records:.1f} s a million"
+    return [Row(work, f"{verified_s:.1f} s, {million}", f"to make them {made_s:.1f} s", verified_s / made_s)]
 
 
 if __name__ == "__main__":
-    main()
+    show(rows())
