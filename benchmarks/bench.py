@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import import_module
@@ -50,40 +49,11 @@ The picture is [scale.png](scale.png): time and memory from 10 to 100,000 client
 """
 
 
-def kernel() -> Iterable[Row]:
-    """Messages a second."""
-    module = import_module("kernel")
-    if hasattr(module, "rows"):
-        yield from module.rows()
-        return
-    runs = [(module.yardstick(), module.simulate(lossy=False)) for _ in range(5)]
-    bare, ours = (module.NUM_MESSAGES / min(column) for column in zip(*runs, strict=True))
-    work = "kernel, fake trainer, no records, 100 clients x 4 neighbours"
-    yield Row(work, f"{ours:,.0f} messages/s", f"bare SimPy events {bare:,.0f}", ours, ">= 150000")
-
-
-def executors() -> Iterable[Row]:
-    """The best executor for a CNN and for an MLP, and all others."""
-    module = import_module("executors")
-    if hasattr(module, "rows"):
-        yield from module.rows()
-        return
-    for work, rounds, must in (("cnn", 2, "<= 0.65"), ("mlp", 40, "<= 0.25")):
-        ratios = module.measure(work, rounds, repeats=3)
-        best = min(ratios, key=ratios.__getitem__)
-        for name, ratio in ratios.items():
-            title = f"10 {work} clients, 5 steps of 64, all to all: {name}, wall time of the plain loop's"
-            yield Row(title, f"{ratio:.2f}", "plain loop 1", ratio, must if name == best else "")
-
-
-GATHERED: dict[str, Callable[[], Iterable[Row]]] = {"kernel": kernel, "executors": executors}
-
-
 def rows_of(name: str) -> list[Row]:
     """The rows of a benchmark, measured here."""
     if name == "scale":
         return list(import_module("scale").rows(plot=HERE / "scale.png"))
-    return list(GATHERED[name]() if name in GATHERED else import_module(name).rows())
+    return list(import_module(name).rows())
 
 
 def measured(name: str) -> list[Row]:
