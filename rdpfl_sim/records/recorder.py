@@ -113,10 +113,11 @@ class Recorder(Observer):
         diagnostics: Mapping[str, Any],
         inspection: Inspection | None,
     ) -> None:
-        oldest = max((round_ - message.round for message in messages), default=None)
+        time_s = self.now_s()
+        oldest = max([round_ - message.letter.round for message in messages], default=None)
         self.log(
             "round_finished",
-            time_s=self.now_s(),
+            time_s=time_s,
             client=client,
             round=round_,
             num_used=len(messages),
@@ -128,8 +129,8 @@ class Recorder(Observer):
             clipped = diagnostics.get("clipped")
             for place, message in enumerate(messages):
                 details = {} if inspection is None else _details(inspection, place)
-                age = round_ - message.round
-                self._message("message_used", message, {"age": age, **details, "clipped": clipped})
+                fields = {"age": round_ - message.letter.round, **details, "clipped": clipped}
+                self._message("message_used", time_s, message, fields)
 
     @override
     def changed(self, fault: int, change: Change) -> None:
@@ -138,29 +139,32 @@ class Recorder(Observer):
     @override
     def message_sent(self, message: Message) -> None:
         if self.message_fraction > 0:
-            fields = {"true_round": message.draw // ROUND, "size_bytes": message.size_bytes}
-            self._message("message_sent", message, fields)
+            letter = message.letter
+            fields = {"true_round": message.draw // ROUND, "size_bytes": letter.size_bytes}
+            self._message("message_sent", letter.sent_at_s, message, fields)
 
     @override
     def message_copied(self, message: Message, original: int) -> None:
-        self._message("message_copied", message, {"original": original})
+        self._message("message_copied", self.now_s(), message, {"original": original})
 
     @override
     def message_lost(self, message: Message, reason: str) -> None:
-        self._message("message_lost", message, {"reason": reason})
+        self._message("message_lost", self.now_s(), message, {"reason": reason})
 
     @override
     def message_delivered(self, message: Message) -> None:
-        delay_s = self.now_s() - message.sent_at_s
+        time_s = self.now_s()
+        delay_s = time_s - message.letter.sent_at_s
         self.telemetry.delivered(delay_s)
-        self._message("message_delivered", message, {"delay_s": delay_s})
+        if self.message_fraction > 0:
+            self._message("message_delivered", time_s, message, {"delay_s": delay_s})
 
     @override
     def message_dropped(self, message: Message, fate: str, reason: str) -> None:
         self.telemetry.dropped(message, fate)
-        self._message(f"message_{fate}", message, {"reason": reason})
+        self._message(f"message_{fate}", self.now_s(), message, {"reason": reason})
 
-    def _message(self, name: str, message: Message, fields: dict[str, Any]) -> None:
+    def _message(self, name: str, time_s: float, message: Message, fields: dict[str, Any]) -> None:
         fraction = self.message_fraction
         if self.file is None or fraction == 0.0:
             return
@@ -169,7 +173,7 @@ class Recorder(Observer):
         link = message.link
         record = {
             "event": name,
-            "time_s": self.now_s(),
+            "time_s": time_s,
             "message": message.number,
             "sender": link.sender,
             "recipient": link.recipient,
