@@ -21,6 +21,7 @@ import torch
 from table import Row, show
 from torch import Tensor
 
+from rdpfl_sim.execution.memory import keep_freed_memory
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.maths.sorting import program
@@ -161,6 +162,7 @@ def compiled(low: int, high: int) -> Route:
 def rows(num_threads: int = 1) -> list[Row]:
     """Every rule against byzfl's."""
     torch.set_num_threads(num_threads)
+    keep_freed_memory()  # as in a run, for both
     u = messages(N, D)
     where = f"n = {N}, d = {D:,}"
     if find_spec("byzfl") is None:
