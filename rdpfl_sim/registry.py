@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from types import FunctionType
 from typing import Annotated, Any, ClassVar, Literal, Self, cast, get_args, get_origin, get_type_hints
 
@@ -165,7 +165,7 @@ class OneOf:
         return _option_table(name, target)
 
     def _entries(self) -> Iterable[EntryPoint]:
-        return _installed(f"rdpfl_sim.{self.kind}")
+        return _installed().select(group=f"rdpfl_sim.{self.kind}")
 
     def validate(self, value: Any) -> Component:
         """The component that `value` (a name, or a table with a name) stands for."""
@@ -250,9 +250,9 @@ class OneAfterOthers(OneOf):
 
 
 @cache
-def _installed(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group; they are looked for once, as that takes a while."""
-    return tuple(entry_points(group=group))
+def _installed() -> EntryPoints:
+    """The entry points of all groups; they are looked for once, as that takes a while."""
+    return cast("EntryPoints", entry_points())  # Python 3.11 has another type, with the same `select`
 
 
 @cache

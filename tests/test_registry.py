@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from typing import Annotated
 
 import pytest
@@ -48,7 +48,7 @@ def test_component_added_at_run_time_is_found() -> None:
 
 def test_installed_packages_add_components_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("halved", "tests.test_registry:halved", "rdpfl_sim.shape")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == "rdpfl_sim.shape" else [])
+    monkeypatch.setattr(registry, "entry_points", lambda: EntryPoints([point]))
     registry._installed.cache_clear()
     try:
         assert Section.model_validate({"shape": "halved"}).shape.bind()(3.0) == 1.5
