@@ -160,9 +160,12 @@ class Telemetry:
             tally.num_rounds += 1
             tally.num_used += num_used
             tally.sum_age += sum_age
-            tally.num_estimates += estimates
-            tally.num_clipped += clipped
-            tally.num_bounded += bounded
+            if estimates:
+                tally.num_estimates += 1
+            if clipped:
+                tally.num_clipped += 1
+            if bounded:
+                tally.num_bounded += 1
             if weights is not None:
                 tally.num_weighed += 1
                 tally.byzantine_weight += byzantine_weight
