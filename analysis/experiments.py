@@ -1,4 +1,4 @@
-"""The runs that a notebook is about: those of `make analysis`, or in a test smaller ones of another folder."""
+"""The runs that a notebook is about: those of `make analysis`, or smaller ones in a test."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def written(estimate: Any) -> str:
 def heat_map(
     axes: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], limit: float
 ) -> Any:
-    """A table coloured by its values: orange is below zero, blue above; what is beyond the limit is as dark."""
+    """A table coloured by its values: orange is below zero, purple above, up to a limit."""
     image = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto")
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)
