@@ -52,7 +52,13 @@ def use() -> None:
             "ytick.labelcolor": INK,
         }
     )
-    pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True, float_precision=3, tbl_rows=40)
+    pl.Config(
+        tbl_hide_dataframe_shape=True,
+        tbl_hide_column_data_types=True,
+        float_precision=3,
+        tbl_rows=40,
+        tbl_cols=20,
+    )
 
 
 def panels(columns: int = 1, rows: int = 1, height: float = 3.0, **options: Any) -> tuple[Figure, Any]:

@@ -28,7 +28,7 @@ def sweeps_of(path: Path) -> list[str]:
 
 
 def run_small(name: str, folder: Path) -> None:
-    """What `rdpfl-sim sweep --profile tiny` does, without its worker processes: they take seconds to start."""
+    """What `rdpfl-sim sweep --profile tiny` does, without worker processes, which are slow to start."""
     planned = Sweep.load(ANALYSIS / "scenarios" / f"{name}.toml")
     runs, output = planned.runs("tiny"), folder / f"{name}-tiny"
     write_plan(output / "sweep.json", planned, output.name, runs)
