@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: run test check format docs bench fuzz torture clean
+.PHONY: run test check format docs analysis bench fuzz torture clean
 
 run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
@@ -28,6 +28,11 @@ fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
 
 torture: $(INSTALLED)  # 200 times kill -9 at random moments; every run must end as if it had not been killed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
+
+SWEEPS := $(wildcard analysis/scenarios/*.toml)
+analysis: $(INSTALLED)  # the runs that are missing, then every notebook from top to bottom
+	for sweep in $(SWEEPS); do $(BIN)/rdpfl-sim sweep $$sweep --output analysis/runs || exit 1; done
+	$(BIN)/python analysis/execute.py analysis/*.ipynb
 
 bench: $(INSTALLED)  # about a quarter of an hour; writes benchmarks/RESULTS.md and the table in README.md
 	$(BIN)/python benchmarks/bench.py

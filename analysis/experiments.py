@@ -1,0 +1,19 @@
+"""The runs that a notebook is about: those of `make analysis`, or smaller ones in a test."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rdpfl_sim.analysis import Sweep
+
+FOLDER = Path(os.environ.get("RDPFL_ANALYSIS_RUNS", Path(__file__).parent / "runs"))
+PROFILE = os.environ.get("RDPFL_ANALYSIS_PROFILE")
+
+
+def sweep(name: str) -> Sweep:
+    """The runs of scenarios/NAME.toml."""
+    folder = FOLDER / (f"{name}-{PROFILE}" if PROFILE else name)
+    if not folder.exists():
+        raise SystemExit(f"the runs of scenarios/{name}.toml are missing: make analysis")
+    return Sweep(folder)
