@@ -226,7 +226,7 @@ def test_ctrl_c_says_how_to_go_on_and_that_is_how_it_goes_on(
     path = tmp_path / "mine.toml"
     path.write_text('rounds = 6\nclients = { count = 4 }\nmodel = "softmax"\noutput = { figures = false }\n')
     whole = simulate(Scenario.load(path), tmp_path / "whole")
-    monkeypatch.setattr("rdpfl_sim.report.terminal.make_progress", lambda *_: Shown(At(9, interrupt)))
+    monkeypatch.setattr("rdpfl_sim.commands.watching.make_progress", lambda *_: Shown(At(9, interrupt)))
     assert main([str(path), "--output", str(tmp_path / "runs")]) == 130
     output = capsys.readouterr().out
     [hint] = [line for line in output.splitlines() if line.startswith("go on with: rdpfl-sim resume ")]

@@ -17,10 +17,10 @@ from rdpfl_sim.options import Doc, NonNegative
 
 def mean(u: Tensor) -> Tensor:
     """The mean of the rows; one message can move it anywhere."""
-    total = u.sum(dim=0)
-    # The sum is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
-    if math.isfinite(total.sum()):
-        return total.mul_(1 / len(u))  # the time of a division shows, next to one sum
+    result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
+    # The square is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
+    if math.isfinite(result.dot(result)):
+        return result
     return without_overflow((u / len(u)).sum(dim=0))
 
 

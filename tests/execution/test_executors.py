@@ -190,12 +190,5 @@ def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
         there.close()
 
 
-@with_ray
-def test_ray_without_a_cluster_at_its_address_is_an_error_in_words() -> None:
-    trainer = Blueprint(on({"name": "ray", "address": "127.0.0.1:1"})).trainer
-    with pytest.raises(RunError, match="no Ray cluster can be used"):
-        trainer.submit(0, 1, Work(trainer.model.initial(1)))
-
-
 def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
