@@ -18,13 +18,16 @@ def norm(v: Tensor) -> float:
     return float(torch.linalg.vector_norm(v, dtype=torch.float64))
 
 
-def clip(v: Tensor, limit: float) -> tuple[Tensor, bool]:
+def clip(v: Tensor, limit: float, length: float | None = None) -> tuple[Tensor, bool]:
     """Clip(v; limit) = v min{1, limit / |v|}, and whether the limit was active (Section IV-C).
+
+    `length` is |v|, if somebody knows it already.
 
     >>> clip(torch.tensor([3.0, 4.0]), 1.0)
     (tensor([0.6000, 0.8000]), True)
     """
-    length = norm(v)
+    if length is None:
+        length = norm(v)
     if length <= limit:
         return v, False
     return v * (limit / length), True

@@ -49,7 +49,7 @@ class Descent:
 
     def direction(self, w: Tensor, own: Local) -> Tensor:
         """u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
-        return (w - own.w_tilde) / (self.learning_rate * own.num_steps)
+        return (w - own.w_tilde).div_(self.learning_rate * own.num_steps)
 
     def gamma(self, own: Local) -> float:
         """The step size, by either reading of the paper's global update coefficient (docs/paper.md, 4)."""

@@ -52,6 +52,7 @@ class Estimate:
     """The outcome of Algorithm 2 in one round."""
 
     d: Tensor
+    d_norm: float
     d_bar: Tensor
     tau: float
     delta_norm: float
@@ -137,7 +138,7 @@ class Rdpfl(base.Method):
 
         d_hat, beta = self.predict(state)
         estimate = self.estimate(state, aggregate(self.aggregator, stack(received), u), d_hat)
-        d_norm = self._lemma_3(estimate.d)
+        self._lemma_3(estimate.d_norm)
         w = self.descent.apply(state.w, u, estimate.d, own)
         new = State(
             w=w,
@@ -151,7 +152,7 @@ class Rdpfl(base.Method):
         )
         return new, {
             "u_norm": norm(u),
-            "d_norm": d_norm,
+            "d_norm": estimate.d_norm,
             "delta_norm": estimate.delta_norm,
             "beta": beta,
             "tau": estimate.tau,
@@ -184,20 +185,21 @@ class Rdpfl(base.Method):
         delta_norm = norm(delta)
         driver = state.delta_norm if self.threshold == "lagged" else delta_norm
         tau = next_threshold(state.tau, driver, self.alpha, self.c)
-        correction, clipped = clip(delta, tau) if self.clip else (delta, False)
-        d, bounded = clip(d_hat + correction, self.max_norm)
-        return Estimate(d, d_bar, tau, delta_norm, clipped, bounded)
+        correction, clipped = clip(delta, tau, delta_norm) if self.clip else (delta, False)
+        d = d_hat + correction
+        d_norm = norm(d)
+        d, bounded = clip(d, self.max_norm, d_norm)
+        return Estimate(d, norm(d) if bounded else d_norm, d_bar, tau, delta_norm, clipped, bounded)
 
     def _silent_round(self, state: State, u: Tensor, own: Local) -> tuple[State, base.Diagnostics]:
         d_hat, beta = self.predict(state) if self.when_silent == "predict" else (None, None)
         d, bounded = (None, False) if d_hat is None else clip(d_hat, self.max_norm)
-        d_norm = 0.0 if d is None else self._lemma_3(d)
+        d_norm = 0.0 if d is None else norm(d)
+        self._lemma_3(d_norm)
         new = replace(state, w=self.descent.apply(state.w, u, d, own))
         return new, {"u_norm": norm(u), "d_norm": d_norm, "beta": beta, "tau": state.tau, "bounded": bounded}
 
-    def _lemma_3(self, d: Tensor) -> float:
-        d_norm = norm(d)
+    def _lemma_3(self, d_norm: float) -> None:
         assert d_norm <= self.max_norm * (1 + 1e-5), (
             f"Lemma 3 is violated: |d| = {d_norm} > G_d = {self.max_norm}"
         )
-        return d_norm
