@@ -41,6 +41,10 @@ class SweepRun:
         return float(value) if usable else None  # type: ignore[arg-type]  # usable says so
 
 
+MAX_AXES = 4
+"""Runs that differ in more settings are no grid."""
+
+
 class Sweep:
     """A sweep's folder. One that was made without `sweep.json` varies in whatever its scenarios differ in."""
 
@@ -90,6 +94,8 @@ class Sweep:
         from rdpfl_sim.sweeps.comparison import differing_settings
 
         rows = differing_settings([Run(folder).scenario for folder in self._folders])
+        if len(rows) > MAX_AXES:  # these runs have little to do with each other: each is a case of its own
+            return {"run": [folder.name for folder in self._folders]}
         return {path: ["-" if value is None else str(value) for value in row] for path, row in rows.items()}
 
     @cached_property

@@ -89,6 +89,15 @@ def test_runs_without_a_plan_vary_in_what_their_scenarios_differ_in(tmp_path: Pa
     assert len(sweep.differences("attack", "none", "score")) == 2
 
 
+def test_runs_that_have_little_in_common_are_cases_of_their_own(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        settings = {f"part_{number}": {"value": f"{name} {number}"} for number in range(5)}
+        write_run(tmp_path / name, scenario={**SCENARIO, **settings})
+    sweep = Sweep(tmp_path)
+    assert sweep.axes == {"run": ["one", "other"]}
+    assert [run.labels for run in sweep.runs] == [{"run": "one"}, {"run": "other"}]
+
+
 def test_runs_of_an_earlier_plan_are_left_out(tmp_path: Path) -> None:
     written(tmp_path)
     write_run(tmp_path / "old", (), {"status": "finished", "score": 1})

@@ -292,7 +292,7 @@ def _tiles(sweep: Sweep, statuses: Counter[str]) -> list[Tile]:
     seeds = {run.seed for run in runs}
     tiles = [
         Tile("runs", f"{done:,}", f"of {sweep.num_planned:,}"),
-        Tile("cases", f"{len({tuple(run.labels.values()) for run in runs}):,}", f"{len(sweep.axes)} axes"),
+        Tile("cases", f"{len({tuple(run.labels.values()) for run in runs}):,}", f"axes: {len(sweep.axes)}"),
         Tile("seeds", f"{len(seeds):,}", "a case" if seeds else ""),
     ]
     estimates = sweep.estimates() if runs else {}
@@ -314,5 +314,5 @@ def _warnings(sweep: Sweep, statuses: Counter[str]) -> list[str]:
         [len(run.run.summary.get("warnings", [])) > 0 for run in sweep.runs], dtype=pl.Boolean
     ).sum()
     if warned:
-        found.append(f"{warned:,} runs have warnings of their own: rdpfl-sim report FOLDER tells them.")
+        found.append(f"Runs with warnings of their own: {warned:,}; rdpfl-sim report FOLDER tells them.")
     return found
