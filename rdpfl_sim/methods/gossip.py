@@ -24,8 +24,20 @@ from rdpfl_sim.options import Doc, Fraction
 OwnShare: TypeAlias = Annotated[Fraction, Doc("the share of the own model in the new one")]
 
 
-class Gossip(base.Method):
-    """A method that sends its trained model, and gives every model that arrives a share."""
+class ModelExchange(base.Method):
+    """A method that sends its trained model."""
+
+    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
+        """The trained model w~."""
+        return state, Payload(own.w_tilde)
+
+    def origin(self, state: base.State) -> Tensor | None:
+        """The model before its training."""
+        return state.w
+
+
+class Gossip(ModelExchange):
+    """A method that gives every model that arrives a share in the new one."""
 
     @abstractmethod
     def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
@@ -36,14 +48,6 @@ class Gossip(base.Method):
         if not received or not is_finite(x):
             return [0.0] * len(received)
         return self.shares(x, received, home)
-
-    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
-        """The trained model w~."""
-        return state, Payload(own.w_tilde)
-
-    def origin(self, state: base.State) -> Tensor | None:
-        """The model before its training."""
-        return state.w
 
     def update(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home

@@ -15,14 +15,14 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.influence import influence
-from rdpfl_sim.maths.types import Local, Payload, Received, is_finite
+from rdpfl_sim.maths.types import Local, Received, is_finite
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import AGGREGATION
-from rdpfl_sim.methods.gossip import distances, mix
+from rdpfl_sim.methods.gossip import ModelExchange, distances, mix
 from rdpfl_sim.options import Doc
 
 
-class KrumGossip(base.Method):
+class KrumGossip(ModelExchange):
     """w <- Aggregator(x, x_1, ..., x_n) of the own and all models that arrived; by default Krum.
 
     A stale model counts as one that is nearer to the own: x + weight (x_j - x). A client whose own model has
@@ -36,14 +36,6 @@ class KrumGossip(base.Method):
         aggregator: Annotated[Aggregator, AGGREGATION, Doc("over the own and the neighbours' models")] = krum,
     ) -> None:
         self.aggregator = aggregator
-
-    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
-        """The trained model w~."""
-        return state, Payload(own.w_tilde)
-
-    def origin(self, state: base.State) -> Tensor | None:
-        """The model before its training."""
-        return state.w
 
     def update(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
