@@ -71,7 +71,7 @@ class SpyWorld(TinyWorld):
 
     def by(self, attacker: int) -> list[Seen]:
         """What an attacker whose own direction is i + 1 has seen."""
-        return [seen for seen in self.seen if abs(seen.own - attacker - 1) < 1e-3]  # models round
+        return [seen for seen in self.seen if abs(seen.own - attacker - 1) < 1e-5]  # models are rounded
 
 
 class Numbered:
