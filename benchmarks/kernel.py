@@ -22,6 +22,7 @@ from table import Row, show
 
 from rdpfl_sim.maths.types import Payload, Work
 from rdpfl_sim.methods.base import Home, Method, State
+from rdpfl_sim.methods.updating import Update, Updates
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
@@ -146,11 +147,13 @@ def begin(
         if not unfinished:
             kernel.pause()
 
+    method = FakeMethod()
     surroundings = Surroundings(
         kernel=kernel,
         network=network,
         trainer=FakeTrainer(),
-        method=FakeMethod(),
+        method=method,
+        updates=Updates(method),
         onlookers=(),
         observer=observer,
         degree=lambda client: DEGREE,
@@ -166,7 +169,7 @@ def begin(
     form = Payload(W).form
     for client, others in enumerate(around):
         mailbox = Mailbox(others, observer, form=form, last_round=rounds, capacity=8, prefer="round")
-        living = Client(client, others, None, Life(State(W), mailbox), surroundings)
+        living = Client(client, others, None, Life(Update(State(W)), mailbox), surroundings)
         network.receivers.append(living.receive)
         kernel.process(living.run())
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.execution.jobs import Exam
+from rdpfl_sim.methods.updating import Update
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.theory import TheoryMonitor
@@ -26,8 +27,13 @@ class Candidate:
 
     client: int
     round: int
-    w: Tensor
+    update: Update
     is_global: bool
+
+    @property
+    def w(self) -> Tensor:
+        """The model; computed now if that was put off."""
+        return self.update.state.w
 
 
 class Examination:
@@ -88,7 +94,7 @@ class Examination:
         self.last_round[client.id] = round_
         every = self.section.global_every or self.section.every
         is_global = self.section.global_test and (is_last or round_ % every == 0)
-        self.candidates.append(Candidate(client.id, round_, client.life.learning.w, is_global))
+        self.candidates.append(Candidate(client.id, round_, client.life.latest, is_global))
 
     def _on_the_instants_end(self, _: Call) -> None:
         self.hold()

@@ -21,6 +21,7 @@ from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.base import Home, State
+from rdpfl_sim.methods.updating import Update, Updates
 from rdpfl_sim.provenance import provenance
 from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
@@ -115,6 +116,7 @@ class Simulation:
             self.telemetry,
             inspects=scenario.output.telemetry,
         )
+        self.updates = Updates(blueprint.method, blueprint.trainer.together, self.recorder.catch_up)
         self.network = self._network()
         self.clients: list[Client] = []
         self.adversaries = self._adversaries()
@@ -176,6 +178,7 @@ class Simulation:
 
     def finish(self) -> Result:
         """What has come of it, after the last event."""
+        self.updates.compute()
         if self.status == "interrupted":
             self._checkpoint()
         else:
@@ -221,6 +224,7 @@ class Simulation:
             network=self.network,
             trainer=blueprint.trainer,
             method=blueprint.method,
+            updates=self.updates,
             onlookers=[adversary for adversary in self.adversaries if adversary.sees_updates_of],
             observer=self.recorder,
             degree=lambda client: len(self.clients[client].neighbours),
@@ -252,7 +256,7 @@ class Simulation:
                 capacity=timing.mailbox_per_sender,
                 prefer=timing.prefer,
             )
-            life = Life(learning, mailbox)
+            life = Life(Update(learning), mailbox)
             clients.append(Client(client, neighbours, adversary_of.get(client), life, surroundings))
         return clients
 

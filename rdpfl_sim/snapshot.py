@@ -19,6 +19,7 @@ from torch import Tensor
 from rdpfl_sim.examination import Candidate
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.updating import Update
 from rdpfl_sim.records.codec import CodecError, Decoder, Encoder, Plain
 from rdpfl_sim.records.telemetry import Histogram, Tally, Treatment
 from rdpfl_sim.theory import Trajectory
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 VALUES: tuple[type, ...] = (
     *(Message, Letter, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
-    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory, Candidate),
+    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory, Candidate, Update),
     *get_args(Change),
 )
 """What comes and goes in a run, besides the states of methods."""
@@ -51,7 +52,8 @@ class Snapshot(NamedTuple):
 
 
 def take(simulation: Simulation) -> Snapshot:
-    """Write the run down."""
+    """Write the run down. What was put off is computed first, and recorded."""
+    simulation.updates.compute()
     parts, awaited = _parts(simulation), simulation.world.awaited
     encoder = Encoder(parts, _values(simulation))
     state = {

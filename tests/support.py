@@ -16,6 +16,7 @@ from rdpfl_sim.maths.attacks import none
 from rdpfl_sim.maths.types import Form, Payload, Work
 from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
 from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.updating import Update, Updates
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary import Adversary, Plan
 from rdpfl_sim.world.client import Client, Life, Surroundings
@@ -237,7 +238,7 @@ class Log(Observer):
     def message_delivered(self, message: Message) -> None:
         self.delivered.append((self.kernel.now, message.sender, message.recipient, message.round))
 
-    def round_finished(self, client, round_, messages, diagnostics, inspection) -> None:
+    def round_finished(self, client, round_, messages, update, inspection) -> None:
         self.rounds.append((self.kernel.now, client, round_, len(messages)))
         self.used += [(client, round_, message.sender, round_ - message.round) for message in messages]
 
@@ -300,6 +301,7 @@ class TinyWorld:
             network=self.network,
             trainer=FakeTrainer(),
             method=method,
+            updates=Updates(method),
             onlookers=[self.adversary] if byzantine else [],
             observer=self.log,
             degree=lambda client: len(self.clients[client].neighbours),
@@ -315,7 +317,7 @@ class TinyWorld:
         form = Payload(torch.zeros(2)).form
         for i, others in enumerate(neighbours):
             mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
-            life = Life(method.start(torch.zeros(2), Home(i, 0, shared)), mailbox)
+            life = Life(Update(method.start(torch.zeros(2), Home(i, 0, shared))), mailbox)
             self.clients.append(Client(i, others, self.adversary if i in byzantine else None, life, shared))
         self.network.receivers = [client.receive for client in self.clients]
         self.world = World(

@@ -24,6 +24,9 @@ class Pending(Protocol):
 class Executor(ABC):
     """Trains and examines. What it needs it starts when it has something to do, and again after `close`."""
 
+    together = False
+    """Whether what can wait had better be computed for many clients at once."""
+
     def __init__(self, model: FlatModel, materials: Materials) -> None:
         self.model = model
         self.materials = materials

@@ -44,6 +44,8 @@ class Waiting:
 class Stacked(Executor):
     """All jobs that are under way, batched over clients: for many clients with small models."""
 
+    together = True
+
     def __init__(self, model: FlatModel, materials: Materials) -> None:
         super().__init__(model, materials)
         self.stack = Stack(model)

@@ -125,6 +125,16 @@ class State:
     w: Tensor
 
 
+@dataclass(slots=True)
+class Case:
+    """What a client's update is made from: see `Method.update`."""
+
+    state: State
+    own: Local
+    received: Sequence[Received]
+    home: Home
+
+
 class Method(ABC):
     """A personalised learning method. It holds its options and no state of any client."""
 
@@ -148,6 +158,10 @@ class Method(ABC):
         self, state: State, own: Local, received: Sequence[Received], home: Home
     ) -> tuple[State, Diagnostics]:
         """The state after the round, given the messages that arrived (possibly none), sorted by sender."""
+
+    def update_together(self, cases: Sequence[Case]) -> list[tuple[State, Diagnostics]]:
+        """What `update` makes of each case, up to rounding; of each case the same bits in any company."""
+        return [self.update(case.state, case.own, case.received, case.home) for case in cases]
 
     @abstractmethod
     def inspect(self, state: State, own: Local, received: Sequence[Received], home: Home) -> Inspection:

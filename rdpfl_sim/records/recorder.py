@@ -7,8 +7,9 @@ are written. The final models are part of it, as records hold their hashes. No r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from hashlib import blake2b
 from typing import Any, BinaryIO
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.updating import Update
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.changes import Change, Rewire
@@ -43,17 +45,41 @@ class Digest:
 
 
 class Sink:
-    """Where structlog's rendered lines go: into the digest, and into a buffered file if there is one."""
+    """Where rendered lines go: into the digest, and into a buffered file if there is one.
+
+    Something that cannot be told yet can be held back; then all that comes after it waits behind it.
+    """
 
     def __init__(self, file: BinaryIO | None, digest: Digest) -> None:
         self.file = file
         self.digest = digest
+        self.held: list[Callable[[], None]] = []
 
     def info(self, line: bytes) -> None:
         """Take one line."""
+        if self.held:
+            self.held.append(partial(self.info, line))
+            return
         self.digest.add(line)
         if self.file is not None:
             self.file.write(line)
+
+    def aside(self, line: bytes) -> None:
+        """Take one line that does not count for the digest."""
+        if self.held:
+            self.held.append(partial(self.aside, line))
+        elif self.file is not None:
+            self.file.write(line)
+
+    def hold(self, tell: Callable[[], None]) -> None:
+        """Call this, which writes lines, when it is its turn."""
+        self.held.append(tell)
+
+    def catch_up(self) -> None:
+        """Nothing has to be held back any more."""
+        held, self.held = self.held, []
+        for tell in held:
+            tell()
 
 
 class Recorder(Observer):
@@ -89,11 +115,13 @@ class Recorder(Observer):
 
     @override
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
-        self._round("training_started", client, round_, {"duration_s": duration_s})
+        self._round("training_started", self.now_s(), client, round_, {"duration_s": duration_s})
 
     @override
     def training_finished(self, client: int, round_: int, loss: float, num_steps: int) -> None:
-        self._round("training_finished", client, round_, {"loss": loss, "num_steps": num_steps})
+        self._round(
+            "training_finished", self.now_s(), client, round_, {"loss": loss, "num_steps": num_steps}
+        )
 
     @override
     def round_finished(
@@ -101,13 +129,28 @@ class Recorder(Observer):
         client: int,
         round_: int,
         messages: Sequence[Message],
-        diagnostics: Mapping[str, Any],
+        update: Update,
         inspection: Inspection | None,
     ) -> None:
-        time_s = self.now_s()
+        told = self.now_s(), client, round_, messages, update, inspection
+        if update.is_known:
+            self._round_finished(*told)
+        else:
+            self.sink.hold(partial(self._round_finished, *told))
+
+    def _round_finished(
+        self,
+        time_s: float,
+        client: int,
+        round_: int,
+        messages: Sequence[Message],
+        update: Update,
+        inspection: Inspection | None,
+    ) -> None:
+        diagnostics = update.diagnostics
         oldest = max([round_ - message.letter.round for message in messages], default=None)
         told = {"num_used": len(messages), "max_age": oldest, **diagnostics}
-        self._round("round_finished", client, round_, told)
+        self._round("round_finished", time_s, client, round_, told)
         self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
         if self.message_fraction > 0:
             clipped = diagnostics.get("clipped")
@@ -115,6 +158,10 @@ class Recorder(Observer):
                 details = {} if inspection is None else _details(inspection, place)
                 fields = {"age": round_ - message.letter.round, **details, "clipped": clipped}
                 self._message("message_used", time_s, message, fields)
+
+    def catch_up(self) -> None:
+        """Updates that were put off have been computed."""
+        self.sink.catch_up()
 
     @override
     def changed(self, fault: int, change: Change) -> None:
@@ -151,8 +198,8 @@ class Recorder(Observer):
     # What there is of every round and message goes straight to orjson: the lines are the same as structlog's,
     # which would take several times as long for each and, together, longer than all that they tell of.
 
-    def _round(self, name: str, client: int, round_: int, fields: dict[str, Any]) -> None:
-        record = {"event": name, "time_s": self.now_s(), "client": client, "round": round_, **fields}
+    def _round(self, name: str, time_s: float, client: int, round_: int, fields: dict[str, Any]) -> None:
+        record = {"event": name, "time_s": time_s, "client": client, "round": round_, **fields}
         self.sink.info(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
     def _message(self, name: str, time_s: float, message: Message, fields: dict[str, Any]) -> None:
@@ -171,7 +218,7 @@ class Recorder(Observer):
             "round": message.letter.round,
             **fields,
         }
-        self.file.write(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        self.sink.aside(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _details(inspection: Inspection, place: int) -> dict[str, float | None]:

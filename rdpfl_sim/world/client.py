@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from simpy import Event, Interrupt
 
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
-from rdpfl_sim.methods.base import Batch, Home, Method, State
+from rdpfl_sim.methods.base import Batch, Case, Home, Method, State
+from rdpfl_sim.methods.updating import Update, Updates
 from rdpfl_sim.world.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
@@ -52,9 +53,10 @@ class Life:
     It is here, not in the locals of a generator, so that it can be written down and taken up again.
     """
 
-    STATE = ("learning", "round", "num_rounds", "phase", "until_s", "poisoned", "own", "payload")
+    STATE = ("latest", "round", "num_rounds", "phase", "until_s", "poisoned", "own", "payload")
 
-    learning: State
+    latest: Update
+    """What its last round has made of its learning state, which may not have been computed yet."""
     mailbox: Mailbox
     round: int = 1
     num_rounds: int = 0
@@ -66,6 +68,15 @@ class Life:
     own: Local | None = None
     payload: Payload | None = None
 
+    @property
+    def learning(self) -> State:
+        """Its learning state; computed now if that was put off."""
+        return self.latest.state
+
+    @learning.setter
+    def learning(self, state: State) -> None:
+        self.latest = Update(state)
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -75,6 +86,7 @@ class Surroundings:
     network: Network
     trainer: Trainer
     method: Method
+    updates: Updates
     onlookers: Sequence[Adversary]
     """Adversaries that see updates as soon as they are computed."""
     observer: Observer
@@ -153,13 +165,15 @@ class Client:
         life.until_s = now_s + duration_s
         world.observer.training_started(self.id, life.round, duration_s)
         life.poisoned = self.adversary is not None and self.adversary.poisons(self)
-        self._submit()
+        life.latest.then(self._submit)
         self.awaited = world.kernel.fire(Event(world.kernel), life.until_s)
         return self.awaited
 
     def finish_training(self) -> None:
         """Take the result of the local training."""
         life, world = self.life, self.world
+        if self._job is None:
+            world.updates.compute()  # its own was put off, and its training with it
         assert self._job is not None
         life.own, self._job, self.awaited = self._job.result(), None, None
         world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
@@ -240,8 +254,8 @@ class Client:
         inspection = None
         if world.observer.inspects and received:
             inspection = world.method.inspect(life.learning, life.own, received, home)
-        life.learning, diagnostics = world.method.update(life.learning, life.own, received, home)
-        world.observer.round_finished(self.id, round_, messages, diagnostics, inspection)
+        life.latest = world.updates.begin(Case(life.learning, life.own, received, home))
+        world.observer.round_finished(self.id, round_, messages, life.latest, inspection)
         life.own = None
         world.on_round(self)
         life.round += 1

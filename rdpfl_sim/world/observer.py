@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.updating import Update
 from rdpfl_sim.world.changes import Change
 from rdpfl_sim.world.message import Message
 
@@ -42,10 +42,10 @@ class Observer:
         client: int,
         round_: int,
         messages: Sequence[Message],
-        diagnostics: Mapping[str, Any],
+        update: Update,
         inspection: Inspection | None,
     ) -> None:
-        """A client used these messages to update its model; the method reports on it."""
+        """A client used these messages to update its model; the update's diagnostics may come later."""
 
     def changed(self, fault: int, change: Change) -> None:
         """The world changes: the fault with this position in the scenario begins, goes on or ends."""

@@ -4,7 +4,8 @@ import json
 import torch
 
 from rdpfl_sim.maths.types import Payload
-from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.base import Inspection, State
+from rdpfl_sim.methods.updating import Update
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
@@ -58,7 +59,7 @@ def test_delay_age_distance_and_weight_are_told_with_the_message() -> None:
     written = recorder(file)
     written.message_delivered(MESSAGE)
     inspection = Inspection(distance_to_own=[1.5], distance_to_predicted=None, weight=[1.0])
-    written.round_finished(2, 5, [MESSAGE], {"clipped": True}, inspection)
+    written.round_finished(2, 5, [MESSAGE], Update.of(State(torch.zeros(1)), {"clipped": True}), inspection)
     delivered, finished, used = map(json.loads, file.getvalue().splitlines())
     assert delivered["delay_s"] == 0.75
     assert (finished["event"], finished["num_used"], finished["max_age"]) == ("round_finished", 1, 2)
