@@ -10,6 +10,7 @@ from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.checkpointing import environment
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.execution.memory import seldom_collected
 from rdpfl_sim.records.checkpoints import Checkpoints
 from rdpfl_sim.records.codec import CodecError
 from rdpfl_sim.records.folder import RunFolder, is_complete
@@ -33,7 +34,7 @@ def resume(
         blueprint = Blueprint(scenario_of(folder))
     files = _opened(folder)
     try:
-        with repeatable(blueprint.scenario.execution.threads):
+        with repeatable(blueprint.scenario.execution.threads), seldom_collected():
             snapshot = _last_state(files, blueprint)
             (folder / "summary.json").unlink(missing_ok=True)  # of the part before
             with failure_noted(files):

@@ -18,6 +18,7 @@ from rdpfl_sim.checkpointing import Checkpointer
 from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.examination import Examination
 from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.execution.memory import seldom_collected
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.base import Home, State
@@ -74,7 +75,8 @@ def simulate(
     if files is not None and on_folder is not None:
         on_folder(files.path)
     try:
-        with failure_noted(files), repeatable(blueprint.scenario.execution.threads):
+        threads = blueprint.scenario.execution.threads
+        with failure_noted(files), repeatable(threads), seldom_collected():
             return Simulation(blueprint, files, progress).run()
     finally:
         blueprint.trainer.close()

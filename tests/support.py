@@ -39,6 +39,7 @@ class Own:
     num_steps: int = 2
     loss: float = 0.0
     companion: Tensor | None = None
+    direction: Tensor | None = None
 
 
 def small_scenario(**changes: Any) -> Scenario:
@@ -118,6 +119,7 @@ class Job:
     num_steps: int = 1
     loss: float = 0.0
     companion: Tensor | None = None
+    direction: Tensor | None = None
 
     def result(self) -> "Job":
         return self

@@ -2,18 +2,40 @@
 
 glibc returns large blocks to the system as soon as they are freed. A training step of a convolutional model
 frees and allocates the same blocks of megabytes again and again, and each time the system clears every page.
+
+Python looks for cycles of garbage whenever 700 more objects were made than freed, and now and then among all
+objects. A world of many clients makes and frees objects all the time, in no cycles: what is looked through is
+mostly messages on their way.
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
 
 LARGEST_KEPT = 32 << 20
 """glibc takes no larger value for M_MMAP_THRESHOLD."""
+
+
+SELDOM = 100_000, 50, 100
+"""Thresholds of Python's collector."""
+
+
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Let Python look for garbage less often for a while."""
+    before = gc.get_threshold()
+    gc.set_threshold(*SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def keep_freed_memory() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from torch import Tensor
 
@@ -51,6 +50,7 @@ class Stacked(Executor):
         self.stack = Stack(model)
         self.waiting: dict[int, Waiting] = {}
         """By client: one that has crashed begins a new job, and nobody will ask for the old one."""
+        self.num_steps = [materials.settings.num_steps(len(shard)) for shard in materials.shards]
         self.example_size = materials.global_test.x[0].numel()
 
     def start(self, job: Job) -> Waiting:
@@ -96,16 +96,18 @@ class Stacked(Executor):
     def _groups(self, waiting: Sequence[Waiting]) -> Iterator[list[Waiting]]:
         """Jobs that can be done together: of the same kind, with similar numbers of steps, not too many."""
         room = self._room(self.materials.settings.batch_size)
-        for _, alike in groupby(sorted(waiting, key=self._kind), key=lambda one: self._kind(one)[:-1]):
-            jobs = list(alike)
-            yield from (jobs[start : start + room] for start in range(0, len(jobs), room))
+        alike: dict[tuple[object, ...], list[Waiting]] = {}
+        for one in waiting:
+            alike.setdefault(self._kind(one.job), []).append(one)
+        for group in alike.values():
+            group.sort(key=lambda one: -self.num_steps[one.job.client])
+            yield from (group[start : start + room] for start in range(0, len(group), room))
 
-    def _kind(self, waiting: Waiting) -> tuple[object, ...]:
-        """What has to be the same in a group; the last entry only ought to be similar."""
-        job = waiting.job
-        work, num_steps = job.work, self.materials.settings.num_steps(len(self.materials.shard(job)))
+    def _kind(self, job: Job) -> tuple[object, ...]:
+        """What has to be the same in a group."""
+        work = job.work
         bent = work.mask is not None, work.companion is not None
-        return job.poisoned, *bent, self.materials.momentum(work), work.pull, -num_steps
+        return job.poisoned, *bent, self.materials.momentum(work), work.pull
 
     def _room(self, batch_size: int) -> int:
         """How many clients are computed at a time."""
@@ -128,10 +130,8 @@ class Stacked(Executor):
     ) -> list[Trained]:
         materials, settings = self.materials, self.materials.settings
         pupils = [
-            Pupil(w, shard, settings.num_steps(len(shard)), job.seed, job.work.mask, anchor)
-            for job, w, anchor, shard in zip(
-                jobs, starts, anchors or [None] * len(jobs), map(materials.shard, jobs), strict=True
-            )
+            Pupil(w, materials.shard(job), self.num_steps[job.client], job.seed, job.work.mask, anchor)
+            for job, w, anchor in zip(jobs, starts, anchors or [None] * len(jobs), strict=True)
         ]
         return train_together(
             self.stack,

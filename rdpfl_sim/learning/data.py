@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Augmentation: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
@@ -41,7 +44,12 @@ class Shard:
     """What training does to a batch; evaluation never does."""
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return self.indices.shape[0]
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """The indices, for those who choose among them without torch."""
+        return self.indices.cpu().numpy()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of the examples at these positions of the shard, and their labels."""

@@ -16,12 +16,16 @@ from rdpfl_sim.learning.models import FlatModel
 
 @dataclass(frozen=True)
 class Trained:
-    """The weights after `num_steps` steps, and the mean batch loss on the way (nan if it diverged)."""
+    """The weights after `num_steps` steps, and the mean batch loss on the way (nan if it diverged).
+
+    `direction` is the way there, (w - w~) / (learning rate * steps), if somebody has computed it.
+    """
 
     w_tilde: Tensor
     num_steps: int
     loss: float
     companion: Tensor | None = None
+    direction: Tensor | None = None
 
 
 @dataclass(frozen=True)

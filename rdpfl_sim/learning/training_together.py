@@ -45,7 +45,8 @@ def train_together(
     """What `train` makes of every pupil. All have a mask or none has; the same holds for anchors."""
     order = sorted(range(len(pupils)), key=lambda place: -pupils[place].num_steps)
     pupils = [pupils[place] for place in order]
-    parameters = stack.unpacked(torch.stack([pupil.w for pupil in pupils]))
+    starts = torch.stack([pupil.w for pupil in pupils])
+    parameters = stack.unpacked(starts)
     velocities = [torch.zeros_like(p) for p in parameters] if momentum else None
     anchors = _rows(stack, [pupil.anchor for pupil in pupils])
     masks = _rows(stack, [pupil.mask for pupil in pupils])
@@ -71,10 +72,15 @@ def train_together(
                 g = velocities[place][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
     trained: list[Trained | None] = [None] * len(pupils)
-    rows = stack.packed(parameters)
-    for place, pupil, row, loss_sum in zip(order, pupils, rows, losses.tolist(), strict=True):
-        # A row of its own, so that one client's model does not keep all others in memory.
-        trained[place] = Trained(row.clone(), pupil.num_steps, loss_sum / pupil.num_steps)
+    ends = stack.packed(parameters)
+    lengths = torch.tensor([learning_rate * pupil.num_steps for pupil in pupils], device=ends.device)
+    directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
+    rows = zip(order, pupils, ends, directions, losses.tolist(), strict=True)
+    for place, pupil, end, direction, loss_sum in rows:
+        # Vectors of its own, so that one client's model does not keep all others in memory.
+        trained[place] = Trained(
+            end.clone(), pupil.num_steps, loss_sum / pupil.num_steps, direction=direction.clone()
+        )
     return [outcome for outcome in trained if outcome is not None]
 
 
@@ -98,14 +104,14 @@ class Lessons:
 
     def _plan(self, place: int, pupil: Pupil, generator: torch.Generator) -> None:
         """Cut the epochs of a pupil into batches, as `batches` does."""
-        examples, batch_size = pupil.shard.indices.cpu().numpy(), self.batch_size
+        examples, batch_size = pupil.shard.places, self.batch_size
         step = 0
         while step < pupil.num_steps:
             epoch = examples[torch.randperm(len(examples), generator=generator).numpy()]
             for start in range(0, len(epoch), batch_size)[: pupil.num_steps - step]:
-                batch = epoch[start : start + batch_size]
-                self.chosen[step, place, : len(batch)] = batch
-                self.chosen[step, place, len(batch) :] = batch[0]
+                batch, row = epoch[start : start + batch_size], self.chosen[step, place]
+                row[: len(batch)] = batch
+                row[len(batch) :] = batch[0]
                 self.sizes[step, place] = len(batch)
                 step += 1
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated
 
 import torch
 from annotated_types import Lt
 from torch import Tensor
 
-from rdpfl_sim.maths.combining import SLACK, Byzantine, num_trusted, without_overflow
+from rdpfl_sim.maths.combining import SLACK, Aggregator, Byzantine, num_trusted, without_overflow
 from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.maths.sorting import band_mean, sorted_rows
 from rdpfl_sim.options import Doc, NonNegative
 
 
+def mean_of_band(band: Callable[..., tuple[int, int]]) -> Callable[[Aggregator], Aggregator]:
+    """Mark an aggregator that averages the order statistics low, ..., high - 1 = band(n, **options) of n."""
+
+    def mark(aggregator: Aggregator) -> Aggregator:
+        aggregator.band = band  # type: ignore[attr-defined]
+        return aggregator
+
+    return mark
+
+
+@mean_of_band(lambda n: (0, n))
 def mean(u: Tensor) -> Tensor:
     """The mean of the rows; one message can move it anywhere."""
     result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
@@ -24,11 +36,24 @@ def mean(u: Tensor) -> Tensor:
     return without_overflow((u / len(u)).sum(dim=0))
 
 
+def middle(n: int) -> tuple[int, int]:
+    """The one or two middle ones of n values in their order."""
+    return (n - 1) // 2, n // 2 + 1
+
+
+@mean_of_band(middle)
 def median(u: Tensor) -> Tensor:
     """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
-    return band_mean(u, (len(u) - 1) // 2, len(u) // 2 + 1)
+    return band_mean(u, *middle(len(u)))
 
 
+def untrimmed(n: int, trim: float = 0.3) -> tuple[int, int]:
+    """What is left of n values in their order."""
+    cut = num_trimmed(n, trim)
+    return cut, n - cut
+
+
+@mean_of_band(untrimmed)
 def trimmed_mean(
     u: Tensor,
     *,
@@ -37,8 +62,7 @@ def trimmed_mean(
     ] = 0.3,
 ) -> Tensor:
     """The coordinate-wise mean without the floor(trim n) values at each end (Yin et al. 2018)."""
-    cut = num_trimmed(len(u), trim)
-    return band_mean(u, cut, len(u) - cut)
+    return band_mean(u, *untrimmed(len(u), trim))
 
 
 def num_trimmed(n: int, trim: float) -> int:

@@ -18,17 +18,19 @@ class Payload:
 
     With a mask (bool, of the vector's shape) the sender has only the entries under it: they travel, and one
     bit for every entry. `form` is what a recipient can check without reading the values. `is_finite` says
-    whether no entry is NaN or infinite; every recipient asks.
+    whether no entry is NaN or infinite, `is_moderate` whether the sum of their squares is finite too; every
+    recipient asks.
     """
 
-    __slots__ = ("form", "is_finite", "mask", "size_bytes", "vector")
+    __slots__ = ("form", "is_finite", "is_moderate", "mask", "size_bytes", "vector")
 
     def __init__(self, vector: Tensor, mask: Tensor | None = None) -> None:
         self.vector = vector
         self.mask = mask
         self.form: Form = (vector.shape, vector.dtype)
         self.size_bytes = vector.nbytes
-        self.is_finite = is_finite(vector)
+        self.is_moderate = is_moderate(vector)
+        self.is_finite = self.is_moderate or is_finite(vector)
         if mask is not None:
             self.form += (mask.shape, mask.dtype)
             num_sent = int(torch.count_nonzero(mask))
@@ -37,10 +39,15 @@ class Payload:
 
 def is_finite(v: Tensor) -> bool:
     """Whether no entry is NaN or infinite."""
-    # A finite sum of squares has finite terms, which is quicker to see; but huge terms overflow it.
-    if v.dim() == 1 and v.is_floating_point() and isfinite(v.dot(v).item()):
-        return True
-    return bool(torch.isfinite(v).all())
+    return is_moderate(v) or bool(torch.isfinite(v).all())
+
+
+def is_moderate(v: Tensor) -> bool:
+    """Whether v is a vector of finite entries that are far from the largest number: the squares can be added.
+
+    It is quicker to see than whether all entries are finite.
+    """
+    return v.dim() == 1 and v.is_floating_point() and isfinite(v.dot(v).item())
 
 
 @dataclass(slots=True)
@@ -52,6 +59,8 @@ class Received:
     weight: float
     vector: Tensor
     mask: Tensor | None = None
+    is_moderate: bool = False
+    """Whether the vector is known to be moderate; see `Payload`."""
 
 
 @dataclass(slots=True)
@@ -87,3 +96,7 @@ class Local(Protocol):
     @property
     def companion(self) -> Tensor | None:
         """The second model, if there is one."""
+
+    @property
+    def direction(self) -> Tensor | None:
+        """The mean gradient along the way, (w - w~) / (eta K), if it is known."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from rdpfl_sim.maths.aggregators import aggregate, mean
 from rdpfl_sim.maths.estimator import norm
+from rdpfl_sim.maths.together import aggregate_together, can_aggregate, norms
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.company import Outcome, in_groups
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
@@ -16,6 +20,7 @@ from rdpfl_sim.methods.directions import (
     Step,
     inspect,
     stack,
+    stack_together,
 )
 
 
@@ -53,3 +58,23 @@ class Direct(base.Method):
         d_bar = aggregate(self.aggregator, stack(received), u) if received else None
         w = self.descent.apply(state.w, u, d_bar, own)
         return base.State(w), {"u_norm": norm(u), "d_norm": 0.0 if d_bar is None else norm(d_bar)}
+
+    def update_together(self, cases: Sequence[base.Case]) -> list[Outcome]:
+        """Many clients: those with equally many messages at once."""
+        return in_groups(self, cases, self._kind, self._update_alike)
+
+    def _kind(self, case: base.Case) -> bool | None:
+        return can_aggregate(self.aggregator, len(case.received)) or None
+
+    def _update_alike(self, cases: Sequence[base.Case]) -> list[Outcome]:
+        """As `update`, with a row for each client."""
+        own = [case.own for case in cases]
+        w = torch.stack([case.state.w for case in cases])
+        u = self.descent.directions(w, own)
+        d_bar = aggregate_together(self.aggregator, stack_together(cases))
+        lengths = zip(norms(u).tolist(), norms(d_bar).tolist(), strict=True)
+        w = self.descent.apply_together(w, u, d_bar, own)
+        return [
+            (base.State(w_i.clone()), {"u_norm": u_norm, "d_norm": d_norm})
+            for w_i, (u_norm, d_norm) in zip(w, lengths, strict=True)
+        ]

@@ -13,8 +13,9 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS, Chain
+from rdpfl_sim.maths.together import column
 from rdpfl_sim.maths.types import Local, Received
-from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.base import Case, Inspection
 from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.registry import OneAfterOthers, OneOf
 
@@ -49,7 +50,13 @@ class Descent:
 
     def direction(self, w: Tensor, own: Local) -> Tensor:
         """u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
+        if own.direction is not None:
+            return own.direction
         return (w - own.w_tilde).div_(self.learning_rate * own.num_steps)
+
+    def directions(self, w: Tensor, own: Sequence[Local]) -> Tensor:
+        """u of many clients, as rows."""
+        return torch.stack([self.direction(start, one) for start, one in zip(w, own, strict=True)])
 
     def gamma(self, own: Local) -> float:
         """The step size, by either reading of the paper's global update coefficient (docs/paper.md, 4)."""
@@ -62,6 +69,11 @@ class Descent:
         direction = u if d is None else torch.add(u, d, alpha=self.lambda_)
         return torch.add(w, direction, alpha=-self.gamma(own))
 
+    def apply_together(self, w: Tensor, u: Tensor, d: Tensor, own: Sequence[Local]) -> Tensor:
+        """w - gamma (u + lambda d) of many clients, as rows; u and d are overwritten."""
+        gammas = column([self.gamma(one) for one in own], w)
+        return torch.sub(w, torch.add(u, d, alpha=self.lambda_, out=u).mul_(gammas), out=d)
+
 
 def stack(received: Sequence[Received]) -> Tensor:
     """The received directions as rows, each scaled by its weight.
@@ -70,6 +82,13 @@ def stack(received: Sequence[Received]) -> Tensor:
     understands; scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
     """
     return torch.stack([m.vector if m.weight == 1.0 else m.vector * m.weight for m in received])
+
+
+def stack_together(cases: Sequence[Case]) -> Tensor:
+    """The directions that n clients have received, m each, as a tensor (m, n, d); scaled by their weights."""
+    columns = zip(*(case.received for case in cases), strict=True)
+    rows = stack([message for column in columns for message in column])
+    return rows.view(-1, len(cases), rows.shape[1])
 
 
 def inspect(u: Tensor, d_hat: Tensor | None, aggregator: Aggregator, messages: Tensor) -> Inspection:

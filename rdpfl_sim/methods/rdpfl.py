@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import aggregate, median
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
+from rdpfl_sim.maths.together import aggregate_together, bb_coefficients, can_aggregate, clip_rows, norms
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.company import Outcome, in_groups
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
@@ -26,6 +29,7 @@ from rdpfl_sim.methods.directions import (
     Step,
     inspect,
     stack,
+    stack_together,
 )
 from rdpfl_sim.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 
@@ -140,17 +144,7 @@ class Rdpfl(base.Method):
         estimate = self.estimate(state, aggregate(self.aggregator, stack(received), u), d_hat)
         self._lemma_3(estimate.d_norm)
         w = self.descent.apply(state.w, u, estimate.d, own)
-        new = State(
-            w=w,
-            tau=estimate.tau,
-            delta_norm=estimate.delta_norm,
-            num_observed=state.num_observed + 1,
-            d_bar_1=estimate.d_bar,
-            d_bar_2=state.d_bar_1,
-            w_1=w,
-            w_2=state.w_1,
-        )
-        return new, {
+        return self._next(state, w, estimate.d_bar, estimate.tau, estimate.delta_norm), {
             "u_norm": norm(u),
             "d_norm": estimate.d_norm,
             "delta_norm": estimate.delta_norm,
@@ -160,12 +154,81 @@ class Rdpfl(base.Method):
             "bounded": estimate.bounded,
         }
 
+    def update_together(self, cases: Sequence[base.Case]) -> list[Outcome]:
+        """Many clients: those with equally many messages and equally long histories at once."""
+        return in_groups(self, cases, self._kind, self._update_alike)
+
+    def _kind(self, case: base.Case) -> tuple[bool, bool] | None:
+        """Whether there is a prediction, and whether it is more than the last aggregate."""
+        assert isinstance(case.state, State)
+        if not can_aggregate(self.aggregator, len(case.received)):
+            return None
+        return self._remembers(case.state), self._extrapolates(case.state)
+
+    def _update_alike(self, cases: Sequence[base.Case]) -> list[Outcome]:
+        """As `update`, with a row for each client."""
+        states: list[Any] = [case.state for case in cases]
+        own = [case.own for case in cases]
+        w = torch.stack([state.w for state in states])
+        u = self.descent.directions(w, own)
+        d_bar = aggregate_together(self.aggregator, stack_together(cases)).clamp_(-LARGEST, LARGEST)
+        d_hat, betas = self._predict_alike(states, d_bar)
+        delta = d_bar - d_hat
+        delta_norms = norms(delta)
+        drivers = (
+            [state.delta_norm for state in states] if self.threshold == "lagged" else delta_norms.tolist()
+        )
+        taus = [
+            next_threshold(state.tau, driver, self.alpha, self.c)
+            for state, driver in zip(states, drivers, strict=True)
+        ]
+        clipped = torch.zeros(len(cases), dtype=torch.bool)
+        if self.clip:
+            delta, clipped = clip_rows(delta, delta_norms.new_tensor(taus), delta_norms)
+        d = delta.add_(d_hat)
+        d_norms = norms(d)
+        d, bounded = clip_rows(d, torch.full_like(d_norms, self.max_norm), d_norms)
+        if bounded.any():
+            d_norms = torch.where(bounded, norms(d), d_norms)
+        self._lemma_3(d_norms.max().item())
+        u_norms = norms(u)
+        w = self.descent.apply_together(w, u, d, own)
+        told = zip(
+            *(u_norms.tolist(), d_norms.tolist(), delta_norms.tolist(), betas, taus),
+            *(clipped.tolist(), bounded.tolist()),
+            strict=True,
+        )
+        names = ("u_norm", "d_norm", "delta_norm", "beta", "tau", "clipped", "bounded")
+        diagnostics = [dict(zip(names, row, strict=True)) for row in told]
+        return [
+            (self._next(state, w_i.clone(), d_bar_i.clone(), report["tau"], report["delta_norm"]), report)
+            for state, w_i, d_bar_i, report in zip(states, w, d_bar, diagnostics, strict=True)
+        ]
+
+    def _predict_alike(self, states: list[Any], d_bar: Tensor) -> tuple[Tensor, list[float | None]]:
+        """As `predict`, with a row for each client; without a prediction, d_hat = d_bar."""
+        nothing: list[float | None] = [None] * len(states)
+        if not self._remembers(states[0]):
+            return d_bar, nothing
+        d_bar_1 = torch.stack([state.d_bar_1 for state in states])
+        if not self._extrapolates(states[0]):
+            return d_bar_1, nothing
+        s = torch.stack([state.w_1 for state in states])
+        s -= torch.stack([state.w_2 for state in states])
+        betas = bb_coefficients(
+            s, d_bar_1 - torch.stack([state.d_bar_2 for state in states]), self.epsilon, self.beta_limit
+        )
+        sound = norms(s).isfinite()
+        moved = s.mul_(betas.to(s.dtype).unsqueeze(1)).add_(d_bar_1).clamp_(-LARGEST, LARGEST)
+        found = [beta if yes else None for beta, yes in zip(betas.tolist(), sound.tolist(), strict=True)]
+        return torch.where(sound.unsqueeze(1), moved, d_bar_1), found
+
     def predict(self, state: State) -> tuple[Tensor | None, float | None]:
         """d_hat and beta: nothing without history, d_bar^{t-1} in the warm-up, then d_bar^{t-1} + beta s."""
-        if self.predictor == "none" or state.d_bar_1 is None:
+        if not self._remembers(state):
             return None, None
-        warm = state.num_observed >= max(self.warmup, 2)  # beta needs two observations
-        if self.predictor == "last" or not warm:
+        assert state.d_bar_1 is not None
+        if not self._extrapolates(state):
             return state.d_bar_1, None
         assert state.d_bar_2 is not None, "two observations have two aggregates"
         assert state.w_1 is not None, "and a model after each"
@@ -175,6 +238,14 @@ class Rdpfl(base.Method):
             return state.d_bar_1, None
         beta = bb_coefficient(s, y, self.epsilon, self.beta_limit)
         return (state.d_bar_1 + beta * s).clamp(-LARGEST, LARGEST), beta
+
+    def _remembers(self, state: State) -> bool:
+        """Whether there is something to predict from."""
+        return self.predictor != "none" and state.d_bar_1 is not None
+
+    def _extrapolates(self, state: State) -> bool:
+        """Whether the prediction is more than the last aggregate; beta needs two observations."""
+        return self.predictor == "bb" and state.num_observed >= max(self.warmup, 2)
 
     def estimate(self, state: State, d_bar: Tensor, d_hat: Tensor | None) -> Estimate:
         """Algorithm 2 from the deviation on; without a prediction, d_hat = d_bar."""
@@ -190,6 +261,19 @@ class Rdpfl(base.Method):
         d_norm = norm(d)
         d, bounded = clip(d, self.max_norm, d_norm)
         return Estimate(d, norm(d) if bounded else d_norm, d_bar, tau, delta_norm, clipped, bounded)
+
+    def _next(self, state: State, w: Tensor, d_bar: Tensor, tau: float, delta_norm: float) -> State:
+        """The state after a round in which messages arrived."""
+        return State(
+            w=w,
+            tau=tau,
+            delta_norm=delta_norm,
+            num_observed=state.num_observed + 1,
+            d_bar_1=d_bar,
+            d_bar_2=state.d_bar_1,
+            w_1=w,
+            w_2=state.w_1,
+        )
 
     def _silent_round(self, state: State, u: Tensor, own: Local) -> tuple[State, base.Diagnostics]:
         d_hat, beta = self.predict(state) if self.when_silent == "predict" else (None, None)

@@ -61,7 +61,7 @@ class Update:
         self._updates = updates
 
     def end(self, state: State, diagnostics: Diagnostics) -> None:
-        """This is the outcome."""
+        """Take the outcome."""
         self._state, self._diagnostics, self._updates = state, diagnostics, None
 
 

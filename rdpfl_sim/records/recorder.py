@@ -119,9 +119,7 @@ class Recorder(Observer):
 
     @override
     def training_finished(self, client: int, round_: int, loss: float, num_steps: int) -> None:
-        self._round(
-            "training_finished", self.now_s(), client, round_, {"loss": loss, "num_steps": num_steps}
-        )
+        self._round("training_finished", self.now_s(), client, round_, {"loss": loss, "num_steps": num_steps})
 
     @override
     def round_finished(

@@ -314,4 +314,4 @@ class Client:
         """A letter of another round, as a method sees it now."""
         age, payload = self.life.round - letter.round, letter.payload
         weight = self.world.staleness.weight(age)
-        return Received(letter.sender, age, weight, payload.vector, payload.mask)
+        return Received(letter.sender, age, weight, payload.vector, payload.mask, payload.is_moderate)

@@ -29,7 +29,7 @@ class Letter:
         self.size_bytes = size_bytes
         self.sent_at_s = sent_at_s
         self.form = payload.form if payload.is_finite else None
-        self.fresh = Received(sender, 0, 1.0, payload.vector, payload.mask)
+        self.fresh = Received(sender, 0, 1.0, payload.vector, payload.mask, payload.is_moderate)
 
 
 class Message:
