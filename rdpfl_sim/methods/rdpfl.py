@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import aggregate, median
+from rdpfl_sim.maths.anchoring import anchored
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
 from rdpfl_sim.maths.together import aggregate_together, bb_coefficients, can_aggregate, clip_rows, norms
 from rdpfl_sim.maths.types import Local, Payload, Received
@@ -49,6 +50,8 @@ class State(base.State):
     d_bar_2: Tensor | None = None
     w_1: Tensor | None = None
     w_2: Tensor | None = None
+    own_length: float | None = None
+    """A running mean of |u|, for the anchored estimator; None before the first round."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,10 @@ class Rdpfl(base.Method):
         aggregator: AggregatorChoice = median,
         step: Step = "local",
         coefficient: Coefficient = 1.0,
+        estimator: Annotated[
+            Literal["paper", "anchored"],
+            Doc("Algorithm 2, or messages held near the own update (docs/anchored.md), with alpha and c alone"),
+        ] = "paper",
         predictor: Annotated[
             Literal["bb", "last", "none"],
             Doc("d_hat: Barzilai-Borwein, the last d_bar, or d_bar itself (no prediction)"),
@@ -99,6 +106,7 @@ class Rdpfl(base.Method):
     ) -> None:
         self.descent = Descent(settings.learning_rate, lambda_, step, coefficient)
         self.aggregator = aggregator
+        self.estimator = estimator
         self.predictor = predictor
         self.clip = clip
         self.threshold = threshold
@@ -129,7 +137,7 @@ class Rdpfl(base.Method):
     def expects(self, state: base.State) -> Tensor | None:
         """d_hat, from history alone."""
         assert isinstance(state, State)
-        return self.predict(state)[0]
+        return self.predict(state)[0] if self.estimator == "paper" else None
 
     def update(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
@@ -137,6 +145,8 @@ class Rdpfl(base.Method):
         """One round of Algorithm 1, after the exchange."""
         assert isinstance(state, State)
         u = self.descent.direction(state.w, own)
+        if self.estimator == "anchored":
+            return self._anchored_round(state, u, own, received)
         if not received:
             return self._silent_round(state, u, own)
 
@@ -161,7 +171,7 @@ class Rdpfl(base.Method):
     def _kind(self, case: base.Case) -> tuple[bool, bool] | None:
         """Whether there is a prediction, and whether it is more than the last aggregate."""
         assert isinstance(case.state, State)
-        if not can_aggregate(self.aggregator, len(case.received)):
+        if self.estimator == "anchored" or not can_aggregate(self.aggregator, len(case.received)):
             return None
         return self._remembers(case.state), self._extrapolates(case.state)
 
@@ -282,6 +292,30 @@ class Rdpfl(base.Method):
         self._lemma_3(d_norm)
         new = replace(state, w=self.descent.apply(state.w, u, d, own))
         return new, {"u_norm": norm(u), "d_norm": d_norm, "beta": beta, "tau": state.tau, "bounded": bounded}
+
+    def _anchored_round(
+        self, state: State, u: Tensor, own: Local, received: Sequence[Received]
+    ) -> tuple[State, base.Diagnostics]:
+        """A round of the anchored estimator; without messages it is a local step."""
+        u_norm = norm(u)
+        length = u_norm if state.own_length is None else self.alpha * state.own_length + (1 - self.alpha) * u_norm
+        radius = self.c * length
+        if not received or not isfinite(radius):  # nothing was said, or the own training has diverged
+            new = replace(state, w=self.descent.apply(state.w, u, None, own))
+            return new, {"u_norm": u_norm, "d_norm": 0.0, "tau": radius}
+        found = anchored(u, stack(received), radius, self.aggregator)
+        d, bounded = clip(found.d, self.max_norm)
+        d_norm = norm(d)
+        self._lemma_3(d_norm)
+        new = replace(state, w=self.descent.apply(state.w, u, d, own), tau=radius, own_length=length)
+        return new, {
+            "u_norm": u_norm,
+            "d_norm": d_norm,
+            "tau": radius,
+            "num_clipped": found.num_clipped,
+            "clipped": found.num_clipped > 0,
+            "bounded": bounded,
+        }
 
     def _lemma_3(self, d_norm: float) -> None:
         assert d_norm <= self.max_norm * (1 + 1e-5), (
