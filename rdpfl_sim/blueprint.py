@@ -95,7 +95,11 @@ class Blueprint:
             yield "output.message_events has no effect without output.events"
         method = scenario.method
         given = {key for key, f in type(method).model_fields.items() if getattr(method, key) != f.default}
-        if getattr(method, "predictor", "bb") != "bb":
+        if getattr(method, "estimator", "paper") == "anchored":
+            of_the_paper = {"predictor", "clip", "threshold", "warmup", "tau_0", "beta_limit", "epsilon"}
+            for option in sorted(given & (of_the_paper | {"when_silent"})):
+                yield f"method.{option} has no effect: it belongs to estimator = 'paper'"
+        elif getattr(method, "predictor", "bb") != "bb":
             for option in sorted(given & {"warmup", "epsilon", "beta_limit"}):
                 yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
         if not getattr(method, "clip", True):

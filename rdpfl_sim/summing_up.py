@@ -61,6 +61,7 @@ def summary(run: Simulation) -> dict[str, Any]:
         **_theory(run),
         "num_faults": run.world.num_changes,
         "simulated_s": run.kernel.now,
+        "time_to_accuracy_s": run.scores.time_to_accuracy_s,
         "wall": {
             "seconds": time.monotonic() - run.started_s,
             "device": str(blueprint.device),

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import aggregate, median
-from rdpfl_sim.maths.anchoring import anchored
+from rdpfl_sim.maths.anchoring import hold_near
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
+from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.together import aggregate_together, bb_coefficients, can_aggregate, clip_rows, norms
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
@@ -50,8 +51,6 @@ class State(base.State):
     d_bar_2: Tensor | None = None
     w_1: Tensor | None = None
     w_2: Tensor | None = None
-    own_length: float | None = None
-    """A running mean of |u|, for the anchored estimator; None before the first round."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,9 @@ class Rdpfl(base.Method):
         coefficient: Coefficient = 1.0,
         estimator: Annotated[
             Literal["paper", "anchored"],
-            Doc("Algorithm 2, or messages held near the own update (docs/anchored.md), with alpha and c alone"),
+            Doc(
+                "Algorithm 2, or messages held near the own update (docs/anchored.md), with alpha and c alone"
+            ),
         ] = "paper",
         predictor: Annotated[
             Literal["bb", "last", "none"],
@@ -131,8 +132,16 @@ class Rdpfl(base.Method):
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> base.Inspection:
         """Distances, and the weights in the aggregate."""
-        u = self.descent.direction(state.w, own)
-        return inspect(u, self.expects(state), self.aggregator, stack(received))
+        assert isinstance(state, State)
+        u, messages = self.descent.direction(state.w, own), stack(received)
+        if self.estimator == "paper":
+            return inspect(u, self.expects(state), self.aggregator, messages)
+        held, factors = hold_near(u, messages, self._radius(state, norm(u)))
+        weights = influence(self.aggregator, held, u)
+        return replace(
+            inspect(u, None, self.aggregator, messages),
+            weight=None if weights is None else (weights * factors).tolist(),
+        )
 
     def expects(self, state: base.State) -> Tensor | None:
         """d_hat, from history alone."""
@@ -298,24 +307,35 @@ class Rdpfl(base.Method):
     ) -> tuple[State, base.Diagnostics]:
         """A round of the anchored estimator; without messages it is a local step."""
         u_norm = norm(u)
-        length = u_norm if state.own_length is None else self.alpha * state.own_length + (1 - self.alpha) * u_norm
-        radius = self.c * length
-        if not received or not isfinite(radius):  # nothing was said, or the own training has diverged
-            new = replace(state, w=self.descent.apply(state.w, u, None, own))
-            return new, {"u_norm": u_norm, "d_norm": 0.0, "tau": radius}
-        found = anchored(u, stack(received), radius, self.aggregator)
-        d, bounded = clip(found.d, self.max_norm)
+        radius = self._radius(state, u_norm)
+        if not isfinite(radius):  # the own training has diverged, and is no measure
+            return replace(state, w=self.descent.apply(state.w, u, None, own)), {
+                "u_norm": u_norm,
+                "d_norm": 0.0,
+            }
+        new = replace(state, tau=radius, num_observed=state.num_observed + 1)
+        if not received:
+            w = self.descent.apply(state.w, u, None, own)
+            return replace(new, w=w), {"u_norm": u_norm, "d_norm": 0.0, "tau": radius}
+        held, factors = hold_near(u, stack(received), radius)
+        d, bounded = clip(aggregate(self.aggregator, held, u), self.max_norm)
         d_norm = norm(d)
         self._lemma_3(d_norm)
-        new = replace(state, w=self.descent.apply(state.w, u, d, own), tau=radius, own_length=length)
-        return new, {
+        num_clipped = int((factors < 1).sum())
+        return replace(new, w=self.descent.apply(state.w, u, d, own)), {
             "u_norm": u_norm,
             "d_norm": d_norm,
             "tau": radius,
-            "num_clipped": found.num_clipped,
-            "clipped": found.num_clipped > 0,
+            "num_clipped": num_clipped,
+            "clipped": num_clipped > 0,
             "bounded": bounded,
         }
+
+    def _radius(self, state: State, u_norm: float) -> float:
+        """c times a running mean of the own update's length: of this round alone in the first."""
+        if state.num_observed == 0:
+            return self.c * u_norm
+        return next_threshold(state.tau, u_norm, self.alpha, self.c)
 
     def _lemma_3(self, d_norm: float) -> None:
         assert d_norm <= self.max_norm * (1 + 1e-5), (

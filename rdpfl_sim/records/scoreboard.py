@@ -6,10 +6,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
-class Scoreboard:
-    """The latest evaluation of every client, and the honest clients' mean accuracy so far."""
+TARGETS = [percent / 100 for percent in range(10, 100, 5)]
+"""Accuracies whose first time is noted."""
 
-    STATE = ("latest", "_honest_sum")
+
+class Scoreboard:
+    """The latest evaluation of every client, the honest clients' mean accuracy, and when it got how far."""
+
+    STATE = ("latest", "time_to_accuracy_s", "_honest_sum")
 
     def __init__(
         self, byzantine: Collection[int], num_honest: int, keep: Callable[[dict[str, Any]], None]
@@ -18,6 +22,8 @@ class Scoreboard:
         self.num_honest = num_honest
         self.keep = keep
         self.latest: dict[int, dict[str, Any]] = {}
+        self.time_to_accuracy_s: dict[str, float] = {}
+        """When the honest clients' mean first reached each of the targets that it has reached."""
         self._honest_sum = 0.0
 
     def add(self, time_s: float, client: int, round_: int, scores: Mapping[str, Any]) -> None:
@@ -32,6 +38,11 @@ class Scoreboard:
             **scores,
         }
         self.keep(self.latest[client])
+        mean = self.honest_mean
+        for target in TARGETS[len(self.time_to_accuracy_s) :]:
+            if mean is None or not mean >= target:
+                break
+            self.time_to_accuracy_s[str(target)] = time_s
 
     @property
     def honest_mean(self) -> float | None:

@@ -82,6 +82,7 @@ class Sweep(Strict):
 
     name: Name = "sweep"
     base: dict[str, Any] = Field(default={}, description="a scenario; in a file also the path of one")
+    set: Overrides = Field(default={})
     seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
     grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
     axis: list[Axis] = Field(default=[], description="what varies in more than one value at once")
@@ -140,7 +141,7 @@ class Sweep(Strict):
         for cases, seed in product(product(*(axis.cases for axis in self.axes)), chosen.seeds or self.seeds):
             raw = deepcopy(self.base)
             raw["name"], raw["seed"] = self.name, seed
-            for overrides in (chosen.set, *(case.set for case in cases)):
+            for overrides in (self.set, chosen.set, *(case.set for case in cases)):
                 for path, value in overrides.items():
                     set_value(raw, path, deepcopy(value))
             execution = raw.setdefault("execution", {})

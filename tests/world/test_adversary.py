@@ -668,11 +668,11 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_its_vector_and_i
         wait=Wait(1.0, 3.0),
         staleness=Staleness(2, 0.5),
     ).run()
-    assert Received.__slots__ == ("sender", "age", "weight", "vector", "mask")
+    assert Received.__slots__ == ("sender", "age", "weight", "vector", "mask", "is_moderate")
     assert {message.sender for message in method.received} == {0, 1, 2}
     for message in method.received:
         assert type(message) is Received
-        assert [type(getattr(message, key)) for key in Received.__slots__[:-1]] == [int, int, float, Tensor]
+        assert [type(getattr(message, key)) for key in Received.__slots__[:-2]] == [int, int, float, Tensor]
         assert message.mask is None
         assert (message.vector.shape, message.vector.dtype, vars(message.vector)) == ((2,), torch.float32, {})
 
