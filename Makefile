@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: run test check format docs analysis bench fuzz torture clean
+.PHONY: run test check format docs analysis findings findings-cifar10 bench fuzz torture clean
 
 run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
@@ -33,6 +33,22 @@ SWEEPS := $(wildcard analysis/scenarios/*.toml)
 analysis: $(INSTALLED)  # the runs that are missing, then every notebook from top to bottom
 	for sweep in $(SWEEPS); do $(BIN)/rdpfl-sim sweep $$sweep --output analysis/runs || exit 1; done
 	$(BIN)/python analysis/execute.py analysis/*.ipynb
+
+FOUND := analysis/findings
+findings: $(INSTALLED)  # the runs that are missing (on two cores some 20 minutes), then figures and tables
+	for sweep in defences rivals loss waiting timing topology; do \
+		$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/$$sweep.toml --output $(FOUND)/runs || exit 1; done
+	RDPFL_SIM=$(BIN)/rdpfl-sim sh $(FOUND)/breakdowns.sh $(FOUND)/runs
+	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs
+	$(BIN)/python $(FOUND)/draw.py
+
+findings-cifar10: $(INSTALLED)  # the same for the paper's tables: on two cores some hours; PROFILE=full is the paper's size
+	$(BIN)/rdpfl-sim data cifar10
+	for sweep in $(addprefix scenarios/paper/,clean robustness ablation sensitivity ambiguities) $(FOUND)/scenarios/lambda_cifar10; do \
+		$(BIN)/rdpfl-sim sweep $$sweep.toml --profile $(PROFILE) --output $(FOUND)/runs || exit 1; done
+	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs
+	$(BIN)/python $(FOUND)/draw.py
+findings-cifar10: PROFILE ?= hour
 
 bench: $(INSTALLED)  # about a quarter of an hour; writes benchmarks/RESULTS.md and the table in README.md
 	$(BIN)/python benchmarks/bench.py

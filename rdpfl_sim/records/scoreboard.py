@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
 """Accuracies whose first time is noted."""
 

@@ -1,0 +1,67 @@
+"""What the sweeps have found, one row a run, as CSV files that figures and tables are made from.
+
+python analysis/findings/collect.py FOLDER      (with the sweeps' folders in it)
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import polars as pl
+
+from rdpfl_sim.analysis import Sweep
+
+RESULTS = Path(__file__).parent / "results"
+KEPT = {
+    "accuracy.honest.personal.mean": "accuracy",
+    "accuracy.honest.personal.worst": "worst",
+    "accuracy.all.personal.mean": "accuracy_of_all",
+    "simulated_s": "simulated_s",
+    "time_to_accuracy_s.0.8": "seconds_to_0.80",
+    "time_to_accuracy_s.0.85": "seconds_to_0.85",
+    "telemetry.rounds.all.used_per_round": "used_per_round",
+    "telemetry.rounds.all.clipped": "clipped",
+    "theory.num_judged": "num_judged",
+    "theory.num_gamma_small_enough": "num_gamma_small_enough",
+    "telemetry.by_hops.1.personal_accuracy": "accuracy_1_hop",
+    "telemetry.by_hops.2.personal_accuracy": "accuracy_2_hops",
+    "telemetry.by_hops.3.personal_accuracy": "accuracy_3_hops",
+}
+
+
+def collect(folder: Path) -> Path:
+    """Write the results of one sweep."""
+    sweep = Sweep(folder)
+    found = sweep.results
+    outside = [len(run.summary["neighbourhood.outside_threat_model"]) for run in sweep.runs]
+    found = found.with_columns(num_outside_threat_model=pl.Series(outside))
+    columns = [pl.col(axis) for axis in sweep.axes]
+    columns += [pl.col("seed"), pl.col("num_outside_threat_model")]
+    columns += [*(pl.col(old).alias(new) for old, new in KEPT.items() if old in found.columns)]
+    path = RESULTS / f"{sweep.name.removesuffix('-hour')}.csv"
+    path.parent.mkdir(exist_ok=True)
+    found.select(columns).write_csv(path, float_precision=6)
+    return path
+
+
+def collect_breakdowns(folder: Path) -> Path:
+    """Write the breakdown fractions that were found: one row for a method, a graph and a seed."""
+    rows = []
+    for path in sorted(folder.glob("*-adversary.fraction/breakdown.json")):
+        graph, _, method = path.parent.name.removesuffix("-adversary.fraction").rpartition("-")
+        rows += [
+            {"topology": graph, "method": method, "seed": int(seed), **found}
+            for seed, found in json.loads(path.read_text())["seeds"].items()
+        ]
+    path = RESULTS / "breakdown.csv"
+    pl.DataFrame(rows, infer_schema_length=None).write_csv(path, float_precision=6)
+    return path
+
+
+if __name__ == "__main__":
+    if any(Path(sys.argv[1]).glob("*/breakdown.json")):
+        print(collect_breakdowns(Path(sys.argv[1])))
+    for plan in sorted(Path(sys.argv[1]).glob("*/sweep.json")):
+        print(collect(plan.parent))
