@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import aggregate, median
-from rdpfl_sim.maths.anchoring import hold_near
 from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
-from rdpfl_sim.maths.influence import influence
-from rdpfl_sim.maths.together import aggregate_together, bb_coefficients, can_aggregate, clip_rows, norms
+from rdpfl_sim.maths.together import can_aggregate
 from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.anchored import Anchored
 from rdpfl_sim.methods.company import Outcome, in_groups
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
@@ -31,26 +30,10 @@ from rdpfl_sim.methods.directions import (
     Step,
     inspect,
     stack,
-    stack_together,
 )
+from rdpfl_sim.methods.rdpfl_state import State, lemma_3, next_state
+from rdpfl_sim.methods.rdpfl_together import update_alike
 from rdpfl_sim.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
-
-
-@dataclass(frozen=True)
-class State(base.State):
-    """A client's model and the history of its estimator.
-
-    The history holds the last two rounds in which messages arrived: d_bar (t-1 and t-2) and the model
-    after each. A silent round leaves it as it is.
-    """
-
-    tau: float
-    delta_norm: float = 0.0
-    num_observed: int = 0
-    d_bar_1: Tensor | None = None
-    d_bar_2: Tensor | None = None
-    w_1: Tensor | None = None
-    w_2: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +90,9 @@ class Rdpfl(base.Method):
     ) -> None:
         self.descent = Descent(settings.learning_rate, lambda_, step, coefficient)
         self.aggregator = aggregator
-        self.estimator = estimator
+        self.anchored = (
+            Anchored(self.descent, aggregator, alpha, c, max_norm) if estimator == "anchored" else None
+        )
         self.predictor = predictor
         self.clip = clip
         self.threshold = threshold
@@ -134,19 +119,14 @@ class Rdpfl(base.Method):
         """Distances, and the weights in the aggregate."""
         assert isinstance(state, State)
         u, messages = self.descent.direction(state.w, own), stack(received)
-        if self.estimator == "paper":
-            return inspect(u, self.expects(state), self.aggregator, messages)
-        held, factors = hold_near(u, messages, self._radius(state, norm(u)))
-        weights = influence(self.aggregator, held, u)
-        return replace(
-            inspect(u, None, self.aggregator, messages),
-            weight=None if weights is None else (weights * factors).tolist(),
-        )
+        if self.anchored is not None:
+            return self.anchored.inspect(state, u, messages)
+        return inspect(u, self.expects(state), self.aggregator, messages)
 
     def expects(self, state: base.State) -> Tensor | None:
         """d_hat, from history alone."""
         assert isinstance(state, State)
-        return self.predict(state)[0] if self.estimator == "paper" else None
+        return self.predict(state)[0] if self.anchored is None else None
 
     def update(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
@@ -154,16 +134,16 @@ class Rdpfl(base.Method):
         """One round of Algorithm 1, after the exchange."""
         assert isinstance(state, State)
         u = self.descent.direction(state.w, own)
-        if self.estimator == "anchored":
-            return self._anchored_round(state, u, own, received)
+        if self.anchored is not None:
+            return self.anchored.update(state, u, own, received)
         if not received:
             return self._silent_round(state, u, own)
 
         d_hat, beta = self.predict(state)
         estimate = self.estimate(state, aggregate(self.aggregator, stack(received), u), d_hat)
-        self._lemma_3(estimate.d_norm)
+        lemma_3(estimate.d_norm, self.max_norm)
         w = self.descent.apply(state.w, u, estimate.d, own)
-        return self._next(state, w, estimate.d_bar, estimate.tau, estimate.delta_norm), {
+        return next_state(state, w, estimate.d_bar, estimate.tau, estimate.delta_norm), {
             "u_norm": norm(u),
             "d_norm": estimate.d_norm,
             "delta_norm": estimate.delta_norm,
@@ -175,79 +155,21 @@ class Rdpfl(base.Method):
 
     def update_together(self, cases: Sequence[base.Case]) -> list[Outcome]:
         """Many clients: those with equally many messages and equally long histories at once."""
-        return in_groups(self, cases, self._kind, self._update_alike)
+        return in_groups(self, cases, self._kind, partial(update_alike, self))
 
     def _kind(self, case: base.Case) -> tuple[bool, bool] | None:
         """Whether there is a prediction, and whether it is more than the last aggregate."""
         assert isinstance(case.state, State)
-        if self.estimator == "anchored" or not can_aggregate(self.aggregator, len(case.received)):
+        if self.anchored is not None or not can_aggregate(self.aggregator, len(case.received)):
             return None
-        return self._remembers(case.state), self._extrapolates(case.state)
-
-    def _update_alike(self, cases: Sequence[base.Case]) -> list[Outcome]:
-        """As `update`, with a row for each client."""
-        states: list[Any] = [case.state for case in cases]
-        own = [case.own for case in cases]
-        w = torch.stack([state.w for state in states])
-        u = self.descent.directions(w, own)
-        d_bar = aggregate_together(self.aggregator, stack_together(cases)).clamp_(-LARGEST, LARGEST)
-        d_hat, betas = self._predict_alike(states, d_bar)
-        delta = d_bar - d_hat
-        delta_norms = norms(delta)
-        drivers = (
-            [state.delta_norm for state in states] if self.threshold == "lagged" else delta_norms.tolist()
-        )
-        taus = [
-            next_threshold(state.tau, driver, self.alpha, self.c)
-            for state, driver in zip(states, drivers, strict=True)
-        ]
-        clipped = torch.zeros(len(cases), dtype=torch.bool)
-        if self.clip:
-            delta, clipped = clip_rows(delta, delta_norms.new_tensor(taus), delta_norms)
-        d = delta.add_(d_hat)
-        d_norms = norms(d)
-        d, bounded = clip_rows(d, torch.full_like(d_norms, self.max_norm), d_norms)
-        if bounded.any():
-            d_norms = torch.where(bounded, norms(d), d_norms)
-        self._lemma_3(d_norms.max().item())
-        u_norms = norms(u)
-        w = self.descent.apply_together(w, u, d, own)
-        told = zip(
-            *(u_norms.tolist(), d_norms.tolist(), delta_norms.tolist(), betas, taus),
-            *(clipped.tolist(), bounded.tolist()),
-            strict=True,
-        )
-        names = ("u_norm", "d_norm", "delta_norm", "beta", "tau", "clipped", "bounded")
-        diagnostics = [dict(zip(names, row, strict=True)) for row in told]
-        return [
-            (self._next(state, w_i.clone(), d_bar_i.clone(), report["tau"], report["delta_norm"]), report)
-            for state, w_i, d_bar_i, report in zip(states, w, d_bar, diagnostics, strict=True)
-        ]
-
-    def _predict_alike(self, states: list[Any], d_bar: Tensor) -> tuple[Tensor, list[float | None]]:
-        """As `predict`, with a row for each client; without a prediction, d_hat = d_bar."""
-        nothing: list[float | None] = [None] * len(states)
-        if not self._remembers(states[0]):
-            return d_bar, nothing
-        d_bar_1 = torch.stack([state.d_bar_1 for state in states])
-        if not self._extrapolates(states[0]):
-            return d_bar_1, nothing
-        s = torch.stack([state.w_1 for state in states])
-        s -= torch.stack([state.w_2 for state in states])
-        betas = bb_coefficients(
-            s, d_bar_1 - torch.stack([state.d_bar_2 for state in states]), self.epsilon, self.beta_limit
-        )
-        sound = norms(s).isfinite()
-        moved = s.mul_(betas.to(s.dtype).unsqueeze(1)).add_(d_bar_1).clamp_(-LARGEST, LARGEST)
-        found = [beta if yes else None for beta, yes in zip(betas.tolist(), sound.tolist(), strict=True)]
-        return torch.where(sound.unsqueeze(1), moved, d_bar_1), found
+        return self.remembers(case.state), self.extrapolates(case.state)
 
     def predict(self, state: State) -> tuple[Tensor | None, float | None]:
         """d_hat and beta: nothing without history, d_bar^{t-1} in the warm-up, then d_bar^{t-1} + beta s."""
-        if not self._remembers(state):
+        if not self.remembers(state):
             return None, None
         assert state.d_bar_1 is not None
-        if not self._extrapolates(state):
+        if not self.extrapolates(state):
             return state.d_bar_1, None
         assert state.d_bar_2 is not None, "two observations have two aggregates"
         assert state.w_1 is not None, "and a model after each"
@@ -258,11 +180,11 @@ class Rdpfl(base.Method):
         beta = bb_coefficient(s, y, self.epsilon, self.beta_limit)
         return (state.d_bar_1 + beta * s).clamp(-LARGEST, LARGEST), beta
 
-    def _remembers(self, state: State) -> bool:
+    def remembers(self, state: State) -> bool:
         """Whether there is something to predict from."""
         return self.predictor != "none" and state.d_bar_1 is not None
 
-    def _extrapolates(self, state: State) -> bool:
+    def extrapolates(self, state: State) -> bool:
         """Whether the prediction is more than the last aggregate; beta needs two observations."""
         return self.predictor == "bb" and state.num_observed >= max(self.warmup, 2)
 
@@ -281,63 +203,10 @@ class Rdpfl(base.Method):
         d, bounded = clip(d, self.max_norm, d_norm)
         return Estimate(d, norm(d) if bounded else d_norm, d_bar, tau, delta_norm, clipped, bounded)
 
-    def _next(self, state: State, w: Tensor, d_bar: Tensor, tau: float, delta_norm: float) -> State:
-        """The state after a round in which messages arrived."""
-        return State(
-            w=w,
-            tau=tau,
-            delta_norm=delta_norm,
-            num_observed=state.num_observed + 1,
-            d_bar_1=d_bar,
-            d_bar_2=state.d_bar_1,
-            w_1=w,
-            w_2=state.w_1,
-        )
-
     def _silent_round(self, state: State, u: Tensor, own: Local) -> tuple[State, base.Diagnostics]:
         d_hat, beta = self.predict(state) if self.when_silent == "predict" else (None, None)
         d, bounded = (None, False) if d_hat is None else clip(d_hat, self.max_norm)
         d_norm = 0.0 if d is None else norm(d)
-        self._lemma_3(d_norm)
+        lemma_3(d_norm, self.max_norm)
         new = replace(state, w=self.descent.apply(state.w, u, d, own))
         return new, {"u_norm": norm(u), "d_norm": d_norm, "beta": beta, "tau": state.tau, "bounded": bounded}
-
-    def _anchored_round(
-        self, state: State, u: Tensor, own: Local, received: Sequence[Received]
-    ) -> tuple[State, base.Diagnostics]:
-        """A round of the anchored estimator; without messages it is a local step."""
-        u_norm = norm(u)
-        radius = self._radius(state, u_norm)
-        if not isfinite(radius):  # the own training has diverged, and is no measure
-            return replace(state, w=self.descent.apply(state.w, u, None, own)), {
-                "u_norm": u_norm,
-                "d_norm": 0.0,
-            }
-        new = replace(state, tau=radius, num_observed=state.num_observed + 1)
-        if not received:
-            w = self.descent.apply(state.w, u, None, own)
-            return replace(new, w=w), {"u_norm": u_norm, "d_norm": 0.0, "tau": radius}
-        held, factors = hold_near(u, stack(received), radius)
-        d, bounded = clip(aggregate(self.aggregator, held, u), self.max_norm)
-        d_norm = norm(d)
-        self._lemma_3(d_norm)
-        num_clipped = int((factors < 1).sum())
-        return replace(new, w=self.descent.apply(state.w, u, d, own)), {
-            "u_norm": u_norm,
-            "d_norm": d_norm,
-            "tau": radius,
-            "num_clipped": num_clipped,
-            "clipped": num_clipped > 0,
-            "bounded": bounded,
-        }
-
-    def _radius(self, state: State, u_norm: float) -> float:
-        """c times a running mean of the own update's length: of this round alone in the first."""
-        if state.num_observed == 0:
-            return self.c * u_norm
-        return next_threshold(state.tau, u_norm, self.alpha, self.c)
-
-    def _lemma_3(self, d_norm: float) -> None:
-        assert d_norm <= self.max_norm * (1 + 1e-5), (
-            f"Lemma 3 is violated: |d| = {d_norm} > G_d = {self.max_norm}"
-        )

@@ -118,17 +118,15 @@ def test_no_state_holds_the_memory_of_others() -> None:
             assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors)
 
 
-def test_many_clients_are_computed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = METHODS["rdpfl"]
+def test_many_clients_are_computed_in_portions() -> None:
     sizes = []
 
-    class Counting(Rdpfl):
+    class Counting(Direct):
         def _update_alike(self, some):
             sizes.append(len(some))
             return super()._update_alike(some)
 
-    counting = Counting(SETTINGS, lambda_=0.5, warmup=2)
-    one = cases(method, 4)[0]
+    method = Counting(SETTINGS)
     room = MAX_FLOATS // (14 * SIZE)
-    counting.update_together([one] * (room + 3))
+    method.update_together([cases(method, 1)[0]] * (room + 3))
     assert sizes == [room, 3]
