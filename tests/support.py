@@ -267,6 +267,7 @@ class TinyWorld:
         plan: Plan = HONEST,
         method: Method | None = None,
         faults: Sequence[Any] = (),
+        together: bool = False,
         **network: Any,
     ) -> None:
         num_clients = len(neighbours)
@@ -303,7 +304,7 @@ class TinyWorld:
             network=self.network,
             trainer=FakeTrainer(),
             method=method,
-            updates=Updates(method),
+            updates=Updates(method, together),
             onlookers=[self.adversary] if byzantine else [],
             observer=self.log,
             degree=lambda client: len(self.clients[client].neighbours),
