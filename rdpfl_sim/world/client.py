@@ -226,6 +226,7 @@ class Client:
 
     def meet(self, neighbours: Sequence[int]) -> None:
         """The neighbourhood changes; those who are gone are not waited for."""
+        self.world.updates.compute()  # of rounds that have ended in the old one, whose degrees may count
         self.neighbours = neighbours
         mailbox = self.life.mailbox
         mailbox.meet(neighbours)
@@ -235,6 +236,7 @@ class Client:
 
     def stop(self) -> None:
         """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
+        self.world.updates.compute()  # the training that follows one that was put off must not begin later
         life = self.life
         life.phase, life.until_s, life.own, life.payload = Phase.TRAINING, None, None, None
         self._job = self.awaited = None
