@@ -8,6 +8,9 @@ from typing import Any
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
 """Accuracies whose first time is noted."""
 
+SLACK = 1e-9
+"""For rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
+
 
 class Scoreboard:
     """The latest evaluation of every client, the honest clients' mean accuracy, and when it got how far."""
@@ -39,7 +42,7 @@ class Scoreboard:
         self.keep(self.latest[client])
         mean = self.honest_mean
         for target in TARGETS[len(self.time_to_accuracy_s) :]:
-            if mean is None or not mean >= target:
+            if mean is None or mean < target - SLACK:
                 break
             self.time_to_accuracy_s[str(target)] = time_s
 
