@@ -99,12 +99,13 @@ class Blueprint:
             of_the_paper = {"predictor", "clip", "threshold", "warmup", "tau_0", "beta_limit", "epsilon"}
             for option in sorted(given & (of_the_paper | {"when_silent"})):
                 yield f"method.{option} has no effect: it belongs to estimator = 'paper'"
-        elif getattr(method, "predictor", "bb") != "bb":
-            for option in sorted(given & {"warmup", "epsilon", "beta_limit"}):
-                yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
-        if not getattr(method, "clip", True):
-            for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
-                yield f"method.{option} has no effect without method.clip"
+        else:
+            if getattr(method, "predictor", "bb") != "bb":
+                for option in sorted(given & {"warmup", "epsilon", "beta_limit"}):
+                    yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
+            if not getattr(method, "clip", True):
+                for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
+                    yield f"method.{option} has no effect without method.clip"
         if method.name == "dfedavgm" and "momentum" in scenario.training.model_fields_set:
             yield "training.momentum has no effect: method.theta stands in its place"
         yield from self._attacks_without_effect()

@@ -344,6 +344,7 @@ def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:
 
 
 DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
+ANCHORED = {"name": "rdpfl", "estimator": "anchored"}
 
 
 @pytest.mark.parametrize(
@@ -354,6 +355,8 @@ DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
         ({"output": {"events": False, "message_events": 0.5}}, "output.message_events has no effect"),
         ({"method": {"name": "rdpfl", "predictor": "last", "warmup": 3}}, "method.warmup has no effect"),
         ({"method": {"name": "rdpfl", "clip": False, "alpha": 0.5}}, "method.alpha has no effect"),
+        ({"method": {**ANCHORED, "tau_0": 2.0}}, "method.tau_0 has no effect: it belongs to estimator"),
+        ({"method": {**ANCHORED, "when_silent": "skip"}}, "method.when_silent has no effect"),
         (
             {"method": "local", "adversary": {"ids": [1], "timing": {"name": "delayed"}}},
             "attacks have no effect",
@@ -374,6 +377,23 @@ DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
 def test_option_without_effect_is_worth_a_warning(changes: dict, warning: str) -> None:
     assert [warning in text for text in Blueprint(small_scenario(**changes)).warnings].count(True) == 1
     assert len(Blueprint(small_scenario()).warnings) == 1, "that the smallest test set is small"
+
+
+def test_anchored_estimator_has_a_memory_and_a_tolerance_and_none_of_the_papers_other_options() -> None:
+    of_the_paper = {
+        "predictor": "last",
+        "clip": False,
+        "threshold": "current",
+        "warmup": 3,
+        "tau_0": 2.0,
+        "beta_limit": 5.0,
+        "epsilon": 1e-3,
+        "when_silent": "skip",
+    }
+    others = {"alpha": 0.5, "c": 2.0, "max_norm": 5.0, "lambda": 1.0, "aggregator": "mean"}
+    warnings = Blueprint(small_scenario(method={**ANCHORED, **of_the_paper, **others})).warnings
+    told = [warning.partition(" ")[0] for warning in warnings if "has no effect" in warning]
+    assert told == [f"method.{option}" for option in sorted(of_the_paper)]
 
 
 def test_clients_that_skip_rounds_or_never_train_are_not_said_to_have_done_them() -> None:

@@ -18,7 +18,7 @@ from rdpfl_sim.maths.estimator import clip, next_threshold, norm
 from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.types import Local, Received
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import Descent, inspect, stack
+from rdpfl_sim.methods.directions import Descent, distances, stack
 from rdpfl_sim.methods.rdpfl_state import State, lemma_3
 
 
@@ -67,9 +67,13 @@ class Anchored:
 
     def inspect(self, state: State, u: Tensor, messages: Tensor) -> base.Inspection:
         """Distances, and the weights in the aggregate: less for messages that were shortened."""
-        held, factors = hold_near(u, messages, self.threshold(state, norm(u)))
+        return base.Inspection(distances(messages, u), None, self._weights(state, u, messages))
+
+    def _weights(self, state: State, u: Tensor, messages: Tensor) -> list[float] | None:
+        """The share of each message in d; the rest is that of u. Who has diverged uses no message."""
+        tau = self.threshold(state, norm(u))
+        if not isfinite(tau):
+            return [0.0] * len(messages)
+        held, factors = hold_near(u, messages, tau)
         weights = influence(self.aggregator, held, u)
-        return replace(
-            inspect(u, None, self.aggregator, messages),
-            weight=None if weights is None else (weights * factors).tolist(),
-        )
+        return None if weights is None else (weights * factors).tolist()

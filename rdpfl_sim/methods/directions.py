@@ -95,12 +95,13 @@ def inspect(u: Tensor, d_hat: Tensor | None, aggregator: Aggregator, messages: T
     """How far each message is from the own update and from the prediction, and how much it counts."""
     weights = influence(aggregator, messages, u)
     return Inspection(
-        distance_to_own=_distances(messages, u),
-        distance_to_predicted=None if d_hat is None else _distances(messages, d_hat),
+        distance_to_own=distances(messages, u),
+        distance_to_predicted=None if d_hat is None else distances(messages, d_hat),
         weight=None if weights is None else weights.tolist(),
     )
 
 
-def _distances(messages: Tensor, point: Tensor) -> list[float]:
-    distances: list[float] = torch.linalg.vector_norm(messages - point, dim=1, dtype=torch.float64).tolist()
-    return distances
+def distances(messages: Tensor, point: Tensor) -> list[float]:
+    """|u_j - point| of every message."""
+    lengths: list[float] = torch.linalg.vector_norm(messages - point, dim=1, dtype=torch.float64).tolist()
+    return lengths

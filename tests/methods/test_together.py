@@ -25,6 +25,7 @@ METHODS: dict[str, Method] = {
     "rdpfl, none": Rdpfl(SETTINGS, lambda_=0.5, predictor="none"),
     "rdpfl, no clip": Rdpfl(SETTINGS, lambda_=0.5, clip=False, warmup=0),
     "rdpfl, literal gamma": Rdpfl(SETTINGS, lambda_=0.5, step=0.7),
+    "rdpfl, anchored": Rdpfl(SETTINGS, lambda_=0.5, estimator="anchored"),
     "rdpfl, krum": Rdpfl(SETTINGS, lambda_=0.5, aggregator=krum),
     "mean": Direct(SETTINGS, lambda_=0.5),
     "median": Direct(SETTINGS, lambda_=0.5, aggregator=median),

@@ -1,0 +1,243 @@
+"""R-DPFL with the anchored estimator: neighbours are held near the own update, by the own update's length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rdpfl_sim import simulate
+from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
+from rdpfl_sim.maths.estimator import norm
+from rdpfl_sim.maths.types import Received
+from rdpfl_sim.methods.base import Settings
+from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.rdpfl import Rdpfl, State
+from tests.support import NOWHERE, Own, small_scenario
+
+SETTINGS = Settings(learning_rate=0.5, rounds=100)
+U = torch.tensor([0.6, 0.8])
+"""An update of length 1."""
+NEAR, FAR = U + torch.tensor([0.0, 1.0]), U + torch.tensor([30.0, 40.0])
+
+
+def method(**options: Any) -> Rdpfl:
+    """Two local steps at a learning rate of 0.5: gamma = 1, and u is by how much the training moves."""
+    return Rdpfl(SETTINGS, **{"lambda_": 0.5, "aggregator": mean, "estimator": "anchored", **options})
+
+
+def say(*vectors: Tensor | list[float]) -> list[Received]:
+    return [Received(sender, 0, 1.0, torch.as_tensor(v)) for sender, v in enumerate(vectors)]
+
+
+def run(rdpfl: Rdpfl, rounds: list[list[Received]], u: Tensor = U) -> tuple[State, list[Any]]:
+    """Rounds in which the own update is u."""
+    state, reports = rdpfl.start(torch.zeros(2), NOWHERE), []
+    for received in rounds:
+        state, report = rdpfl.update(state, Own(state.w - u), received, NOWHERE)
+        reports.append(report)
+    return state, reports
+
+
+def test_first_round_holds_messages_within_c_times_the_own_length() -> None:
+    state, [report] = run(method(), [say(NEAR, FAR)])
+    # tau = 1.5; the near message is 1 away, the far one comes to u + (0.9, 1.2): d = u + (0.45, 1.1).
+    assert state.w.tolist() == pytest.approx([-(0.6 + 0.5 * 1.05), -(0.8 + 0.5 * 1.9)])
+    assert report["tau"] == pytest.approx(1.5)
+    assert report["d_norm"] == pytest.approx((1.05**2 + 1.9**2) ** 0.5)
+    assert (report["num_clipped"], report["clipped"], report["bounded"]) == (1, True, False)
+
+
+def test_threshold_is_a_running_mean_of_the_own_lengths() -> None:
+    rdpfl = method()
+    state, _ = run(rdpfl, [say(NEAR, FAR)])
+    own = Own(state.w - 2 * U)
+    after, report = rdpfl.update(state, own, say(2 * U - torch.tensor([0.0, 3.3])), NOWHERE)
+    # tau = 0.9 * 1.5 + 0.1 * 1.5 * 2 = 1.65, half of the message's distance: d = (1.2, 1.6 - 1.65).
+    assert report["tau"] == pytest.approx(1.65)
+    expected = state.w - torch.tensor([1.2 + 0.5 * 1.2, 1.6 + 0.5 * (1.6 - 1.65)])
+    assert after.w.tolist() == pytest.approx(expected.tolist())
+
+
+def test_message_that_is_near_enough_is_not_touched() -> None:
+    _, [report] = run(method(), [say(NEAR, U)])
+    assert (report["num_clipped"], report["clipped"]) == (0, False)
+
+
+def test_with_a_wide_threshold_it_is_the_aggregate_alone() -> None:
+    direct = Direct(SETTINGS, lambda_=0.5)
+    state = direct.start(torch.zeros(2), NOWHERE)
+    expected, _ = direct.update(state, Own(state.w - U), say(NEAR, FAR), NOWHERE)
+    found, _ = run(method(c=1e6, max_norm=1e6), [say(NEAR, FAR)])
+    torch.testing.assert_close(found.w, expected.w)
+
+
+def test_direction_is_bounded_by_the_largest_norm_too() -> None:
+    state, [report] = run(method(max_norm=0.5, lambda_=1.0), [say(NEAR, FAR)])
+    assert report["bounded"] is True
+    assert report["d_norm"] == pytest.approx(0.5)
+    assert norm(-state.w - U) == pytest.approx(0.5)
+
+
+def test_stale_message_is_shrunk_before_it_is_held() -> None:
+    stale = [Received(1, 2, 0.25, 4 * NEAR)]
+    assert torch.equal(run(method(), [stale])[0].w, run(method(), [say(NEAR)])[0].w)
+
+
+def test_lambda_zero_is_local_training() -> None:
+    state, _ = run(method(lambda_=0.0), [say(FAR), [], say(-FAR, NEAR)])
+    assert state.w.tolist() == pytest.approx((-3 * U).tolist())
+
+
+def test_silent_round_is_a_local_step_and_its_length_counts() -> None:
+    rdpfl = method()
+    before, _ = run(rdpfl, [say(NEAR)])
+    after, report = rdpfl.update(before, Own(before.w - 3 * U), [], NOWHERE)
+    assert torch.allclose(after.w, before.w - 3 * U)
+    assert report == {"u_norm": pytest.approx(3.0), "d_norm": 0.0, "tau": pytest.approx(1.35 + 0.45)}
+    assert after.tau == report["tau"]
+    first, [report] = run(rdpfl, [[]])
+    assert first.w.tolist() == pytest.approx((-U).tolist())
+    assert report["tau"] == pytest.approx(1.5)
+
+
+def test_nothing_is_predicted_or_remembered_of_messages() -> None:
+    rdpfl = method()
+    state, _ = run(rdpfl, [say(NEAR), say(FAR), say(NEAR)])
+    assert rdpfl.expects(state) is None
+    assert (state.d_bar_1, state.d_bar_2, state.w_1, state.w_2, state.delta_norm) == (*[None] * 4, 0.0)
+
+
+@pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
+def test_client_that_has_diverged_listens_to_nobody_and_its_length_is_no_measure(wrong: float) -> None:
+    rdpfl = method()
+    before, _ = run(rdpfl, [say(NEAR)])
+    own = Own(before.w - torch.tensor([wrong, 1.0]))
+    after, report = rdpfl.update(before, own, say(NEAR, FAR), NOWHERE)
+    alone, _ = rdpfl.update(before, own, [], NOWHERE)
+    assert after.w.numpy().tobytes() == alone.w.numpy().tobytes()
+    assert (after.tau, after.num_observed) == (before.tau, before.num_observed)
+    assert report["d_norm"] == 0.0
+    assert "tau" not in report
+
+
+def test_first_sound_round_after_a_divergence_is_the_first_measure() -> None:
+    rdpfl = method()
+    start = rdpfl.start(torch.zeros(2), NOWHERE)
+    diverged, _ = rdpfl.update(start, Own(start.w * torch.nan), say(NEAR), NOWHERE)
+    sound = State(torch.zeros(2), tau=diverged.tau, num_observed=diverged.num_observed)
+    _, report = rdpfl.update(sound, Own(-2 * U), say(NEAR), NOWHERE)
+    assert report["tau"] == pytest.approx(3.0)
+
+
+# What an attack can do
+
+
+def taus(estimator: str, rounds: list[list[Received]], **options: Any) -> list[float]:
+    return [report["tau"] for report in run(method(estimator=estimator, **options), rounds)[1]]
+
+
+def test_an_attack_of_constant_strength_opens_the_papers_threshold_and_not_this_one() -> None:
+    rounds = [say([5.0 * (-1) ** t, 0.0]) for t in range(30)]
+    assert taus("anchored", rounds) == pytest.approx([1.5] * 30)
+    paper = run(method(estimator="paper", predictor="last"), rounds)[1]
+    # The first deviation of 10 counts in round 3; after k of them tau = 0.9^(2 + k) + (1 - 0.9^k) 15.
+    assert [report["tau"] for report in paper[2:]] == pytest.approx(
+        [0.9 ** (2 + k) + (1 - 0.9**k) * 15 for k in range(1, 29)]
+    )
+    clipped = [report["clipped"] for report in paper]
+    assert clipped == [False] + [True] * 10 + [False] * 19
+
+
+def test_what_is_said_again_and_again_is_predicted_by_the_paper_and_held_here() -> None:
+    rounds = [say(U)] * 4 + [say([-50.0, 0.0])] * 3
+    paper = run(method(estimator="paper", max_norm=100.0, predictor="last"), rounds)[1]
+    assert [report["d_norm"] for report in paper[5:]] == pytest.approx([50.0, 50.0])
+    anchored = run(method(max_norm=100.0), rounds)[1]
+    assert max(report["d_norm"] for report in anchored) <= 1 + 1.5 + 1e-5
+
+
+hostile = st.floats(allow_nan=False, allow_infinity=False, width=32)
+vectors = st.lists(hostile, min_size=2, max_size=2)
+updates = st.lists(st.floats(-1000, 1000, width=32), min_size=2, max_size=2)
+lives = st.lists(st.tuples(updates, st.lists(vectors, max_size=5)), min_size=1, max_size=9)
+
+
+@given(lives)
+def test_no_message_moves_the_threshold(rounds) -> None:
+    rdpfl = method(lambda_=1.0)
+    hearing, alone = (rdpfl.start(torch.zeros(2), NOWHERE) for _ in range(2))
+    for u, said in rounds:
+        direction = torch.tensor(u)
+        hearing, report = rdpfl.update(hearing, Own(hearing.w, direction=direction), say(*said), NOWHERE)
+        alone, expected = rdpfl.update(alone, Own(alone.w, direction=direction), [], NOWHERE)
+        assert report["tau"] == expected["tau"]
+
+
+@given(st.sampled_from(sorted(AGGREGATORS)), lives)
+def test_lemma_3_holds_and_the_model_stays_finite_whatever_arrives(aggregator, rounds) -> None:
+    rdpfl = method(aggregator=AGGREGATORS[aggregator])
+    state = rdpfl.start(torch.zeros(2), NOWHERE)
+    for u, said in rounds:
+        before = state.w
+        own = Own(before, direction=torch.tensor(u))
+        state, report = rdpfl.update(state, own, say(*said), NOWHERE)
+        assert report["d_norm"] <= rdpfl.max_norm * (1 + 1e-5)
+        assert torch.isfinite(state.w).all()
+        moved = norm(state.w - before + own.direction)
+        assert moved <= 0.5 * rdpfl.max_norm * (1 + 1e-4) + 1e-5 * (norm(before) + norm(own.direction))
+
+
+@given(lives)
+def test_mean_of_messages_is_within_tau_of_the_own_update(rounds) -> None:
+    # |d - Clip(u; G_d)| <= tau: clipping to a ball brings no two points farther apart.
+    rdpfl = method(lambda_=1.0, max_norm=10.0)
+    for u, said in rounds:
+        direction, start = torch.tensor(u), rdpfl.start(torch.zeros(2), NOWHERE)
+        state, report = rdpfl.update(start, Own(start.w, direction=direction), say(*said), NOWHERE)
+        if said:
+            d = -state.w - direction
+            anchor = direction * min(1.0, 10.0 / max(norm(direction), 1e-30))
+            assert norm(d - anchor) <= report["tau"] * (1 + 1e-5) + 1e-5 * norm(direction)
+
+
+# What is told
+
+
+def test_weights_are_the_shares_of_the_messages_in_the_direction() -> None:
+    rdpfl = method(lambda_=1.0)
+    state = rdpfl.start(torch.zeros(2), NOWHERE)
+    inspection = rdpfl.inspect(state, Own(-U), say(NEAR, FAR), NOWHERE)
+    assert inspection.distance_to_own == pytest.approx([1.0, 50.0])
+    assert inspection.distance_to_predicted is None
+    assert inspection.weight == pytest.approx([0.5, 0.5 * 1.5 / 50])
+    d = -run(rdpfl, [say(NEAR, FAR)])[0].w - U
+    near, far = inspection.weight
+    torch.testing.assert_close(d, near * NEAR + far * FAR + (1 - near - far) * U)
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+def test_messages_have_no_weight_for_a_client_that_has_diverged(name: str) -> None:
+    rdpfl = method(aggregator=AGGREGATORS[name])
+    state = rdpfl.start(torch.zeros(2), NOWHERE)
+    for own in (torch.tensor([torch.nan, 0.0]), torch.tensor([torch.inf, 0.0])):
+        inspection = rdpfl.inspect(state, Own(own), say(NEAR, FAR, U), NOWHERE)
+        assert inspection.weight == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("attack", ["adaptive", "sign_flip"])
+def test_run_under_attack_tells_how_often_messages_were_held_and_how_much_they_counted(attack: str) -> None:
+    summary = simulate(
+        small_scenario(
+            topology="complete",
+            method={"name": "rdpfl", "estimator": "anchored", "lambda": 1.0},
+            adversary={"ids": [1, 2], "attack": attack},
+        )
+    ).summary
+    told = summary["telemetry"]["rounds"]["all"]
+    assert 0 < told["clipped"] <= 1
+    assert 0 < told["byzantine_weight"] <= 1
