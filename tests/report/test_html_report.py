@@ -176,6 +176,12 @@ def test_clipping_is_shown_where_it_bound() -> None:
     assert (trace["y"], trace["x"], trace["z"]) == (["0", "1"], [1, 2], [[1, 2], [3, 0]])
 
 
+def test_threshold_is_shown_also_without_a_deviation() -> None:
+    row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.5, "num_clipped": 1}
+    cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": round_} for round_ in range(3)]))
+    assert [card.title for card in cards] == ["τ, the threshold", "messages held near the own update"]
+
+
 def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
     row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.0}
     rows = [

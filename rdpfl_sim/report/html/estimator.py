@@ -24,6 +24,7 @@ NAMES = {
     "tau": "τ, the threshold",
     "beta": "β, the prediction coefficient",
     "num_accepted": "messages accepted",
+    "num_clipped": "messages held near the own update",
     "moved": "distance moved by mixing",
     "density": "density of the mask",
 }
@@ -43,7 +44,8 @@ def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
     cards = []
     if "tau" in told and "delta_norm" in told:
         cards += [_threshold(honest), _binding(honest)]
-    cards += [_diagnostic(honest, name) for name in told if name not in ("tau", "delta_norm")]
+        told = [name for name in told if name not in ("tau", "delta_norm")]
+    cards += [_diagnostic(honest, name) for name in told]
     return cards or [missing("Inside the method", "This method tells nothing about its inside.")]
 
 
