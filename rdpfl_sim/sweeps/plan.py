@@ -82,7 +82,10 @@ class Sweep(Strict):
 
     name: Name = "sweep"
     base: dict[str, Any] = Field(default={}, description="a scenario; in a file also the path of one")
-    set: Overrides = Field(default={})
+    set: Overrides = Field(
+        default={},
+        description="changes of the base for all runs, by path; profiles, axes and the grid win over them",
+    )
     seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
     grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
     axis: list[Axis] = Field(default=[], description="what varies in more than one value at once")
@@ -93,7 +96,7 @@ class Sweep(Strict):
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Sweep:
-        """The sweep in a TOML file; the overrides change its base scenario."""
+        """The sweep in a TOML file; the overrides change its base scenario, after the file's own `set`."""
         path = Path(path)
         raw = read_toml(path)
         if "base" not in raw and raw.keys() & Scenario.model_fields.keys() - {"name"}:
@@ -107,6 +110,9 @@ class Sweep(Strict):
             raw["profiles"] = read_toml(path.parent / Path(raw["profiles"]).expanduser())
         base = raw.setdefault("base", {})
         if isinstance(base, dict):
+            if isinstance(raw.get("set"), dict):
+                for key, value in raw.pop("set").items():
+                    set_value(base, key, value)
             make_paths_absolute(base, path.parent)
             for override in overrides:
                 apply_override(base, override)

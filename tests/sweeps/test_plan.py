@@ -38,6 +38,17 @@ def test_profile_changes_every_run() -> None:
     assert {(run.scenario.rounds, run.scenario.seed) for run in runs} == {(1, 7)}
 
 
+def test_overrides_of_the_sweep_change_every_run_and_profile_and_cases_win_over_them() -> None:
+    overrides = {"rounds": 5, "method.alpha": 0.5, "method.lambda": 9.0, "clients.count": 6}
+    sweep = Sweep.from_dict({**RAW, "axis": [], "set": overrides})
+    for run in sweep.runs():
+        assert (run.scenario.rounds, run.scenario.clients.count, run.scenario.method.alpha) == (5, 6, 0.5)
+        assert run.scenario.method.lambda_ == float(run.labels["method.lambda"])
+    assert {run.scenario.rounds for run in sweep.runs("quick")} == {1}
+    assert {run.scenario.clients.count for run in sweep.runs("quick")} == {6}
+    assert sweep.base == RAW["base"]
+
+
 def test_runs_of_a_sweep_have_one_thread_each_unless_told_otherwise() -> None:
     assert {run.scenario.execution.threads for run in Sweep.from_dict(RAW).runs()} == {1}
     told = {**RAW, "base": {**RAW["base"], "execution": {"threads": 2}}}
@@ -63,6 +74,9 @@ def test_hash_covers_the_whole_scenario() -> None:
         ({"table": [{"rows": ["method"]}]}, "table[0]: an axis has no place"),
         ({"table": [{"columns": ["method"], "where": {"method": "Mean"}}]}, "an axis has one place"),
         ({"seeds": []}, "seeds: "),
+        ({"set": {"clients.cuont": 3}}, "clients.cuont: unknown key; did you mean 'count'?"),
+        ({"set": {"rounds.more": 3}}, "rounds: is not a table, so rounds.more cannot be set"),
+        ({"set": [3]}, "set: "),
         ({"sedes": [1]}, "sedes: unknown key; did you mean 'seeds'?"),
         ({"grid": {"seed": [1], "rounds": list(range(1, 60_000))}}, "runs are more than"),
     ],
@@ -83,6 +97,27 @@ def test_base_may_be_another_file_and_overrides_change_it(tmp_path: Path) -> Non
     (tmp_path / "mine.toml").write_text('base = "base.toml"\n[grid]\nrounds = [5]\n')
     (run,) = Sweep.load(tmp_path / "mine.toml", ["clients.count=6"]).runs()
     assert (run.scenario.name, run.scenario.rounds, run.scenario.clients.count) == ("mine", 5, 6)
+
+
+def test_command_line_wins_over_the_overrides_of_the_file_and_these_over_the_base(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text("rounds = 2\n[clients]\ncount = 3\n[evaluation]\nevery = 9\n")
+    text = 'base = "base.toml"\nset = { rounds = 4, "clients.count" = 5, "method.lambda" = 1.0 }\n'
+    (tmp_path / "s.toml").write_text(f"{text}[profiles.small]\nset = {{ rounds = 1 }}\n")
+    sweep = Sweep.load(tmp_path / "s.toml", ["clients.count=6", "method.alpha=0.5"])
+    (run,), (small,) = sweep.runs(), sweep.runs("small")
+    assert (run.scenario.rounds, run.scenario.clients.count, run.scenario.evaluation.every) == (4, 6, 9)
+    assert (run.scenario.method.lambda_, run.scenario.method.alpha) == (1.0, 0.5)
+    assert (small.scenario.rounds, small.scenario.clients.count) == (1, 6)
+
+
+def test_file_that_the_overrides_name_is_found_from_the_sweep(tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "base.toml").write_text("rounds = 2\n")
+    (tmp_path / "s.toml").write_text(
+        'base = "base/base.toml"\nset = { data = { name = "npz", path = "a.npz" } }\n'
+    )
+    (run,) = Sweep.load(tmp_path / "s.toml").runs()
+    assert run.scenario.data.path == str(tmp_path / "a.npz")
 
 
 def test_profiles_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
