@@ -205,6 +205,13 @@ def test_mean_of_messages_is_within_tau_of_the_own_update(rounds) -> None:
             assert norm(d - anchor) <= report["tau"] * (1 + 1e-5) + 1e-5 * norm(direction)
 
 
+@given(st.lists(vectors, min_size=1, max_size=5), st.floats(0.0, 1.9))
+def test_no_messages_turn_a_step_of_steady_length_against_the_own_direction(said, lambda_) -> None:
+    # <u + lambda d, u> >= (1 - lambda (c - 1)) |u|^2, c = 1.5.
+    state, _ = run(method(lambda_=lambda_), [say(*said)])
+    assert -torch.dot(state.w, U).item() >= 1 - lambda_ * 0.5 - 1e-5
+
+
 # What is told
 
 
