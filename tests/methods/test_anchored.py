@@ -16,7 +16,8 @@ from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.rdpfl import Rdpfl, State
+from rdpfl_sim.methods.rdpfl import Rdpfl
+from rdpfl_sim.methods.rdpfl_state import State
 from tests.support import NOWHERE, Own, small_scenario
 
 SETTINGS = Settings(learning_rate=0.5, rounds=100)
