@@ -5,10 +5,10 @@ set -e
 folder=$1
 
 find_it() { # its name, and what to set
-  case=$1
+  label=$1
   shift
   ${RDPFL_SIM:-rdpfl-sim} breakdown analysis/findings/scenarios/breakdown.toml --vary adversary.fraction --seeds 5 \
-    --set name="$case" "$@" --output "$folder" --quiet
+    --set name="$label" "$@" --output "$folder" --quiet
 }
 
 for graph in ring complete "{name = \"small_world\", k = 4, p = 0.2}"; do

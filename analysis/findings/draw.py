@@ -6,7 +6,7 @@ python analysis/findings/draw.py      writes figures/*.png and TABLES.md
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -51,6 +51,13 @@ def estimate(values: Sequence[float | None]) -> Estimate | None:
     """Mean and interval of what there is."""
     there = [value for value in values if value is not None]
     return Estimate.of(there) if there else None
+
+
+def by(
+    frame: pl.DataFrame, axis: str, cases: Iterable[str], column: str = "accuracy"
+) -> list[Estimate | None]:
+    """One estimate for each case of an axis."""
+    return [estimate(frame.filter(pl.col(axis) == case)[column].to_list()) for case in cases]
 
 
 def paired(
@@ -108,22 +115,15 @@ def draw_tables() -> Figure:
     defences = ["Mean", "Median", "Trimmed-Mean", "R-DPFL"]
     cells = frame.filter(pl.col("Defence").is_in(defences))
     for place, defence in enumerate(defences):
-        values = [
-            estimate(
-                (cells.filter((pl.col("Defence") == defence) & (pl.col("attack") == attack)))[
-                    "accuracy"
-                ].to_list()
-            )
-            for attack in ATTACKS[1:]
-        ]
+        values = by(cells.filter(pl.col("Defence") == defence), "attack", ATTACKS[1:])
         x = np.arange(len(values)) + 0.18 * (place - 1.5)
         line(left, [*x], values, defence, linestyle="none", color=style.PALETTE[place])
     paper = [0.8172, 0.8215, 0.8192, 0.8178, 0.8236, 0.8167]
     left.plot(range(6), paper, "k_", markersize=22, label="the paper, all four rows")
     left.set_xticks(range(6), ATTACKS[1:])
-    left.set_ylim(0.3, 0.9)
+    left.set_ylim(-0.03, 0.95)
     left.set_ylabel("honest personal accuracy")
-    left.set_title("Table II at λ = 0.01: attacks and defences change nothing")
+    left.set_title("Table II, at λ = 0.01")
     left.legend(ncols=3, loc="center", bbox_to_anchor=(0.5, 0.72), fontsize=8)
     readings = read("ambiguities")
     labels = [label for label in readings["reading"].unique(maintain_order=True) if label != "default"]
@@ -173,8 +173,9 @@ def _against_local(column: str) -> dict[tuple[str, str, str], Estimate]:
 
 
 def draw_defences() -> Figure:
-    """Gain over local training by lambda; one panel an attack."""
+    """Gain over local training by lambda, one panel an attack; BALANCE averages models, without lambda."""
     found = gains()
+    averaging = {key[0]: e for key, e in paired(read("rivals"), "method", "BALANCE", "Local").items()}
     methods = [*dict.fromkeys(method for _, method, _ in found)]
     figure, grid = plt.subplots(2, 4, figsize=(11, 5.2), sharex=True, sharey=True)
     for panel, attack in zip(grid.flat, ATTACKS, strict=False):
@@ -182,9 +183,12 @@ def draw_defences() -> Figure:
         for method in methods:
             values = [found.get((attack, method, weight)) for weight in LAMBDAS]
             line(panel, range(4), values, method, linewidth=2.2 if "R-DPFL" in method else 1.2)
+        best = averaging.get(attack)
+        if best is not None:
+            panel.axhline(best.mean, color=style.INK, linestyle="--", linewidth=1, label="BALANCE")
         panel.set_title("no attack" if attack == "none" else attack)
         panel.set_xticks(range(4), LAMBDAS)
-        panel.set_ylim(-0.2, 0.07)
+        panel.set_ylim(-0.2, 0.1)
     for panel in grid[1]:
         panel.set_xlabel("λ, the weight of the neighbours")
     grid[0, 3].tick_params(labelbottom=True)
@@ -203,24 +207,14 @@ def draw_delay() -> Figure:
     """Accuracy by loss, and time to accuracy by latency."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.8))
     frame = read("loss")
-    shares = ["0 %", "10 %", "20 %", "40 %", "60 %"]
     x = [0, 10, 20, 40, 60]
     for method in frame["method"].unique(maintain_order=True):
-        for burst, looks in ((False, {"linestyle": "-"}), (True, {"linestyle": ":", "marker": "s"})):
-            names = [share if not burst or share == "0 %" else f"{share}, bursts" for share in shares]
-            values = [
-                estimate(
-                    frame.filter((pl.col("method") == method) & (pl.col("loss") == name))[
-                        "accuracy"
-                    ].to_list()
-                )
-                for name in names
-            ]
-            if burst and method == "Local":
-                continue
-            label = method if not burst else ""
-            line(left, x, values, label, color=COLOURS[method], **looks)
-    left.set_xlabel("messages lost, %  (dotted: in bursts of 5 s)")
+        for late, looks in (("dropped", {"linestyle": "-"}), ("used", {"linestyle": ":", "marker": "s"})):
+            some = frame.filter((pl.col("method") == method) & (pl.col("late") == late))
+            values = by(some, "loss", [f"{share} %" for share in x])
+            if late == "dropped" or method != "Local":
+                line(left, x, values, method if late == "dropped" else "", color=COLOURS[method], **looks)
+    left.set_xlabel("messages lost, %  (dotted: late ones are used)")
     left.set_ylabel("honest personal accuracy")
     left.set_title("Loss")
     left.legend(fontsize=7.5)
@@ -230,10 +224,7 @@ def draw_delay() -> Figure:
     for place, wait in enumerate(waits):
         for panel, column in ((middle, "accuracy"), (right, "seconds_to_0.85")):
             some = frame.filter((pl.col("method") == "R-DPFL, anchored") & (pl.col("wait") == wait))
-            values = [
-                estimate(some.filter(pl.col("world") == f"latency {latency}")[column].to_list())
-                for latency in latencies
-            ]
+            values = by(some, "world", [f"latency {latency}" for latency in latencies], column)
             line(panel, [float(latency) for latency in latencies], values, wait, color=style.PALETTE[place])
     for panel in (middle, right):
         panel.set_xscale("log")
@@ -312,22 +303,39 @@ def _dots(
 
 
 def draw_topology() -> Figure:
-    """Accuracy by placement of the liars, and by distance to the nearest."""
+    """Accuracy by placement of the liars, and the fraction of them that breaks each method."""
     frame = read("topology")
     graphs = frame["topology"].unique(maintain_order=True)
-    figure, grid = plt.subplots(1, 5, figsize=(12, 3.6), sharey=True)
+    figure, grid = plt.subplots(1, 6, figsize=(13, 3.6), width_ratios=[1, 1, 1, 1, 1, 1.3])
     placements = frame["liars"].unique(maintain_order=True)
-    for panel, graph in zip(grid, graphs, strict=True):
+    for panel, graph in zip(grid[:5], graphs, strict=True):
         for method in frame["method"].unique(maintain_order=True):
             some = frame.filter((pl.col("topology") == graph) & (pl.col("method") == method))
-            values = [
-                estimate(some.filter(pl.col("liars") == liars)["accuracy"].to_list()) for liars in placements
-            ]
+            values = by(some, "liars", placements)
             line(panel, range(len(placements)), values, method)
         panel.set_title(graph)
-        panel.set_xticks(range(len(placements)), placements, rotation=30)
+        panel.set_xticks(range(len(placements)), placements, rotation=35)
+        panel.set_ylim(0.1, 1.0)
+        if panel is not grid[0]:
+            panel.tick_params(labelleft=False)
     grid[0].set_ylabel("honest personal accuracy")
-    grid[-1].legend(fontsize=7.5, loc="lower left")
+    grid[0].legend(fontsize=7, loc="lower left")
+    broken = read("breakdown")
+    graphs = broken["topology"].unique(maintain_order=True)
+    for place, (method, label) in enumerate(
+        (("median", "Median"), ("paper", "R-DPFL"), ("anchored", "R-DPFL, anchored"))
+    ):
+        some = broken.filter(pl.col("method") == method)
+        for at, graph in enumerate(graphs):
+            values = some.filter(pl.col("topology") == graph)["below_from"].to_list()
+            seeds = [0.55 if value is None else value for value in values]
+            grid[5].scatter(
+                np.full(len(seeds), at + 0.22 * (place - 1)), seeds, s=18, color=COLOURS[label], alpha=0.8
+            )
+    grid[5].axhline(0.5, color=style.INK, linewidth=0.8)
+    grid[5].set_xticks(range(len(graphs)), [graph.replace("_", " ") for graph in graphs], rotation=35)
+    grid[5].set_title("breakdown, by seed")
+    grid[5].set_ylabel("fraction of liars (above the line: none up to 1/2)")
     return figure
 
 
@@ -339,7 +347,8 @@ def comparisons() -> list[tuple[str, str, Estimate]]:
     found: list[tuple[str, str, Estimate]] = []
     sources: list[tuple[str, str, str, Callable[[tuple[str, ...]], str | None]]] = [
         ("defences", "R-DPFL", "attack", lambda key: f"{key[0]}" if key[1] == "1.0" else None),
-        ("loss", "R-DPFL, predicts in silence", "loss", lambda key: key[0]),
+        ("heterogeneity", "R-DPFL", "alpha", lambda key: f"α = {key[1]}, {key[0]}"),
+        ("loss", "R-DPFL, predicts in silence", "loss", lambda key: f"{key[0]}, late {key[1]}"),
         ("waiting", "R-DPFL", "world", lambda key: f"{key[0]}, wait {key[1]}"),
         ("topology", "R-DPFL", "noise", lambda key: f"{key[0]}, {key[1]}"),
     ]
@@ -358,6 +367,7 @@ def draw_anchored() -> Figure:
     figure, grid = plt.subplots(1, len(kinds), figsize=(13, 5.6), sharex=False)
     titles = {
         "attack": "Attacks by 30 %, λ = 1",
+        "alpha": "Unequal data; noise or not",
         "loss": "Loss",
         "world": "Latency and waiting",
         "noise": "Graphs; noise from a quarter",
@@ -392,7 +402,6 @@ def tables() -> str:
         ("ambiguities", "reading", "lambda", "Readings of the paper, on CIFAR-10 under min_max"),
         ("lambda_cifar10", "method", "attack", "Larger lambda on CIFAR-10"),
         ("rivals", "method", "attack", "Methods without lambda, on digits"),
-        ("loss", "loss", "method", "Loss, on digits"),
     ):
         if (HERE / "results" / f"{name}.csv").exists():
             parts.append(_table(read(name), rows, columns, title))
@@ -402,6 +411,16 @@ def tables() -> str:
         parts.append(_table(some, "method", "attack", f"Defences at lambda = {weight}, on digits"))
     some = defences.filter(pl.col("method.lambda") == "1.0")
     parts.append(_table(some, "method", "attack", "Worst honest client at lambda = 1, on digits", "worst"))
+    unequal = read("heterogeneity")
+    for attack in ("none", "noise"):
+        some = unequal.filter(pl.col("attack") == attack)
+        parts.append(
+            _table(some, "method", "partition.alpha", f"Unequal data (Dirichlet alpha), attack: {attack}")
+        )
+    loss = read("loss")
+    for late in ("dropped", "used"):
+        some = loss.filter(pl.col("late") == late)
+        parts.append(_table(some, "loss", "method", f"Loss; late messages are {late}"))
     waiting = read("waiting")
     for method in waiting["method"].unique(maintain_order=True):
         some = waiting.filter(pl.col("method") == method)
@@ -427,6 +446,9 @@ def tables() -> str:
         parts.append(
             _table(some, "method", "topology", f"Clustered liars, {column.replace('_', ' ')}", column)
         )
+    parts.append(
+        _table(read("breakdown"), "method", "topology", "Breakdown fraction of liars (noise)", "below_from")
+    )
     parts.append("\n## Anchored − paper\n\n| | case | difference |\n|---|---|---|\n")
     parts += [f"| {kind} | {case} | {told(e, sign=True)} |\n" for kind, case, e in comparisons()]
     return "".join(parts)
