@@ -33,7 +33,7 @@ COLOURS = {
     "D-PSGD": style.ORANGE,
     "R-DPFL": style.BLUE,
     "R-DPFL, predicts in silence": style.BLUE,
-    "R-DPFL, skips silence": style.SKY,
+    "R-DPFL, skips silence": style.GREEN,
     "R-DPFL, anchored": style.VERMILION,
 }
 ATTACKS = ["none", "sign_flip", "noise", "scaling", "min_max", "min_sum", "adaptive"]
@@ -217,21 +217,26 @@ def draw_delay() -> Figure:
     left.set_xlabel("messages lost, %  (dotted: late ones are used)")
     left.set_ylabel("honest personal accuracy")
     left.set_title("Loss")
-    left.legend(fontsize=7.5)
+    left.set_ylim(0.8, 0.985)
+    left.legend(fontsize=7.5, ncols=2, loc="upper center")
     frame = read("waiting")
     waits = frame["wait"].unique(maintain_order=True)
     latencies = ["0.01", "0.1", "1", "3", "10"]
+    names, x = [f"latency {latency}" for latency in latencies], [float(latency) for latency in latencies]
     for place, wait in enumerate(waits):
-        for panel, column in ((middle, "accuracy"), (right, "seconds_to_0.85")):
-            some = frame.filter((pl.col("method") == "R-DPFL, anchored") & (pl.col("wait") == wait))
-            values = by(some, "world", [f"latency {latency}" for latency in latencies], column)
-            line(panel, [float(latency) for latency in latencies], values, wait, color=style.PALETTE[place])
+        some = frame.filter(pl.col("wait") == wait)
+        anchored, paper = (some.filter(pl.col("method") == m) for m in ("R-DPFL, anchored", "R-DPFL"))
+        looks = {"color": style.PALETTE[place]}
+        line(middle, x, by(anchored, "world", names), wait, **looks)
+        line(middle, x, by(paper, "world", names), "", linestyle=":", marker="s", **looks)
+        line(right, x, by(paper, "world", names, "seconds_to_0.85"), wait, **looks)
     for panel in (middle, right):
         panel.set_xscale("log")
         panel.set_xlabel("mean latency / median compute time")
     right.set_yscale("log")
-    middle.set_title("Accuracy after 40 rounds, anchored")
-    right.set_title("Simulated seconds to 0.85")
+    middle.set_ylim(0.82, 0.92)
+    middle.set_title("R-DPFL after 40 rounds (solid: anchored)")
+    right.set_title("R-DPFL: simulated seconds to 0.85")
     right.legend(title="clients wait for", fontsize=8)
     return figure
 
@@ -411,6 +416,9 @@ def tables() -> str:
         parts.append(_table(some, "method", "attack", f"Defences at lambda = {weight}, on digits"))
     some = defences.filter(pl.col("method.lambda") == "1.0")
     parts.append(_table(some, "method", "attack", "Worst honest client at lambda = 1, on digits", "worst"))
+    gained, lost = gains(), _against_local("worst")
+    parts += [_gain_table(gained, f"Gain over training alone at lambda = {at}", at) for at in LAMBDAS]
+    parts.append(_gain_table(lost, "Gain of the worst honest client at lambda = 1", "1.0"))
     unequal = read("heterogeneity")
     for attack in ("none", "noise"):
         some = unequal.filter(pl.col("attack") == attack)
@@ -470,6 +478,14 @@ def _table(
             note = f" ({missing} of {len(some)} never)" if missing and column.startswith("seconds") else ""
             cells.append(told(found, digits) + note)
         text += f"| {row} | {' | '.join(cells)} |\n"
+    return text
+
+
+def _gain_table(gained: dict[tuple[str, str, str], Estimate], title: str, weight: str) -> str:
+    text = f"\n## {title}\n\n| | {' | '.join(ATTACKS)} |\n|---|{'---|' * len(ATTACKS)}\n"
+    for method in dict.fromkeys(method for _, method, _ in gained):
+        cells = [told(gained.get((attack, method, weight)), sign=True) for attack in ATTACKS]
+        text += f"| {method} | {' | '.join(cells)} |\n"
     return text
 
 
