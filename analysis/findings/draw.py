@@ -369,13 +369,13 @@ def draw_anchored() -> Figure:
     """Paired differences of the anchored estimator to the paper's."""
     found = comparisons()
     kinds = [*dict.fromkeys(kind for kind, _, _ in found)]
-    figure, grid = plt.subplots(1, len(kinds), figsize=(13, 5.6), sharex=False)
+    figure, grid = plt.subplots(1, len(kinds), figsize=(13, 5.6))
     titles = {
-        "attack": "Attacks by 30 %, λ = 1",
-        "alpha": "Unequal data; noise or not",
+        "attack": "Attacks",
+        "alpha": "Unequal data",
         "loss": "Loss",
         "world": "Latency and waiting",
-        "noise": "Graphs; noise from a quarter",
+        "noise": "Graphs, noise",
     }
     for panel, kind in zip(grid, kinds, strict=True):
         cases = [(case, e) for what, case, e in found if what == kind]
