@@ -3,7 +3,7 @@
     python benchmarks/small_clients.py [--executor NAME] [--clients N]
 
 Images of 8x8 (64 features, 10 classes, 650 parameters), 32 of them a client, a random 4-regular graph; every
-client takes one SGD step of 32 a round. No evaluation but of the first and the last models, no telemetry.
+client takes one SGD step of 32 a round, 20 rounds. No evaluation but of the first and the last models, no telemetry.
 All on one torch thread, in processor time, which other programs disturb least.
 
 * Ours: R-DPFL with the median; each client sends its update to all 4 neighbours and waits for theirs, over
@@ -139,8 +139,8 @@ def gossipy(blueprint: Blueprint, rounds: int) -> float:
 def rows(num_clients: int = 1000, executor: str = "auto", repeats: int = 3) -> list[Row]:
     """Ours against the plain loop and gossipy; all take turns, medians count."""
     torch.set_num_threads(1)
-    rdpfl = Blueprint(scenario(num_clients, 5, "rdpfl", executor))
-    dpsgd = Blueprint(scenario(num_clients, 5, "dpsgd", executor))
+    rdpfl = Blueprint(scenario(num_clients, 20, "rdpfl", executor))
+    dpsgd = Blueprint(scenario(num_clients, 20, "dpsgd", executor))
     has_gossipy = find_spec("gossipy") is not None
     rates: list[tuple[float, ...]] = []
     for _ in range(repeats):

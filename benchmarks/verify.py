@@ -47,6 +47,8 @@ class Trained:
     w_tilde: Tensor
     num_steps: int = 1
     loss: float = 0.0
+    companion: Tensor | None = None
+    direction: Tensor | None = None
 
     def result(self) -> Trained:
         """Itself."""
