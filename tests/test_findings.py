@@ -1,7 +1,9 @@
 """The findings: their sweeps are sound, and their figures and tables are made from the committed results."""
 
+import csv
 import importlib
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,12 @@ from tests.test_notebooks import run_small
 ROOT = Path(__file__).parents[1]
 FINDINGS = ROOT / "analysis" / "findings"
 SWEEPS = sorted(path for path in (FINDINGS / "scenarios").glob("*.toml") if path.stem != "breakdown")
+PAPER = ("clean", "robustness", "ablation", "sensitivity", "ambiguities")
+LARGE = [
+    *(ROOT / "scenarios" / "paper" / f"{name}.toml" for name in PAPER),
+    FINDINGS / "scenarios" / "lambda_cifar10.toml",
+]
+"""Those on CIFAR-10."""
 
 
 @pytest.fixture
@@ -30,13 +38,26 @@ def module(monkeypatch: pytest.MonkeyPatch):
     return load
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_every_sweep_is_valid_and_has_its_results(path: Path) -> None:
+def results_of(path: Path, labels: int) -> Counter[tuple[str, ...]]:
+    """How many runs there are of every case, by its labels."""
+    with (FINDINGS / "results" / f"{path.stem}.csv").open() as file:
+        return Counter(tuple(row[:labels]) for row in list(csv.reader(file))[1:])
+
+
+@pytest.mark.parametrize("path", sorted({*SWEEPS} - {*LARGE}), ids=lambda path: path.stem)
+def test_every_run_of_a_sweep_has_its_result(path: Path) -> None:
     sweep = Sweep.load(path)
-    is_large = "hour" in sweep.profiles
-    planned = sweep.runs("hour" if is_large else None)
-    rows = (FINDINGS / "results" / f"{path.stem}.csv").read_text().splitlines()[1:]
-    assert len(rows) == len(planned)
+    planned = Counter(tuple(run.labels.values()) for run in sweep.runs())
+    assert results_of(path, len(sweep.axes)) == planned
+
+
+@pytest.mark.parametrize("path", LARGE, ids=lambda path: path.stem)
+def test_every_case_on_cifar10_has_results_of_two_seeds_at_least(path: Path) -> None:
+    sweep = Sweep.load(path)
+    planned = {tuple(run.labels.values()) for run in sweep.runs("hour")}
+    found = results_of(path, len(sweep.axes))
+    assert found.keys() == planned
+    assert min(found.values()) >= 2
 
 
 def test_the_scenario_of_the_breakdowns_is_valid() -> None:
