@@ -3,8 +3,8 @@
     python benchmarks/small_clients.py [--executor NAME] [--clients N]
 
 Images of 8x8 (64 features, 10 classes, 650 parameters), 32 of them a client, a random 4-regular graph; every
-client takes one SGD step of 32 a round, 20 rounds. No evaluation but of the first and the last models, no telemetry.
-All on one torch thread, in processor time, which other programs disturb least.
+client takes one SGD step of 32 a round, 20 rounds. No evaluation but of the first and the last models, no
+telemetry. All on one torch thread, in processor time, which other programs disturb least.
 
 * Ours: R-DPFL with the median; each client sends its update to all 4 neighbours and waits for theirs, over
   links with a latency; 4,000 messages a round. Records in memory. Also D-PSGD, which averages models.
