@@ -36,7 +36,7 @@ analysis: $(INSTALLED)  # the runs that are missing, then every notebook from to
 
 FOUND := analysis/findings
 findings: $(INSTALLED)  # the runs that are missing (on two cores some 20 minutes), then figures and tables
-	for sweep in readings defences rivals heterogeneity loss waiting timing topology; do \
+	for sweep in readings defences controls rivals heterogeneity loss waiting timing topology; do \
 		$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/$$sweep.toml --output $(FOUND)/runs || exit 1; done
 	RDPFL_SIM=$(BIN)/rdpfl-sim sh $(FOUND)/breakdowns.sh $(FOUND)/runs
 	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs

@@ -341,14 +341,32 @@ def draw_topology() -> Figure:
 
 
 def comparisons() -> list[tuple[str, str, Estimate]]:
-    """Where it was measured: what varies, the case, and the paired difference of anchored to paper."""
+    """What varies, the case, and the paired difference of anchored to paper; cases that are the same once."""
     found: list[tuple[str, str, Estimate]] = []
     sources: list[tuple[str, str, str, Callable[[tuple[str, ...]], str | None]]] = [
-        ("defences", "R-DPFL", "attack", lambda key: f"{key[0]}" if key[1] == "1.0" else None),
-        ("heterogeneity", "R-DPFL", "alpha", lambda key: f"α = {key[1]}, {key[0]}"),
+        ("defences", "R-DPFL", "attack", lambda key: key[0] if key[1] == "1.0" else None),
+        (
+            "defences",
+            "R-DPFL",
+            "smaller lambda",
+            lambda key: f"{key[0]}, λ = {key[1]}" if key[1] != "1.0" else None,
+        ),
+        # alpha = 1 is the setting of all the others
+        (
+            "heterogeneity",
+            "R-DPFL",
+            "alpha",
+            lambda key: f"α = {key[1]}, {key[0]}" if key[1] != "1.0" else None,
+        ),
         ("loss", "R-DPFL, predicts in silence", "loss", lambda key: f"{key[0]}, late {key[1]}"),
-        ("waiting", "R-DPFL", "world", lambda key: f"{key[0]}, wait {key[1]}"),
-        ("topology", "R-DPFL", "noise", lambda key: f"{key[0]}, {key[1]}"),
+        ("waiting", "R-DPFL", "world", _world),
+        (
+            "topology",
+            "R-DPFL",
+            "noise",
+            lambda key: f"{key[0]}, {key[1]}" if key != ("complete", "clustered") else None,
+        ),
+        ("timing", "R-DPFL", "timing", lambda key: f"{key[0]}, {key[1]} content, {key[2]}"),
     ]
     for name, baseline, kind, label in sources:
         for key, difference in paired(read(name), "method", "R-DPFL, anchored", baseline).items():
@@ -358,11 +376,21 @@ def comparisons() -> list[tuple[str, str, Estimate]]:
     return found
 
 
+def _world(key: tuple[str, ...]) -> str | None:
+    """With such quick links nobody reaches the deadline: waiting for all is the same."""
+    return None if key == ("latency 0.01", "deadline 1 s") else f"{key[0]}, wait {key[1]}"
+
+
+def verdict(found: Sequence[tuple[str, str, Estimate]]) -> str:
+    """How many comparisons there are, and on which side of zero their intervals lie."""
+    better = sum(e.mean - (e.half_width or 0.0) > 0 for *_, e in found)
+    worse = sum(e.mean + (e.half_width or 0.0) < 0 for *_, e in found)
+    least = min(e.mean for *_, e in found)
+    return f"{len(found)} comparisons: better in {better}, worse in {worse}; the least is {least:+.3f}"
+
+
 def draw_anchored() -> Figure:
     """Paired differences of the anchored estimator to the paper's."""
-    found = comparisons()
-    kinds = [*dict.fromkeys(kind for kind, _, _ in found)]
-    figure, grid = plt.subplots(1, len(kinds), figsize=(13, 5.6))
     titles = {
         "attack": "Attacks",
         "alpha": "Unequal data",
@@ -370,6 +398,9 @@ def draw_anchored() -> Figure:
         "world": "Latency and waiting",
         "noise": "Graphs, noise",
     }
+    found = [one for one in comparisons() if one[0] in titles]
+    kinds = [*dict.fromkeys(kind for kind, _, _ in found)]
+    figure, grid = plt.subplots(1, len(kinds), figsize=(13, 5.6))
     for panel, kind in zip(grid, kinds, strict=True):
         cases = [(case, e) for what, case, e in found if what == kind]
         for place, (_, e) in enumerate(cases):
@@ -401,6 +432,7 @@ def tables() -> str:
         ("readings", "reading", "attack", "Readings of the paper, on digits at lambda = 1"),
         ("lambda_cifar10", "method", "attack", "Larger lambda on CIFAR-10"),
         ("rivals", "method", "attack", "Methods without lambda, on digits"),
+        ("controls", "method", "attack", "Parts of the estimators, on digits at lambda = 1"),
     ):
         if (HERE / "results" / f"{name}.csv").exists():
             parts.append(_table(read(name), rows, columns, title))
@@ -451,9 +483,93 @@ def tables() -> str:
     parts.append(
         _table(read("breakdown"), "method", "topology", "Breakdown fraction of liars (noise)", "below_from")
     )
-    parts.append("\n## Anchored − paper\n\n| | case | difference |\n|---|---|---|\n")
-    parts += [f"| {kind} | {case} | {told(e, sign=True)} |\n" for kind, case, e in comparisons()]
+    parts += _all_differences()
+    compared = comparisons()
+    parts.append("\n## Anchored − paper\n\n")
+    for kind in (None, *dict.fromkeys(kind for kind, _, _ in compared)):
+        some = [one for one in compared if kind in (None, one[0])]
+        parts.append(f"- {kind or 'all'}: {verdict(some)}\n")
+    parts.append("\n| | case | difference |\n|---|---|---|\n")
+    parts += [f"| {kind} | {case} | {told(e, sign=True)} |\n" for kind, case, e in compared]
     return "".join(parts)
+
+
+def _all_differences() -> list[str]:
+    """Paired differences: what the text says of one case beside another."""
+    alone, silence = "Local", "R-DPFL, predicts in silence"
+    readings, controls, rivals = read("readings"), read("controls"), read("rivals")
+    parts = [
+        _differences(readings, "reading", "default", "attack", "Readings less the default"),
+        _differences(controls, "method", "R-DPFL", "attack", "Parts of the estimators less R-DPFL"),
+        _differences(rivals, "method", alone, "attack", "Rivals less training alone"),
+        _differences(rivals, "method", alone, "attack", "Rivals less training alone, worst client", "worst"),
+    ]
+    for late in ("dropped", "used"):
+        some = read("loss").filter(pl.col("late") == late)
+        title = f"Loss, late messages {late}: less"
+        parts.append(_differences(some, "method", alone, "loss", f"{title} training alone"))
+        parts.append(
+            _differences(some, "method", silence, "loss", f"{title} R-DPFL that predicts in silence")
+        )
+    waiting = read("waiting")
+    for method in waiting["method"].unique(maintain_order=True):
+        some = waiting.filter(pl.col("method") == method)
+        parts.append(
+            _differences(some, "wait", "all", "world", f"{method}: less than waiting for all, accuracy")
+        )
+        title = f"{method}: less than waiting for all, seconds to 0.85"
+        parts.append(_differences(some, "wait", "all", "world", title, "seconds_to_0.85", 1))
+    timing = read("timing")
+    for method in timing["method"].unique(maintain_order=True):
+        for content in ("honest", "noise"):
+            some = timing.filter((pl.col("method") == method) & (pl.col("content") == content))
+            title = f"{method}, {content} content: less than without a lie about time"
+            parts.append(_differences(some, "lie", "none", "wait", f"{title}, accuracy"))
+            if content == "honest" and method == "R-DPFL":
+                parts.append(_differences(some, "lie", "none", "wait", f"{title}, seconds", "simulated_s", 2))
+    topology = read("topology")
+    for liars in topology["liars"].unique(maintain_order=True):
+        some = topology.filter(pl.col("liars") == liars)
+        parts.append(
+            _differences(some, "method", alone, "topology", f"Graphs, liars {liars}: less training alone")
+        )
+    hops = topology.filter(pl.col("liars") == "clustered")
+    parts += [
+        _differences(
+            hops, "method", alone, "topology", f"Clustered liars, {column}: less training alone", column
+        )
+        for column in ("accuracy_1_hop", "accuracy_2_hops", "accuracy_3_hops")
+    ]
+    some, column = topology.filter(pl.col("method") == "R-DPFL"), "num_outside_threat_model"
+    title = "Honest clients, of 18, with at least half of their neighbours liars"
+    parts.append(_table(some, "liars", "topology", title, column, 1))
+    unequal = read("heterogeneity")
+    for attack in ("none", "noise"):
+        some = unequal.filter(pl.col("attack") == attack)
+        title = f"Unequal data, attack {attack}: less R-DPFL, anchored"
+        parts.append(_differences(some, "method", "R-DPFL, anchored", "partition.alpha", title))
+    return parts
+
+
+def _differences(
+    frame: pl.DataFrame,
+    rows: str,
+    baseline: str,
+    columns: str,
+    title: str,
+    column: str = "accuracy",
+    digits: int = 3,
+) -> str:
+    """The cases of one axis less its baseline, by those of another; all other axes have one case."""
+    heads = [str(head) for head in frame[columns].unique(maintain_order=True)]
+    place = [axis for axis in axes_of(frame) if axis != rows].index(columns)
+    text = f"\n## {title}\n\n| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}\n"
+    for case in frame[rows].unique(maintain_order=True):
+        if case != baseline:
+            found = {key[place]: e for key, e in paired(frame, rows, case, baseline, column).items()}
+            cells = [told(found.get(head), digits, sign=True) for head in heads]
+            text += f"| {case} | {' | '.join(cells)} |\n"
+    return text
 
 
 def _table(
