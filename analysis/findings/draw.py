@@ -21,6 +21,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import style
 
+from rdpfl_sim.sweeps.plan import Sweep
 from rdpfl_sim.sweeps.results import Estimate
 
 COLOURS = {
@@ -118,7 +119,8 @@ def draw_tables() -> Figure:
             x = np.full(len(runs), at + 0.18 * (place - 1.5))
             label = defence if at == 0 else None
             left.plot(x, runs["accuracy"], "o", markersize=4, color=style.PALETTE[place], label=label)
-    paper = [0.8172, 0.8215, 0.8192, 0.8178, 0.8236, 0.8167]
+    (table,) = Sweep.load(HERE.parents[1] / "scenarios" / "paper" / "robustness.toml").table
+    paper = [table.published(["R-DPFL", attack, "Honest"]) for attack in ATTACKS[1:]]
     left.plot(range(6), paper, "k_", markersize=22, label="the paper, all four rows")
     left.set_xticks(range(6), ATTACKS[1:])
     left.set_ylim(-0.03, 0.95)
@@ -543,6 +545,9 @@ def _all_differences() -> list[str]:
     some, column = topology.filter(pl.col("method") == "R-DPFL"), "num_outside_threat_model"
     title = "Honest clients, of 18, with at least half of their neighbours liars"
     parts.append(_table(some, "liars", "topology", title, column, 1))
+    some = read("rivals").filter((pl.col("method") == "Local") & (pl.col("attack") == "none"))
+    title = "The same of parts 2 and 6, of 9, by seed"
+    parts.append(_table(some, "method", "seed", title, column, 0))
     unequal = read("heterogeneity")
     for attack in ("none", "noise"):
         some = unequal.filter(pl.col("attack") == attack)
