@@ -28,7 +28,8 @@ class BreakdownProgress(SweepProgress):
     def expect(self, num_known: int, num_now: int, num_later: int) -> None:
         """So many runs are there already, so many begin now, and so many may follow."""
         self.num_done += num_known
-        self.bar.update(self.task, total=self.num_done + num_now + num_later)
+        self.num_known += num_known
+        self.num_runs = self.num_done + num_now + num_later
         self._show()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import Any, Self
 
 import rich.box
@@ -10,11 +11,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.report.terminal import plain
+from rdpfl_sim.report.terminal import duration, plain
+
+LINE_S = 30.0
 
 
 class SweepProgress:
-    """A bar for a whole sweep; what fails is told at once."""
+    """A bar for a whole sweep, or in a file or pipe a line now and then; what fails is told at once."""
 
     def __init__(self, console: Console, num_runs: int, num_done: int) -> None:
         self.console = console
@@ -24,17 +27,25 @@ class SweepProgress:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
             console=console,
+            disable=not console.is_interactive,
         )
         self.task = self.bar.add_task("runs", total=num_runs, completed=num_done)
-        self.num_done = num_done
+        self.num_runs = num_runs
+        self.num_done = self.num_known = num_done
         self.fractions: dict[str, float] = {}
         self.failures: list[str] = []
+        self._start_s = monotonic()
+        self._due = 0.0
+        self._told = ""
 
     def __enter__(self) -> Self:
         self.bar.start()
+        self._show()
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._due = 0.0
+        self._show()
         self.bar.stop()
 
     def started(self, run: Any) -> None:
@@ -57,7 +68,22 @@ class SweepProgress:
             self.console.print(Text(f"failed: {plain(self.failures[-1])}", style="red"))
 
     def _show(self) -> None:
-        self.bar.update(self.task, completed=self.num_done + sum(self.fractions.values()))
+        done = self.num_done + sum(self.fractions.values())
+        self.bar.update(self.task, completed=done, total=self.num_runs)
+        if self.bar.disable and self.num_runs > 0 and monotonic() >= self._due:
+            line = self._line(done)
+            if line != self._told:
+                self.console.print(Text(line))
+            self._told = line
+            self._due = monotonic() + LINE_S
+
+    def _line(self, done: float) -> str:
+        """How far it is, and how long it takes at the speed of the runs that were missing."""
+        text = f"{self.num_done:,} of {self.num_runs:,} runs"
+        if self.num_known < done < self.num_runs:
+            run_s = (monotonic() - self._start_s) / (done - self.num_known)
+            text += f", {duration(run_s * (self.num_runs - done))} left"
+        return text
 
 
 def sweep_table(table: Any, width: int) -> RenderableType:
