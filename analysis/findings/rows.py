@@ -1,0 +1,116 @@
+"""The runs behind the findings, from the CSV files in results/, and estimates over their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from rdpfl_sim.sweeps.results import Estimate
+
+HERE = Path(__file__).parent
+ATTACKS = ["none", "sign_flip", "noise", "scaling", "min_max", "min_sum", "adaptive"]
+LAMBDAS = ["0.01", "0.1", "0.5", "1.0"]
+
+
+def read(name: str) -> pl.DataFrame:
+    """The runs of a sweep; labels are words."""
+    return pl.read_csv(HERE / "results" / f"{name}.csv", infer_schema_length=None).with_columns(
+        pl.col("^method.lambda$|^lambda$").cast(pl.String)
+    )
+
+
+def estimate(values: Sequence[float | None]) -> Estimate | None:
+    """Mean and interval of what there is."""
+    there = [value for value in values if value is not None]
+    return Estimate.of(there) if there else None
+
+
+def by(
+    frame: pl.DataFrame, axis: str, cases: Iterable[str], column: str = "accuracy"
+) -> list[Estimate | None]:
+    """One estimate for each case of an axis."""
+    return [estimate(frame.filter(pl.col(axis) == case)[column].to_list()) for case in cases]
+
+
+def paired(
+    frame: pl.DataFrame, axis: str, case: str, baseline: str, column: str = "accuracy"
+) -> dict[tuple[str, ...], Estimate]:
+    """Differences of a case to another, over seeds that both have, by the labels of all other axes."""
+    others = [name for name in axes_of(frame) if name != axis]
+    ours, theirs = (frame.filter(pl.col(axis) == label) for label in (case, baseline))
+    both = ours.join(theirs, on=[*others, "seed"], suffix="_baseline").drop_nulls(
+        [column, f"{column}_baseline"]
+    )
+    found: dict[tuple[str, ...], list[float]] = {}
+    for row in both.iter_rows(named=True):
+        key = tuple(str(row[name]) for name in others)
+        found.setdefault(key, []).append(row[column] - row[f"{column}_baseline"])
+    return {key: Estimate.of(values) for key, values in found.items()}
+
+
+def axes_of(frame: pl.DataFrame) -> list[str]:
+    """The columns before the seed."""
+    return frame.columns[: frame.columns.index("seed")]
+
+
+def gains() -> dict[tuple[str, str, str], Estimate]:
+    """By attack, method and lambda: the honest clients' gain over training alone, paired by seed."""
+    return against_local("accuracy")
+
+
+def against_local(column: str) -> dict[tuple[str, str, str], Estimate]:
+    """The same of another column."""
+    local = (
+        read("rivals")
+        .filter(pl.col("method") == "Local")
+        .select("attack", "seed", pl.col(column).alias("local"))
+    )
+    both = read("defences").join(local, on=["attack", "seed"])
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for row in both.iter_rows(named=True):
+        key = row["attack"], row["method"], row["method.lambda"]
+        found.setdefault(key, []).append(row[column] - row["local"])
+    return {key: Estimate.of(values) for key, values in found.items()}
+
+
+def comparisons() -> list[tuple[str, str, Estimate]]:
+    """What varies, the case, and the paired difference of anchored to paper; cases that are the same once."""
+    found: list[tuple[str, str, Estimate]] = []
+    sources: list[tuple[str, str, str, Callable[[tuple[str, ...]], str | None]]] = [
+        ("defences", "R-DPFL", "attack", lambda key: key[0] if key[1] == "1.0" else None),
+        (
+            "defences",
+            "R-DPFL",
+            "smaller lambda",
+            lambda key: f"{key[0]}, λ = {key[1]}" if key[1] != "1.0" else None,
+        ),
+        # alpha = 1 is the setting of all the others
+        (
+            "heterogeneity",
+            "R-DPFL",
+            "alpha",
+            lambda key: f"α = {key[1]}, {key[0]}" if key[1] != "1.0" else None,
+        ),
+        ("loss", "R-DPFL, predicts in silence", "loss", lambda key: f"{key[0]}, late {key[1]}"),
+        ("waiting", "R-DPFL", "world", _world),
+        (
+            "topology",
+            "R-DPFL",
+            "noise",
+            lambda key: f"{key[0]}, {key[1]}" if key != ("complete", "clustered") else None,
+        ),
+        ("timing", "R-DPFL", "timing", lambda key: f"{key[0]}, {key[1]} content, {key[2]}"),
+    ]
+    for name, baseline, kind, label in sources:
+        for key, difference in paired(read(name), "method", "R-DPFL, anchored", baseline).items():
+            case = label(key)
+            if case is not None:
+                found.append((kind, case, difference))
+    return found
+
+
+def _world(key: tuple[str, ...]) -> str | None:
+    """With such quick links nobody reaches the deadline: waiting for all is the same."""
+    return None if key == ("latency 0.01", "deadline 1 s") else f"{key[0]}, wait {key[1]}"
