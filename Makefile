@@ -36,7 +36,7 @@ analysis: $(INSTALLED)  # the runs that are missing, then every notebook from to
 
 FOUND := analysis/findings
 findings: $(INSTALLED)  # the runs that are missing (on two cores some 20 minutes), then figures and tables
-	for sweep in readings defences controls rivals heterogeneity loss waiting timing topology; do \
+	for sweep in readings defences strengths controls rivals heterogeneity loss waiting timing topology; do \
 		$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/$$sweep.toml --output $(FOUND)/runs || exit 1; done
 	RDPFL_SIM=$(BIN)/rdpfl-sim sh $(FOUND)/breakdowns.sh $(FOUND)/runs
 	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs
@@ -45,8 +45,9 @@ findings: $(INSTALLED)  # the runs that are missing (on two cores some 20 minute
 findings-cifar10: $(INSTALLED)  # the same for the paper's tables: on two cores some hours; PROFILE=full is the paper's size
 	$(BIN)/rdpfl-sim data cifar10
 	for sweep in $(addprefix scenarios/paper/,clean robustness ablation sensitivity ambiguities) $(FOUND)/scenarios/lambda_cifar10; do \
-		$(BIN)/rdpfl-sim sweep $$sweep.toml --profile $(PROFILE) --output $(FOUND)/runs || exit 1; done
-	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs
+		$(BIN)/rdpfl-sim sweep $$sweep.toml --profile $(PROFILE) --output $(FOUND)/runs/$(PROFILE) || exit 1; done
+	$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/size_cifar10.toml --output $(FOUND)/runs/$(PROFILE)
+	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs/$(PROFILE) $(PROFILE)
 	$(BIN)/python $(FOUND)/draw.py
 findings-cifar10: PROFILE ?= hour
 

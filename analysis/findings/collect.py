@@ -1,6 +1,6 @@
 """What the sweeps have found, one row a run, as CSV files that figures and tables are made from.
 
-python analysis/findings/collect.py FOLDER      (with the sweeps' folders in it)
+python analysis/findings/collect.py FOLDER [PROFILE]      (with the sweeps' folders in it, of this profile)
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KEPT = {
 }
 
 
-def collect(folder: Path) -> Path:
-    """Write the results of one sweep."""
+def collect(folder: Path, profile: str = "") -> Path:
+    """Write the results of one sweep, under its name without the profile."""
     sweep = Sweep(folder)
     found = sweep.results
     outside = [len(run.summary["neighbourhood.outside_threat_model"]) for run in sweep.runs]
@@ -40,7 +40,7 @@ def collect(folder: Path) -> Path:
     columns = [pl.col(axis) for axis in sweep.axes]
     columns += [pl.col("seed"), pl.col("num_outside_threat_model")]
     columns += [*(pl.col(old).alias(new) for old, new in KEPT.items() if old in found.columns)]
-    path = RESULTS / f"{sweep.name.removesuffix('-hour')}.csv"
+    path = RESULTS / f"{sweep.name.removesuffix(f'-{profile}')}.csv"
     path.parent.mkdir(exist_ok=True)
     found.select(columns).write_csv(path, float_precision=6)
     return path
@@ -61,7 +61,8 @@ def collect_breakdowns(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    if any(Path(sys.argv[1]).glob("*/breakdown.json")):
-        print(collect_breakdowns(Path(sys.argv[1])))
-    for plan in sorted(Path(sys.argv[1]).glob("*/sweep.json")):
-        print(collect(plan.parent))
+    folder, profile = Path(sys.argv[1]), "".join(sys.argv[2:])
+    if any(folder.glob("*/breakdown.json")):
+        print(collect_breakdowns(folder))
+    for plan in sorted(folder.glob("*/sweep.json")):
+        print(collect(plan.parent, profile))

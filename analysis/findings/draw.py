@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import style
-from rows import ATTACKS, HERE, LAMBDAS, by, comparisons, estimate, gains, paired, read
+from rows import ATTACKS, HERE, LAMBDAS, alone_on_digits, by, comparisons, estimate, paired, read, with_gain
 from tables import tables
 
 from rdpfl_sim.sweeps.plan import Sweep
@@ -98,14 +98,15 @@ def draw_tables() -> Figure:
 
 def draw_defences() -> Figure:
     """Gain over local training by lambda, one panel an attack; BALANCE averages models, without lambda."""
-    found = gains()
+    frame = with_gain(read("defences"), alone_on_digits())
     averaging = {key[0]: e for key, e in paired(read("rivals"), "method", "BALANCE", "Local").items()}
-    methods = [*dict.fromkeys(method for _, method, _ in found)]
+    methods = frame["method"].unique(maintain_order=True)
     figure, grid = plt.subplots(2, 4, figsize=(11, 5.2), sharex=True, sharey=True)
     for panel, attack in zip(grid.flat, ATTACKS, strict=False):
         panel.axhline(0.0, color=style.INK, linewidth=0.8)
         for method in methods:
-            values = [found.get((attack, method, weight)) for weight in LAMBDAS]
+            some = frame.filter((pl.col("attack") == attack) & (pl.col("method") == method))
+            values = by(some, "method.lambda", LAMBDAS, "gain")
             line(panel, range(4), values, method, linewidth=2.2 if "R-DPFL" in method else 1.2)
         best = averaging.get(attack)
         if best is not None:
@@ -277,6 +278,7 @@ def draw_anchored() -> Figure:
     """Paired differences of the anchored estimator to the paper's."""
     titles = {
         "attack": "Attacks",
+        "strength": "Other attacks",
         "alpha": "Unequal data",
         "loss": "Loss",
         "world": "Latency and waiting",
@@ -284,7 +286,7 @@ def draw_anchored() -> Figure:
     }
     found = [one for one in comparisons() if one[0] in titles]
     kinds = [*dict.fromkeys(kind for kind, _, _ in found)]
-    figure, grid = plt.subplots(1, len(kinds), figsize=(13, 5.6))
+    figure, grid = plt.subplots(1, len(kinds), figsize=(15, 5.6))
     for panel, kind in zip(grid, kinds, strict=True):
         cases = [(case, e) for what, case, e in found if what == kind]
         for place, (_, e) in enumerate(cases):

@@ -12,6 +12,8 @@ from rdpfl_sim.sweeps.results import Estimate
 HERE = Path(__file__).parent
 ATTACKS = ["none", "sign_flip", "noise", "scaling", "min_max", "min_sum", "adaptive"]
 LAMBDAS = ["0.01", "0.1", "0.5", "1.0"]
+DEFAULTS = ("sign_flip 1", "noise 200", "scaling 10", "adaptive 0.5")
+"""The strengths at which `defences` has these attacks."""
 
 
 def read(name: str) -> pl.DataFrame:
@@ -55,24 +57,22 @@ def axes_of(frame: pl.DataFrame) -> list[str]:
     return frame.columns[: frame.columns.index("seed")]
 
 
-def gains() -> dict[tuple[str, str, str], Estimate]:
-    """By attack, method and lambda: the honest clients' gain over training alone, paired by seed."""
-    return against_local("accuracy")
-
-
-def against_local(column: str) -> dict[tuple[str, str, str], Estimate]:
-    """The same of another column."""
-    local = (
-        read("rivals")
-        .filter(pl.col("method") == "Local")
-        .select("attack", "seed", pl.col(column).alias("local"))
+def with_gain(frame: pl.DataFrame, alone: pl.DataFrame, column: str = "accuracy") -> pl.DataFrame:
+    """With one column more, `gain`: over the runs `alone`, of which every seed has one."""
+    baseline = alone.select("seed", pl.col(column).alias("alone"))
+    return frame.join(baseline, on="seed", maintain_order="left").with_columns(
+        gain=pl.col(column) - pl.col("alone")
     )
-    both = read("defences").join(local, on=["attack", "seed"])
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for row in both.iter_rows(named=True):
-        key = row["attack"], row["method"], row["method.lambda"]
-        found.setdefault(key, []).append(row[column] - row["local"])
-    return {key: Estimate.of(values) for key, values in found.items()}
+
+
+def alone_on_digits() -> pl.DataFrame:
+    """Training alone in the world of part 2. No attack can reach it."""
+    return read("rivals").filter((pl.col("method") == "Local") & (pl.col("attack") == "none"))
+
+
+def alone_on_cifar10() -> pl.DataFrame:
+    """The paper's setting with lambda = 0."""
+    return read("sensitivity").filter((pl.col("method.lambda") == "0.0") & (pl.col("attack") == "min_sum"))
 
 
 def comparisons() -> list[tuple[str, str, Estimate]]:
@@ -86,6 +86,7 @@ def comparisons() -> list[tuple[str, str, Estimate]]:
             "smaller lambda",
             lambda key: f"{key[0]}, λ = {key[1]}" if key[1] != "1.0" else None,
         ),
+        ("strengths", "R-DPFL", "strength", lambda key: None if key[0] in DEFAULTS else key[0]),
         # alpha = 1 is the setting of all the others
         (
             "heterogeneity",

@@ -2,148 +2,201 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import polars as pl
-from rows import ATTACKS, HERE, LAMBDAS, against_local, axes_of, comparisons, estimate, gains, paired, read
+from collect import KEPT
+from rows import (
+    HERE,
+    LAMBDAS,
+    alone_on_cifar10,
+    alone_on_digits,
+    axes_of,
+    comparisons,
+    estimate,
+    paired,
+    read,
+    with_gain,
+)
 
+from rdpfl_sim.sweeps.plan import Layout, Sweep
 from rdpfl_sim.sweeps.results import Estimate
+
+PAPER = HERE.parents[1] / "scenarios" / "paper"
+HEAD = """# Tables
+
+Made by `draw.py` from `results/`: means over seeds, ± half of the 95 % interval (in brackets: the paper's).
+Differences are paired by seed.
+"""
 
 
 def tables() -> str:
-    """All that the text quotes, as Markdown."""
-    parts = [
-        "# Tables\n\nMade by `draw.py` from `results/`: means over seeds, ± half of the 95 % interval.\n"
-    ]
+    """The tables of all parts."""
+    parts = {
+        "1. The paper's tables": [*paper(), *readings()],
+        "2. When do defences matter?": defences(),
+        "3. Delay and loss": [*loss(), *waiting()],
+        "4. Timing attacks": timing(),
+        "5. Topology": topology(),
+        "6. An improved R-DPFL": anchored(),
+    }
+    return HEAD + "".join(f"\n## {title}\n{''.join(part)}" for title, part in parts.items())
+
+
+def paper() -> Iterator[str]:
+    """Tables I to IV with the paper's numbers, and how far their cells are from training alone."""
     for name, rows, columns, title in (
-        ("clean", "Aggregation", "method.lambda", "Table I on CIFAR-10: no attack"),
-        ("robustness", "Defence", "attack", "Table II on CIFAR-10: honest clients"),
-        ("ablation", "variant", "attack", "Table III on CIFAR-10: honest clients"),
-        ("sensitivity", "attack", "method.lambda", "Table IV on CIFAR-10: honest clients"),
-        ("ambiguities", "reading", "lambda", "Readings of the paper, on CIFAR-10 under min_max"),
-        ("readings", "reading", "attack", "Readings of the paper, on digits at lambda = 1"),
-        ("lambda_cifar10", "method", "attack", "Larger lambda on CIFAR-10"),
-        ("rivals", "method", "attack", "Methods without lambda, on digits"),
-        ("controls", "method", "attack", "Parts of the estimators, on digits at lambda = 1"),
+        ("clean", "Aggregation", "method.lambda", "Table I on CIFAR-10, no attack"),
+        ("robustness", "Defence", "attack", "Table II on CIFAR-10"),
+        ("ablation", "variant", "attack", "Table III on CIFAR-10"),
+        ("sensitivity", "attack", "method.lambda", "Table IV on CIFAR-10"),
     ):
-        if (HERE / "results" / f"{name}.csv").exists():
-            parts.append(_table(read(name), rows, columns, title))
-    defences = read("defences")
+        frame, (layout,) = read(name), Sweep.load(PAPER / f"{name}.toml").table
+        for metric, path in layout.metrics.items():
+            several = len(layout.metrics) > 1
+            heading = f"{title}: {metric.lower()} clients" if several else title
+            published = partial(_published, layout, rows, columns, [metric] if several else [])
+            yield _table(frame, rows, columns, heading, KEPT[path], published=published)
+    yield _differences(read("clean"), "method.lambda", "0.0", "Aggregation", "Table I less λ = 0")
+    for name, rows, columns, title in (
+        ("robustness", "Defence", "attack", "Table II"),
+        ("ablation", "variant", "attack", "Table III"),
+        ("sensitivity", "attack", "method.lambda", "Table IV"),
+        ("lambda_cifar10", "method", "attack", "Larger λ on CIFAR-10"),
+    ):
+        frame = with_gain(read(name), alone_on_cifar10())
+        yield _table(frame, rows, columns, f"{title} less training alone", "gain", sign=True)
+    yield _table(read("lambda_cifar10"), "method", "attack", "Larger λ on CIFAR-10")
+    yield _table(read("size_cifar10"), "size", "seed", "The paper's setting on CIFAR-10 by size, each seed")
+
+
+def _published(
+    layout: Layout, rows: str, columns: str, metric: list[str], row: str, column: str
+) -> float | None:
+    """The paper's number for a cell; one of several metrics is the last of its labels."""
+    labels = {rows: row, columns: column}
+    place = [labels[axis] for axis in (*layout.rows, *layout.columns)]
+    return layout.published([*place, *metric])
+
+
+def readings() -> Iterator[str]:
+    """The paper's ambiguities, one at a time."""
+    for name, columns, title in (
+        ("ambiguities", "lambda", "Readings of the paper, on CIFAR-10 under min_max"),
+        ("readings", "attack", "Readings of the paper, on digits at λ = 1"),
+    ):
+        yield _table(read(name), "reading", columns, title)
+        yield _differences(read(name), "reading", "default", columns, f"{title}: less the default")
+    title = "Honest clients, of 7, for which γ <= 1 / (8 L)"
+    yield _table(read("ambiguities"), "reading", "lambda", title, "num_gamma_small_enough", 0)
+
+
+def defences() -> Iterator[str]:
+    """Methods by attack: with and without lambda, part by part, and on unequal data."""
+    defences, rivals, controls = read("defences"), read("rivals"), read("controls")
+    alone = alone_on_digits()
     for weight in LAMBDAS:
         some = defences.filter(pl.col("method.lambda") == weight)
-        parts.append(_table(some, "method", "attack", f"Defences at lambda = {weight}, on digits"))
-    some = defences.filter(pl.col("method.lambda") == "1.0")
-    parts.append(_table(some, "method", "attack", "Worst honest client at lambda = 1, on digits", "worst"))
-    gained, lost = gains(), against_local("worst")
-    parts += [_gain_table(gained, f"Gain over training alone at lambda = {at}", at) for at in LAMBDAS]
-    parts.append(_gain_table(lost, "Gain of the worst honest client at lambda = 1", "1.0"))
-    unequal = read("heterogeneity")
+        yield _table(some, "method", "attack", f"Defences at λ = {weight}")
+        title = f"Gain over training alone at λ = {weight}"
+        yield _table(with_gain(some, alone), "method", "attack", title, "gain", sign=True)
+    yield _table(some, "method", "attack", "Worst honest client at λ = 1", "worst")
+    title = "Gain of the worst honest client at λ = 1"
+    yield _table(with_gain(some, alone, "worst"), "method", "attack", title, "gain", sign=True)
+    for column, what in (("accuracy", "Gain"), ("worst", "Gain of the worst honest client")):
+        some = with_gain(read("strengths"), alone, column)
+        title = f"{what} over training alone by attack and strength"
+        yield _table(some, "attack", "method", title, "gain", sign=True)
+    yield _table(rivals, "method", "attack", "Methods without λ")
+    yield _differences(rivals, "method", "Local", "attack", "Methods without λ less training alone")
+    title = "Methods without λ less training alone, worst client"
+    yield _differences(rivals, "method", "Local", "attack", title, "worst")
+    yield _table(controls, "method", "attack", "Parts of the estimators at λ = 1")
+    yield _differences(controls, "method", "R-DPFL", "attack", "Parts of the estimators less R-DPFL")
+    title = "Honest clients, of 9, with at least half of their neighbours liars, by seed"
+    yield _table(alone, "method", "seed", title, "num_outside_threat_model", 0)
     for attack in ("none", "noise"):
-        some = unequal.filter(pl.col("attack") == attack)
-        parts.append(
-            _table(some, "method", "partition.alpha", f"Unequal data (Dirichlet alpha), attack: {attack}")
-        )
-    loss = read("loss")
+        some = read("heterogeneity").filter(pl.col("attack") == attack)
+        title = f"Unequal data (Dirichlet α), attack: {attack}"
+        yield _table(some, "method", "partition.alpha", title)
+        title += "; less R-DPFL, anchored"
+        yield _differences(some, "method", "R-DPFL, anchored", "partition.alpha", title)
+
+
+def loss() -> Iterator[str]:
+    """Lost messages, where late ones are dropped or used."""
     for late in ("dropped", "used"):
-        some = loss.filter(pl.col("late") == late)
-        parts.append(_table(some, "loss", "method", f"Loss; late messages are {late}"))
+        some = read("loss").filter(pl.col("late") == late)
+        title = f"Loss, late messages are {late}"
+        yield _table(some, "loss", "method", title)
+        yield _differences(some, "method", "Local", "loss", f"{title}: less training alone")
+        silence = "R-DPFL, predicts in silence"
+        yield _differences(some, "method", silence, "loss", f"{title}: less R-DPFL that predicts in silence")
+
+
+def waiting() -> Iterator[str]:
+    """Latency, stragglers and partitions, by whom clients wait for."""
     waiting = read("waiting")
     for method in waiting["method"].unique(maintain_order=True):
         some = waiting.filter(pl.col("method") == method)
-        parts.append(_table(some, "world", "wait", f"{method}: accuracy by wait"))
-        parts.append(
-            _table(some, "world", "wait", f"{method}: simulated seconds to 0.85", "seconds_to_0.85", 1)
-        )
+        for what, column, digits in (
+            ("accuracy", "accuracy", 3),
+            ("simulated seconds to 0.85", "seconds_to_0.85", 1),
+        ):
+            yield _table(some, "world", "wait", f"{method}: {what} by wait", column, digits)
+            title = f"{method}: {what}, less waiting for all"
+            yield _differences(some, "wait", "all", "world", title, column, digits)
+
+
+def timing() -> Iterator[str]:
+    """Lies about time, with true content and with noise."""
     timing = read("timing")
     for content in ("honest", "noise"):
         for method in timing["method"].unique(maintain_order=True):
             some = timing.filter((pl.col("content") == content) & (pl.col("method") == method))
-            parts.append(
-                _table(some, "lie", "wait", f"{method}, {content} content: accuracy by lie about time")
-            )
-            if content == "honest":
-                parts.append(_table(some, "lie", "wait", f"{method}: simulated seconds", "simulated_s", 1))
+            title = f"{method}, {content} content"
+            for what, column, digits in (
+                ("accuracy", "accuracy", 3),
+                ("simulated seconds", "simulated_s", 1),
+            ):
+                if content == "honest" or what == "accuracy":
+                    yield _table(some, "lie", "wait", f"{title}: {what} by lie about time", column, digits)
+                    without = f"{title}: {what}, less without a lie about time"
+                    yield _differences(some, "lie", "none", "wait", without, column, digits)
+
+
+def topology() -> Iterator[str]:
+    """Graphs by where the liars sit, accuracy by distance to them, and breakdown."""
     topology = read("topology")
     for liars in topology["liars"].unique(maintain_order=True):
         some = topology.filter(pl.col("liars") == liars)
-        parts.append(_table(some, "method", "topology", f"Graphs, liars: {liars}"))
-    for column in ("accuracy_1_hop", "accuracy_2_hops", "accuracy_3_hops"):
-        some = topology.filter(pl.col("liars") == "clustered")
-        parts.append(
-            _table(some, "method", "topology", f"Clustered liars, {column.replace('_', ' ')}", column)
+        yield _table(some, "method", "topology", f"Graphs, liars: {liars}")
+        yield _differences(
+            some, "method", "Local", "topology", f"Graphs, liars: {liars}; less training alone"
         )
-    parts.append(
-        _table(read("breakdown"), "method", "topology", "Breakdown fraction of liars (noise)", "below_from")
-    )
-    parts += _all_differences()
+    some = topology.filter(pl.col("liars") == "clustered")
+    for column in ("accuracy_1_hop", "accuracy_2_hops", "accuracy_3_hops"):
+        title = f"Clustered liars, {column.replace('_', ' ')} away"
+        yield _table(some, "method", "topology", title, column)
+        yield _differences(some, "method", "Local", "topology", f"{title}: less training alone", column)
+    some = topology.filter(pl.col("method") == "R-DPFL")
+    title = "Honest clients, of 18, with at least half of their neighbours liars"
+    yield _table(some, "liars", "topology", title, "num_outside_threat_model", 1)
+    title = "Breakdown fraction of liars (noise)"
+    yield _table(read("breakdown"), "method", "topology", title, "below_from")
+
+
+def anchored() -> Iterator[str]:
+    """All comparisons of the anchored estimator with the paper's."""
     compared = comparisons()
-    parts.append("\n## Anchored − paper\n\n")
+    yield "\n### Anchored − paper\n\n"
     for kind in (None, *dict.fromkeys(kind for kind, _, _ in compared)):
         some = [one for one in compared if kind in (None, one[0])]
-        parts.append(f"- {kind or 'all'}: {verdict(some)}\n")
-    parts.append("\n| | case | difference |\n|---|---|---|\n")
-    parts += [f"| {kind} | {case} | {told(e, sign=True)} |\n" for kind, case, e in compared]
-    return "".join(parts)
-
-
-def _all_differences() -> list[str]:
-    """Paired differences: what the text says of one case beside another."""
-    alone, silence = "Local", "R-DPFL, predicts in silence"
-    readings, controls, rivals = read("readings"), read("controls"), read("rivals")
-    parts = [
-        _differences(readings, "reading", "default", "attack", "Readings less the default"),
-        _differences(controls, "method", "R-DPFL", "attack", "Parts of the estimators less R-DPFL"),
-        _differences(rivals, "method", alone, "attack", "Rivals less training alone"),
-        _differences(rivals, "method", alone, "attack", "Rivals less training alone, worst client", "worst"),
-    ]
-    for late in ("dropped", "used"):
-        some = read("loss").filter(pl.col("late") == late)
-        title = f"Loss, late messages {late}: less"
-        parts.append(_differences(some, "method", alone, "loss", f"{title} training alone"))
-        parts.append(
-            _differences(some, "method", silence, "loss", f"{title} R-DPFL that predicts in silence")
-        )
-    waiting = read("waiting")
-    for method in waiting["method"].unique(maintain_order=True):
-        some = waiting.filter(pl.col("method") == method)
-        parts.append(
-            _differences(some, "wait", "all", "world", f"{method}: less than waiting for all, accuracy")
-        )
-        title = f"{method}: less than waiting for all, seconds to 0.85"
-        parts.append(_differences(some, "wait", "all", "world", title, "seconds_to_0.85", 1))
-    timing = read("timing")
-    for method in timing["method"].unique(maintain_order=True):
-        for content in ("honest", "noise"):
-            some = timing.filter((pl.col("method") == method) & (pl.col("content") == content))
-            title = f"{method}, {content} content: less than without a lie about time"
-            parts.append(_differences(some, "lie", "none", "wait", f"{title}, accuracy"))
-            if content == "honest" and method == "R-DPFL":
-                parts.append(_differences(some, "lie", "none", "wait", f"{title}, seconds", "simulated_s", 2))
-    topology = read("topology")
-    for liars in topology["liars"].unique(maintain_order=True):
-        some = topology.filter(pl.col("liars") == liars)
-        parts.append(
-            _differences(some, "method", alone, "topology", f"Graphs, liars {liars}: less training alone")
-        )
-    hops = topology.filter(pl.col("liars") == "clustered")
-    parts += [
-        _differences(
-            hops, "method", alone, "topology", f"Clustered liars, {column}: less training alone", column
-        )
-        for column in ("accuracy_1_hop", "accuracy_2_hops", "accuracy_3_hops")
-    ]
-    some, column = topology.filter(pl.col("method") == "R-DPFL"), "num_outside_threat_model"
-    title = "Honest clients, of 18, with at least half of their neighbours liars"
-    parts.append(_table(some, "liars", "topology", title, column, 1))
-    some = read("rivals").filter((pl.col("method") == "Local") & (pl.col("attack") == "none"))
-    title = "The same of parts 2 and 6, of 9, by seed"
-    parts.append(_table(some, "method", "seed", title, column, 0))
-    unequal = read("heterogeneity")
-    for attack in ("none", "noise"):
-        some = unequal.filter(pl.col("attack") == attack)
-        title = f"Unequal data, attack {attack}: less R-DPFL, anchored"
-        parts.append(_differences(some, "method", "R-DPFL, anchored", "partition.alpha", title))
-    return parts
+        yield f"- {kind or 'all'}: {verdict(some)}\n"
+    yield "\n| | case | difference |\n|---|---|---|\n"
+    for kind, case, difference in compared:
+        yield f"| {kind} | {case} | {told(difference, sign=True)} |\n"
 
 
 def _differences(
@@ -158,41 +211,50 @@ def _differences(
     """The cases of one axis less its baseline, by those of another; all other axes have one case."""
     heads = [str(head) for head in frame[columns].unique(maintain_order=True)]
     place = [axis for axis in axes_of(frame) if axis != rows].index(columns)
-    text = f"\n## {title}\n\n| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}\n"
-    for case in frame[rows].unique(maintain_order=True):
-        if case != baseline:
-            found = {key[place]: e for key, e in paired(frame, rows, case, baseline, column).items()}
-            cells = [told(found.get(head), digits, sign=True) for head in heads]
-            text += f"| {case} | {' | '.join(cells)} |\n"
-    return text
+    differences = {
+        case: {key[place]: found for key, found in paired(frame, rows, case, baseline, column).items()}
+        for case in frame[rows].unique(maintain_order=True)
+        if case != baseline
+    }
+    return _grid(
+        title,
+        heads,
+        {
+            case: [told(found.get(head), digits, sign=True) for head in heads]
+            for case, found in differences.items()
+        },
+    )
 
 
 def _table(
-    frame: pl.DataFrame, rows: str, columns: str, title: str, column: str = "accuracy", digits: int = 3
+    frame: pl.DataFrame,
+    rows: str,
+    columns: str,
+    title: str,
+    column: str = "accuracy",
+    digits: int = 3,
+    sign: bool = False,
+    published: Callable[[str, str], float | None] = lambda row, column: None,
 ) -> str:
-    if column not in frame.columns:
-        return ""
+    """The means of one axis by those of another; of what may never happen, how often it did not."""
     heads = [str(head) for head in frame[columns].unique(maintain_order=True)]
-    text = f"\n## {title}\n\n| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}\n"
+    cells: dict[str, list[str]] = {}
     for row in frame[rows].unique(maintain_order=True):
-        cells = []
         for head in heads:
             some = frame.filter((pl.col(rows) == row) & (pl.col(columns).cast(pl.String) == head))
-            found = estimate(some[column].to_list())
-            missing = some[column].null_count()
-            never = missing > 0 and column in ("seconds_to_0.85", "below_from")
-            note = f" ({missing} of {len(some)} never)" if never else ""
-            cells.append(told(found, digits) + note)
-        text += f"| {row} | {' | '.join(cells)} |\n"
-    return text
+            text = told(estimate(some[column].to_list()), digits, sign)
+            paper, missing = published(row, head), some[column].null_count()
+            if paper is not None:
+                text += f" ({paper:.4f})"
+            if missing > 0 and column in ("seconds_to_0.85", "below_from"):
+                text += f" ({missing} of {len(some)} never)"
+            cells.setdefault(row, []).append(text)
+    return _grid(title, heads, cells)
 
 
-def _gain_table(gained: dict[tuple[str, str, str], Estimate], title: str, weight: str) -> str:
-    text = f"\n## {title}\n\n| | {' | '.join(ATTACKS)} |\n|---|{'---|' * len(ATTACKS)}\n"
-    for method in dict.fromkeys(method for _, method, _ in gained):
-        cells = [told(gained.get((attack, method, weight)), sign=True) for attack in ATTACKS]
-        text += f"| {method} | {' | '.join(cells)} |\n"
-    return text
+def _grid(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
+    text = f"\n### {title}\n\n| | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}\n"
+    return text + "".join(f"| {label} | {' | '.join(cells)} |\n" for label, cells in rows.items())
 
 
 def verdict(found: Sequence[tuple[str, str, Estimate]]) -> str:
