@@ -108,6 +108,9 @@ def defences() -> Iterator[str]:
         some = with_gain(read("strengths"), alone, column)
         title = f"{what} over training alone by attack and strength"
         yield _table(some, "attack", "method", title, "gain", sign=True)
+    for baseline in ("R-DPFL", "R-DPFL, anchored"):
+        title = f"By attack and strength: less {baseline}"
+        yield _differences(read("strengths"), "method", baseline, "attack", title, upright=True)
     yield _table(rivals, "method", "attack", "Methods without λ")
     yield _differences(rivals, "method", "Local", "attack", "Methods without λ less training alone")
     title = "Methods without λ less training alone, worst client"
@@ -201,29 +204,25 @@ def anchored() -> Iterator[str]:
 
 def _differences(
     frame: pl.DataFrame,
-    rows: str,
+    axis: str,
     baseline: str,
-    columns: str,
+    other: str,
     title: str,
     column: str = "accuracy",
     digits: int = 3,
+    upright: bool = False,
 ) -> str:
-    """The cases of one axis less its baseline, by those of another; all other axes have one case."""
-    heads = [str(head) for head in frame[columns].unique(maintain_order=True)]
-    place = [axis for axis in axes_of(frame) if axis != rows].index(columns)
-    differences = {
-        case: {key[place]: found for key, found in paired(frame, rows, case, baseline, column).items()}
-        for case in frame[rows].unique(maintain_order=True)
-        if case != baseline
-    }
-    return _grid(
-        title,
-        heads,
-        {
-            case: [told(found.get(head), digits, sign=True) for head in heads]
-            for case, found in differences.items()
-        },
-    )
+    """The cases of one axis less its baseline, a row each (`upright`: a column each), by those of another."""
+    heads = [str(head) for head in frame[other].unique(maintain_order=True)]
+    place = [name for name in axes_of(frame) if name != axis].index(other)
+    cells: dict[str, list[str]] = {}
+    for case in frame[axis].unique(maintain_order=True):
+        if case != baseline:
+            found = {key[place]: e for key, e in paired(frame, axis, case, baseline, column).items()}
+            cells[case] = [told(found.get(head), digits, sign=True) for head in heads]
+    if upright:
+        return _grid(title, [*cells], dict(zip(heads, zip(*cells.values(), strict=True), strict=True)))
+    return _grid(title, heads, cells)
 
 
 def _table(
