@@ -184,6 +184,10 @@ def topology() -> Iterator[str]:
         yield _table(some, "method", "topology", title, column)
         yield _differences(some, "method", "Local", "topology", f"{title}: less training alone", column)
     some = topology.filter(pl.col("method") == "R-DPFL")
+    alone = topology.filter(pl.col("method") == "Local")
+    gained = with_gain(some, alone, on=("topology", "liars", "seed"))
+    title = "R-DPFL's gain over training alone, less that with liars at random"
+    yield _differences(gained, "liars", "random", "topology", title, "gain")
     title = "Honest clients, of 18, with at least half of their neighbours liars"
     yield _table(some, "liars", "topology", title, "num_outside_threat_model", 1)
     title = "Breakdown fraction of liars (noise)"
