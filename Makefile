@@ -35,7 +35,7 @@ analysis: $(INSTALLED)  # the runs that are missing, then every notebook from to
 	$(BIN)/python analysis/execute.py analysis/*.ipynb
 
 FOUND := analysis/findings
-findings: $(INSTALLED)  # the runs that are missing (on two cores half an hour), then figures and tables
+findings: $(INSTALLED)  # the runs that are missing (on two cores less than an hour), then figures and tables
 	for sweep in readings defences strengths controls rivals heterogeneity loss waiting timing topology; do \
 		$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/$$sweep.toml --output $(FOUND)/runs || exit 1; done
 	RDPFL_SIM=$(BIN)/rdpfl-sim sh $(FOUND)/breakdowns.sh $(FOUND)/runs

@@ -105,7 +105,7 @@ def comparisons() -> list[tuple[str, str, Estimate]]:
         seen: set[Estimate] = set()
         for key, difference in paired(read(name), "method", "R-DPFL, anchored", baseline).items():
             case = label(key)
-            if case is not None and difference not in seen:  # the same runs, as if nobody reaches a deadline
+            if case is not None and difference not in seen:  # not the same runs once more
                 found.append((kind, case, difference))
                 seen.add(difference)
     return found

@@ -154,6 +154,7 @@ def loss() -> Iterator[str]:
         some = read("loss").filter(pl.col("late") == late)
         title = f"Loss, late messages are {late}"
         yield _table(some, "loss", "method", title)
+        yield _table(some, "loss", "method", f"{title}: simulated seconds to 0.85", "seconds_to_0.85", 1)
         yield _differences(some, "method", "Local", "loss", f"{title}: less training alone")
         silence = "R-DPFL, predicts in silence"
         yield _differences(some, "method", silence, "loss", f"{title}: less R-DPFL that predicts in silence")
