@@ -91,7 +91,7 @@ def _fresh(make: Callable[[], Route], u: Tensor) -> object:
 
 def naive_trimmed_mean(u: Tensor) -> Tensor:
     """Sort everything, cut, average."""
-    cut = int(0.3 * len(u))
+    cut = min(-(-3 * len(u) // 10), (len(u) - 1) // 2)
     return u.sort(dim=0).values[cut : len(u) - cut].mean(dim=0)
 
 

@@ -96,6 +96,12 @@ def poisons_labels(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return attack
 
 
+def sends_malformed(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Mark an attack whose messages are meant to be rejected: NaN, infinity, another shape or type."""
+    attack.sends_malformed = True  # type: ignore[attr-defined]
+    return attack
+
+
 Signed: TypeAlias = Annotated[float, Ge(-LARGE), Le(LARGE)]
 Spread: TypeAlias = Annotated[NonNegative, Doc("standard deviation per coordinate")]
 
@@ -141,11 +147,13 @@ def zero(view: View) -> Tensor:
     return torch.zeros_like(view.own) if view.origin is None else view.origin.clone()
 
 
+@sends_malformed
 def nan(view: View) -> Tensor:
     """(NaN, ..., NaN): what a broken client sends; mailboxes should refuse it."""
     return torch.full_like(view.own, torch.nan)
 
 
+@sends_malformed
 def inf(view: View) -> Tensor:
     """(inf, ..., inf): what a diverged client sends; mailboxes should refuse it."""
     return torch.full_like(view.own, torch.inf)

@@ -10,7 +10,7 @@ import torch
 from annotated_types import Lt
 from torch import Tensor
 
-from rdpfl_sim.maths.combining import SLACK, Aggregator, Byzantine, num_trusted, without_overflow
+from rdpfl_sim.maths.combining import Aggregator, Byzantine, num_trusted, round_up, without_overflow
 from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.maths.sorting import band_mean, sorted_rows
 from rdpfl_sim.options import Doc, NonNegative
@@ -58,16 +58,20 @@ def trimmed_mean(
     u: Tensor,
     *,
     trim: Annotated[
-        NonNegative, Lt(0.5), Doc("cut from each end, as a fraction of what arrived, rounded down")
+        NonNegative, Lt(0.5), Doc("cut from each end, as a fraction of what arrived, rounded up")
     ] = 0.3,
 ) -> Tensor:
-    """The coordinate-wise mean without the floor(trim n) values at each end (Yin et al. 2018)."""
+    """The coordinate-wise mean without the ceil(trim n) values at each end (Yin et al. 2018).
+
+    Rounded up, so that trim = 0.3 cuts three attackers among nine. At least one value is left: with
+    trim = 0.3 the mean of 1, 2 or 4 messages cuts one less per side.
+    """
     return band_mean(u, *untrimmed(len(u), trim))
 
 
 def num_trimmed(n: int, trim: float) -> int:
-    """How many of n values are cut from each end; at least one is left."""
-    return min(math.floor(trim * n + SLACK), (n - 1) // 2)
+    """min(ceil(trim n), (n - 1) // 2), the number of values cut from each end; at least one is left."""
+    return min(round_up(trim * n), (n - 1) // 2)
 
 
 def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.centres import centred_clipping, centred_clipping_weights, geometric_median, weiszfeld
-from rdpfl_sim.maths.combining import Aggregator, num_trusted
+from rdpfl_sim.maths.combining import Aggregator, num_trusted, round_up
 from rdpfl_sim.maths.coordinatewise import meamed, mean, median, num_trimmed, trimmed_mean
 from rdpfl_sim.maths.preaggregators import (
     Chain,
@@ -58,6 +58,16 @@ def influence(aggregator: Aggregator, u: Tensor, own: Tensor) -> Tensor | None:
         arguments = (u, own) if function is monna else (u,)
         weights = _WEIGHTS[function](*arguments, **options)
     return None if weights is None else weights / weights.sum()
+
+
+def trims_less(aggregator: Aggregator, n: int) -> bool:
+    """Whether a trimmed mean of n messages cuts fewer than ceil(trim n) per side, because n is too small."""
+    if isinstance(aggregator, Chain):
+        for pre_aggregator in aggregator.before:
+            n = len(pre_aggregator(torch.zeros(n, 1)))
+        return trims_less(aggregator.last, n)
+    function, options = _parts(aggregator)
+    return function is trimmed_mean and num_trimmed(n, options["trim"]) < round_up(options["trim"] * n)
 
 
 def _chain(chain: Chain, u: Tensor, own: Tensor) -> Tensor | None:

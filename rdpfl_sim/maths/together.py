@@ -1,8 +1,8 @@
 """The arithmetic of methods for many clients at once: matrices (n, d) with a row for each client.
 
 Of each row the result has the same bits in any company, because a run that is resumed may compute its clients
-in other groups. So sums over rows of messages are made of additions, one after the other: where torch's own
-sums begin anew depends on the shape.
+in other groups. So sums over rows of messages are made of additions, one after the other, and sums over
+columns of blocks: where torch's own sums begin anew depends on the shape and on the number of threads.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.combining import Aggregator
+from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.maths.sorting import band_sum
 
 MAX_MESSAGES = 32
@@ -51,8 +52,14 @@ def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tenso
 
 def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tensor:
     """beta of every row (n,), in float64; see `estimator.bb_coefficient`."""
-    s, y = s.double(), y.double()
-    return ((s * y).sum(dim=1) / ((s * s).sum(dim=1) + epsilon)).clamp(-limit, limit)
+    products = s.new_zeros(len(s), dtype=torch.float64)
+    squares = torch.zeros_like(products)
+    # Torch divides a single row among its threads, but no block that is as short as these.
+    for s_part, y_part in blocks(s, y):
+        s_part, y_part = s_part.double(), y_part.double()
+        products += (s_part * y_part).sum(dim=1)
+        squares += (s_part * s_part).sum(dim=1)
+    return (products / (squares + epsilon)).clamp(-limit, limit)
 
 
 def column(values: Sequence[float], like: Tensor) -> Tensor:

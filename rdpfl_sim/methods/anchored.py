@@ -40,24 +40,27 @@ class Anchored:
         tau = self.threshold(state, u_norm)
         if not isfinite(tau):  # the own update is no measure
             w = self.descent.apply(state.w, u, None, own)
-            return replace(state, w=w), {"u_norm": u_norm, "d_norm": 0.0}
+            return replace(state, w=w), self._lengths(u_norm, 0.0)
         new = replace(state, tau=tau, num_observed=state.num_observed + 1)
         if not received:
             w = self.descent.apply(state.w, u, None, own)
-            return replace(new, w=w), {"u_norm": u_norm, "d_norm": 0.0, "tau": tau}
+            return replace(new, w=w), {**self._lengths(u_norm, 0.0), "tau": tau}
         held, factors = hold_near(u, stack(received), tau)
         d, bounded = clip(aggregate(self.aggregator, held, u), self.max_norm)
         d_norm = norm(d)
         lemma_3(d_norm, self.max_norm)
         num_clipped = int((factors < 1).sum())
         return replace(new, w=self.descent.apply(state.w, u, d, own)), {
-            "u_norm": u_norm,
-            "d_norm": d_norm,
+            **self._lengths(u_norm, d_norm),
             "tau": tau,
             "num_clipped": num_clipped,
             "clipped": num_clipped > 0,
             "bounded": bounded,
         }
+
+    def _lengths(self, u_norm: float, d_norm: float) -> base.Diagnostics:
+        share = self.descent.neighbour_share(u_norm, d_norm)
+        return {"u_norm": u_norm, "d_norm": d_norm, "neighbour_share": share}
 
     def threshold(self, state: State, u_norm: float) -> float:
         """tau^t = alpha tau^{t-1} + (1 - alpha) c |u|; in the first round c |u|."""

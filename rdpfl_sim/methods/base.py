@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, isfinite, prod
 from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
+from rdpfl_sim.errors import note_place
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
 
 Diagnostics: TypeAlias = Mapping[str, float | bool | None]
@@ -59,6 +60,19 @@ def layer_starts(layers: Sequence[Layer]) -> list[int]:
     for layer in layers:
         starts.setdefault(layer.name.rpartition(".")[0], layer.start)
     return list(starts.values())
+
+
+def neighbour_share(by_neighbours: float, by_training: float) -> float | None:
+    """Return how far neighbours moved the model in a round, as a multiple of how far local training did.
+
+    For methods that exchange directions it is |lambda d| / |u|, for those that exchange models
+    |w - x| / |x - w'|, where x is the trained model, w' the model before and w the one after the round
+    (docs/methods.md). It is None if local training moved nothing or has diverged.
+    """
+    if not 0 < by_training < inf:
+        return None
+    share = by_neighbours / by_training
+    return share if isfinite(share) else None
 
 
 class Batch(Protocol):
@@ -161,7 +175,7 @@ class Method(ABC):
 
     def update_together(self, cases: Sequence[Case]) -> list[tuple[State, Diagnostics]]:
         """What `update` makes of each case, up to rounding; of each case the same bits in any company."""
-        return [self.update(case.state, case.own, case.received, case.home) for case in cases]
+        return [update_one(self, case) for case in cases]
 
     @abstractmethod
     def inspect(self, state: State, own: Local, received: Sequence[Received], home: Home) -> Inspection:
@@ -174,3 +188,12 @@ class Method(ABC):
     def expects(self, state: State) -> Tensor | None:
         """The neighbourhood direction that the client predicts for its next round, if it predicts one."""
         return None
+
+
+def update_one(method: Method, case: Case) -> tuple[State, Diagnostics]:
+    """What `Method.update` makes of a case; an error says whose it was."""
+    try:
+        return method.update(case.state, case.own, case.received, case.home)
+    except Exception as error:
+        note_place(error, case.home.client, case.home.round)
+        raise

@@ -16,14 +16,13 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received, Work, is_finite
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.gossip import distances, finite
+from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
 from rdpfl_sim.options import Doc, PositiveFraction
 
 
-class Bristle(base.Method):
+class Bristle(ModelExchange):
     """w <- own body, output rows averaged by their F1 on own data, of the nearest neighbours (Bristle style).
 
     Of a class that the own batch does not hold, the rows are weighted by the mean F1 over those that it does,
@@ -61,7 +60,7 @@ class Bristle(base.Method):
         """The trained output layer."""
         return state, Payload(own.w_tilde[self.split :])
 
-    def origin(self, state: base.State) -> Tensor | None:
+    def origin(self, state: base.State) -> Tensor:
         """The output layer before its training."""
         return state.w[self.split :]
 
@@ -69,14 +68,14 @@ class Bristle(base.Method):
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[base.State, base.Diagnostics]:
         """The own body, and the mixture of output layers."""
-        x = own.w_tilde
+        x, sent = own.w_tilde, own.w_tilde[self.split :]
         if not received or not is_finite(x):
-            return base.State(x), {"num_accepted": 0, "moved": 0.0}
+            return base.State(x), {"num_accepted": 0, **self.displacement(state, sent, sent)}
         trust = self.trust(x, received, home)
-        head = finite(mixed_rows(torch.stack([x[self.split :], *(m.vector for m in received)]), trust))
+        head = finite(mixed_rows(torch.stack([sent, *(m.vector for m in received)]), trust))
         num_accepted = int((trust[1:].sum(dim=1) > 0).sum())
-        moved = norm(head - x[self.split :])
-        return base.State(torch.cat([x[: self.split], head])), {"num_accepted": num_accepted, "moved": moved}
+        report = {"num_accepted": num_accepted, **self.displacement(state, sent, head)}
+        return base.State(torch.cat([x[: self.split], head])), report
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeAlias
 
-from rdpfl_sim.methods.base import Case, Diagnostics, Method, State
+from rdpfl_sim.methods.base import Case, Diagnostics, Method, State, update_one
 
 MAX_FLOATS = 1 << 20
 """So many numbers of models and messages are in use at a time: more would not stay near the processor."""
@@ -30,8 +30,7 @@ def in_groups(
         places_of.setdefault(key if key is None else (num, key), []).append(place)
     outcomes: dict[int, Outcome] = {}
     for place in places_of.pop(None, []):
-        case = cases[place]
-        outcomes[place] = method.update(case.state, case.own, case.received, case.home)
+        outcomes[place] = update_one(method, cases[place])
     for places in places_of.values():
         room = _room(cases[places[0]])
         for start in range(0, len(places), room):

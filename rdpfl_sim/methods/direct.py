@@ -57,7 +57,7 @@ class Direct(base.Method):
         u = self.descent.direction(state.w, own)
         d_bar = aggregate(self.aggregator, stack(received), u) if received else None
         w = self.descent.apply(state.w, u, d_bar, own)
-        return base.State(w), {"u_norm": norm(u), "d_norm": 0.0 if d_bar is None else norm(d_bar)}
+        return base.State(w), self._report(norm(u), 0.0 if d_bar is None else norm(d_bar))
 
     def update_together(self, cases: Sequence[base.Case]) -> list[Outcome]:
         """Many clients: those with equally many messages at once."""
@@ -75,6 +75,10 @@ class Direct(base.Method):
         lengths = zip(norms(u).tolist(), norms(d_bar).tolist(), strict=True)
         w = self.descent.apply_together(w, u, d_bar, own)
         return [
-            (base.State(w_i.clone()), {"u_norm": u_norm, "d_norm": d_norm})
+            (base.State(w_i.clone()), self._report(u_norm, d_norm))
             for w_i, (u_norm, d_norm) in zip(w, lengths, strict=True)
         ]
+
+    def _report(self, u_norm: float, d_norm: float) -> base.Diagnostics:
+        share = self.descent.neighbour_share(u_norm, d_norm)
+        return {"u_norm": u_norm, "d_norm": d_norm, "neighbour_share": share}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Annotated, Literal, TypeAlias
 
 import torch
@@ -11,13 +12,13 @@ from torch import Tensor
 
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
-from rdpfl_sim.maths.influence import influence
+from rdpfl_sim.maths.influence import influence, trims_less
 from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS, Chain
 from rdpfl_sim.maths.together import column
 from rdpfl_sim.maths.types import Local, Received
-from rdpfl_sim.methods.base import Case, Inspection
+from rdpfl_sim.methods.base import Case, Inspection, neighbour_share
 from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
-from rdpfl_sim.registry import OneAfterOthers, OneOf
+from rdpfl_sim.registry import Component, OneAfterOthers, OneOf
 
 AGGREGATION = OneAfterOthers(
     "aggregator", AGGREGATORS, others=OneOf("pre_aggregator", PRE_AGGREGATORS), combine=Chain
@@ -69,6 +70,10 @@ class Descent:
         direction = u if d is None else torch.add(u, d, alpha=self.lambda_)
         return torch.add(w, direction, alpha=-self.gamma(own))
 
+    def neighbour_share(self, u_norm: float, d_norm: float) -> float | None:
+        """Return |lambda d| / |u|, the share of neighbours in the step."""
+        return neighbour_share(self.lambda_ * d_norm, u_norm)
+
     def apply_together(self, w: Tensor, u: Tensor, d: Tensor, own: Sequence[Local]) -> Tensor:
         """w - gamma (u + lambda d) of many clients, as rows; u and d are overwritten."""
         gammas = column([self.gamma(one) for one in own], w)
@@ -89,6 +94,14 @@ def stack_together(cases: Sequence[Case]) -> Tensor:
     columns = zip(*(case.received for case in cases), strict=True)
     rows = stack([message for column in columns for message in column])
     return rows.view(-1, len(cases), rows.shape[1])
+
+
+def when_trimmed_less(method: Component) -> Callable[[int], bool]:
+    """For a number of messages n: whether the method's trimmed mean cuts fewer than ceil(trim n) per side."""
+    aggregator = getattr(method, "aggregator", None)
+    if not isinstance(aggregator, Component):
+        return lambda num_messages: False
+    return cache(partial(trims_less, aggregator.bind()))
 
 
 def inspect(u: Tensor, d_hat: Tensor | None, aggregator: Aggregator, messages: Tensor) -> Inspection:

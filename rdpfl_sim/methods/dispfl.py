@@ -20,7 +20,7 @@ from torch import Tensor
 from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.gossip import distances, finite
+from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
 from rdpfl_sim.options import Doc, Fraction, PositiveFraction
 
 
@@ -32,12 +32,12 @@ class State(base.State):
     next_mask: Tensor
 
 
-class Dispfl(base.Method):
+class Dispfl(ModelExchange):
     """w <- mean of the x_j whose masks hold a coordinate, times the own mask (DisPFL).
 
     The mask starts at random with the layer densities of Erdos-Renyi-Kernel. After each training the
     ceil(r nnz) smallest weights of every layer are pruned and as many zeros regrown, r = prune / 2
-    (1 + cos(pi t / T)); t is the client's own round.
+    (1 + cos(pi (t - 1) / T)); t = 1, 2, ... is the client's own round.
     """
 
     def __init__(
@@ -79,21 +79,23 @@ class Dispfl(base.Method):
         next_mask = self._evolved(state.mask, own.w_tilde, home)
         return replace(state, next_mask=next_mask), Payload(own.w_tilde, state.mask)
 
-    def origin(self, state: base.State) -> Tensor | None:
-        """The model before its training."""
-        return state.w
-
     def update(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[State, base.Diagnostics]:
         """At each coordinate of the new mask, the mean over all whose masks hold it; zero if none does."""
         assert isinstance(state, State)
-        w = torch.zeros_like(own.w_tilde)
-        models = [own.w_tilde, *(message.vector for message in received)]
+        x = own.w_tilde
+        w = torch.zeros_like(x)
+        models = [x, *(message.vector for message in received)]
         for vector, share in zip(models, _shares(state, received), strict=True):
             w += vector * share
         w = finite(w).masked_fill_(~state.next_mask, 0.0)  # also where a diverged model is no number
-        report = {"density": state.mask.float().mean().item(), "moved": norm(w - own.w_tilde)}
+        moved = norm(w - x.masked_fill(~state.next_mask, 0.0))  # pruning is none of the neighbours' doing
+        report = {
+            "density": state.mask.float().mean().item(),
+            "moved": moved,
+            "neighbour_share": base.neighbour_share(moved, norm(x - state.w)),
+        }
         return State(w, state.next_mask, state.next_mask), report
 
     def inspect(
@@ -108,7 +110,8 @@ class Dispfl(base.Method):
 
     def _evolved(self, mask: Tensor, w: Tensor, home: base.Home) -> Tensor:
         """The mask without the smallest weights, and with as many free places, those just freed included."""
-        rate = self.prune / 2 * (1 + cos(pi * min(home.round / self.rounds, 1.0)))
+        # The authors' code counts rounds from 0, so that the first one replaces the whole fraction `prune`.
+        rate = self.prune / 2 * (1 + cos(pi * (home.round - 1) / self.rounds))
         if self.regrow == "gradient":
             promise = home.batch().gradient(w).abs()
         else:

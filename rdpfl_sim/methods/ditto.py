@@ -45,7 +45,7 @@ class Ditto(Gossip):
         assert isinstance(state, State)
         return Work(state.shared, companion=state.w, pull=self.mu)
 
-    def origin(self, state: base.State) -> Tensor | None:
+    def origin(self, state: base.State) -> Tensor:
         """The shared model before its training."""
         assert isinstance(state, State)
         return state.shared
@@ -59,5 +59,5 @@ class Ditto(Gossip):
     ) -> tuple[State, base.Diagnostics]:
         """The trained personal model, and the mixture of the shared ones."""
         assert own.companion is not None
-        shared, report = self.mixture(own.w_tilde, received, home)
+        shared, report = self.mixture(state, own.w_tilde, received, home)
         return State(own.companion, shared), report

@@ -45,12 +45,16 @@ class Dpsgd(Gossip):
             mixed += torch.stack([message.vector for message in messages]).mul_(column(given, x))
         sound = norms(x).isfinite()
         mixed = torch.where(sound.unsqueeze(1), finite(mixed), x)
-        moved = norms(mixed - x).tolist()
+        trained = x - torch.stack([case.state.w for case in cases])
+        moved, by_training = torch.stack([norms(mixed - x), norms(trained)]).tolist()
         accepted = [
             sum(share > 0 for share in row) if yes else 0
             for row, yes in zip(shares, sound.tolist(), strict=True)
         ]
         return [
-            (base.State(w.clone()), {"num_accepted": num, "moved": far})
-            for w, num, far in zip(mixed, accepted, moved, strict=True)
+            (
+                base.State(w.clone()),
+                {"num_accepted": num, "moved": far, "neighbour_share": base.neighbour_share(far, own)},
+            )
+            for w, num, far, own in zip(mixed, accepted, moved, by_training, strict=True)
         ]

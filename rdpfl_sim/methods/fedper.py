@@ -39,7 +39,7 @@ class Fedper(Gossip):
         """The trained body."""
         return state, Payload(own.w_tilde[: self.num_shared])
 
-    def origin(self, state: base.State) -> Tensor | None:
+    def origin(self, state: base.State) -> Tensor:
         """The body before its training."""
         return state.w[: self.num_shared]
 
@@ -51,7 +51,7 @@ class Fedper(Gossip):
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[base.State, base.Diagnostics]:
         """The mixture of the bodies, and the own head."""
-        body, report = self.mixture(own.w_tilde[: self.num_shared], received, home)
+        body, report = self.mixture(state, own.w_tilde[: self.num_shared], received, home)
         return base.State(torch.cat([body, own.w_tilde[self.num_shared :]])), report
 
     def inspect(

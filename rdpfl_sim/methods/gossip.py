@@ -31,9 +31,15 @@ class ModelExchange(base.Method):
         """The trained model w~."""
         return state, Payload(own.w_tilde)
 
-    def origin(self, state: base.State) -> Tensor | None:
+    def origin(self, state: base.State) -> Tensor:
         """The model before its training."""
         return state.w
+
+    def displacement(self, state: base.State, x: Tensor, w: Tensor) -> dict[str, float | None]:
+        """Return how far neighbours moved what was sent, x, to w; and that relative to its training."""
+        moved = norm(w - x)
+        by_training = norm(x - self.origin(state))
+        return {"moved": moved, "neighbour_share": base.neighbour_share(moved, by_training)}
 
 
 class Gossip(ModelExchange):
@@ -53,17 +59,17 @@ class Gossip(ModelExchange):
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
     ) -> tuple[base.State, base.Diagnostics]:
         """The mixture of the own and the neighbours' models."""
-        w, report = self.mixture(own.w_tilde, received, home)
+        w, report = self.mixture(state, own.w_tilde, received, home)
         return base.State(w), report
 
     def mixture(
-        self, x: Tensor, received: Sequence[Received], home: base.Home
+        self, state: base.State, x: Tensor, received: Sequence[Received], home: base.Home
     ) -> tuple[Tensor, base.Diagnostics]:
         """The own model x, moved towards those that arrived, and what happened on the way."""
         shares = self.granted(x, received, home)
         mixed = mix(x, received, shares)
         num_accepted = sum(share > 0 for share in shares)
-        return mixed, {"num_accepted": num_accepted, "moved": norm(mixed - x)}
+        return mixed, {"num_accepted": num_accepted, **self.displacement(state, x, mixed)}
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
-from rdpfl_sim.maths.estimator import norm
 from rdpfl_sim.maths.influence import influence
 from rdpfl_sim.maths.types import Local, Received, is_finite
 from rdpfl_sim.methods import base
@@ -43,9 +42,9 @@ class KrumGossip(ModelExchange):
         """The aggregate; the own model in a round without messages."""
         x = own.w_tilde
         if not received or not is_finite(x):
-            return base.State(x), {"moved": 0.0}
+            return base.State(x), self.displacement(state, x, x)
         w = aggregate(self.aggregator, _models(x, received), x)
-        return base.State(w), {"moved": norm(w - x)}
+        return base.State(w), self.displacement(state, x, w)
 
     def inspect(
         self, state: base.State, own: Local, received: Sequence[Received], home: base.Home

@@ -143,9 +143,11 @@ class Rdpfl(base.Method):
         estimate = self.estimate(state, aggregate(self.aggregator, stack(received), u), d_hat)
         lemma_3(estimate.d_norm, self.max_norm)
         w = self.descent.apply(state.w, u, estimate.d, own)
+        u_norm = norm(u)
         return next_state(state, w, estimate.d_bar, estimate.tau, estimate.delta_norm), {
-            "u_norm": norm(u),
+            "u_norm": u_norm,
             "d_norm": estimate.d_norm,
+            "neighbour_share": self.descent.neighbour_share(u_norm, estimate.d_norm),
             "delta_norm": estimate.delta_norm,
             "beta": beta,
             "tau": estimate.tau,
@@ -209,4 +211,12 @@ class Rdpfl(base.Method):
         d_norm = 0.0 if d is None else norm(d)
         lemma_3(d_norm, self.max_norm)
         new = replace(state, w=self.descent.apply(state.w, u, d, own))
-        return new, {"u_norm": norm(u), "d_norm": d_norm, "beta": beta, "tau": state.tau, "bounded": bounded}
+        u_norm = norm(u)
+        return new, {
+            "u_norm": u_norm,
+            "d_norm": d_norm,
+            "neighbour_share": self.descent.neighbour_share(u_norm, d_norm),
+            "beta": beta,
+            "tau": state.tau,
+            "bounded": bounded,
+        }

@@ -45,12 +45,14 @@ def update_alike(method: Rdpfl, cases: Sequence[base.Case]) -> list[Outcome]:
     lemma_3(d_norms.max().item(), method.max_norm)
     u_norms = norms(u)
     w = method.descent.apply_together(w, u, d, own)
+    lengths = u_norms.tolist(), d_norms.tolist()
+    shares = map(method.descent.neighbour_share, *lengths)
     told = zip(
-        *(u_norms.tolist(), d_norms.tolist(), delta_norms.tolist(), betas, taus),
+        *(*lengths, shares, delta_norms.tolist(), betas, taus),
         *(clipped.tolist(), bounded.tolist()),
         strict=True,
     )
-    names = ("u_norm", "d_norm", "delta_norm", "beta", "tau", "clipped", "bounded")
+    names = ("u_norm", "d_norm", "neighbour_share", "delta_norm", "beta", "tau", "clipped", "bounded")
     diagnostics = [dict(zip(names, row, strict=True)) for row in told]
     return [
         (next_state(state, w_i.clone(), d_bar_i.clone(), report["tau"], report["delta_norm"]), report)

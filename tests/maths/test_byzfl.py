@@ -67,6 +67,18 @@ def test_aggregators_with_one_definition_agree(rule: str, n: int, f: int) -> Non
     assert_close(result, reference, 1e-5)
 
 
+def test_trimmed_mean_of_a_fraction_cuts_what_byzfl_cuts_for_f() -> None:
+    # byzfl cuts f per side whatever n is, and fails if nothing is left (n <= 2 f). Ours cuts ceil(trim n), as
+    # the other rules round f up, but leaves a value or two of few messages: of 4, f = 2 becomes 1.
+    for n in range(1, 16):
+        u, f = messages(n, 0), -(-3 * n // 10)
+        if n > 2 * f:
+            assert_close(trimmed_mean(u, trim=0.3), byzfl.TrMean(f)(u), 1e-5)
+        else:
+            assert n in (1, 2, 4)
+            assert_close(trimmed_mean(u, trim=0.3), byzfl.TrMean(f - 1)(u), 1e-5)
+
+
 def test_krum_agrees_up_to_the_number_of_neighbours() -> None:
     # Blanchard et al. count n - f - 2 neighbours, byzfl n - f - 1: theirs is ours with one liar less.
     for n, f in [(8, 2), (10, 3), (15, 4)]:

@@ -36,22 +36,31 @@ def test_median_of_an_even_number_of_rows_is_the_mean_of_the_two_middle_values()
     assert median(torch.tensor([[1.0, 9.0], [5.0, -7.0], [100.0, 2.0], [2.0, 3.0]])).tolist() == [3.5, 2.5]
 
 
-def test_trimmed_mean_cuts_the_floor_of_the_fraction_from_each_end() -> None:
-    u = torch.tensor([[-50.0], [1.0], [2.0], [3.0], [90.0]])
-    assert trimmed_mean(u, trim=0.39).item() == 2.0  # one of five, at each end
-    assert trimmed_mean(u, trim=0.4).item() == 2.0  # two of five
-    assert trimmed_mean(u[1:], trim=0.3).item() == 2.5  # one of four
-    assert trimmed_mean(u, trim=0.19).item() == pytest.approx(46 / 5)  # none
+def test_trimmed_mean_cuts_the_fraction_rounded_up_from_each_end() -> None:
+    u = torch.tensor([[-50.0], [1.0], [3.0], [5.0], [90.0]])
+    assert trimmed_mean(u, trim=0.0).item() == pytest.approx(49 / 5)  # none of five
+    assert trimmed_mean(u, trim=0.01).item() == 3.0  # one: the mean of 1, 3 and 5
+    assert trimmed_mean(u[[0, 1, 3]], trim=0.2).item() == 1.0  # one of three
+    assert trimmed_mean(u + torch.tensor([[0.0], [0.0], [0.0], [7.0], [0.0]]), trim=0.21).item() == 3.0  # two
 
 
-def test_trimmed_mean_does_not_lose_a_row_to_the_rounding_of_the_fraction() -> None:
+def test_trimmed_mean_cuts_three_attackers_among_nine() -> None:
+    u = torch.tensor([[1e6], [1.0], [2.0], [1e6], [3.0], [4.0], [5.0], [1e6], [6.0]])
+    assert trimmed_mean(u, trim=0.3).item() == 5.0  # of 1, 2, 3 | 4, 5, 6 | 1e6, 1e6, 1e6
+
+
+def test_trimmed_mean_does_not_cut_a_row_more_for_the_rounding_of_the_fraction() -> None:
     u = torch.arange(100.0).square().unsqueeze(1)
-    assert floor(0.29 * 100) == 28, "binary arithmetic rounds 0.29 * 100 down"
+    assert ceil(0.07 * 100) == 8, "binary arithmetic rounds 0.07 * 100 up"
+    assert trimmed_mean(u, trim=0.07).item() == pytest.approx(u[7:93].mean().item())
+    assert floor(0.29 * 100) == 28, "and 0.29 * 100 down"
     assert trimmed_mean(u, trim=0.29).item() == pytest.approx(u[29:71].mean().item())
 
 
 def test_trimmed_mean_always_keeps_a_row() -> None:
+    assert trimmed_mean(torch.tensor([[7.0]]), trim=0.3).item() == 7.0
     assert trimmed_mean(torch.tensor([[1.0], [3.0]]), trim=0.4999999999).item() == 2.0
+    assert trimmed_mean(torch.tensor([[1.0], [3.0], [-9.0], [70.0]]), trim=0.3).item() == 2.0
 
 
 def test_meamed_averages_the_values_nearest_to_the_median() -> None:
@@ -97,7 +106,11 @@ def test_median_and_trimmed_mean_agree_with_sorting_each_column(u: Tensor) -> No
     for v in (u, widened(u)):
         columns = slice(v.shape[1] - u.shape[1], None)  # in the last, ragged block
         assert_close(median(v)[columns], slow_trimmed_mean(u, (n - 1) // 2), rounding(u))
-        assert_close(trimmed_mean(v, trim=0.2)[columns], slow_trimmed_mean(u, floor(n / 5)), rounding(u))
+        assert_close(
+            trimmed_mean(v, trim=0.2)[columns],
+            slow_trimmed_mean(u, min(ceil(n / 5), (n - 1) // 2)),
+            rounding(u),
+        )
         assert_close(mean(v)[columns], slow_trimmed_mean(u, 0), rounding(u))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import ceil
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from rdpfl_sim.maths.aggregators import (
     multi_krum,
     trimmed_mean,
 )
-from rdpfl_sim.maths.influence import influence
+from rdpfl_sim.maths.influence import influence, trims_less
 from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS, Chain, arc, bucketing, clipping, nnm
 from rdpfl_sim.registry import OneOf
 
@@ -86,7 +87,9 @@ def test_rows_with_the_same_value_share_its_weight() -> None:
 def test_rows_that_are_kept_have_the_same_weight_in_the_trimmed_mean() -> None:
     u = torch.tensor([[-50.0, 3.0], [1.0, 1.0], [2.0, 0.0], [3.0, 2.0], [90.0, 4.0]])
     assert weights(partial(trimmed_mean, trim=0.2), u) == pytest.approx([1 / 6, 1 / 3, 1 / 6, 1 / 3, 0])
-    assert weights(partial(trimmed_mean, trim=0.1), u) == pytest.approx([0.2] * 5)
+    assert weights(partial(trimmed_mean, trim=0.1), u) == weights(partial(trimmed_mean, trim=0.2), u)
+    assert weights(partial(trimmed_mean, trim=0.0), u) == pytest.approx([0.2] * 5)
+    assert weights(partial(trimmed_mean, trim=0.3), u) == [0.0, 0.0, 0.5, 0.5, 0.0]
     assert weights(trimmed_mean, u) == weights(partial(trimmed_mean, trim=0.3), u)  # its default
 
 
@@ -257,19 +260,18 @@ def test_median_and_trimmed_mean_agree_with_a_loop_over_the_coordinates(u: Tenso
     n = len(u)
     assert weights(median, u) == pytest.approx(slow_band(u, (n - 1) // 2))
     for trim in (0.0, 0.2, 0.4):
-        assert weights(partial(trimmed_mean, trim=trim), u) == pytest.approx(
-            slow_band(u, int(trim * n + 1e-9))
-        )
+        cut = min(ceil(round(trim * n, 6)), (n - 1) // 2)
+        assert weights(partial(trimmed_mean, trim=trim), u) == pytest.approx(slow_band(u, cut))
 
 
 @pytest.mark.parametrize("name", ["median", "trimmed_mean"])
 def test_up_to_4096_coordinates_all_count_and_beyond_evenly_spaced_ones(name: str) -> None:
     u = torch.randn(5, 4096, generator=torch.Generator().manual_seed(0))
-    num_cut = {"median": 2, "trimmed_mean": 1}[name]
+    aggregator, num_cut = {"median": (median, 2), "trimmed_mean": (partial(trimmed_mean, trim=0.2), 1)}[name]
     exact = slow_band(u, num_cut)
-    assert weights(AGGREGATORS[name], u) == pytest.approx(exact)
-    assert weights(AGGREGATORS[name], u[:, :3000]) == pytest.approx(slow_band(u[:, :3000], num_cut))
-    assert weights(AGGREGATORS[name], u.repeat_interleave(3, dim=1)) == pytest.approx(exact)
+    assert weights(aggregator, u) == pytest.approx(exact)
+    assert weights(aggregator, u[:, :3000]) == pytest.approx(slow_band(u[:, :3000], num_cut))
+    assert weights(aggregator, u.repeat_interleave(3, dim=1)) == pytest.approx(exact)
     # Rows 0 and 1 are in the middle in one half of a long vector each.
     halves = torch.tensor([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]]).repeat_interleave(50_001, dim=1)
     assert weights(median, halves) == [0.5, 0.5, 0.0]
@@ -300,3 +302,26 @@ def test_a_lone_outlier_has_no_influence_on_a_robust_aggregate(name: str) -> Non
     u[4] += 1e30
     assert weights(AGGREGATORS[name], u)[4] < 1e-20
     assert weights(Chain((PRE_AGGREGATORS["nnm"],), AGGREGATORS[name]), u)[4] < 1e-20
+
+
+# Too few messages for a trimmed mean.
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "expected"),
+    [
+        # ceil(0.3 n) = 1, 1, 1, 2, 2, 2, 3, 3, 3, 3 against (n - 1) // 2 = 0, 0, 1, 1, 2, 2, 3, 3, 4, 4
+        (trimmed_mean, {1, 2, 4}),
+        # ceil(0.4 n) = 1, 1, 2, 2, 2, 3, 3, 4, 4, 4
+        (partial(trimmed_mean, trim=0.4), {1, 2, 3, 4, 6, 8}),
+        (partial(trimmed_mean, trim=0.0), set()),
+        # Buckets of two: n = 1, ..., 10 leave 1, 1, 2, 2, 3, 3, 4, 4, 5, 5 rows.
+        (Chain((PRE_AGGREGATORS["bucketing"],), trimmed_mean), {1, 2, 3, 4, 7, 8}),
+        (Chain((PRE_AGGREGATORS["nnm"], PRE_AGGREGATORS["arc"]), trimmed_mean), {1, 2, 4}),
+        (Chain((PRE_AGGREGATORS["bucketing"],), median), set()),
+        (median, set()),
+        (lambda u: u[0], set()),
+    ],
+)
+def test_a_trimmed_mean_of_too_few_messages_is_seen(aggregator: Aggregator, expected: set[int]) -> None:
+    assert {n for n in range(1, 11) if trims_less(aggregator, n)} == expected

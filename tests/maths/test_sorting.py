@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from math import floor
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ def test_network_finds_the_median_and_the_trimmed_mean_of_many_rows(n: int) -> N
     u = torch.randn(n, 40_000, generator=torch.Generator().manual_seed(n))
     in_order = u.double().sort(dim=0).values
     assert_close(median(u), in_order[(n - 1) // 2 : n // 2 + 1].mean(dim=0), 1e-6)
-    cut = floor(0.3 * n)
+    cut = -(-3 * n // 10)
     assert_close(trimmed_mean(u), in_order[cut : n - cut].mean(dim=0), 1e-6)
 
 

@@ -99,6 +99,7 @@ def test_silent_round_is_a_local_step_and_its_length_counts() -> None:
     before, _ = run(rdpfl, [say(NEAR)])
     after, report = rdpfl.update(before, Own(before.w - 3 * U), [], NOWHERE)
     assert torch.allclose(after.w, before.w - 3 * U)
+    assert report.pop("neighbour_share") == 0.0
     assert report == {"u_norm": pytest.approx(3.0), "d_norm": 0.0, "tau": pytest.approx(1.35 + 0.45)}
     assert after.tau == report["tau"]
     first, [report] = run(rdpfl, [[]])

@@ -25,7 +25,7 @@ class Slope:
         return self.at
 
 
-def home(round_: int = 5, slope: Slope | None = None) -> Home:
+def home(round_: int = 6, slope: Slope | None = None) -> Home:
     return Home(0, round_, Neighbourhood(own_batch=slope or Slope(*range(8))))
 
 
@@ -97,9 +97,11 @@ def test_smallest_weights_are_replaced_where_the_gradient_is_largest() -> None:
     assert payload.size_bytes == 5 * 4 + 1
 
 
-@pytest.mark.parametrize(("round_", "num"), [(0, 4), (5, 2), (10, 0), (25, 0)])
-def test_fewer_weights_are_replaced_as_time_goes_by_and_none_in_the_end(round_: int, num: int) -> None:
-    # r = 1/2, 1/4, 0 of 8 weights. cos(pi / 2) is 6e-17 in float64, which must not make it 3.
+@pytest.mark.parametrize(("round_", "num"), [(1, 4), (2, 4), (4, 4), (5, 3), (6, 2), (9, 1), (10, 1)])
+def test_annealing_begins_with_the_whole_fraction_in_the_first_round(round_: int, num: int) -> None:
+    # As in the authors' code, whose rounds are 0, ..., T - 1: r = 1/4 (1 + cos(pi (t - 1) / 10)), of 8
+    # weights. Rounds 1, 2, 4, 5, 6, 9, 10: 2 (1 + 1), 2 (1 + 0.951), 2 (1 + 0.588), 2 (1 + 0.309), 2,
+    # 2 (1 - 0.809), 2 (1 - 0.951), each rounded up. cos(pi / 2) is 6e-17 in float64: the 2 must not be a 3.
     layers = [Layer("weight", 0, (4, 4))]
     mask = torch.arange(16) < 8
     slope = Slope(*[0.0] * 8, *[1.0] * 8)

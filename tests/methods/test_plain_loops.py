@@ -333,7 +333,7 @@ class PlainDispfl(Plain):
     def train(self, i: int) -> None:
         self.masks[i] = self.evolved[i]
         self.x[i] = self.descended(i, self.w[i], self.masks[i])
-        rate = self.options["prune"] / 2 * (1 + cos(pi * self.t / ROUNDS))
+        rate = self.options["prune"] / 2 * (1 + cos(pi * (self.t - 1) / ROUNDS))
         if self.options["regrow"] == "gradient":
             at = torch.from_numpy(self.x[i]).requires_grad_()
             promise = torch.autograd.grad(self.loss(at, self.exam(i), i), at)[0].abs().numpy()

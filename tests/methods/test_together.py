@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 import torch
 
+from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.maths.aggregators import krum, mean, median, trimmed_mean
 from rdpfl_sim.maths.types import Payload, Received
+from rdpfl_sim.methods import METHODS as REGISTRY
+from rdpfl_sim.methods import company as grouping
 from rdpfl_sim.methods.base import Case, Home, Method, Settings
-from rdpfl_sim.methods.company import MAX_FLOATS
+from rdpfl_sim.methods.dfedavgm import Dfedavgm
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.methods.rdpfl import Rdpfl
@@ -32,16 +35,19 @@ METHODS: dict[str, Method] = {
     "trimmed mean": Direct(SETTINGS, lambda_=0.5, aggregator=partial(trimmed_mean, trim=0.25)),
     "krum": Direct(SETTINGS, lambda_=0.5, aggregator=krum),
     "dpsgd": Dpsgd(SETTINGS),
+    "dfedavgm": Dfedavgm(SETTINGS),
 }
+BATCHING = [name for name, method in REGISTRY.items() if method.update_together is not Method.update_together]
+"""The methods that compute many clients at once."""
 NUM_MESSAGES = [4, 4, 3, 0, 4, 1, 40, 7, 4]
 """Of each client in a round."""
 
 
-def received(num: int, round_: int, scale: float = 1.0) -> list[Received]:
+def received(num: int, round_: int, scale: float = 1.0, size: int = SIZE) -> list[Received]:
     """Messages; the second is stale."""
     found = []
     for sender in range(num):
-        payload = Payload(torch.randn(SIZE) * scale)
+        payload = Payload(torch.randn(size) * scale)
         weight = 0.5 if sender == 1 else 1.0
         found.append(Received(sender, 0, weight, payload.vector, None, payload.is_moderate))
     return found
@@ -112,6 +118,50 @@ def test_bits_do_not_depend_on_the_company(name: str) -> None:
                     assert repr(value) == repr(other), key
 
 
+def long_cases(method: Method, num_clients: int, size: int) -> list[Case]:
+    """Clients with long models, three messages each, and a history from which a method may extrapolate."""
+    torch.manual_seed(size)
+    around = Neighbourhood(degrees=[4] * 50)
+    found = []
+    for client in range(num_clients):
+        state = method.start(torch.randn(size), Home(client, 0, around))
+        for round_ in range(2):
+            own = Own(state.w - 0.1 * torch.randn(size))
+            state, _ = method.update(state, own, received(3, round_, size=size), Home(client, round_, around))
+        own = Own(state.w - 0.1 * torch.randn(size))
+        found.append(Case(state, own, received(3, 2, size=size), Home(client, 2, around)))
+    return found
+
+
+@pytest.mark.parametrize(("num_clients", "size"), [(40, 3001), (12, 33_333), (5, 200_000)])
+@pytest.mark.parametrize("name", METHODS)
+def test_bits_of_long_models_depend_neither_on_the_company_nor_on_its_size(
+    name: str, num_clients: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = METHODS[name]
+    some = long_cases(method, num_clients, size)
+    for num_threads in (1, 2, 3, 4):
+        with repeatable(num_threads):
+            alone = [method.update_together([case])[0] for case in some]
+            monkeypatch.setattr(grouping, "MAX_FLOATS", 1 << 40)  # all in one group
+            together = method.update_together(some)
+            monkeypatch.undo()
+        for (state, told), (expected, expected_told) in zip(together, alone, strict=True):
+            assert repr(told) == repr(expected_told)
+            assert fields(state).keys() == fields(expected).keys()
+            for key, value in fields(expected).items():
+                other = fields(state)[key]
+                assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other, key
+
+
+def test_every_method_that_batches_is_tested_here() -> None:
+    assert {REGISTRY[name] for name in BATCHING} == {
+        type(method)
+        for method in METHODS.values()
+        if type(method).update_together is not Method.update_together
+    }
+
+
 def test_no_state_holds_the_memory_of_others() -> None:
     for method in METHODS.values():
         for state, _ in method.update_together(cases(method, 4)):
@@ -128,6 +178,6 @@ def test_many_clients_are_computed_in_portions() -> None:
             return super()._update_alike(some)
 
     method = Counting(SETTINGS)
-    room = MAX_FLOATS // (14 * SIZE)
+    room = grouping.MAX_FLOATS // (14 * SIZE)
     method.update_together([cases(method, 1)[0]] * (room + 3))
     assert sizes == [room, 3]
