@@ -45,10 +45,9 @@ EXECUTORS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "cnn": [
         ("inline", {"threads": NUM_CORES}),
         ("threads", {}),
-        ("processes", {}),
         ("stacked", {}),
     ],
-    "mlp": [("inline", {}), ("threads", {}), ("processes", {}), ("stacked", {})],
+    "mlp": [("inline", {}), ("threads", {}), ("stacked", {})],
 }
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
+from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
 from rdpfl_sim.execution.memory import keep_freed_memory
 from rdpfl_sim.learning.evaluation import Answers
@@ -31,6 +32,11 @@ class Executor(ABC):
         self.model = model
         self.materials = materials
         keep_freed_memory()
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of device that trains: another one may give other last bits."""
+        return devices.kind(self.model.vector.device)
 
     def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Pending:
         """Start K local steps of the client, on its data or on a poisoned copy of it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from rdpfl_sim.execution.devices import SMALL_MODEL
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.jobs import Materials
-from rdpfl_sim.execution.processes import Processes
 from rdpfl_sim.execution.ray_actors import RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
@@ -16,24 +16,22 @@ from rdpfl_sim.execution.workers import Workers, num_cores
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacking import NotStackableError
 
-SMALL_MODEL = 50_000
-"""Below so many parameters a training step of a model without convolutions is mostly overhead, which stacking
-saves; above, the arithmetic counts (benchmarks/executors.py)."""
-
 log = logging.getLogger(__name__)
 
 
 def auto(model: FlatModel, materials: Materials, *, workers: Workers = None) -> Executor:
     """Stacked for small models without convolutions; threads for all others; on a GPU one after the other.
 
-    Which of them it is depends on the scenario alone, not on the machine: stacking changes the last bits.
+    On a CPU only the scenario decides whether clients are stacked, not the machine: it changes the last bits.
     """
+    if model.vector.is_cuda:
+        return Inline(model, materials)
     if is_small(model, materials):
         try:
             return Stacked(model, materials)
         except NotStackableError:
             pass
-    if model.vector.is_cuda or (workers or num_cores()) == 1:
+    if (workers or num_cores()) == 1:
         return Inline(model, materials)
     return Threads(model, materials, workers=workers)
 
@@ -58,6 +56,8 @@ EXECUTORS: dict[str, Callable[..., Executor]] = {
     "inline": Inline,
     "stacked": stacked,
     "threads": Threads,
-    "processes": Processes,
     "ray": RayActors,
 }
+
+REMOVED = {"processes": "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"}
+"""The messages for scenarios that name an executor of an older version."""

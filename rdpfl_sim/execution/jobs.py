@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from rdpfl_sim.execution.devices import DeviceName
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate
 from rdpfl_sim.learning.models import FlatModel
@@ -70,6 +71,8 @@ class Materials:
     global_test: Shard
     settings: Settings
     streams: Streams
+    device: DeviceName = "cpu"
+    """Where workers of other processes train: auto is a GPU if they have one."""
 
     def job(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Job:
         """The training of a client in a round."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.arithmetic import set_repeatable
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials, Settings
 from rdpfl_sim.execution.memory import keep_freed_memory
 from rdpfl_sim.learning.data import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.maths.types import Work
 from rdpfl_sim.randomness import Streams
 
 
@@ -51,11 +55,11 @@ class Luggage:
         return luggage, [train.x, train.y, false, test.x, test.y]
 
     def unpacked(self, sets: Sequence[Tensor]) -> Materials:
-        """The materials."""
+        """The materials, on the device of the sets."""
         x, y, false, x_test, y_test = sets
 
         def part(x: Tensor, y: Tensor, indices: np.ndarray, augment: Augmentation | None = None) -> Shard:
-            return Shard(x, y, torch.from_numpy(indices), augment)
+            return Shard(x, y, torch.from_numpy(indices).to(x.device), augment)
 
         return Materials(
             [part(x, y, indices, self.augment) for indices in self.shards],
@@ -68,18 +72,37 @@ class Luggage:
 
 
 class Worker:
-    """Somebody in another process who does jobs."""
+    """Does jobs in another process, on a device of its own; whatever comes and goes is on the CPU."""
 
-    def __init__(self, luggage: Luggage, sets: Sequence[Tensor]) -> None:
+    def __init__(self, luggage: Luggage, sets: Sequence[Tensor], device: torch.device = devices.CPU) -> None:
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise RunError("torch cannot use the GPU of a worker; execution.device = 'cpu' does without it")
         keep_freed_memory()
-        set_repeatable(luggage.num_threads)
-        self.model = luggage.model
-        self.materials = luggage.unpacked(sets)
+        devices.prepare(device)
+        set_repeatable(luggage.num_threads, device)
+        self.device = device
+        self.model = luggage.model.on(device)
+        self.materials = luggage.unpacked([tensor.to(device) for tensor in sets])
 
     def train(self, job: Job) -> Trained:
         """Do a job."""
-        return self.materials.train(self.model, job)
+        job = replace(job, work=_moved(job.work, self.device))
+        return _moved(self.materials.train(self.model, job), devices.CPU)
 
     def examine(self, exam: Exam) -> Marks:
         """Test a model."""
-        return self.materials.examine(self.model, exam)
+        return self.materials.examine(self.model, _moved(exam, self.device))
+
+    def device_kind(self) -> str:
+        """The kind of device that trains here."""
+        return devices.kind(self.device)
+
+
+V = TypeVar("V", Work, Trained, Exam)
+
+
+def _moved(value: V, device: torch.device) -> V:
+    """Return the value with its tensors on a device."""
+    entries = {field.name: getattr(value, field.name) for field in fields(value)}
+    moved: dict[str, Any] = {key: x.to(device) for key, x in entries.items() if isinstance(x, Tensor)}
+    return replace(value, **moved)

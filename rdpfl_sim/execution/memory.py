@@ -13,8 +13,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+
+from rdpfl_sim.execution.process_wide import ProcessWide
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
@@ -26,16 +27,12 @@ LARGEST_KEPT = 32 << 20
 SELDOM = 100_000, 50, 100
 """Thresholds of Python's collector."""
 
+_thresholds = ProcessWide(SELDOM, gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
 
-@contextmanager
-def seldom_collected() -> Iterator[None]:
+
+def seldom_collected() -> AbstractContextManager[None]:
     """Let Python look for garbage less often for a while."""
-    before = gc.get_threshold()
-    gc.set_threshold(*SELDOM)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
+    return _thresholds.held()
 
 
 def keep_freed_memory() -> None:

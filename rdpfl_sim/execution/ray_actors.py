@@ -6,20 +6,21 @@ has died, and gives it its jobs again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import cycle
 from typing import Annotated, Any, Generic, TypeVar
 
 import torch
+from typing_extensions import override
 
 from rdpfl_sim.errors import OptionError, RunError
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
 from rdpfl_sim.execution.luggage import Luggage, Worker
-from rdpfl_sim.execution.workers import Workers, need_processors
+from rdpfl_sim.execution.workers import Workers
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.options import Doc
+from rdpfl_sim.options import Doc, PositiveFraction
 from rdpfl_sim.ray_session import MISSING, NoClusterError, RaySession, is_installed
 
 MAX_RETRIES = 3
@@ -57,15 +58,27 @@ class RayActors(Executor):
         *,
         workers: Workers = None,
         address: Annotated[str | None, Doc("of a cluster; by default one is started on this machine")] = None,
+        gpus_per_worker: Annotated[
+            PositiveFraction, Doc("share of a GPU that a worker takes, where workers train on GPUs")
+        ] = 1.0,
     ) -> None:
         if not is_installed():
             raise OptionError("", MISSING)
-        need_processors(model)
         super().__init__(model, materials)
         self.num_workers = workers
+        self.gpus_per_worker = gpus_per_worker
         self.session = RaySession(workers, address)
         self._actors: Iterator[Any] | None = None
         self._cargo: Any = None
+        self._device_kind: str | None = None
+
+    @property
+    @override
+    def device_kind(self) -> str:
+        """The kind of device that the workers have."""
+        if self._device_kind is None:
+            self._device_kind = str(self._ask("device_kind").result())
+        return self._device_kind
 
     def start(self, job: Job) -> Errand[Trained]:
         """Hand it to the next worker in turn."""
@@ -76,11 +89,11 @@ class RayActors(Executor):
         errands: list[Errand[Marks]] = [self._ask("examine", exam) for exam in exams]
         return [errand.result() for errand in errands]
 
-    def _ask(self, task: str, subject: Job | Exam) -> Errand[Any]:
+    def _ask(self, task: str, *subject: Job | Exam) -> Errand[Any]:
         if self._actors is None:
             self._hire()
         assert self._actors is not None
-        return Errand(next(self._actors).do.remote([self._cargo], task, subject))
+        return Errand(next(self._actors).do.remote([self._cargo], task, *subject))
 
     def _hire(self) -> None:
         import ray
@@ -92,27 +105,50 @@ class RayActors(Executor):
         luggage, sets = Luggage.packed(self.model, self.materials)
         # As arrays, which all workers of a machine read where they are.
         self._cargo = ray.put((luggage, [tensor.numpy() for tensor in sets]))
-        num_workers = self.num_workers or int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
-        actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=MAX_RETRIES)(Actor)
-        self._actors = cycle([actor.remote() for _ in range(num_workers)])
+        device, num_workers = self._places(ray.cluster_resources())  # type: ignore[no-untyped-call]
+        num_gpus = self.gpus_per_worker if device.type == "cuda" else 0
+        remote = ray.remote(num_cpus=1, num_gpus=num_gpus, max_restarts=-1, max_task_retries=MAX_RETRIES)
+        actor = remote(Actor)
+        self._actors = cycle([actor.remote(device) for _ in range(num_workers)])
+
+    def _places(self, resources: Mapping[str, float]) -> tuple[torch.device, int]:
+        """The device of every worker, and the number of workers.
+
+        All have the same kind of device, since another one may give other last bits.
+        """
+        num_cpus = int(resources["CPU"])
+        per_gpu = int(1 / self.gpus_per_worker + 1e-9)
+        room = min(num_cpus, int(resources.get("GPU", 0)) * per_gpu)
+        if self.materials.device == "cpu" or (self.materials.device == "auto" and room == 0):
+            return torch.device("cpu"), self.num_workers or num_cpus
+        if room == 0:
+            raise RunError("execution.device: no machine of the Ray cluster has a GPU; allowed: auto, cpu")
+        if self.num_workers is not None and self.num_workers > room:
+            raise RunError(
+                f"execution.executor.workers: the GPUs of the Ray cluster have room for {room} workers with "
+                f"gpus_per_worker = {self.gpus_per_worker:g} (given: {self.num_workers})"
+            )
+        return torch.device("cuda", 0), self.num_workers or room
 
     def close(self) -> None:
         """Let the workers go, and the cluster if it was started here."""
-        self._actors = self._cargo = None
+        self._actors = self._cargo = self._device_kind = None
         self.session.close()
 
 
 class Actor:
     """A worker that Ray starts, and starts again; it unpacks its luggage when it has something to do."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        """Ray shows a worker only the GPU that it has been given."""
         self.worker: Worker | None = None
 
-    def do(self, cargo: list[Any], task: str, subject: Job | Exam) -> Any:
-        """Do a job, or test a model."""
+    def do(self, cargo: list[Any], task: str, *subject: Job | Exam) -> Any:
+        """Do a job, test a model, or say what kind of device this is."""
         import ray
 
         if self.worker is None:
             luggage, sets = ray.get(cargo[0])
-            self.worker = Worker(luggage, [torch.from_numpy(array) for array in sets])
-        return getattr(self.worker, task)(subject)
+            self.worker = Worker(luggage, [torch.from_numpy(array) for array in sets], self.device)
+        return getattr(self.worker, task)(*subject)

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rdpfl_sim.capacity import check_memory
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.data import Dataset
 from rdpfl_sim.learning.images import cifar10, cifar100, fashion_mnist, mnist, npz
@@ -81,6 +82,11 @@ def synthetic(
     if len(shape) not in (1, 3):
         raise OptionError("shape", "must be [channels, height, width] or [features]")
     num_features = prod(shape)
+    num_vectors = {"num_classes": num_classes, "num_train": num_train, "num_test": num_test}
+    check_memory("shape", 4 * num_features)
+    for option, num in num_vectors.items():
+        check_memory(option, 4 * num_features * num)
+    check_memory("shape", 4 * num_features * sum(num_vectors.values()))
     prototypes = rng.standard_normal((num_classes, num_features), dtype=np.float32)
     prototypes *= np.float32(5 / np.sqrt(2 * num_features))
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacking import Stack, filled_up
+from rdpfl_sim.learning.stacking import ALIGNED, Stack, filled_up
 
 BATCH_SIZE = 256
 
@@ -71,19 +71,35 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_
 def evaluate_together(
     stack: Stack, w: Sequence[Tensor], shards: Sequence[Shard], batch_size: int = BATCH_SIZE
 ) -> list[Evaluation]:
-    """What `evaluate` finds for every model on its own shard, all computed side by side.
+    """What `evaluate` finds for every model on its own shard, those with similar shards side by side.
 
-    As in training, small batches are filled up with copies of their first example, which do not count.
+    As in training, small batches are filled up with copies of their first example, which do not count. The
+    own shard decides how many there are, since the last bits of matrix products and sums depend on it.
     """
+    places_of: dict[int, list[int]] = {}
+    for place, shard in enumerate(shards):
+        places_of.setdefault(_width(len(shard)), []).append(place)
+    found: dict[int, Evaluation] = {}
+    for width, places in places_of.items():
+        models, theirs = [w[place] for place in places], [shards[place] for place in places]
+        found.update(zip(places, _evaluate_alike(stack, models, theirs, width, batch_size), strict=True))
+    return [found[place] for place in range(len(shards))]
+
+
+def _width(num_samples: int) -> int:
+    """The number of examples to which a shard is filled up; many shards share one."""
+    return filled_up(num_samples, ALIGNED if num_samples <= 4 * ALIGNED else 4 * ALIGNED)
+
+
+def _evaluate_alike(
+    stack: Stack, w: Sequence[Tensor], shards: Sequence[Shard], width: int, batch_size: int
+) -> list[Evaluation]:
+    """As `evaluate_together`, all filled up to the same number of examples."""
     device, data = w[0].device, shards[0]
     parameters = stack.unpacked(torch.stack(list(w)))
     sizes = torch.tensor([len(shard) for shard in shards], device=device).unsqueeze(1)
-    longest = int(sizes.max())
     chosen = torch.stack(
-        [
-            torch.cat([shard.indices, shard.indices[:1].expand(filled_up(longest) - len(shard))])
-            for shard in shards
-        ]
+        [torch.cat([shard.indices, shard.indices[:1].expand(width - len(shard))]) for shard in shards]
     )
     counts = torch.arange(chosen.shape[1], device=device) < sizes
     num_correct = torch.zeros(len(shards), dtype=torch.int64, device=device)

@@ -20,13 +20,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import HTTPException
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 from urllib.request import Request, urlopen
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rdpfl_sim.capacity import memory_bytes
+from rdpfl_sim.files import open_input
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Progress: TypeAlias = Callable[[int, int | None, str], None]
@@ -76,8 +80,7 @@ def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what
     if name not in CLASSES:
         raise DataError(f"no data set {name!r} can be fetched; allowed: {', '.join(CLASSES)}")
     target = folder / f"{name}.npz"
-    with suppress(Exception):  # whatever is wrong with it, a new one is better
-        _verify(name, read(target))
+    if is_fetched(name, folder):
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -89,14 +92,33 @@ def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what
     return target
 
 
+def is_fetched(name: str, folder: Path) -> bool:
+    """Whether the file of a data set is there and sound."""
+    with suppress(Exception):  # whatever is wrong with it, a new one is better
+        _verify(name, read(folder / f"{name}.npz"))
+        return True
+    return False
+
+
 def read(path: Path) -> Arrays:
     """The four arrays of an .npz file."""
-    if not os.path.isfile(path):  # unlike Path.is_file it takes impossible names as missing
-        raise DataError(f"there is no file {path}")
-    if not zipfile.is_zipfile(path):
+    try:
+        opened = open_input(path)
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    with opened:
+        return _read(path, opened)
+
+
+def _read(path: Path, opened: BinaryIO) -> Arrays:
+    if not zipfile.is_zipfile(opened):
         raise DataError(f"{path} is not an .npz file, or is cut short")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        _check_sizes(opened)
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as file:
             missing = [key for key in ARRAYS if key not in file]
             if missing:
                 raise DataError(
@@ -117,6 +139,26 @@ def read(path: Path) -> Arrays:
         if not isinstance(array, np.ndarray):  # numpy hands out files within the archive that are no arrays
             raise DataError(f"{path} is damaged: {key} is not an array")
     return arrays
+
+
+def _check_sizes(file: BinaryIO) -> None:
+    """Raise an error if the arrays would not fit into memory, before any of them is decompressed."""
+    with zipfile.ZipFile(file) as archive:
+        infos = [archive.getinfo(f"{key}.npy") for key in ARRAYS if f"{key}.npy" in archive.namelist()]
+        for info in infos:
+            with archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                read_header = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }.get(version)
+                if read_header is not None:
+                    shape, _, dtype = read_header(member)
+                    if prod(shape) * dtype.itemsize > info.file_size:
+                        raise ValueError(f"{info.filename} declares the shape {shape}, but is cut short")
+    needed = sum(info.file_size for info in infos)
+    if needed > memory_bytes():
+        raise ValueError(f"its arrays take {needed / 1e9:,.0f} GB, more than this machine has")
 
 
 def read_torchvision(name: str, root: Path) -> Arrays:

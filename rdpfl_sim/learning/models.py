@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from itertools import pairwise
 from math import prod
 from typing import Annotated, Any, cast
 
 import torch
+from annotated_types import MaxLen
 from torch import Tensor, nn
 
+from rdpfl_sim.capacity import check_memory
 from rdpfl_sim.errors import OptionError
+from rdpfl_sim.learning.seeding import seeded
 from rdpfl_sim.options import Count, Doc
 
 
@@ -23,10 +27,11 @@ def mlp(
     shape: Sequence[int],
     num_classes: int,
     *,
-    hidden: Annotated[Sequence[Count], Doc("width of each hidden layer")] = [64],
+    hidden: Annotated[Sequence[Count], MaxLen(1000), Doc("width of each hidden layer")] = [64],
 ) -> nn.Module:
     """Fully connected layers with ReLU between them."""
     widths = [prod(shape), *hidden]
+    check_memory("hidden", 4 * sum(a * b for a, b in pairwise([*widths, num_classes])))
     layers: list[nn.Module] = [nn.Flatten()]
     for num_in, num_out in zip(widths, hidden, strict=False):
         layers += [nn.Linear(num_in, num_out), nn.ReLU(inplace=True)]
@@ -49,6 +54,7 @@ def cnn(
             "", f"needs images [channels, height, width]; the data set's shape is {list(shape)}"
         )
     channels, height, width_px = shape
+    check_memory("width", 4 * 9 * width * (channels + 6 * width))
     layers: list[nn.Module] = []
     for num_out in (width, 2 * width, 2 * width):
         layers.append(nn.Conv2d(channels, num_out, kernel_size=3, padding=1))
@@ -100,6 +106,10 @@ class FlatModel:
         # Views do not survive pickling: a copy is built anew, with the module's first weights.
         return FlatModel, (self._template, self.vector.device)
 
+    def on(self, device: torch.device) -> FlatModel:
+        """Return a model of the same form on a device."""
+        return FlatModel(deepcopy(self._template), device)
+
     def __call__(self, x: Tensor) -> Tensor:
         """The logits of a batch."""
         if x.dim() == 4:
@@ -116,8 +126,7 @@ class FlatModel:
         The draws are made on the CPU, so that every device starts alike.
         """
         module = deepcopy(self._template)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with seeded(seed):
             for layer in module.modules():
                 if next(layer.parameters(recurse=False), None) is not None:
                     cast(Any, layer).reset_parameters()

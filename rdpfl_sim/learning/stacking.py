@@ -1,17 +1,18 @@
 """Many models of the same form, computed side by side: every client has its own weights and its own batch.
 
 One call of torch then serves all clients. For small models, whose calls take longer than their arithmetic,
-that is many times as fast as one client after the other. A linear layer becomes a batched matrix product, a
-convolution one with groups.
+that is many times as fast as one client after the other. A linear layer becomes a batched matrix product.
 
-Matrices are filled up with zeros so that each begins at a multiple of 64 bytes: how a matrix product rounds
-depends on where its matrices begin, and a client's numbers must not depend on who else is in the stack. Of
-convolutions that cannot be had; their last bits depend on how many clients are computed together.
+A client's numbers do not depend on who else is in the stack. Matrices are filled up with zeros so that each
+begins at a multiple of 64 bytes: how a matrix product rounds depends on where its matrices begin.
+Convolutions are computed one client after the other: the last bits of one with groups depend on their
+number, and except for the smallest it takes longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -75,9 +76,9 @@ class Stack:
         return x if self.num_outputs is None else x[..., : self.num_outputs]
 
 
-def filled_up(size: int) -> int:
-    """The next multiple of `ALIGNED`."""
-    return -(-size // ALIGNED) * ALIGNED
+def filled_up(size: int, unit: int = ALIGNED) -> int:
+    """The next multiple of the unit."""
+    return -(-size // unit) * unit
 
 
 def _filled_up(shape: torch.Size) -> Sequence[int]:
@@ -122,39 +123,29 @@ def _convolution(layer: nn.Conv2d) -> Step:
     if layer.padding_mode != "zeros":
         raise NotStackableError(f"a convolution with padding_mode = {layer.padding_mode!r}")
 
+    convolve = partial(
+        functional.conv2d,
+        stride=layer.stride,
+        padding=layer.padding,
+        dilation=layer.dilation,
+        groups=layer.groups,
+    )
+
     def step(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        out = functional.conv2d(
-            _side_by_side(x),
-            weight.flatten(0, 1),
-            None if bias is None else bias[:, : layer.out_channels].flatten(),
-            stride=layer.stride,
-            padding=layer.padding,
-            dilation=layer.dilation,
-            groups=layer.groups * len(x),
-        )
-        return _by_client(out, len(x))
+        biases = [None] * len(x) if bias is None else bias[:, : layer.out_channels]
+        return torch.stack([convolve(*client) for client in zip(x, weight, biases, strict=True)])
 
     return step
 
 
 def _pooling(layer: nn.MaxPool2d | nn.AvgPool2d) -> Step:
-    return lambda x: _by_client(layer(_side_by_side(x)), len(x))
+    return lambda x: layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
 
 
 def _flatten(layer: nn.Flatten) -> Step:
     if (layer.start_dim, layer.end_dim) != (1, -1):
         raise NotStackableError("a Flatten of some dimensions only")
     return lambda x: x.flatten(2)
-
-
-def _side_by_side(x: Tensor) -> Tensor:
-    """(clients, batch, channels, h, w) -> (batch, clients * channels, h, w)."""
-    return x.transpose(0, 1).flatten(1, 2)
-
-
-def _by_client(x: Tensor, num_clients: int) -> Tensor:
-    """The other way round, as a view: two convolutions in a row copy nothing between them."""
-    return x.view(len(x), num_clients, -1, *x.shape[2:]).transpose(0, 1)
 
 
 STACKED: dict[type[nn.Module], Callable[..., Step]] = {

@@ -112,8 +112,10 @@ def train(
     model.load(w)
     velocity = torch.zeros_like(model.vector) if momentum else model.gradient
     losses = torch.zeros((), device=device)
-    for positions in batches(len(shard), batch_size, num_steps, seed):
-        x, y = shard.take(positions.to(device))
+    drawn = list(batches(len(shard), batch_size, num_steps, seed))
+    on_device = torch.cat(drawn).to(device)  # one copy per job: each makes the host wait for a GPU
+    for positions in torch.split(on_device, [len(batch) for batch in drawn]):
+        x, y = shard.take(positions)
         if shard.augment is not None:
             x = shard.augment(x, variants)
         model.gradient.zero_()

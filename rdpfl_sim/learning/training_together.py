@@ -12,12 +12,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.stacking import Stack, filled_up
 from rdpfl_sim.learning.training import Trained, variants_of
+
+MAX_SUMMED = 8192
+"""Examples of a batch whose losses are added up at a time."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,11 @@ def train_together(
         leaves = [p.detach().requires_grad_() for p in now]
         logits = stack.logits(leaves, x)
         each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
-        loss = (each * weights).sum(dim=1)
-        gradients = torch.autograd.grad(loss.sum(), leaves)
-        losses[: len(x)] += loss.detach()
+        weighted = each * weights
+        gradients = torch.autograd.grad(weighted.sum(), leaves)
+        # In parts, as torch divides a long row among its threads if there is but one.
+        for part in torch.split(weighted.detach(), MAX_SUMMED, dim=1):
+            losses[: len(x)] += part.sum(dim=1)
         for place, (p, g) in enumerate(zip(now, gradients, strict=True)):
             if weight_decay:
                 g = g.add(p, alpha=weight_decay)
@@ -89,27 +95,30 @@ class Lessons:
 
     def __init__(self, pupils: Sequence[Pupil], batch_size: int) -> None:
         self.data = pupils[0].shard
-        self.device = pupils[0].w.device
         shape = pupils[0].num_steps, len(pupils)
         self.batch_size = batch_size
-        self.chosen = np.zeros((*shape, filled_up(batch_size)), dtype=np.int64)
-        """The examples of step, pupil and place in the batch."""
+        chosen = np.zeros((*shape, filled_up(batch_size)), dtype=np.int64)
         self.sizes = np.zeros(shape, dtype=np.int64)
-        """How many of them are true."""
+        """The number of true examples of step and pupil."""
         generator = torch.Generator()
         for place, pupil in enumerate(pupils):
-            self._plan(place, pupil, generator.manual_seed(pupil.seed))
+            self._plan(chosen, place, pupil, generator.manual_seed(pupil.seed))
+        # One copy each for all steps: every copy makes the host wait for a GPU.
+        device = pupils[0].w.device
+        self.chosen = torch.from_numpy(chosen).to(device)
+        """The examples of step, pupil and place in the batch."""
+        self.sizes_on_device = torch.from_numpy(self.sizes).to(device)
         augmented = self.data.augment is not None
         self.variants = [variants_of(pupil.seed) for pupil in pupils] if augmented else None
 
-    def _plan(self, place: int, pupil: Pupil, generator: torch.Generator) -> None:
+    def _plan(self, chosen: NDArray[np.int64], place: int, pupil: Pupil, generator: torch.Generator) -> None:
         """Cut the epochs of a pupil into batches, as `batches` does."""
         examples, batch_size = pupil.shard.places, self.batch_size
         step = 0
         while step < pupil.num_steps:
             epoch = examples[torch.randperm(len(examples), generator=generator).numpy()]
             for start in range(0, len(epoch), batch_size)[: pupil.num_steps - step]:
-                batch, row = epoch[start : start + batch_size], self.chosen[step, place]
+                batch, row = epoch[start : start + batch_size], chosen[step, place]
                 row[: len(batch)] = batch
                 row[len(batch) :] = batch[0]
                 self.sizes[step, place] = len(batch)
@@ -122,16 +131,16 @@ class Lessons:
         """
         sizes = self.sizes[step]
         num_active = np.count_nonzero(sizes)
-        chosen = torch.from_numpy(self.chosen[step, :num_active])
-        flat = chosen.flatten().to(self.device)
+        chosen = self.chosen[step, :num_active]
+        flat = chosen.flatten()
         x = self.data.x.index_select(0, flat).view(*chosen.shape, *self.data.x.shape[1:])
         y = self.data.y.index_select(0, flat).view(chosen.shape)
         if self.variants is not None:
             assert self.data.augment is not None
             for row, size, variants in zip(x, sizes, self.variants, strict=False):
                 row[:size] = self.data.augment(row[:size], variants)
-        num = torch.from_numpy(sizes[:num_active]).to(self.device).unsqueeze(1)
-        counts = torch.arange(chosen.shape[1], device=self.device) < num
+        num = self.sizes_on_device[step, :num_active].unsqueeze(1)
+        counts = torch.arange(chosen.shape[1], device=num.device) < num
         return x, y, counts / num
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from rdpfl_sim import learning
+from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.learning.data import Shard
 from rdpfl_sim.learning.evaluation import Answers, evaluate, evaluate_together
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
@@ -86,6 +91,63 @@ def test_a_clients_numbers_do_not_depend_on_who_else_is_in_the_stack(name: str, 
             for one, other in zip(some, everybody[start:], strict=False):
                 assert torch.equal(one.w_tilde, other.w_tilde)
                 assert one.loss == other.loss
+
+
+LARGE = {
+    "softmax": (lambda: softmax([3072], 10), [3072], 33),
+    "wide": (lambda: mlp([64], 10, hidden=[512]), [64], 64),
+    "deep": (lambda: mlp([33], 10, hidden=[100, 50, 20]), [33], 16),
+    "cnn": (lambda: cnn([3, 8, 8], 10, width=4, hidden=16), [3, 8, 8], 16),
+    "long batch": (lambda: softmax([2], 3), [2], 33_000),
+}
+"""A model, the shape of an example, and the size of a batch."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_numbers_of_large_models_do_not_depend_on_the_company_with_any_number_of_threads(name: str) -> None:
+    make, shape, batch_size = LARGE[name]
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(max(400, batch_size), *shape, generator=generator)
+    y = torch.randint(3, (len(x),), generator=generator)
+    model = FlatModel(make())
+    stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
+    lengths = [len(x) if batch_size > 400 else 5 + 51 * i for i in range(6)]
+    data = [Shard(x, y, torch.randperm(len(x), generator=generator)[:length]) for length in lengths]
+    pupils = [Pupil(model.initial(i), shard, 1 + i % 2, i) for i, shard in enumerate(data)]
+    for num_threads in (1, 2, 3, 4):
+        with repeatable(num_threads):
+            everybody = train_together(stack, pupils, **settings)
+            models = [trained.w_tilde for trained in everybody]
+            evaluations = evaluate_together(stack, models, data)
+            for size in (1, 2, 4):
+                part = slice(2, 2 + size)
+                some = train_together(stack, pupils[part], **settings)
+                for one, other in zip(some, everybody[part], strict=True):
+                    assert torch.equal(one.w_tilde, other.w_tilde)
+                    assert torch.equal(one.direction, other.direction)
+                    assert one.loss == other.loss
+                assert evaluate_together(stack, models[part], data[part]) == evaluations[part]
+
+
+def test_evaluation_of_a_model_does_not_depend_on_the_shards_of_others() -> None:
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(500, 5, generator=generator), torch.randint(3, (500,), generator=generator)
+    model = FlatModel(mlp([5], 3, hidden=[64]))
+    stack, models = Stack(model), [model.initial(i) for i in range(120)]
+    data = [Shard(x, y, torch.randperm(500, generator=generator)[: 1 + 3 * i]) for i in range(120)]
+    together = evaluate_together(stack, models, data)
+    for w, shard, found in zip(models, data, together, strict=True):
+        assert evaluate_together(stack, [w], [shard]) == [found]
+
+
+def test_every_function_for_many_clients_is_tested_here() -> None:
+    package = Path(learning.__file__).parent
+    found = {
+        name
+        for path in package.glob("*.py")
+        for name in re.findall(r"^def (\w+_together)\(", path.read_text(), re.M)
+    }
+    assert found == {"train_together", "evaluate_together"}
 
 
 def test_a_client_that_diverges_leaves_all_others_alone() -> None:

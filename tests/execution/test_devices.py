@@ -1,0 +1,184 @@
+"""Which device trains, what it is asked to do, and what a run remembers of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rdpfl_sim import Scenario, ScenarioError, resume, simulate
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.execution import devices
+from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.execution.inline import Inline
+from tests.simulated_gpu import NAME, SimulatedGpu
+from tests.support import small_scenario
+from tests.test_resuming import interrupt, left
+
+GPU = torch.device("cuda", 0)
+LARGE = {"model": {"name": "mlp", "hidden": [5000]}}
+"""8 * 5000 + 5000 + 5000 * 3 + 3 parameters: enough for a GPU."""
+
+
+def on(device: str, executor: str = "auto", **changes: Any) -> Scenario:
+    return small_scenario(**changes, execution={"device": device, "executor": executor})
+
+
+def problem(device: str, executor: str = "auto") -> str:
+    with pytest.raises(ScenarioError) as error:
+        Blueprint(on(device, executor))
+    [only] = error.value.problems
+    return str(only)
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1", "cuda:01", "CUDA", "cpu:0", "cuda:1000"])
+def test_what_names_no_device_is_refused(name: str) -> None:
+    assert problem(name) == (
+        "execution.device: must be 'auto', 'cpu', 'cuda', or 'cuda:1' for the second GPU, 'cuda:2' for the "
+        f"third ... (given: {name!r})"
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", ["cuda", "cuda:0"])
+def test_without_a_gpu_none_can_be_named(name: str) -> None:
+    expected = f"execution.device: no CUDA device is available; allowed: auto, cpu (given: {name!r})"
+    assert problem(name) == expected
+
+
+def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with SimulatedGpu(num_devices=2):
+        text = "there is no such GPU; allowed: auto, cpu, cuda, cuda:0, cuda:1 (given: 'cuda:2')"
+        assert problem("cuda:2") == f"execution.device: {text}"
+
+
+def test_the_second_gpu_can_be_named() -> None:
+    with SimulatedGpu(num_devices=2):
+        blueprint = Blueprint(on("cuda:1"))
+        assert blueprint.model.vector.device == torch.device("cuda", 1)
+        result = simulate(blueprint)
+    assert result.summary["wall"]["device"] == "cuda:1"
+
+
+@pytest.mark.parametrize(
+    ("executor", "changes", "expected"),
+    [
+        ("auto", {}, "cpu"),
+        ("threads", {}, "cpu"),
+        ("auto", LARGE, "cuda:0"),
+        ("inline", LARGE, "cuda:0"),
+        ("stacked", LARGE, "cpu"),
+        ("ray", LARGE, "cpu"),  # the process that talks to Ray; its workers choose for themselves
+    ],
+)
+def test_auto_is_a_gpu_for_large_models(executor: str, changes: dict[str, Any], expected: str) -> None:
+    assert Blueprint(on("auto", executor, **changes)).device == devices.CPU
+    with SimulatedGpu():
+        assert str(Blueprint(on("auto", executor, **changes)).device) == expected
+
+
+def test_on_a_gpu_the_executor_auto_computes_one_client_at_a_time() -> None:
+    with SimulatedGpu():
+        assert isinstance(Blueprint(on("cuda")).trainer, Inline)
+
+
+def test_stacking_on_a_gpu_is_worth_a_warning() -> None:
+    def warns(device: str, executor: str) -> bool:
+        warnings = Blueprint(on(device, executor)).warnings
+        return any("checkpoints and interruptions may change the digest" in text for text in warnings)
+
+    with SimulatedGpu():
+        assert warns("cuda", "stacked")
+        assert not warns("cuda", "inline")
+        assert not warns("auto", "stacked")
+    assert not warns("cpu", "stacked")
+
+
+def test_models_are_returned_on_the_cpu() -> None:
+    with SimulatedGpu():
+        result = simulate(on("cuda"))
+        assert all(w.is_cpu for w in result.models)
+    assert (result.summary["wall"]["device"], result.summary["wall"]["trained_on"]) == ("cuda:0", NAME)
+
+
+def test_a_run_that_is_resumed_on_another_device_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SimulatedGpu():
+        folder = left(on("auto", **LARGE, checkpoint={"every_rounds": 1}), tmp_path, 13, interrupt)
+    resumed = resume(folder)
+    assert f"so that its digest may differ: device was {NAME}, is cpu" in caplog.text
+    assert resumed.summary["status"] == "finished"
+
+
+def test_a_run_that_is_resumed_on_the_same_device_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SimulatedGpu(num_devices=2):
+        folder = left(on("cuda:1", **LARGE, checkpoint={"every_rounds": 1}), tmp_path, 13, interrupt)
+        resume(folder)
+    assert "digest may differ" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes", "warns"),
+    [
+        (None, ":4096:8", False),
+        (":4096:8", ":4096:8", False),
+        (":16:8", ":16:8", False),
+        (":0:0", ":0:0", True),
+    ],
+)
+def test_cublas_is_told_to_repeat_its_numbers(
+    given: str | None, becomes: str, warns: bool, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(devices.CUBLAS, raising=False)
+    if given is not None:
+        monkeypatch.setenv(devices.CUBLAS, given)
+    with SimulatedGpu():
+        Blueprint(on("cuda"))
+        assert os.environ[devices.CUBLAS] == becomes
+    assert ("results may differ from run to run" in caplog.text) == warns
+
+
+def test_cublas_that_has_begun_cannot_be_told_any_more(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(devices.CUBLAS, raising=False)
+    with SimulatedGpu():
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        Blueprint(on("cuda"))
+        assert "CUDA was started before CUBLAS_WORKSPACE_CONFIG was set" in caplog.text
+        caplog.clear()
+        Blueprint(on("cuda"))  # for the first run it was set in time, or the user has been warned
+        assert not caplog.text
+
+
+def test_a_run_on_the_cpu_leaves_cublas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(devices.CUBLAS, raising=False)
+    Blueprint(on("cpu"))
+    assert devices.CUBLAS not in os.environ
+
+
+def test_a_gpu_computes_deterministically_while_a_run_lasts() -> None:
+    with repeatable(1, GPU):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.backends.cudnn.deterministic
+        assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.are_deterministic_algorithms_enabled()
+    with repeatable(1):
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_users_own_strictness_is_kept() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        with repeatable(1, GPU):
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
