@@ -1,5 +1,8 @@
 """Whatever Byzantine clients send, an honest client neither crashes nor grows, and its model stays finite."""
 
+from typing import get_args
+from unittest.mock import patch
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,10 +12,11 @@ from torch import Tensor
 from rdpfl_sim import simulate
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks import ATTACKS, View
+from rdpfl_sim.maths.attacks import ATTACKS, View, sends_malformed
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.simulation import Simulation
+from rdpfl_sim.world.adversary import Level
 from tests.support import cheap, odd_payloads, small_scenario
 
 POISON = {
@@ -29,26 +33,24 @@ POISON = {
 
 
 @pytest.fixture
-def menu():
-    """An attack that sends one dish after the other; registered as a user would."""
-    courses: list[str] = []
+def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attack that sends one kind of nonsense after the other; registered as a user would."""
 
+    @sends_malformed
     def hostile(view: View) -> Tensor:
         """One kind of nonsense per message."""
-        courses.append(courses.pop(0))
-        return POISON[courses[-1]](view.own)
+        place = view.memory["place"] = view.memory.get("place", -1) + 1
+        return [*POISON.values()][place % len(POISON)](view.own)
 
-    ATTACKS["hostile"] = hostile
-    yield courses
-    del ATTACKS["hostile"]
+    monkeypatch.setitem(ATTACKS, "hostile", hostile)
 
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 @pytest.mark.parametrize("wait", ["all", "none"])
-def test_every_kind_of_nonsense_is_survived_under_every_aggregator(menu, aggregator: str, wait: str) -> None:
-    menu[:] = list(POISON)
+@pytest.mark.usefixtures("hostile")
+def test_every_kind_of_nonsense_is_survived_under_every_aggregator(aggregator: str, wait: str) -> None:
     scenario = small_scenario(
-        rounds=8,
+        rounds=len(POISON),
         topology="complete",
         method={"name": "rdpfl", "lambda": 0.5, "aggregator": aggregator, "warmup": 2},
         adversary={"attack": "hostile", "ids": [0, 3, 5]},
@@ -66,12 +68,12 @@ def test_every_kind_of_nonsense_is_survived_under_every_aggregator(menu, aggrega
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(sorted(POISON)), min_size=1, max_size=12), st.integers(0, 2**32))
 def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> None:
+    @sends_malformed
     def hostile(view: View) -> Tensor:
         """The course of the day."""
         return POISON[courses[view.seed % len(courses)]](view.own)
 
-    ATTACKS["hostile"] = hostile
-    try:
+    with patch.dict(ATTACKS, hostile=hostile):
         scenario = small_scenario(
             seed=seed,
             rounds=5,
@@ -83,8 +85,6 @@ def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> Non
             timing={"wait": {"name": "deadline", "seconds": 0.5}},
         )
         result = simulate(scenario)
-    finally:
-        del ATTACKS["hostile"]
     assert torch.isfinite(result.models[0]).all()
     assert torch.isfinite(result.models[3]).all()
 
@@ -201,6 +201,24 @@ def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
     assert torch.isfinite(run.clients[0].life.learning.w).all()
     usable = payload.form == run.clients[0].life.mailbox.form and payload.is_finite
     assert messages["rejected"] == (0 if usable else 3)
+
+
+@pytest.mark.parametrize("method", ["rdpfl", "dispfl"])
+@pytest.mark.parametrize("knowledge", get_args(Level))
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_every_attacker_survives_odd_mail(attack: str, knowledge: str, method: str) -> None:
+    adversary = {"attack": attack, "ids": [1, 4], "knowledge": knowledge}
+    blueprint = cheap(small_scenario(rounds=3, topology="ring", adversary=adversary, **options_of(method)))
+    form = Simulation(blueprint, None, None).clients[0].life.mailbox.form
+    for kind, payload in odd_payloads(form).items():
+        run = Simulation(blueprint, None, None)
+        for stamp in range(5):
+            for sender, attacker in ((0, 1), (2, 1), (3, 4)):
+                run.network.send(sender, 1, stamp, payload, [attacker])
+        summary = run.run().summary
+        check_account(summary["messages"])
+        assert summary["messages"]["rejected"] >= 6, kind  # there are no rounds 0 and 4
+        assert summary["rounds_done"] == [3, 3], kind
 
 
 @pytest.mark.parametrize("method", OF_MODELS)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from rdpfl_sim.errors import note_place
 from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.equivocation import Equivocation, same
 from rdpfl_sim.maths.types import Payload
@@ -122,10 +123,10 @@ class Adversary:
             self.reconsider()
 
     def overhear(self, attacker: Client, message: Message) -> None:
-        """A message has reached an attacker."""
+        """Learn from a message that has reached an attacker and that its mailbox does not reject."""
         if self.plan.knowledge != "neighbourhood" or not self.plan.sees_honest:
             return
-        if message.sender not in self.liars and message.payload.is_finite:
+        if message.sender not in self.liars and attacker.life.mailbox.why_rejected(message) is None:
             self._knowledge_of(attacker.id).add(message.sender, message.round, message.payload.vector)
         self.reconsider()
 
@@ -137,7 +138,11 @@ class Adversary:
             partitioned=bool(self.network.partitions),
             num_trusted=lambda: self._num_trusted(attacker),
         )
-        return self.plan.schedule(moment)
+        try:
+            return self.plan.schedule(moment)
+        except Exception as error:  # it is not always the attacker's own event
+            note_place(error, attacker.id, attacker.life.round)
+            raise
 
     def poisons(self, attacker: Client) -> bool:
         """Whether the attacker trains on poisoned data in this round."""

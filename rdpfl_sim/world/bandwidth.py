@@ -40,9 +40,15 @@ class Bandwidth(Protocol):
     def transmit(self, message: Sized, done: Done) -> None:
         """Call `done(message)` as soon as the last byte of the message is through."""
 
+    def drop(self, sender: int) -> list[Any]:
+        """Remove and return the messages of a sender whose last byte is not through."""
+
 
 class Unlimited:
     """Transmission takes no time."""
+
+    STATE = ()
+    CALLS = ()
 
     def __init__(self, kernel: Kernel) -> None:
         pass
@@ -50,6 +56,10 @@ class Unlimited:
     def transmit(self, message: Sized, done: Done) -> None:
         """Call `done(message)` at once."""
         done(message)
+
+    def drop(self, sender: int) -> list[Any]:
+        """Return nothing: no message is ever queued."""
+        return []
 
 
 class Departure(NamedTuple):
@@ -77,11 +87,18 @@ class Uplink:
         begins_at_s = queue[-1].ends_at_s if queue else self.kernel.now
         departure = Departure(message, done, begins_at_s + message.size_bytes / self.bytes_per_s)
         queue.append(departure)
-        self.kernel.post(Call(self._leave, message.sender), departure.ends_at_s)
+        self.kernel.post(Call(self._leave, departure), departure.ends_at_s)
+
+    def drop(self, sender: int) -> list[Any]:
+        """Empty the sender's queue; the message being sent is part of it."""
+        return [departure.message for departure in self.queues.pop(sender, ())]
 
     def _leave(self, call: Call) -> None:
-        departure = self.queues[call.subject].popleft()
-        departure.done(departure.message)
+        departure: Departure = call.subject
+        queue = self.queues.get(departure.message.sender)
+        if queue and queue[0] is departure:  # else it was dropped
+            queue.popleft()
+            departure.done(departure.message)
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +142,13 @@ class Shared:
         self.incoming.setdefault(message.recipient, []).append(transfer)
         self._change(message)
 
+    def drop(self, sender: int) -> list[Any]:
+        """End the sender's transfers; what shares a recipient with them becomes faster."""
+        dropped = self.outgoing.get(sender, [])[:]
+        for transfer in dropped:
+            self._remove(transfer)
+        return [transfer.message for transfer in dropped]
+
     def _change(self, message: Sized) -> None:
         """Have the rates at both ends set anew, once for all that begins and ends at this instant."""
         if not self.changed_senders:
@@ -161,11 +185,14 @@ class Shared:
         # The time decides, not left_bytes: a rest that rounding left could be too small to move the clock.
         if self.kernel.now != transfer.ends_at_s:
             return  # the rate has changed since this call was posted
-        transfer.ends_at_s = -inf  # calls for the same instant may still be in the queue
+        self._remove(transfer)
+        transfer.done(transfer.message)
+
+    def _remove(self, transfer: Transfer) -> None:
+        transfer.ends_at_s = -inf  # calls for it may still be in the queue
         self.outgoing[transfer.message.sender].remove(transfer)
         self.incoming[transfer.message.recipient].remove(transfer)
         self._change(transfer.message)
-        transfer.done(transfer.message)
 
 
 BANDWIDTHS: dict[str, Callable[..., Bandwidth]] = {

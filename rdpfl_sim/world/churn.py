@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import zlib
+from io import StringIO
 from typing import NamedTuple
 
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.options import LARGE
+from rdpfl_sim.files import read_input
+from rdpfl_sim.options import LARGE, MAX_INPUT_BYTES
 
 
 class Row(NamedTuple):
@@ -24,12 +27,12 @@ _HEADER = ["time_s", "client", "state"]
 def read_trace(path: str, num_clients: int) -> list[Row]:
     """The rows of a trace, in the order of the file."""
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
+        text = read_input(path, MAX_INPUT_BYTES).decode("utf-8-sig")
+        reader = csv.reader(StringIO(text, newline=""))
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader if cells]
     except OSError as error:
         raise OptionError("path", f"cannot be read: {error.strerror}") from error
-    except (ValueError, csv.Error) as error:  # not UTF-8, or binary
+    except (ValueError, EOFError, zlib.error, csv.Error) as error:  # not UTF-8, binary, or cut short
         raise OptionError("path", f"is not a CSV file: {error}") from error
     if not lines or lines[0][1] != _HEADER:
         raise bad_line(lines[0][0] if lines else 1, f"must be the header {','.join(_HEADER)}")

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from simpy import Event, Interrupt
 
+from rdpfl_sim.errors import note_place
 from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods.base import Batch, Case, Home, Method, State
 from rdpfl_sim.methods.updating import Update, Updates
@@ -53,7 +54,10 @@ class Life:
     It is here, not in the locals of a generator, so that it can be written down and taken up again.
     """
 
-    STATE = ("latest", "round", "num_rounds", "phase", "until_s", "poisoned", "own", "payload")
+    STATE = (
+        *("latest", "round", "num_rounds", "last_round", "is_untested"),
+        *("phase", "until_s", "poisoned", "own", "payload"),
+    )
 
     latest: Update
     """What its last round has made of its learning state, which may not have been computed yet."""
@@ -61,6 +65,10 @@ class Life:
     round: int = 1
     num_rounds: int = 0
     """Rounds that were finished; fewer than `round` says if some were skipped to catch up."""
+    last_round: int = 0
+    """The last round that was finished, or 0."""
+    is_untested: bool = True
+    """Whether the model has changed since its last evaluation: by a round, or by a fresh start."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
     poisoned: bool = False
@@ -154,6 +162,9 @@ class Client:
                     self.update()
         except Interrupt:
             return  # it has crashed, or left
+        except Exception as error:
+            note_place(error, self.id, life.round)
+            raise
         life.phase = Phase.FINISHED
         self.world.on_finish(self.id)
 
@@ -259,9 +270,10 @@ class Client:
         life.latest = world.updates.begin(Case(life.learning, life.own, received, home))
         world.observer.round_finished(self.id, round_, messages, life.latest, inspection)
         life.own = None
+        life.num_rounds += 1
+        life.last_round, life.is_untested = round_, True
         world.on_round(self)
         life.round += 1
-        life.num_rounds += 1
         life.phase = Phase.TRAINING
 
     def wait_again(self) -> None:

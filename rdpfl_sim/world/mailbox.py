@@ -20,6 +20,7 @@ from rdpfl_sim.world.message import Message
 from rdpfl_sim.world.observer import Observer
 
 Preference = Literal["round", "newest"]
+UNKNOWN_SENDER = "unknown sender"
 
 
 def _nobody_waits() -> None:
@@ -130,11 +131,24 @@ class Mailbox:
         elif sender in self.neighbours:
             self._sort_in()
             self._put(message, self.neighbours[sender])
+        elif sender in self.former:
+            self._drop(message, "stale", "no longer a neighbour")
         else:
-            known = sender in self.former
-            self._drop(
-                message, *(("stale", "no longer a neighbour") if known else ("rejected", "unknown sender"))
-            )
+            self._drop(message, "rejected", UNKNOWN_SENDER)
+
+    def why_rejected(self, message: Message) -> str | None:
+        """Return why a message cannot be part of the protocol, or None if it can.
+
+        A message that passes may still be stale, or a duplicate.
+        """
+        sender, payload = message.sender, message.payload
+        if sender not in self.neighbours and sender not in self.former:
+            return UNKNOWN_SENDER
+        if not 1 <= message.round <= self.last_round:
+            return "no such round"
+        if payload.form != self.form:
+            return "wrong shape or type"
+        return None if payload.is_finite else "not finite"
 
     def take(self, round_: int, max_age: int) -> list[Message]:
         """The messages to use in this round, at most one per sender, sorted by sender.
@@ -267,13 +281,11 @@ class Mailbox:
 
     def _turn_away(self, they: Correspondent, message: Message) -> None:
         """Drop a message that cannot be held."""
-        stamp, payload = message.round, message.payload
-        if not 1 <= stamp <= self.last_round:
-            self._drop(message, "rejected", "no such round")
-        elif payload.form != self.form:
-            self._refuse(they, message, "wrong shape or type")
-        elif not payload.is_finite:
-            self._refuse(they, message, "not finite")
+        stamp, reason = message.round, self.why_rejected(message)
+        if reason is not None:
+            if 1 <= stamp <= self.last_round:
+                they.refused = max(they.refused, stamp)
+            self._drop(message, "rejected", reason)
         elif stamp < they.last_used:
             self._drop(message, "stale", "a later one was used")
         else:
@@ -282,10 +294,6 @@ class Mailbox:
     def _discard(self, they: Correspondent, stamp: int, reason: str) -> None:
         they.gone = max(they.gone, stamp)
         self._drop(they.held.pop(stamp), "stale", reason)
-
-    def _refuse(self, they: Correspondent, message: Message, reason: str) -> None:
-        they.refused = max(they.refused, message.round)
-        self._drop(message, "rejected", reason)
 
     def _drop(self, message: Message, fate: str, reason: str) -> None:
         self.fates[fate] += 1

@@ -13,7 +13,7 @@ from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.links import COPY, COPY_LATENCY, LATENCY, MESSAGE, ROUND, Link, lossless
 from rdpfl_sim.world.message import Letter, Message
 from rdpfl_sim.world.observer import Observer
-from rdpfl_sim.world.transport import Reliable, Transport
+from rdpfl_sim.world.transport import SENDER_DOWN, Reliable, Transport
 
 
 class LinksOf(dict[int, Link]):
@@ -32,7 +32,8 @@ class LinksOf(dict[int, Link]):
 class Network:
     """All links, what is wrong with them at the moment, and the count of what became of the messages.
 
-    A message is lost if its link is interrupted or its recipient is down when it leaves or when it arrives.
+    A message is lost if its link is interrupted or its recipient is down when it leaves or when it arrives,
+    and if its sender stops before it has left.
     """
 
     STATE = (
@@ -185,6 +186,16 @@ class Network:
         """Count a message that will never arrive."""
         self.num_lost += 1
         self.observer.message_lost(message, reason)
+
+    def stop(self, client: int) -> None:
+        """Take a client off the network. Messages that have not left it are lost."""
+        self.down.add(client)
+        unsent = [] if self.bandwidth is None else self.bandwidth.drop(client)
+        if self.reliable is not None:
+            self.reliable.stop(client, unsent)
+            return
+        for message in unsent:
+            self.lose(message, SENDER_DOWN)
 
     def interrupt(self, links: Iterable[tuple[int, int]]) -> None:
         """From now on nothing crosses these directed links; the same link can be interrupted twice."""

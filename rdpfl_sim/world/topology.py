@@ -9,16 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from math import isqrt
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import networkx as nx
 import numpy as np
+from networkx.readwrite.graph6 import data_to_n
 from numpy.typing import ArrayLike, NDArray
 
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.options import Count, Doc, Fraction
+from rdpfl_sim.files import read_input
+from rdpfl_sim.options import MAX_INPUT_BYTES, Count, Doc, Fraction
+
+MAX_NODES = 1_000_000
 
 Clients: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = Annotated[
@@ -175,7 +180,7 @@ def file(
     all numbers of clients keeps them: a client that it does not mention has no neighbours.
     """
     kind = _kind(path) if format_ == "auto" else format_
-    graph = _read(path, kind)
+    graph = _read(path, kind, num_clients)
     client = _clients_by_node(graph, num_clients, edges_only=kind in ("edgelist", "csv"))
     return _graph(num_clients, [(client[a], client[b]) for a, b in graph.edges()])
 
@@ -250,14 +255,20 @@ def _clients_by_node(graph: nx.Graph, num_clients: int, *, edges_only: bool) -> 
     return {node: client for client, node in enumerate(nodes)}
 
 
-def _natural(node: object) -> list[str | int]:
-    """A sort key by which n2 comes before n10."""
-    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"(\d+)", str(node)))]
+def _natural(node: object) -> list[str | tuple[int, str]]:
+    """A sort key by which n2 comes before n10, however many digits there are."""
+    parts = re.split(r"([0-9]+)", str(node))
+    return [(len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(parts)]
 
 
-def _read(path: str, kind: str) -> nx.Graph:
+def _read(path: str, kind: str, num_clients: int) -> nx.Graph:
     try:
-        graph = _READERS[kind](path)
+        content = read_input(path, MAX_INPUT_BYTES)
+        if kind == "sparse6":
+            _check_header(content, num_clients)
+        graph = _READERS[kind](BytesIO(content))
+    except OptionError:
+        raise
     except OSError as error:
         raise OptionError("path", f"cannot be read: {error.strerror or error}") from error
     except Exception as error:  # every reader fails in its own way on a file of another format
@@ -269,11 +280,20 @@ def _read(path: str, kind: str) -> nx.Graph:
     return graph
 
 
-def _read_gml(path: str) -> nx.Graph:
+def _check_header(content: bytes, num_clients: int) -> None:
+    """Raise an error if sparse6 declares far too many nodes; the reader would create them all."""
+    text = content.strip().removeprefix(b">>sparse6<<").removeprefix(b":")
+    num_nodes, _ = data_to_n([character - 63 for character in text[:8]])
+    if num_nodes > max(num_clients, MAX_NODES):
+        raise OptionError("path", f"has {num_nodes} nodes but the number of clients is {num_clients}")
+
+
+def _read_gml(file: BytesIO) -> nx.Graph:
     try:
-        return nx.read_gml(path)
+        return nx.read_gml(file)
     except nx.NetworkXError:  # labels are optional in GML, numbers are not
-        return nx.read_gml(path, label="id")
+        file.seek(0)
+        return nx.read_gml(file, label="id")
 
 
 def _kind(path: str) -> str:
@@ -285,7 +305,7 @@ def _kind(path: str) -> str:
     return kind
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
+_READERS: dict[str, Callable[[BytesIO], Any]] = {
     "edgelist": partial(nx.read_edgelist, data=False),
     "csv": partial(nx.read_edgelist, data=False, delimiter=",", encoding="utf-8-sig"),
     "adjlist": nx.read_adjlist,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Le
 
 from rdpfl_sim.options import Doc, Positive
 from rdpfl_sim.world.kernel import Call
-from rdpfl_sim.world.links import ATTEMPT, MAX_ATTEMPTS
+from rdpfl_sim.world.links import ATTEMPT, MAX_ATTEMPTS, Link
 from rdpfl_sim.world.message import Message
 
 if TYPE_CHECKING:
     from rdpfl_sim.world.network import Network
 
+SENDER_DOWN = "sender is down"
 ACKNOWLEDGEMENT = 1 << 60
 """Draws for acknowledgements are this far from those for the messages of the same link."""
 
@@ -44,16 +44,18 @@ class Delivery:
     num_attempts: int = 0
     num_in_air: int = 0
     arrived: bool = False
-    acknowledged_at_s: float = inf
+    acknowledgements_s: list[float] = field(default_factory=list)
+    """When the acknowledgements that are under way will arrive, unless something is in their way then."""
+    acknowledged: bool = False
     closed: bool = False
-    """The sender has stopped trying: the message is acknowledged, or given up."""
+    """The sender has stopped trying: the message is acknowledged or given up, or the sender has stopped."""
 
 
 class Reliable:
     """Acknowledges and retransmits on top of a network that loses messages."""
 
     STATE = ("deliveries",)
-    CALLS = ("leave", "_on_arrival", "_on_timeout")
+    CALLS = ("leave", "_on_arrival", "_on_acknowledgement", "_on_timeout")
 
     def __init__(self, network: Network, transport: Transport) -> None:
         self.network = network
@@ -77,6 +79,14 @@ class Reliable:
         patience_s = self.transport.timeout_s * self.transport.backoff**attempt
         network.kernel.post(Call(self._on_timeout, delivery), now_s + patience_s)
 
+    def stop(self, sender: int, unsent: Iterable[Message]) -> None:
+        """Forget the messages of a sender that stops; attempts that have left it may still arrive."""
+        for message in unsent:
+            self.deliveries[message.number].num_in_air -= 1
+        for delivery in [d for d in self.deliveries.values() if d.message.sender == sender]:
+            delivery.closed = True
+            self._settle(delivery, SENDER_DOWN)
+
     def _attempt(self, delivery: Delivery) -> None:
         delivery.num_attempts += 1
         delivery.num_in_air += 1
@@ -97,29 +107,43 @@ class Reliable:
         self._settle(delivery)
 
     def _acknowledge(self, delivery: Delivery, attempt: int) -> None:
-        message, network = delivery.message, self.network
+        network = self.network
         network.num_bytes += self.transport.acknowledgement_bytes
-        back = network.links[message.recipient][message.sender]
-        draw = ACKNOWLEDGEMENT + message.draw + attempt * ATTEMPT
-        delay_s = network.crossing_s(back, draw)
+        draw = ACKNOWLEDGEMENT + delivery.message.draw + attempt * ATTEMPT
+        delay_s = network.crossing_s(self._back(delivery), draw)
         if delay_s is not None:
-            delivery.acknowledged_at_s = min(delivery.acknowledged_at_s, network.kernel.now + delay_s)
+            arrives_at_s = network.kernel.now + delay_s
+            delivery.acknowledgements_s.append(arrives_at_s)
+            network.kernel.post(Call(self._on_acknowledgement, delivery), arrives_at_s)
+
+    def _back(self, delivery: Delivery) -> Link:
+        """Return the link on which a message is acknowledged."""
+        return self.network.links[delivery.message.recipient][delivery.message.sender]
+
+    def _on_acknowledgement(self, call: Call) -> None:
+        delivery: Delivery = call.subject
+        delivery.acknowledgements_s.remove(self.network.kernel.now)
+        if self.network.obstacle(self._back(delivery)) is None:
+            delivery.acknowledged = True
 
     def _on_timeout(self, call: Call) -> None:
         delivery: Delivery = call.subject
-        acknowledged = delivery.acknowledged_at_s <= self.network.kernel.now
-        sender_lives = delivery.message.sender not in self.network.down
-        if not acknowledged and sender_lives and delivery.num_attempts < self.transport.max_attempts:
+        now_s = self.network.kernel.now
+        if delivery.closed:
+            return  # its sender has stopped
+        if now_s in delivery.acknowledgements_s:
+            self.network.kernel.post(call, now_s)  # what arrives at this instant is in time
+        elif not delivery.acknowledged and delivery.num_attempts < self.transport.max_attempts:
             self._repeat(delivery)
         else:
             delivery.closed = True
             self._settle(delivery)
 
-    def _settle(self, delivery: Delivery) -> None:
+    def _settle(self, delivery: Delivery, reason: str = "given up") -> None:
         if delivery.closed and delivery.num_in_air == 0:
             del self.deliveries[delivery.message.number]
             if not delivery.arrived:
-                self.network.lose(delivery.message, "given up")
+                self.network.lose(delivery.message, reason)
 
 
 def datagram() -> Transport:
@@ -136,9 +160,9 @@ def reliable(
 ) -> Transport:
     """A message is repeated, after longer and longer waits, until it is acknowledged or given up.
 
-    Acknowledgements cross the link in the other direction, with its delay and its losses, and need no
-    bandwidth. A recipient gets a message once, however often it arrives; every attempt and every
-    acknowledgement costs its bytes.
+    Acknowledgements cross the link in the other direction, with its delay, its losses and what is in the way
+    when they leave or arrive, and need no bandwidth. A recipient gets a message once, however often it
+    arrives; every attempt and every acknowledgement costs its bytes.
     """
     return Transport(max_attempts, timeout_s, backoff, acknowledgement_bytes)
 

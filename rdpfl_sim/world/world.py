@@ -10,6 +10,7 @@ from math import prod
 from simpy import Event, Process
 from simpy.events import URGENT
 
+from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
 from rdpfl_sim.world.changes import (
     Absent,
@@ -31,6 +32,9 @@ from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network import Network
 from rdpfl_sim.world.observer import Observer
 
+MOST_PER_TRAINING = 1000
+"""A fault that changes the world so often in the time of one training changes it without end, or almost."""
+
 
 class World:
     """Starts the clients and applies the changes, each at its time and before all else of that instant.
@@ -41,7 +45,7 @@ class World:
 
     STATE = (
         *("graph", "causes_down", "absences", "left", "gone", "unfinished", "slowness", "num_changes"),
-        "beginning",
+        *("beginning", "num_trained", "num_by_fault"),
     )
     CALLS = ("_on_change",)
 
@@ -76,6 +80,11 @@ class World:
         self.processes: dict[int, Process] = {}
         self.slowness: dict[int, list[float]] = {}
         self.num_changes = 0
+        self.num_trained = 0
+        """Trainings that clients have finished."""
+        self.num_by_fault: Counter[int] = Counter()
+        num_links = sum(map(len, self.graph)) // 2
+        self._most_changes = MOST_PER_TRAINING * 10 + 100 * (len(clients) + num_links)
         self.beginning: dict[int, None] = {}
         """Clients that begin to live as soon as all changes of the instant are done, in their order."""
 
@@ -169,6 +178,13 @@ class World:
 
     def _apply_and_tell(self, fault: int, change: Change) -> None:
         self.num_changes += 1
+        self.num_by_fault[fault] += 1
+        if self.num_by_fault[fault] > self._most_changes + MOST_PER_TRAINING * self.num_trained:
+            raise RunError(
+                f"faults[{fault}]: has changed the world {self.num_by_fault[fault] - 1:,} times, up to "
+                f"{self.kernel.now:g} s, while clients have finished {self.num_trained:,} trainings; "
+                f"let it happen less often"
+            )
         self.observer.changed(fault, change)
         self.apply(change)
         for adversary in self.adversaries:
@@ -177,7 +193,7 @@ class World:
     def _stop(self, clients: Iterable[int], for_good: bool) -> None:
         for client in clients:
             self.causes_down[client] += 1
-            self.network.down.add(client)
+            self.network.stop(client)
             self.beginning.pop(client, None)
             process = self.processes.pop(client, None)
             if process is not None and process.is_alive:
@@ -202,7 +218,7 @@ class World:
             if life.phase is Phase.FINISHED:
                 continue
             if fresh:
-                life.learning = self.fresh_state(client)
+                life.learning, life.is_untested = self.fresh_state(client), True
                 life.mailbox.empty("its recipient began afresh")
             if catch_up:
                 life.round = rounds[client]

@@ -12,7 +12,7 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
 from rdpfl_sim.maths.equivocation import mirrored, scaled
-from rdpfl_sim.maths.types import Local, Received, Work
+from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods.base import Diagnostics, Home, Settings, State
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.dpsgd import Dpsgd
@@ -21,7 +21,7 @@ from rdpfl_sim.world.changes import Change, Crash, Leave, Recover
 from rdpfl_sim.world.knowledge import MEMORY_ROUNDS
 from rdpfl_sim.world.timing_attacks import delayed, flood, just_in_time, replay, wrong_stamp
 from rdpfl_sim.world.waiting import Staleness, Wait
-from tests.support import RING, Job, TinyWorld
+from tests.support import RING, Job, TinyWorld, odd_payloads
 
 RING6 = [(1, 5), (0, 2), (1, 3), (2, 4), (3, 5), (0, 4)]
 COMPLETE = [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
@@ -282,6 +282,31 @@ def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -
         (seen,) = world.run().seen
         assert seen.honest == {0: 1, 2: 201}
         assert seen.time_s == (1.0 if knowledge == "omniscient" else 1.25)
+
+
+@pytest.mark.parametrize("collude", [True, False])
+def test_attacker_sees_of_what_reaches_it_only_what_its_mailbox_does_not_reject(collude: bool) -> None:
+    world = SpyWorld(
+        neighbours=RING, byzantine=(2,), knowledge="neighbourhood", collude=collude, latency_s=0.25
+    )
+    kinds = odd_payloads(Payload(torch.zeros(2)).form)
+    rejected = {"nan", "inf", "nan where nothing is sent", "empty", "too long", "a matrix", "float64"}
+    rejected |= {kind for kind in kinds if "mask" in kind and kind != "no mask"}
+    for kind, payload in kinds.items():
+        world.network.send(1, 1, 2, payload, [2])  # before its own message of round 2
+        assert (payload.form, payload.is_finite) == (kinds["tiny"].form, True) or kind in rejected
+    for stamp in (-1, 0, 3, 10**9):
+        world.network.send(3, 1, stamp, Payload(torch.ones(2)), [2])
+    world.network.send(0, 1, 1, Payload(torch.ones(2)), [2])  # not a neighbour
+    world.run(until_s=0.5)
+    knowledge = world.adversary.shared if collude else world.adversary.alone[2]
+    known = {client: dict(updates) for client, updates in knowledge.updates.items()}
+    assert known.keys() == {1}
+    assert known[1].keys() == {2}
+    assert torch.equal(known[1][2], kinds["no mask"].vector), "the last one that passes"
+    assert world.log.dropped.count((2, "rejected")) == len(rejected)
+    world.kernel.run()
+    assert world.seen[0].honest == {1: 2, 3: 4}, "the messages of its own round"
 
 
 def test_attack_keeps_its_notes_and_every_attacker_its_own() -> None:

@@ -473,7 +473,10 @@ def test_trace_that_cannot_be_read_is_refused(tmp_path):
     option, message = refusal("churn_trace", path=str(tmp_path / "binary.csv"))
     assert option == "path"
     assert message.startswith("is not a CSV file: 'utf-8' codec can't decode")
-    assert refusal("churn_trace", path="\0") == ("path", "is not a CSV file: embedded null byte")
+    assert refusal("churn_trace", path="\0") == (
+        "path",
+        "cannot be read: is not a possible path (embedded null byte)",
+    )
 
 
 # Topologies

@@ -275,18 +275,31 @@ def test_messages_of_plain_rounds_count_as_used_by_the_neighbour() -> None:
     assert (box.num_used_of(1), box.num_used_of(2), box.num_used_of(3)) == (3, 2, 0)
 
 
-@pytest.mark.parametrize("last", [3, 10])
-def test_message_after_plain_rounds_is_a_duplicate_or_stale_or_new_also_after_the_last_one(last: int) -> None:
+def after_plain_rounds(last: int) -> Mailbox:
+    """A mailbox that has used all messages of the rounds up to `last`, and is in the next one."""
     box = mailbox()
     for round_ in range(1, last + 1):
         for sender in (1, 2):
             box.put(message(sender, round_))
         box.take(round_, 0)
+    return box
+
+
+@pytest.mark.parametrize("last", [3, 10])
+def test_old_message_after_plain_rounds_is_a_duplicate_or_stale(last: int) -> None:
+    box = after_plain_rounds(last)
     box.put(message(1, last))
     box.put(message(2, last - 1))
     assert [fate for _, fate, _ in box.observer.reasons] == ["duplicate", "stale"]
-    box.put(message(1, last + 1))
-    assert box.fates["rejected"] == (last == 10)
+
+
+def test_message_of_the_next_round_is_held_after_a_plain_round_and_rejected_after_the_last_one() -> None:
+    next_one, none = after_plain_rounds(3), after_plain_rounds(10)
+    next_one.put(message(1, 4))
+    none.put(message(1, 11))
+    assert [m.round for m in next_one.leftovers()] == [4]
+    assert [m.round for m in none.leftovers()] == []
+    assert none.observer.reasons[-1][1:] == ("rejected", "no such round")
 
 
 steps = st.lists(

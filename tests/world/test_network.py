@@ -54,6 +54,41 @@ def test_message_arrives_after_the_latency() -> None:
     assert world.network.num_in_flight == 0
 
 
+@pytest.mark.parametrize(
+    ("bandwidth", "arrives_at_s"),
+    [
+        (partial(Uplink, bytes_per_s=1000.0), 5.5),
+        (partial(Shared, up_bytes_per_s=1000.0, down_bytes_per_s=1000.0), 5.5),
+    ],
+)
+def test_what_has_not_left_a_crashed_sender_is_lost_and_what_has_left_arrives(
+    bandwidth, arrives_at_s: float
+) -> None:
+    world = Wires(bandwidth=bandwidth)
+    world.send(0, 1)  # leaves at 1
+    for time_s, act in [
+        (1.0, lambda: (world.send(0, 1), world.send(0, 2))),  # would leave at 2 and 3, or both at 3
+        (1.25, lambda: world.network.stop(0)),
+        (1.75, lambda: world.network.down.discard(0)),
+        (4.0, lambda: world.send(0, 2)),  # finds no queue
+    ]:
+        world.kernel.post(Call(lambda _, act=act: act()), time_s)
+    world.kernel.run()
+    assert world.arrivals == [(1, 1.5), (2, arrives_at_s)]
+    assert world.log.lost == [(1.25, 0, 1, "sender is down"), (1.25, 0, 2, "sender is down")]
+    assert world.network.num_in_flight == 0
+
+
+def test_transfers_of_a_crashed_sender_leave_their_share_to_others() -> None:
+    world = Wires(bandwidth=partial(Shared, up_bytes_per_s=1000.0, down_bytes_per_s=1000.0))
+    world.send(0, 2)
+    world.send(1, 2)
+    world.kernel.post(Call(lambda _: world.network.stop(0)), 1.0)
+    world.kernel.run()
+    # Until 1 each has half of the recipient's downlink; the rest, 500 bytes, goes at full speed.
+    assert world.arrivals == [(2, 2.0)]
+
+
 def test_messages_of_a_sender_queue_behind_each_other_on_its_uplink() -> None:
     world = Wires(bandwidth=partial(Uplink, bytes_per_s=1000.0))
     for recipient in (1, 2, 1):

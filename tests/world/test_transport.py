@@ -169,20 +169,56 @@ def test_messages_are_acknowledged_one_by_one() -> None:
 # Crashes and outages
 
 
-def test_crash_of_the_sender_stops_its_retransmissions() -> None:
+@pytest.mark.parametrize("recovers_at_s", [2.5, 99.0])
+def test_crash_of_the_sender_ends_its_retransmissions_though_it_recovers(recovers_at_s: float) -> None:
     world = Script(lost=ALL)
-    world.at(2.0, lambda: world.network.down.add(0))
+    world.at(2.0, lambda: world.network.stop(0))
+    world.at(recovers_at_s, lambda: world.network.down.discard(0))
     world.run()
     assert world.attempts() == [0.0, 1.0]
-    assert world.log.lost == [(3.0, 0, 1, "given up")]
+    assert world.log.lost == [(2.0, 0, 1, "sender is down")]
 
 
 def test_what_a_crashed_sender_has_in_the_air_still_arrives() -> None:
     world = Script(delays_s=[2.0])
-    world.at(0.5, lambda: world.network.down.add(0))
+    world.at(0.5, lambda: world.network.stop(0))
     world.run()
     assert world.arrivals == [(1, 2.0)]
     assert world.attempts() == [0.0]
+    assert world.log.lost == []
+
+
+def test_what_a_crashed_sender_has_in_the_air_can_be_lost_when_it_arrives() -> None:
+    world = Script(delays_s=[2.0])
+    world.at(0.5, lambda: world.network.stop(0))
+    world.at(1.5, lambda: world.network.interrupt([(0, 1)]))
+    world.run()
+    assert world.log.lost == [(2.0, 0, 1, "given up")]
+
+
+def test_message_that_arrived_before_its_sender_crashed_is_not_lost() -> None:
+    world = Script(lost=[(1, 0)])
+    world.at(0.75, lambda: world.network.stop(0))
+    world.run()
+    assert world.arrivals == [(1, 0.5)]
+    assert world.attempts() == [0.0]
+    assert world.log.lost == []
+
+
+@pytest.mark.parametrize(
+    "bandwidth",
+    [partial(Uplink, bytes_per_s=1000.0), partial(Shared, up_bytes_per_s=1000.0, down_bytes_per_s=1000.0)],
+)
+def test_retransmission_that_waits_for_bandwidth_is_lost_with_its_sender(bandwidth: Any) -> None:
+    world = Script(lost=[(0, 0)], bandwidth=bandwidth)
+    world.at(2.5, lambda: world.network.stop(0))
+    world.at(2.75, lambda: world.network.down.discard(0))
+    world.at(4.0, lambda: world.send(0, 2))
+    world.run()
+    # The first attempt leaves at 1; the second, from 2 on, would have left at 3.
+    assert world.attempts() == [1.0, 5.0]
+    assert world.log.lost == [(2.5, 0, 1, "sender is down")]
+    assert world.arrivals == [(2, 5.5)]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +263,37 @@ def test_acknowledgements_do_not_pass_a_link_that_is_down_in_their_direction() -
     world.at(2.0, lambda: world.network.restore([(1, 0)]))
     world.run()
     assert world.attempts() == [0.0, 1.0, 3.0]
+    assert world.arrivals == [(1, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        (lambda network: network.interrupt([(1, 0)]), lambda network: network.restore([(1, 0)])),
+        (
+            lambda network: network.partitions.append((frozenset({0}), frozenset({1, 2}))),
+            lambda network: network.partitions.clear(),
+        ),
+    ],
+    ids=["outage", "partition"],
+)
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "attempts"),
+    [
+        (0.6, 0.9, [0.0]),  # in the air all the time
+        (0.6, 1.25, [0.0, 1.5]),  # lost when arriving at 1; the second is acknowledged at 2.5
+        (1.0, 1.25, [0.0, 1.5]),  # begins at the very instant
+        (0.6, 1.0, [0.0]),  # over at the very instant
+    ],
+)
+def test_acknowledgements_are_lost_if_something_is_in_their_way_when_they_arrive(
+    begin: Callable[..., None], end: Callable[..., None], from_s: float, until_s: float, attempts: list[float]
+) -> None:
+    world = Script(transport=Transport(max_attempts=4, timeout_s=1.5, backoff=2.0))
+    world.at(from_s, lambda: begin(world.network))
+    world.at(until_s, lambda: end(world.network))
+    world.run()
+    assert world.attempts() == attempts
     assert world.arrivals == [(1, 0.5)]
 
 

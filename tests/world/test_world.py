@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.local import Local
+from rdpfl_sim.world.bandwidth import Uplink
 from rdpfl_sim.world.changes import (
     Absent,
     Change,
@@ -254,6 +256,29 @@ def test_crash_after_the_last_round_changes_nothing() -> None:
     assert world.clients[2].life.phase is Phase.FINISHED
     w = world.clients[2].life.learning.w
     assert w.tolist() == TinyWorld().run().clients[2].life.learning.w.tolist()
+
+
+@pytest.mark.parametrize("catch_up", [True, False])
+def test_finished_client_that_recovers_afresh_keeps_its_model_and_stays_finished(catch_up: bool) -> None:
+    faults = [crash(2, 2.5, 4.0, fresh=True, catch_up=catch_up)]
+    plain = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT).run()
+    world = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT, faults=faults).run()
+    assert rounds(world, 2) == [(1.0, 1), (2.0, 2)]
+    assert world.ended_at_s == plain.ended_at_s == 6.0
+    assert world.clients[2].life.phase is Phase.FINISHED
+    assert torch.equal(world.clients[2].life.learning.w, plain.clients[2].life.learning.w)
+    assert world.log.lost == [(3.0, 0, 2, "recipient is down"), (3.0, 1, 2, "recipient is down")]
+
+
+@pytest.mark.parametrize("for_good", [True, False])
+def test_messages_in_the_queue_of_a_client_that_crashes_are_lost(for_good: bool) -> None:
+    # A message is 8 bytes: two leave each client at 2 and 3; client 2 crashes between the two.
+    faults = [[(2.5, Crash((2,), for_good))] if for_good else crash(2, 2.5, 2.75, catch_up=False)]
+    world = TinyWorld(
+        rounds=1, wait=PATIENT, faults=faults, bandwidth=lambda kernel: Uplink(kernel, bytes_per_s=8.0)
+    ).run()
+    assert (2.5, 2, 0, "sender is down") in world.log.lost
+    assert next(entry for entry in world.log.delivered if entry[1] == 2) == (2.25, 2, 1, 1)
 
 
 def test_crash_for_good_does_not_keep_the_world_from_ending() -> None:
