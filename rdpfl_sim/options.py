@@ -20,6 +20,9 @@ from rdpfl_sim.errors import OptionError
 LARGE, SMALL = 1e30, 1e-30
 """No option is larger, and no positive one smaller: float32 could not hold it."""
 
+MAX_INPUT_BYTES = 256 << 20
+"""No graph and no trace that a scenario names is larger, decompressed."""
+
 Positive: TypeAlias = Annotated[float, Ge(SMALL), Le(LARGE)]
 NonNegative: TypeAlias = Annotated[float, Ge(0), Le(LARGE)]
 Fraction: TypeAlias = Annotated[float, Ge(0), Le(1)]

@@ -1,13 +1,12 @@
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, EntryPoints
 from typing import Annotated
 
 import pytest
 from pydantic import ValidationError
 
-from rdpfl_sim import registry
 from rdpfl_sim.options import Count, Doc, Fraction
 from rdpfl_sim.registry import Component, OneAfterOthers, OneOf, Strict
+from tests.packages import Packages
 
 
 def plain(x: float) -> float:
@@ -46,19 +45,62 @@ def test_component_added_at_run_time_is_found() -> None:
         del SHAPES["doubled"]
 
 
-def test_installed_packages_add_components_through_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("halved", "tests.test_registry:halved", "rdpfl_sim.shape")
-    monkeypatch.setattr(registry, "entry_points", lambda: EntryPoints([point]))
-    registry._installed.cache_clear()
-    try:
-        assert Section.model_validate({"shape": "halved"}).shape.bind()(3.0) == 1.5
-    finally:
-        registry._installed.cache_clear()
-
-
+HALVED = """
 def halved(x: float) -> float:
-    """Half of x."""
     return x / 2
+"""
+
+
+def test_installed_packages_add_components_through_entry_points(packages: Packages) -> None:
+    packages.install("halves", HALVED, {"shape": ["halved"]})
+    assert Section.model_validate({"shape": "halved"}).shape.bind()(3.0) == 1.5
+
+
+def test_broken_package_is_told_and_does_not_disturb_the_others(packages: Packages) -> None:
+    packages.install("halves", HALVED, {"shape": ["halved"]})
+    packages.install("gone", "import missing_module", {"shape": ["lost"]})
+    packages.install("quits", "raise SystemExit(3)", {"shape": ["quitting"]})
+    packages.install("number", "seven = 7", {"shape": ["seven"]})
+    packages.install("shadow", "def plain(x): return 0", {"shape": ["plain"]})
+    choice = OneOf("shape", SHAPES)
+    assert sorted(choice.names()) == ["halved", "lost", "plain", "quitting", "scaled", "seven"]
+    assert choice.usable_names() == ["plain", "scaled", "halved"]
+    assert sorted(choice.broken()) == [
+        "the shape 'lost' of the package gone 1.0 cannot be imported: "
+        "ModuleNotFoundError: No module named 'missing_module' (gone.py, line 1)",
+        "the shape 'plain' of the package shadow 1.0 is ignored: a built-in one has the same name",
+        "the shape 'quitting' of the package quits 1.0 cannot be imported: SystemExit: 3 (quits.py, line 1)",
+        "the shape 'seven' of the package number 1.0 must be a function or a class; number:seven is int",
+    ]
+    assert Section.model_validate({"shape": "plain"}).shape.bind()(3.0) == 3.0
+    with pytest.raises(ValidationError, match=r"package gone 1\.0 cannot be imported: ModuleNotFoundError"):
+        Section.model_validate({"shape": "lost"})
+    assert "lost" not in str(Section.model_json_schema())
+    assert "halved" in str(Section.model_json_schema())
+
+
+def test_name_that_two_packages_offer_is_refused(packages: Packages) -> None:
+    packages.install("one", HALVED, {"shape": ["halved"]})
+    packages.install("two", HALVED, {"shape": ["halved"]})
+    with pytest.raises(ValidationError, match=r"is also offered by package (one|two) 1.0: uninstall all but"):
+        Section.model_validate({"shape": "halved"})
+
+
+@pytest.mark.parametrize(
+    ("option", "flaw"),
+    [
+        ("factor=2.0", "has an option 'factor' that needs a type annotation"),
+        ("name: str = 'x'", "has an option 'name' that must have another name"),
+        ("factor: float = object()", "has an option that cannot be used: PydanticJsonSchemaWarning"),
+        ("factor: Unknown = 2.0", "has an option that cannot be used: NameError: name 'Unknown' is not"),
+        ("_factor: float = 2.0", "has an option that cannot be used: PydanticUserError: Fields must not"),
+    ],
+)
+def test_option_that_toml_cannot_hold_is_told(packages: Packages, option: str, flaw: str) -> None:
+    source = f"from __future__ import annotations\ndef odd(x: float, *, {option}) -> float: return x"
+    packages.install("odds", source, {"shape": ["odd"]})
+    [sentence] = OneOf("shape", SHAPES).broken()
+    assert sentence.startswith(f"the shape 'odd' of the package odds 1.0 {flaw}")
 
 
 def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> None:
@@ -68,7 +110,10 @@ def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> Non
     SHAPES["careless"] = careless
     try:
         assert Section.model_validate({"shape": "plain"}).shape.name == "plain"
-        with pytest.raises(TypeError, match="'careless': option 'strength' needs a type annotation"):
+        sentence = (
+            "the shape 'careless' of the module .* has an option 'strength' that needs a type annotation"
+        )
+        with pytest.raises(ValidationError, match=sentence):
             Section.model_validate({"shape": "careless"})
     finally:
         del SHAPES["careless"]

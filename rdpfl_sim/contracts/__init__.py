@@ -1,0 +1,1 @@
+"""What the components of every kind promise; plug-ins are held to it."""

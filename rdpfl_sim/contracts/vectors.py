@@ -1,0 +1,119 @@
+"""What attacks, equivocations, aggregators and pre-aggregators take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.contracts.contract import Arguments, Contract, a, tensor_flaw, vector_flaw
+from rdpfl_sim.maths.attacks import View
+from rdpfl_sim.maths.types import is_moderate
+
+SIZE = 6
+"""Of the vectors on which plug-ins are tried."""
+
+
+class Attack(Contract):
+    """A vector like the own update, from what the attacker knows."""
+
+    def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
+        """Views with few and with some honest updates, of clients that send directions and of others."""
+        sees_victim = getattr(target, "sees_victim", False)
+        for num_honest in (1, 4) if getattr(target, "sees_honest", False) else (0,):
+            for origin in (None, vector(9)):
+                yield partial(self._view, num_honest, origin, knows_victim=False)
+                if sees_victim:
+                    yield partial(self._view, num_honest, origin, knows_victim=True)
+
+    def flaw(self, arguments: Arguments, result: Any) -> str | None:
+        """A vector that every mailbox would reject."""
+        view: View = arguments[0]
+        known = [] if view.seen is None else [*view.seen]
+        known += [v for v in (view.own, view.victim, view.expected, view.origin) if v is not None]
+        return vector_flaw(result, view.own, finite=are_moderate(*known))
+
+    def unchanged(self, arguments: Arguments) -> Any:
+        """All but the notebook."""
+        return replace(arguments[0], memory={})
+
+    def _view(self, num_honest: int, origin: Tensor | None, *, knows_victim: bool) -> Arguments:
+        view = View(
+            own=vector(1),
+            seen=rows(num_honest) if num_honest else None,
+            ids=range(num_honest),
+            victim=vector(2) if knows_victim else None,
+            expected=vector(3) if knows_victim else None,
+            num_byzantine=2,
+            round=3,
+            seed=5,
+            origin=origin,
+        )
+        return (view,)
+
+
+class MalformedAttack(Attack):
+    """Any tensor, from what the attacker knows."""
+
+    def flaw(self, arguments: Arguments, result: Any) -> str | None:
+        """What is no tensor at all."""
+        return None if isinstance(result, Tensor) else f"returns {a(result)}, not a tensor"
+
+
+class Equivocation(Contract):
+    """A vector like the message, from the update, the message and a draw."""
+
+    def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
+        """A small and a large draw."""
+        for draw in (0.1, 0.9):
+            yield lambda draw=draw: (vector(1), vector(2), draw)  # type: ignore[misc]
+
+    def flaw(self, arguments: Arguments, result: Any) -> str | None:
+        """A vector unlike the message."""
+        return vector_flaw(result, arguments[1], finite=are_moderate(*arguments[:2]))
+
+
+class Aggregator(Contract):
+    """One vector (d,) from the rows (n, d)."""
+
+    def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
+        """One, two and more messages."""
+        sees_own = getattr(target, "sees_own", False)
+        for num in (1, 2, 3, 8):
+            yield lambda num=num: (rows(num), vector(1)) if sees_own else (rows(num),)  # type: ignore[misc]
+
+    def flaw(self, arguments: Arguments, result: Any) -> str | None:
+        """Anything but one finite vector."""
+        u: Tensor = arguments[0]
+        return tensor_flaw(result, tuple(u.shape[1:]), u, finite=are_moderate(*u))
+
+
+class PreAggregator(Aggregator):
+    """New rows (m, d), m >= 1, from the rows (n, d)."""
+
+    def flaw(self, arguments: Arguments, result: Any) -> str | None:
+        """Anything but finite rows."""
+        u: Tensor = arguments[0]
+        if not isinstance(result, Tensor) or result.dim() != 2 or len(result) == 0:
+            shape = f"the shape {list(result.shape)}" if isinstance(result, Tensor) else a(result)
+            return f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one"
+        return tensor_flaw(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
+
+
+def vector(seed: int) -> Tensor:
+    """A vector of ordinary numbers."""
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(num: int) -> Tensor:
+    """Ordinary messages."""
+    return torch.stack([vector(10 + row) for row in range(num)])
+
+
+def are_moderate(*vectors: Tensor) -> bool:
+    """Whether sums of these vectors cannot overflow."""
+    return all(map(is_moderate, vectors))

@@ -1,0 +1,229 @@
+"""What is wrong with a plug-in of a real package is told before time zero, in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.contracts.kinds import CONTRACTS
+from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.maths.attacks import ATTACKS
+from tests.contracts.using import HEAD, METHOD, PATHS, using
+from tests.packages import Packages
+from tests.support import small_scenario
+
+LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
+TWO_ANSWERS = "gives two answers for the same arguments, so no run could be repeated"
+DRAWS = "draws from torch's global generator ("
+
+BROKEN = {
+    "aggregator": {
+        "u.mean()": "returns a tensor of the shape [], not [6]",
+        "u.mean(dim=0).double()": "returns torch.float64 on cpu, not torch.float32 on cpu",
+        "u.mean(dim=0).tolist()": "returns an object of the type list, not a tensor",
+        "u.mean(dim=0) / 0": "returns NaN or infinity for finite arguments",
+        "u.mean(dim=0).requires_grad_()": "returns a tensor that requires a gradient; detach it",
+        "u.mul_(2).mean(dim=0)": "changes what it is given; it must work on a copy",
+        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so no run could be repeated; draws need",
+        "u.mean(dim=0) + random.random()": TWO_ANSWERS,
+        "u[2]": "raises IndexError: index 2 is out of bounds for dimension 0 with size 1 (odds.py, line ",
+        "None": "returns None, not a tensor",
+    },
+    "pre_aggregator": {
+        "u[0]": "returns the shape [6]; it must return rows [m, 6], at least one",
+        "u[:0]": "returns the shape [0, 6]; it must return rows [m, 6], at least one",
+        "u.float() * np.random.rand()": TWO_ANSWERS,
+    },
+    "attack": {
+        "u.honest": "raises TypeError: an attack that uses view.honest must be marked with @sees_honest",
+        "u.own[:-1]": "returns a tensor of the shape [5], not [6]",
+        "u.own * float('nan')": "returns NaN or infinity for finite arguments",
+        "u.own.zero_()": "changes what it is given; it must work on a copy",
+        "torch.randn_like(u.own)": f"{DRAWS}randn_like)",
+        "u.own.double()": "returns torch.float64 on cpu, not torch.float32 on cpu",
+    },
+    "equivocation": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
+    "timing_attack": {
+        "None": "returns None, not a list of Parcel",
+        "[Parcel(u.payload, u.round, -1.0)]": "returns -1.0 as the delay of a parcel; it must be",
+        "[Parcel(u.payload, 1.5)]": "returns a parcel whose stamp is an object of the type float",
+        "[Parcel(u.payload, u.round, random.random())]": TWO_ANSWERS,
+    },
+    "attack_schedule": {"1": "returns an object of the type int, not True or False"},
+    "latency": {
+        "-0.1": "returns -0.1 as seconds; it must be finite and at least 0",
+        "float('nan')": "returns nan as seconds; it must be finite and at least 0",
+        "np.float64(u)": "returns an object of the type float64 as seconds, not a float",
+        "random.random()": TWO_ANSWERS,
+    },
+    "loss": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
+    "model": {
+        f"nn.Sequential({LAYERS}, nn.Dropout())": f"has a layer, such as dropout, that {DRAWS}bernoulli)",
+        f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3))": "has buffers (2.running_mean, 2.running_var, "
+        "2.num_batches_tracked), which are not part of the flat vector",
+        f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3, track_running_stats=False))": "raises ValueError",
+        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "answers a batch of 3 with [3, 4], not [3, 3]",
+        "nn.Sequential(nn.Flatten())": "has no parameters to train",
+        "Scaled()": "has parameters (scale) in its module Scaled, which has no method 'reset_parameters'",
+        "HalfReset()": "has other initial weights when it is built again, which reset_parameters has to set",
+        "nn.Sequential(nn.Flatten(), nn.Linear(8, 3).double())": "has a parameter 1.weight that is",
+        "7": "returns an object of the type int, not a torch.nn.Module",
+        "nn.Sequential(nn.Linear(9, 3))": "raises RuntimeError: ",
+    },
+    "topology": {
+        "nx.path_graph(3)": "returns a graph whose nodes are not the clients 0 to 5, as int",
+        "nx.path_graph(u, nx.DiGraph)": "returns an object of the type DiGraph, not an undirected",
+        "nx.gnp_random_graph(u, 0.5)": TWO_ANSWERS,
+        "nx.relabel_nodes(nx.path_graph(u), str)": "returns a graph whose nodes are not the clients",
+    },
+    "placement": {"[0, 0]": "returns [0, 0]; it must return 1 different clients that are not taken"},
+    "partition": {
+        "[np.arange(5)] * v": "deals an example twice",
+        "[np.arange(5)]": "returns an object of the type list, not a list of 6 arrays, one per client",
+        "[np.arange(0)] * v": "leaves client 0 without examples",
+        "[np.arange(5.0)] * v": "returns an object of the type ndarray for client 0, not an array of int64",
+        "np.array_split(np.random.permutation(len(u)), v)": TWO_ANSWERS,
+    },
+    "data": {
+        "7": "returns an object of the type int, not a Dataset",
+        "made(x=torch.randn(9, 8))": f"{DRAWS}randn)",
+        "made(y=torch.full((9,), 3))": "returns a label in y_train outside 0 to 2",
+        "made(x=torch.ones(9, 8).double())": "returns x_train as torch.float64 and y_train",
+        "made(x=torch.full((9, 8), float('nan')))": "returns NaN or infinity in x_train",
+    },
+    "fault": {
+        "7": "returns an object of the type int, not an iterator of changes",
+        "[(2.0, Crash((1,), True)), (1.0, Crash((2,), True))]": "returns 1.0 as the time of a change",
+        "[(1.0, 'crash')]": "yields an object of the type tuple, not a pair of a time and a change",
+        "[(random.random(), Crash((1,), True))]": TWO_ANSWERS,
+    },
+    "executor": {"7": "returns an object of the type int, not an Executor"},
+    "method": {"7": "returns an object of the type int, not a Method"},
+    "wait": {
+        "Wait(1.5, None)": "returns 1.5 as fraction; it must be finite and at least 0, at most 1",
+        "Wait(1.0, -1.0)": "returns -1.0 as timeout_s; it must be finite and above 0",
+        "None": "returns None, not a Wait",
+    },
+    "staleness": {"Staleness(2, 2.0)": "returns 2.0 as the weight of a message of age 1; it must be finite"},
+    "transport": {"Transport(0)": "returns 0 as max_attempts; allowed: 1 to 32"},
+    "compute": {"0.0": "returns 0.0 as seconds; it must be finite and above 0"},
+    "geography": {
+        "7": "returns an object of the type int, not a function of sender and recipient",
+        "lambda i, j: -1.0": "returns -1.0 as seconds; it must be finite and at least 0",
+        "lambda i, j: random.random()": TWO_ANSWERS,
+    },
+    "bandwidth": {
+        "7": "returns an object of the type int, which has no method 'transmit'",
+        "Forgetful()": "calls 'done' 0 times for 3 messages; it must do so once for each",
+        "Stateless()": "has no tuple STATE, so checkpoints could not hold its state",
+    },
+}
+"""By kind: what the component `odd` returns, and what is said of it."""
+
+PARAMETERS = {"equivocation": "u", "loss": "u", "wait": "", "staleness": "", "transport": ""}
+CASES = [(kind, body, flaw) for kind, cases in BROKEN.items() for body, flaw in cases.items()]
+
+DEFINITIONS = """
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(8, 3))
+    def forward(self, x):
+        return x @ self.scale
+
+class HalfReset(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 3)
+        self.scale = nn.Parameter(torch.randn(3))
+    def forward(self, x):
+        return super().forward(x) * self.scale
+
+class Stateless:
+    def transmit(self, message, done):
+        done(message)
+
+class Forgetful:
+    STATE = CALLS = ()
+    def transmit(self, message, done):
+        pass
+
+def made(x=None, y=None):
+    x = torch.ones(9, 8) if x is None else x
+    y = torch.arange(9) % 3 if y is None else y
+    return Dataset(x, y, torch.ones(3, 8), torch.arange(3), 3)
+"""
+
+
+@pytest.mark.parametrize(("kind", "body", "flaw"), CASES)
+def test_flaw_is_told_before_time_zero(packages: Packages, kind: str, body: str, flaw: str) -> None:
+    parameters = PARAMETERS.get(kind, "u, v=None, *rest")
+    packages.install("odds", f"{HEAD}\ndef odd({parameters}): return {body}\n{DEFINITIONS}", {kind: ["odd"]})
+    with pytest.raises(ScenarioError) as caught:
+        Blueprint(small_scenario(**using(kind)))
+    [problem] = caught.value.problems
+    assert problem.path == PATHS.get(kind, kind)
+    assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 {flaw}")
+
+
+def test_every_kind_is_tried() -> None:
+    assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
+
+
+UPDATE = "def update(self, state, own, received, home): return "
+STEPS = {
+    "def start(self, w, home): return w": "returns an object of the type Tensor from 'start', not a",
+    "def work(self, state): return state.w": "returns an object of the type Tensor from 'work', not",
+    "def outgoing(self, state, own, home): return 1": "returns an object of the type int from 'outgoing'",
+    "def outgoing(self, state, own, home): return state, Payload(own.w_tilde.view(3, -1))": "sends what is",
+    UPDATE + "State(state.w[:-1]), {}": "returns a tensor of the shape [26], not [27], as the model in",
+    UPDATE + "State(state.w / 0), {}": "returns NaN or infinity for finite arguments, as the model in",
+    UPDATE + "State(state.w.clone().requires_grad_()), {}": "returns a tensor that requires a gradient",
+    UPDATE + "State(state.w.add_(1)), {}": "changes a tensor that it is given; it must work on a copy",
+    UPDATE + "State(state.w + random.random()), {}": "gives two answers for the same state and messages",
+    UPDATE + "State(state.w), {'x': state.w}": "reports 'x' as an object of the type Tensor from 'update'",
+    "def update_together(self, cases): return []": "does not return one outcome per case from",
+    "def update_together(self, cases): return [(State(c.state.w + 1), {}) for c in cases]": "gives another",
+    "def inspect(self, *arguments): return Inspection([], None, None)": "does not return one number per",
+    "def inspect(self, *arguments): return None": "returns None from 'inspect', not an Inspection",
+    "def origin(self, state): return 0.0": "returns an object of the type float from 'origin', not a",
+    "def shares(self, x, received, home): return [torch.rand(1).item()] * len(received)": DRAWS,
+    "def shares(self, x, received, home): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
+}
+"""A method's definition that replaces the right one, and what is said of it."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_every_step_of_a_method_is_tried(packages: Packages, step: str) -> None:
+    packages.install("odds", f"{HEAD}{METHOD}    {step}\n", {"method": ["odd"]})
+    with pytest.raises(ScenarioError) as caught:
+        Blueprint(small_scenario(method="odd"))
+    [problem] = caught.value.problems
+    assert problem.path == "method"
+    assert problem.message.startswith(f"the method 'odd' of the package odds 1.0 {STEPS[step]}")
+
+
+def test_method_without_a_flaw_runs_and_is_written_into_checkpoints(
+    packages: Packages, tmp_path: Path
+) -> None:
+    packages.install("odds", f"{HEAD}{METHOD}", {"method": ["odd"]})
+    scenario = small_scenario(method="odd", checkpoint={"every_rounds": 1})
+    assert simulate(scenario, tmp_path).summary["status"] == "finished"
+
+
+def test_malformed_messages_need_a_mark(packages: Packages) -> None:
+    source = f"{HEAD}\n@sends_malformed\ndef odd(view): return view.own[:-1]\n"
+    packages.install("odds", source, {"attack": ["odd"]})
+    accounts = simulate(small_scenario(**using("attack"))).summary["messages"]
+    assert accounts["rejected"] > 0
+
+
+def test_component_of_a_script_is_told_by_its_module() -> None:
+    ATTACKS["short"] = lambda view: view.own[:-1]
+    try:
+        with pytest.raises(ScenarioError, match=r"the attack 'short' of the module \S+ returns a tensor"):
+            small_scenario(adversary={"attack": "short", "fraction": 0.2})
+    finally:
+        del ATTACKS["short"]

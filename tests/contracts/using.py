@@ -1,0 +1,73 @@
+"""A package `odds` with a component `odd` of any kind, and a scenario that uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HEAD = """
+from __future__ import annotations
+import random
+import networkx as nx
+import numpy as np
+import torch
+from torch import nn
+from rdpfl_sim.learning.data import Dataset
+from rdpfl_sim.maths.attacks import sees_honest, sends_malformed
+from rdpfl_sim.maths.combining import sees_own
+from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.base import Method, State, Inspection
+from rdpfl_sim.methods.gossip import Gossip
+from rdpfl_sim.world.changes import Crash
+from rdpfl_sim.world.timing_attacks import Parcel
+from rdpfl_sim.world.transport import Transport
+from rdpfl_sim.world.waiting import Staleness, Wait
+calls = []
+"""
+
+ADVERSARY = {"fraction": 0.2}
+
+
+def using(kind: str) -> dict[str, Any]:
+    """A scenario that uses the component `odd` of this kind."""
+    match kind:
+        case "aggregator":
+            return {"method": {"name": "direct", "aggregator": "odd"}}
+        case "pre_aggregator":
+            return {"method": {"name": "direct", "aggregator": ["odd", "median"]}}
+        case "attack" | "equivocation":
+            return {"adversary": {**ADVERSARY, "attack": "sign_flip", kind: "odd"}}
+        case "timing_attack":
+            return {"adversary": {**ADVERSARY, "timing": "odd"}}
+        case "attack_schedule":
+            return {"adversary": {**ADVERSARY, "attack": "sign_flip", "schedule": "odd"}}
+        case "placement":
+            return {"adversary": {**ADVERSARY, "attack": "sign_flip", "placement": "odd"}}
+        case "latency" | "loss" | "geography" | "bandwidth" | "transport":
+            return {"network": {kind: "odd"}, "timing": {"wait": {"name": "all", "timeout_s": 9.0}}}
+        case "compute" | "wait" | "staleness":
+            return {"timing": {kind: "odd"}}
+        case "fault":
+            return {"faults": ["odd"], "timing": {"wait": {"name": "all", "timeout_s": 9.0}}}
+        case "executor":
+            return {"execution": {"executor": "odd"}}
+        case _:
+            return {kind: "odd"}
+
+
+PATHS = {
+    **{kind: f"network.{kind}" for kind in ("latency", "loss", "geography", "bandwidth", "transport")},
+    **{kind: f"timing.{kind}" for kind in ("compute", "wait", "staleness")},
+    **{kind: f"adversary.{kind}" for kind in ("attack", "equivocation", "placement")},
+    "timing_attack": "adversary.timing",
+    "attack_schedule": "adversary.schedule",
+    "aggregator": "method.aggregator",
+    "pre_aggregator": "method.aggregator[0]",
+    "fault": "faults[0]",
+    "executor": "execution.executor",
+}
+
+METHOD = """
+class odd(Gossip):
+    def __init__(self, settings): pass
+    def shares(self, x, received, home): return [1 / (len(received) + 1)] * len(received)
+"""

@@ -1,0 +1,40 @@
+"""Real packages with entry points, installed into a folder of the test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.registry import _installed
+
+
+class Packages:
+    """Installs packages as pip would: a module on the path, and its metadata beside it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.modules: list[str] = []
+        monkeypatch.syspath_prepend(str(folder))
+
+    def install(self, name: str, source: str, components: Mapping[str, Iterable[str]]) -> None:
+        """Install a package with one module of the same name, which offers components by kind."""
+        (self.folder / f"{name}.py").write_text(source)
+        facts = self.folder / f"{name}-1.0.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        lines = [
+            f"[rdpfl_sim.{kind}]\n" + "".join(f"{each} = {name}:{each}\n" for each in names)
+            for kind, names in components.items()
+        ]
+        (facts / "entry_points.txt").write_text("\n".join(lines))
+        self.modules.append(name)
+        _installed.cache_clear()
+
+    def forget(self) -> None:
+        """Let the process forget what was installed."""
+        for name in self.modules:
+            sys.modules.pop(name, None)
+        _installed.cache_clear()
