@@ -31,6 +31,10 @@ class Life:
     doing: Doing = Doing.NOTHING
     time_s: float = 0.0
     num_rounds: int = 0
+    last_round: int = 0
+    """The last round that it has finished, or 0."""
+    is_untested: bool = True
+    """Whether its model has changed since its last evaluation."""
 
 
 class Clients:
@@ -81,6 +85,7 @@ class Clients:
         life.doing, life.time_s = Doing.NOTHING, record["time_s"]
         life.round += 1
         life.num_rounds += 1
+        life.last_round, life.is_untested = record["round"], True
 
     def fault(self, record: Record, line: int) -> None:
         """Somebody goes down, comes up, or meets other neighbours."""
@@ -148,8 +153,10 @@ class Clients:
                 self.away.discard(client)
                 life = self.lives[client]
                 life.time_s = record["time_s"]
-                if record.get("catch_up", True) and life.round <= self.last_round:
-                    life.round = furthest[client]
+                if life.round <= self.last_round:
+                    life.is_untested |= record.get("fresh", False)
+                    if record.get("catch_up", True):
+                        life.round = furthest[client]
 
     def _furthest(self, client: int) -> int:
         around = (other for other in self.neighbours[client] if other not in self.away)

@@ -3,109 +3,120 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from io import TextIOWrapper
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from rdpfl_sim.records.folder import METRICS_FILE
-from rdpfl_sim.records.telemetry import Tally
+from rdpfl_sim.files import open_inside
+from rdpfl_sim.records.folder import COMPLETE, METRICS, METRICS_FILE
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.clients import Clients
+from rdpfl_sim.verification.measures import OF_MESSAGES, Measures
 
-SCORES = ("time_s", "client", "round", "personal_accuracy", "personal_loss", "global_accuracy", "global_loss")
+END = "\n"
 
 
 class Evaluations:
-    """Reads metrics.csv beside the records, one row for one evaluation."""
+    """Reads metrics.csv beside the records, one row for one evaluation, after `Measures` has seen that."""
 
-    def __init__(self, folder: Path, scenario: Scenario, byzantine: frozenset[int]) -> None:
+    def __init__(self, folder: Path, scenario: Scenario, clients: Clients, measures: Measures) -> None:
         self.evaluations = Check(
             "evaluations",
-            "Every client is evaluated when it is due, and metrics.csv holds what the records say.",
+            "Every client is evaluated when it is due, after a round that it has finished, "
+            "and metrics.csv holds what the records say.",
             Needs.RECORDS,
         )
         self.checks = [self.evaluations]
         self.every, self.last_round = scenario.evaluation.every, scenario.rounds
-        self.knows_ages = scenario.output.message_events == 1
-        self.byzantine = byzantine
-        self.rows = _rows(folder / METRICS_FILE)
-        self.latest: dict[int, Record] = {}
-        self.tallies: dict[int, Tally] = {}
-        self.due: dict[int, Record] = {}
-        """Rounds after which a client is to be tested before time goes on."""
+        self.clients, self.measures = clients, measures
+        self.unknown = () if measures.knows_messages else OF_MESSAGES
+        self.lines = _lines(folder / METRICS_FILE)
+        self.due: dict[tuple[int, int], float] = {}
+        """The clients and rounds that are to be evaluated before time goes on, and since when."""
+
+    def run_started(self, record: Record, line: int) -> None:
+        """The file begins with the names of its columns."""
+        head = next(self.lines, "")
+        if head != ",".join(METRICS) + END:
+            self.evaluations.violated(line, f"metrics.csv begins with {head!r}")
 
     def evaluation(self, record: Record, line: int) -> None:
         """A client is evaluated."""
         client = record["client"]
         self.evaluations.num_items += 1
-        self.latest[client] = {**record, "byzantine": int(client in self.byzantine)}
-        if client in self.due and record["round"] == self.due[client]["round"]:
-            del self.due[client]
-        row = next(self.rows, None)
-        if row is None:
+        life = self.clients.lives[client]
+        life.is_untested = False
+        due = self.due.pop((client, record["round"]), None)
+        if due is None and record["round"] != life.last_round:
+            self.evaluations.violated(
+                line, f"the last round that client {client} has finished is {life.last_round}"
+            )
+        text = next(self.lines, None)
+        if text is None:
             self.evaluations.violated(line, "metrics.csv has no row for this")
-            return
-        for key, value in self._expected(record).items():
-            if not _is_cell(value, row.get(key)):
-                self.evaluations.violated(line, f"metrics.csv says {key} = {row.get(key)!r}, not {value!r}")
+        else:
+            self._compare(text, line)
 
     def round_finished(self, record: Record, line: int) -> None:
         """A client has lived one more round since its last evaluation."""
         self._miss(line, record["time_s"])
-        tally = self.tallies.setdefault(record["client"], Tally())
-        tally.num_rounds += 1
-        tally.num_used += record["num_used"]
-        tally.num_estimates += "tau" in record
-        tally.num_clipped += bool(record.get("clipped"))
-        tally.num_bounded += bool(record.get("bounded"))
         if record["round"] % self.every == 0 or record["round"] == self.last_round:
-            self.due[record["client"]] = record
-
-    def message_used(self, record: Record, line: int) -> None:
-        """Ages add up."""
-        self.tallies.setdefault(record["recipient"], Tally()).sum_age += record["age"]
+            self.due[record["client"], record["round"]] = record["time_s"]
 
     def training_started(self, record: Record, line: int) -> None:
         """Too late for evaluations of an earlier instant."""
         self._miss(line, record["time_s"])
 
     def run_finished(self, record: Record, line: int) -> None:
-        """All rows have been read."""
-        self._miss(line)
-        if next(self.rows, None) is not None:
+        """All rows have been read; a run that was interrupted has not come to the end of the instant."""
+        self._miss(line, record["time_s"] if record["status"] == "interrupted" else inf)
+        untested = [client for client, life in enumerate(self.clients.lives) if life.is_untested]
+        if record["status"] in COMPLETE and untested:
+            self.evaluations.violated(line, f"the last model of client {untested[0]} was not evaluated")
+        if next(self.lines, None) is not None:
             self.evaluations.violated(line, "metrics.csv has more rows than there were evaluations")
 
-    def _miss(self, line: int, now_s: float = inf) -> None:
-        missed = [record for record in self.due.values() if record["time_s"] < now_s]
-        for record in missed:
-            client, round_ = record["client"], record["round"]
+    def _miss(self, line: int, now_s: float) -> None:
+        missed = [which for which, since_s in self.due.items() if since_s < now_s]
+        for client, round_ in missed:
             self.evaluations.violated(line, f"client {client} was not evaluated after round {round_}")
-            del self.due[client]
+            del self.due[client, round_]
 
-    def _expected(self, record: Record) -> dict[str, Any]:
-        means = self.tallies.pop(record["client"], Tally()).means()
-        known = ("used_per_round", "clipped", "bounded", *(["mean_age"] if self.knows_ages else []))
-        return {
-            **{key: record.get(key) for key in SCORES},
-            "byzantine": int(record["client"] in self.byzantine),
-            **{key: means[key] for key in known},
-        }
+    def _compare(self, text: str, line: int) -> None:
+        """Hold a row against the one that it should be."""
+        cells = _cells(text)
+        if len(cells) != len(METRICS) or ",".join(cells) + END != text:
+            self.evaluations.violated(line, f"metrics.csv says {text!r}: this is not such a row")
+            return
+        row = self.measures.row
+        for key, cell in zip(METRICS, cells, strict=True):
+            if key not in self.unknown and not _is_cell(row[key], cell, _is_measured(row, key)):
+                self.evaluations.violated(line, f"metrics.csv says {key} = {cell!r}, not {row[key]!r}")
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, str]]:
+def _lines(path: Path) -> Iterator[str]:
     if path.exists():
-        with path.open(newline="", encoding="utf-8") as file:
-            yield from csv.DictReader(file)
+        with TextIOWrapper(open_inside(path), newline="", encoding="utf-8") as file:
+            yield from file
 
 
-def _is_cell(value: Any, cell: str | None) -> bool:
+def _cells(text: str) -> Sequence[str]:
+    try:
+        return next(csv.reader([text]), [])
+    except csv.Error:
+        return []
+
+
+def _is_measured(row: dict[str, Any], key: str) -> bool:
+    """Whether there is a number, also if JSON does not have it: the loss of a model that was tested."""
+    return key.endswith("_loss") and row[key.replace("_loss", "_accuracy")] is not None
+
+
+def _is_cell(value: Any, cell: str, is_measured: bool) -> bool:
     """Whether a cell holds a value; a number that JSON does not have is null in the records."""
-    if cell is None:
-        return False
     if value is not None:
         return cell == str(value)
-    try:
-        return cell == "" or not isfinite(float(cell))
-    except ValueError:
-        return False
+    return not isfinite(float(cell)) if is_measured and cell in ("nan", "inf", "-inf") else cell == ""

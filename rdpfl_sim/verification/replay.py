@@ -1,9 +1,10 @@
-"""Whether a run's scenario gives the same run again."""
+"""Whether a run's scenario gives the same run again: every file, to the last byte."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -11,49 +12,120 @@ from typing import Any
 import orjson
 
 from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.provenance import session
-from rdpfl_sim.records.folder import EVENTS, PROVENANCE, SCENARIO, SUMMARY, read_json, read_json_if_there
-from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.files import lines_inside
+from rdpfl_sim.provenance import RESUMED_ELSEWHERE, changes, session
+from rdpfl_sim.records.folder import (
+    EVENTS,
+    METRICS_FILE,
+    PROVENANCE,
+    SCENARIO,
+    SUMMARY,
+    TOPOLOGY,
+    read_inside,
+    read_json,
+    read_json_if_there,
+)
+from rdpfl_sim.scenario import Scenario, stay_offline
 from rdpfl_sim.simulation import Progress, simulate
 from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.forms import first_difference, written
+from rdpfl_sim.verification.limits import UNREPEATABLE
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """With these an interrupted run ends, and the same run goes on when it is not interrupted."""
 
+UNFINISHED = ("interrupted", "failed")
+"""The status of a run that did not come to its end."""
 
-def replay(folder: Path, progress: Progress | None = None) -> Check:
-    """Run the scenario of a run once more, elsewhere, and compare the records."""
-    check = Check("replay", "The same scenario gives the same records again.", Needs.NOTHING)
-    summary = read_json_if_there(folder / SUMMARY) or {}
-    blueprint = Blueprint(Scenario.load(folder / SCENARIO))
+LINES = (EVENTS, METRICS_FILE)
+"""Files that grow line by line: of a run that did not come to its end, the lines that there are."""
+
+
+def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool = False) -> Check:
+    """Run the scenario of a run once more, elsewhere, and compare all files.
+
+    A scenario that names the address of a Ray cluster needs `allow_cluster`.
+    """
+    scenario = Scenario.of_run(folder)
+    stay_offline(scenario, allow_cluster)
+    blueprint = Blueprint(scenario)
     with tempfile.TemporaryDirectory(prefix="rdpfl-sim-") as elsewhere:
         again = simulate(blueprint, elsewhere, progress)
         if again.summary["status"] == "interrupted":
             raise KeyboardInterrupt
         assert again.folder is not None
-        is_whole = summary.get("status") in ("finished", "out of time")
-        if (folder / EVENTS).exists() and blueprint.scenario.output.events:
-            _compare_records(check, folder / EVENTS, again.folder / EVENTS, is_whole)
-        elif is_whole:
-            check.num_items = 1
-            if summary["digest"] != again.summary["digest"]:
-                check.violated(None, "the digests differ, and there are no records to compare")
-        else:
-            check.unchecked = "there is neither a record nor a digest to compare"
+        check = compare(folder, again.folder)
     if check.first is not None:
         check.first += _changed(folder / PROVENANCE, session(blueprint.device))
     return check
 
 
-def _compare_records(check: Check, before: Path, again: Path, is_whole: bool) -> None:
-    with before.open("rb") as one, again.open("rb") as other:
+def compare(folder: Path, again: Path) -> Check:
+    """Compare the files of a run with those of its replay, except what no run repeats."""
+    check = Check("replay", "The same scenario gives the same files again.", Needs.NOTHING)
+    summary = read_json_if_there(folder / SUMMARY)
+    is_whole = summary is not None and summary.get("status") not in UNFINISHED
+    for name in LINES:
+        _compare_lines(check, folder / name, again / name, is_whole)
+    for name in (SCENARIO, TOPOLOGY):
+        check.num_items += 1
+        if _content(folder / name) != _content(again / name):
+            check.violated(None, f"{name} differs")
+    for name in (PROVENANCE, *([SUMMARY] if is_whole else [])):
+        check.num_items += 1
+        difference = _difference_of_json(folder / name, again / name)
+        if difference is not None:
+            check.violated(None, f"{name}: {difference}")
+    return check
+
+
+def _content(path: Path) -> bytes | None:
+    return read_inside(path) if path.exists() else None
+
+
+def _difference_of_json(before: Path, again: Path) -> str | None:
+    """Where two JSON files differ, but for what no run repeats."""
+    if not before.exists():
+        return "it is missing"
+    one, other = read_json(before), read_json(again)
+    is_written = written(one) == read_inside(before)
+    told = first_difference(_masked(one, before.name), _masked(other, before.name))
+    return "it is not as a run writes it" if told is None and not is_written else told
+
+
+def _masked(content: Any, name: str) -> Any:
+    """A file's content, with null in place of what no run repeats."""
+    for path in UNREPEATABLE[name]:
+        *groups, key = path.split(".")
+        table = content
+        for group in groups:
+            table = table.get(group) if isinstance(table, dict) else None
+        if isinstance(table, dict) and key in table:
+            table[key] = None
+    if isinstance(content.get("warnings"), list):
+        content["warnings"] = [
+            text for text in content["warnings"] if not str(text).startswith(RESUMED_ELSEWHERE)
+        ]
+    return content
+
+
+def _compare_lines(check: Check, before: Path, again: Path, is_whole: bool) -> None:
+    """Compare line by line; the first that differs is told."""
+    if not before.exists():
+        check.violated(None, f"{before.name} is missing")
+        return
+    with closing(lines_inside(before)) as one, closing(lines_inside(again)) as other:
         expected = one if is_whole else _unfinished(one)
         for line, (left, right) in enumerate(zip_longest(expected, other), start=1):
             if left is None and not is_whole:
                 return
             check.num_items += 1
             if left != right:
-                check.violated(line, difference(left, right))
+                if before.name == EVENTS:
+                    check.violated(line, difference(left, right))
+                else:
+                    told = f"{before.name}, line {line}: {_text(left)!r}, again {_text(right)!r}"
+                    check.violated(None, told)
                 return
 
 
@@ -90,12 +162,4 @@ def _changed(path: Path, now: Mapping[str, Any]) -> str:
     """What is not as it was when the run was made; it may be the reason."""
     if not path.exists():
         return ""
-    then = read_json(path)["sessions"][-1]
-    parts = [("", "device"), ("", "threads"), ("machine", "processor"), ("machine", "instructions")]
-    parts += [("code", "commit"), ("code", "changed"), *(("versions", name) for name in now["versions"])]
-    changes = []
-    for group, key in parts:
-        was, is_ = ((side[group] if group else side).get(key) for side in (then, now))
-        if was != is_:
-            changes.append(f"{key} was {was}, is {is_}")
-    return "".join(f"\n  {change}" for change in changes)
+    return "".join(f"\n  {change}" for change in changes(read_json(path)["sessions"][-1], now))

@@ -31,7 +31,13 @@ class Rounds:
             Needs.ALL_MESSAGES,
         )
         self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round of R-DPFL.", Needs.RECORDS)
-        self.checks = [self.use, self.ages, self.waiting, self.lemma_3]
+        self.weights = Check(
+            "weights",
+            "Weights and distances are not negative, weights add up to 1 or less, and a message is clipped "
+            "if its round is.",
+            Needs.MESSAGES,
+        )
+        self.checks = [self.use, self.ages, self.waiting, self.weights, self.lemma_3]
         timing, method = scenario.timing, scenario.method
         self.wait = timing.wait.bind()()
         self.max_age: int = timing.staleness.bind()().max_age
@@ -50,11 +56,13 @@ class Rounds:
         """The senders whose messages it still has to use, the last one first."""
         self.next_line = 0
         self.oldest: int | None = None
+        self.weight = 0.0
+        """How much the messages of the round have counted so far."""
 
     def round_finished(self, record: Record, line: int) -> None:
         """A round ends: look at what waits, before it is used."""
         self._settle()
-        self.round, self.next_line, self.oldest = record, line + 1, None
+        self.round, self.next_line, self.oldest, self.weight = record, line + 1, None, 0.0
         if self.largest_norm is not None:
             self.lemma_3.num_items += 1
             d_norm = record.get("d_norm")
@@ -79,6 +87,7 @@ class Rounds:
         if line != self.next_line or not self.owed or self.owed.pop() != sender:
             self.use.violated(line, f"the message of {sender} is not the next that this round uses")
         self.next_line = line + 1
+        self._weigh(record, line, self.round)
         for other, waits in self.post.boxes[record["recipient"]][sender].held.items():
             if other != number and self._is_better(waits, stamp, round_):
                 self.use.violated(line, f"round {round_} uses stamp {stamp}, although {waits} was there")
@@ -86,6 +95,18 @@ class Rounds:
     def run_finished(self, record: Record, line: int) -> None:
         """No round follows."""
         self._settle()
+
+    def _weigh(self, record: Record, line: int, round_: Record) -> None:
+        self.weights.num_items += 1
+        if record["clipped"] is not round_.get("clipped"):
+            self.weights.violated(line, f"clipped is {round_.get('clipped')} in the round")
+        for key in ("weight", "distance_to_own", "distance_to_predicted"):
+            value = record.get(key)
+            if value is not None and value < 0:
+                self.weights.violated(line, f"{key} is {value}")
+        self.weight += record.get("weight") or 0.0
+        if self.weight > 1 + ROUNDING:
+            self.weights.violated(line, f"the weights of the round add up to {self.weight}")
 
     def _settle(self) -> None:
         """The round before has used all that it should."""

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import orjson
 
+from rdpfl_sim.files import lines_inside, size_inside
 from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.records.folder import (
-    EVENTS,
-    PROVENANCE,
-    SCENARIO,
-    SUMMARY,
-    TOPOLOGY,
-    read_json,
-    read_json_if_there,
-)
+from rdpfl_sim.records.folder import EVENTS, read_metrics
 from rdpfl_sim.records.recorder import MESSAGE_STREAM
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import Clients
 from rdpfl_sim.verification.evaluations import Evaluations
+from rdpfl_sim.verification.files import Files
+from rdpfl_sim.verification.forms import FIELDS, Forms
+from rdpfl_sim.verification.measures import Measures
 from rdpfl_sim.verification.post import Post
 from rdpfl_sim.verification.rounds import Rounds
+from rdpfl_sim.verification.theory import Theory
 from rdpfl_sim.verification.whole import Chain, Whole
+from rdpfl_sim.world.neighbourhoods import hops_to
 
 PROGRESS_EVERY = 50_000
 SINGLE_MESSAGE = b'{"event":"message_'
@@ -40,21 +39,26 @@ class Verification:
     """The records of one run, and all who look at them, in the order in which they have to."""
 
     def __init__(self, folder: Path) -> None:
-        self.scenario = scenario = Scenario.load(folder / SCENARIO)
-        self.events_path = folder / EVENTS
-        topology = read_json(folder / TOPOLOGY)
-        self.summary = read_json_if_there(folder / SUMMARY)
-        byzantine = frozenset(topology["byzantine"])
+        files = Files(folder)
+        self.scenario = scenario = files.scenario
+        self.folder, self.events_path = folder, folder / EVENTS
+        byzantine = files.byzantine
+        self.summary = files.summary
         self.form = Check(
-            "form", "Every line is a record: a JSON object with a name, a time and its fields.", Needs.RECORDS
+            "form",
+            "Every line is a record, in the form in which a run writes it: known fields of known events.",
+            Needs.RECORDS,
         )
         self.time = Check("time", "Time never goes backwards.", Needs.RECORDS)
+        self.forms = Forms(scenario.output.telemetry)
         self.chain = Chain()
-        self.whole = Whole(scenario, read_json_if_there(folder / PROVENANCE), topology, self.summary)
-        self.clients = Clients(topology["num_clients"], topology["edges"], scenario.rounds)
-        self.post = Post(self.clients, byzantine, _sample(scenario))
+        self.whole = Whole(files)
+        self.clients = Clients(scenario.clients.count, files.graph.edges, scenario.rounds)
+        self.post = Post(scenario, self.clients, byzantine, _sample(scenario))
         self.rounds = Rounds(scenario, self.clients, self.post, byzantine)
-        self.evaluations = Evaluations(folder, scenario, byzantine)
+        self.measures = Measures(scenario, byzantine, hops_to(files.graph, byzantine))
+        self.theory = Theory(scenario)
+        self.evaluations = Evaluations(folder, scenario, self.clients, self.measures)
         self.first: Record | None = None
         self.last: Record | None = None
         self.num_lines = 0
@@ -73,8 +77,9 @@ class Verification:
             self.whole.compare_end(
                 self.last, self.num_lines, (self.first or {}).get("event") == "run_started"
             )
-            if self.last is not None:
-                self.whole.compare_summary(self.last, self.num_lines, self.clients, self.evaluations)
+        else:
+            self._read_metrics()
+        self.whole.compare_summary(self.last, self.clients, self.measures, self.theory, self.chain)
         self.whole.compare_counts(self.post)
         self.chain.compare(self.summary)
         for check in self.checks:
@@ -84,31 +89,52 @@ class Verification:
     def _extent(self) -> Needs:
         """How much the run has written down."""
         output = self.scenario.output
-        if not output.events or not self.events_path.exists():
+        size = size_inside(self.events_path)
+        if output.events and size == 0:
+            self.whole.complete.violated(None, "there are no records, although output.events is true")
+        elif size > 0 and not output.events:
+            self.whole.complete.violated(None, "there are records, although output.events is false")
+        if not output.events or size == 0:
             return Needs.NOTHING
         if output.message_events == 0:
             return Needs.RECORDS
         return Needs.MESSAGES if output.message_events < 1 else Needs.ALL_MESSAGES
 
+    def _read_metrics(self) -> None:
+        """Take the scores from metrics.csv, as there are no records."""
+        try:
+            for row in read_metrics(self.folder):
+                scores = {key: row[key] for key in row if key not in ("time_s", "client", "round")}
+                self.measures.scores.add(row["time_s"], row["client"], row["round"], scores)
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            self.whole.complete.violated(None, f"metrics.csv cannot be read: {error}")
+
     def _read(self, progress: Callable[[int], None]) -> None:
         # Rounds first: it looks at what the others know before the same record changes that.
-        parts = (self.rounds, self.clients, self.post, self.evaluations, self.whole)
+        parts = (
+            *(self.rounds, self.clients, self.post, self.measures, self.theory, self.evaluations),
+            self.whole,
+        )
         lookers: dict[str, list[Callable[[Record, int], None]]] = {
-            name: [getattr(part, name) for part in parts if hasattr(part, name)] for name in EVENT_NAMES
+            name: [getattr(part, name) for part in parts if hasattr(part, name)] for name in FIELDS
         }
+        fault_of = self.forms.fault_of
         latest_s, form, time, add, line = 0.0, self.form, self.time, self.chain.add, 0
-        with self.events_path.open("rb") as file:
+        with closing(lines_inside(self.events_path)) as file:
             for line, text in enumerate(file, start=1):
                 if not text.startswith(SINGLE_MESSAGE):
                     add(text)
                 try:
                     record = orjson.loads(text)
+                    fault = fault_of(record, text)
+                    if fault is not None:
+                        form.violated(line, f"this is not a record that a run writes: {fault}")
                     if record["time_s"] < latest_s:
                         time.violated(line, f"it was {latest_s} s before")
                     latest_s = record["time_s"]
                     for look in lookers.get(record["event"], ()):
                         look(record, line)
-                except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+                except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
                     form.violated(line, f"this is not such a record ({type(error).__name__}: {error})")
                     continue
                 if line % PROGRESS_EVERY == 0:
@@ -119,15 +145,6 @@ class Verification:
         self.num_lines = form.num_items = time.num_items = line
         if line and not text.endswith(b"\n"):
             form.violated(line, "the last line is cut off")
-
-
-EVENT_NAMES = (
-    *("run_started", "training_started", "training_finished", "round_finished", "evaluation", "fault"),
-    *(f"message_{fate}" for fate in ("sent", "copied", "lost", "delivered", "used")),
-    *(f"message_{fate}" for fate in ("stale", "duplicate", "rejected")),
-    "run_finished",
-)
-"""What the checks look at: they have methods of these names."""
 
 
 def _sample(scenario: Scenario) -> Callable[[int], bool]:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from hashlib import blake2b
-from math import isclose
 from typing import Any
 
-from rdpfl_sim.records import summary as summaries
-from rdpfl_sim.scenario import Scenario
+import orjson
+import tomli_w
+
+from rdpfl_sim.blueprint import COARSE_TEST, HASTY_CRASHES
+from rdpfl_sim.provenance import RESUMED_ELSEWHERE
+from rdpfl_sim.records.folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.recorder import fault_fields
+from rdpfl_sim.summing_up import DIVERGED, WALL, Outcome, summary, warnings_of_rounds
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import Clients
-from rdpfl_sim.verification.evaluations import Evaluations
+from rdpfl_sim.verification.files import Files
+from rdpfl_sim.verification.forms import ACCOUNT, first_difference, written
+from rdpfl_sim.verification.measures import Measures
 from rdpfl_sim.verification.post import Post
+from rdpfl_sim.verification.theory import Theory
+from rdpfl_sim.world.neighbourhoods import Neighbourhoods
 
 FATES = ("used", "stale", "duplicate", "rejected")
 UNFINISHED = "the run has no summary"
+OF_DATA = (COARSE_TEST, HASTY_CRASHES, DIVERGED)
+"""Warnings that follow from data and models, which `verify` does not have."""
 
 
 class Chain:
@@ -39,23 +50,22 @@ class Chain:
             self.check.unchecked = UNFINISHED
         elif summary["digest"] != self.value.hex():
             self.check.violated(
-                None, f"the records give {self.value.hex()[:16]}..., not {summary['digest'][:16]}..."
+                None, f"the records give {self.value.hex()[:16]}..., not {str(summary['digest'])[:16]}..."
             )
 
 
 class Whole:
     """Compares the records with the scenario, and at their end with the summary."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        provenance: dict[str, Any] | None,
-        topology: dict[str, Any],
-        summary: dict[str, Any] | None,
-    ) -> None:
+    def __init__(self, files: Files) -> None:
         self.scenario_check = Check(
             "scenario",
             "scenario.toml has the hash that was noted at the start, and is what the records began with.",
+            Needs.NOTHING,
+        )
+        self.deployment_check = Check(
+            "deployment",
+            "Topology, Byzantine clients and faults are those that scenario and seed give.",
             Needs.NOTHING,
         )
         self.complete = Check(
@@ -71,31 +81,58 @@ class Whole:
         )
         self.summary_check = Check(
             "summary",
-            "Status, accuracy, rounds and time in summary.json are those of the records.",
-            Needs.RECORDS,
+            "summary.json holds what scenario, records and metrics.csv give, and nothing else.",
+            Needs.NOTHING,
         )
-        self.checks = [self.complete, self.scenario_check, self.accounts, self.counts, self.summary_check]
-        self.scenario, self.topology = scenario, topology
-        self.summary = summary if summary is not None and "messages" in summary else None
-        self.events: list[str] = []
-        self._check_hash(provenance)
-        self._check_end(summary)
+        self.checks = [
+            *(self.complete, self.scenario_check, self.deployment_check),
+            *(self.accounts, self.counts, self.summary_check),
+        ]
+        self.files, self.scenario, self.deployment = files, files.scenario, files.deployment
+        self.summary = files.summary if "messages" in (files.summary or {}) else None
+        self.account = _account(self.summary)
+        self.changes = iter(()) if self.deployment is None else self.deployment.changes()
+        self.next_change = next(self.changes, None)
+        self.num_parameters = 0
+        self.deployment_check.unchecked = files.not_built
+        self._check_form()
+        self._check_hash()
+        self._check_end()
         self._check_accounts()
 
     def run_started(self, record: Record, line: int) -> None:
         """The records begin with what the scenario says."""
         self.scenario_check.num_items += 2
+        self.num_parameters = record["num_parameters"]
         if record["seed"] != self.scenario.seed:
             self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
-        if record["byzantine"] != self.topology["byzantine"]:
-            self.scenario_check.violated(line, "topology.json has other Byzantine clients")
+        if record["byzantine"] != sorted(self.files.byzantine):
+            self.scenario_check.violated(line, "the scenario has other Byzantine clients")
+
+    def fault(self, record: Record, line: int) -> None:
+        """A fault happens; it is the next one of the scenario."""
+        if self.deployment is None:
+            return
+        self.deployment_check.num_items += 1
+        found = None
+        if self.next_change is not None:
+            time_s, place, change = self.next_change
+            found = {"event": "fault", "time_s": max(time_s, 0.0), **fault_fields(place, change)}
+        self.next_change = next(self.changes, None)
+        if found is None or written(found) != written(record):
+            self.deployment_check.violated(line, "the scenario and its seed give another fault, or none")
+
+    def run_finished(self, record: Record, line: int) -> None:
+        """No fault that was due is missing."""
+        if self.next_change is not None and self.next_change[0] < record["time_s"]:
+            self.deployment_check.violated(line, f"a fault at {self.next_change[0]} s is missing")
 
     def compare_counts(self, post: Post) -> None:
         """Hold the messages of the records against the summary's."""
-        if self.summary is None:
+        if self.account is None:
             self.counts.unchecked = UNFINISHED
             return
-        account, counts = self.summary["messages"], post.counts
+        account, counts = self.account, post.counts
         found = {
             "sent": counts["sent"] + counts["copied"],
             **{fate: counts[fate] for fate in ("copied", "delivered", "lost", *FATES)},
@@ -104,36 +141,90 @@ class Whole:
             "reordered": post.num_reordered,
         }
         for key, number in found.items():
-            self._equal(self.counts, f"messages.{key}", account.get(key), number)
+            self.counts.num_items += 1
+            if account.get(key) != number:
+                self.counts.violated(None, f"messages.{key} is {account.get(key)}, in the records {number}")
         if self.scenario.network.transport.name == "datagram":  # else repeats and acknowledgements count too
             self.counts.num_items += 1
-            if not isclose(account["bytes"], post.num_bytes, rel_tol=1e-9, abs_tol=1.0):
+            slack = 0.0 if self.scenario.network.compression == 1 else 1.0 + 1e-9 * post.num_bytes
+            if abs(account["bytes"] - post.num_bytes) > slack:
                 self.counts.violated(
                     None, f"messages.bytes is {account['bytes']}, in the records {post.num_bytes}"
                 )
 
-    def compare_summary(self, last: Record, line: int, clients: Clients, evaluations: Evaluations) -> None:
-        """Hold the last record, and what came before it, against the summary."""
+    def compare_summary(
+        self, last: Record | None, clients: Clients, measures: Measures, theory: Theory, chain: Chain
+    ) -> None:
+        """Hold the summary against what scenario and records give; `last` is the last record."""
         if self.summary is None:
             self.summary_check.unchecked = UNFINISHED
             return
-        lived = [life.num_rounds for life in clients.lives]
-        rows = [row for _, row in sorted(evaluations.latest.items())]
-        found = {
-            "status": last.get("status"),
-            "seed": self.scenario.seed,
-            "rounds": self.scenario.rounds,
-            "num_clients": len(lived),
-            "byzantine": self.topology["byzantine"],
-            "rounds_done": [min(lived), max(lived)],
-            "num_faults": clients.num_faults,
-            "simulated_s": last["time_s"],
-            "accuracy": summaries.accuracy(rows),
-        }
-        for key, value in found.items():
-            self._equal(self.summary_check, key, self.summary.get(key), value)
-        for key, value in self.summary["messages"].items():
-            self._equal(self.summary_check, f"messages.{key}", value, last.get(key), line)
+        if last is not None and last["event"] != "run_finished":
+            self.summary_check.unchecked = "the records do not come to an end"
+            return
+        try:
+            found = self._summary(self.summary, last, clients, measures, theory, chain)
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+            self.summary_check.violated(
+                None, f"summary.json is not such a table ({type(error).__name__}: {error})"
+            )
+            return
+        said = orjson.loads(self.files.content(SUMMARY))
+        self.summary_check.num_items += _num_leaves(said)
+        difference = first_difference(said, orjson.loads(written(found)))
+        if difference is not None:
+            self.summary_check.violated(None, difference)
+        elif written(said) != self.files.content(SUMMARY):
+            self.summary_check.violated(None, "summary.json is not as a run writes it")
+
+    def _summary(
+        self,
+        said: Record,
+        last: Record | None,
+        clients: Clients,
+        measures: Measures,
+        theory: Theory,
+        chain: Chain,
+    ) -> dict[str, Any]:
+        """The summary as it should be; what nothing else tells is taken as it is said."""
+        num_rounds = [life.num_rounds for life in clients.lives]
+        neighbourhoods = Neighbourhoods.of(self.files.graph, self.files.byzantine)
+        verdicts = said["theory"] if self.scenario.evaluation.theory else None
+        if last is None:  # there are no records
+            status, simulated_s, num_faults = said["status"], said["simulated_s"], said["num_faults"]
+            messages, telemetry, digest = said["messages"], said["telemetry"], said["digest"]
+            num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
+        else:
+            status, simulated_s, num_faults = last["status"], last["time_s"], clients.num_faults
+            messages, digest = {key: last[key] for key in ACCOUNT}, chain.value.hex()
+            telemetry, num_parameters = measures.telemetry_beside(said["telemetry"]), self.num_parameters
+            verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
+        outcome = Outcome(
+            status=status,
+            byzantine=sorted(self.files.byzantine),
+            neighbourhoods=neighbourhoods,
+            num_parameters=num_parameters,
+            num_rounds=num_rounds,
+            messages=messages,
+            telemetry=telemetry,
+            scores=measures.scores,
+            theory=verdicts,
+            num_faults=num_faults,
+            simulated_s=simulated_s,
+            wall={key: said["wall"][key] for key in WALL},
+            digest=digest,
+            warnings=self._warnings(said["warnings"], measures, None if last is None else num_rounds),
+        )
+        return summary(self.scenario, outcome)
+
+    def _warnings(self, said: list[str], measures: Measures, num_rounds: list[int] | None) -> list[str]:
+        """The warnings as they should be; those about data and models are taken as they are said."""
+        if self.deployment is None or num_rounds is None:
+            return said
+        unknown = [text for text in said if any(_is_of(template, text) for template in OF_DATA)]
+        resumed = [text for text in said if text.startswith(RESUMED_ELSEWHERE)]
+        of_rounds = warnings_of_rounds(measures.telemetry, num_rounds)
+        return [*self.deployment.warnings, *unknown, *of_rounds, *resumed]
 
     def compare_end(self, last: Record | None, line: int, starts_well: bool) -> None:
         """The records begin and end as they should."""
@@ -143,18 +234,36 @@ class Whole:
         if last is None or last["event"] != "run_finished":
             self.complete.violated(line or None, "the last record is not run_finished")
 
-    def _check_hash(self, provenance: dict[str, Any] | None) -> None:
+    def _check_form(self) -> None:
+        """The scenario's files are as a run writes them, to the last byte."""
+        scenario = tomli_w.dumps(self.scenario.to_dict()).encode()
+        if self.files.content(SCENARIO) != scenario:
+            self.scenario_check.violated(None, "scenario.toml is not as a run writes it")
+        if self.files.provenance is not None:
+            said = self.files.provenance
+            if list(said) != ["scenario_hash", "sessions"] or written(said) != self.files.content(PROVENANCE):
+                self.scenario_check.violated(None, "provenance.json is not as a run writes it")
+        self.deployment_check.num_items += 1
+        if self.deployment is not None and written(self.deployment.topology) != self.files.content(TOPOLOGY):
+            difference = first_difference(
+                self.files.topology, orjson.loads(written(self.deployment.topology))
+            )
+            self.deployment_check.violated(
+                None, f"topology.json: {difference or 'it is not as a run writes it'}"
+            )
+
+    def _check_hash(self) -> None:
         self.scenario_check.num_items += 1
+        provenance = self.files.provenance
         if provenance is None:
             self.scenario_check.unchecked = "there is no provenance.json"
-        elif provenance["scenario_hash"] != self.scenario.hash:
-            told = f"noted {provenance['scenario_hash']}, found {self.scenario.hash}"
+        elif provenance.get("scenario_hash") != self.scenario.hash:
+            told = f"noted {provenance.get('scenario_hash')}, found {self.scenario.hash}"
             self.scenario_check.violated(None, f"scenario.toml has another hash: {told}")
-        if self.topology["num_clients"] != self.scenario.clients.count:
-            self.scenario_check.violated(None, "topology.json has another number of clients")
 
-    def _check_end(self, summary: dict[str, Any] | None) -> None:
+    def _check_end(self) -> None:
         self.complete.num_items += 1
+        summary = self.files.summary
         if summary is None:
             self.complete.violated(None, "there is no summary.json: the run goes on, or was killed")
         elif self.summary is None:
@@ -164,14 +273,32 @@ class Whole:
         if self.summary is None:
             self.accounts.unchecked = UNFINISHED
             return
-        n: Counter[str] = Counter(self.summary["messages"])
+        if self.account is None:
+            self.accounts.violated(None, "summary.json does not say what became of the messages")
+            return
+        n = self.account
         self.accounts.num_items += 2
         if n["sent"] != n["delivered"] + n["lost"] + n["in_flight"]:
             self.accounts.violated(None, f"{n['sent']} messages were sent")
         if n["delivered"] != sum(n[fate] for fate in FATES) + n["left_over"]:
             self.accounts.violated(None, f"{n['delivered']} messages were delivered")
 
-    def _equal(self, check: Check, key: str, said: Any, found: Any, line: int | None = None) -> None:
-        check.num_items += 1
-        if said != found:
-            check.violated(line, f"{key} is {said} in summary.json, {found} in the records")
+
+def _account(summary: dict[str, Any] | None) -> dict[str, int] | None:
+    """The number of messages of every fate, if the summary holds them."""
+    account = None if summary is None else summary["messages"]
+    if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in ACCOUNT):
+        return None
+    return account
+
+
+def _is_of(template: str, text: str) -> bool:
+    """Whether a text is a template with its places filled in."""
+    pattern = r"[^ ]+".join(map(re.escape, template.split("{}")))
+    return re.fullmatch(pattern, text) is not None
+
+
+def _num_leaves(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return sum(map(_num_leaves, value.values() if isinstance(value, dict) else value))
+    return 1

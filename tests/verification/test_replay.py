@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.verification.replay import difference, replay
+from rdpfl_sim.summing_up import WALL
+from rdpfl_sim.verification.forms import written
+from rdpfl_sim.verification.replay import compare, difference, replay
 from tests.support import small_scenario
 
 LATE = {"network": {"latency": "exponential"}, "timing": {"compute": "lognormal"}}
@@ -28,7 +30,8 @@ def test_same_records_come_out_again(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     check = replay(run)
     assert check.outcome == "ok"
-    assert check.num_items == len((run / "events.jsonl").read_text().splitlines())
+    lines = [(run / name).read_text().splitlines() for name in ("events.jsonl", "metrics.csv")]
+    assert check.num_items == sum(map(len, lines)) + 4, "and scenario, topology, provenance and summary"
     assert list(tmp_path.iterdir()) == [run], "nothing is left behind"
 
 
@@ -65,18 +68,53 @@ def test_run_that_was_cut_short_is_compared_as_far_as_it_came(tmp_path: Path, st
     else:
         (run / "summary.json").write_text(json.dumps({"status": status}))
         path.write_text("".join([*lines[:60], lines[-2], lines[-1]]))
+    (run / "metrics.csv").write_text("".join((run / "metrics.csv").read_text().splitlines(True)[:5]))
     check = replay(run)
-    assert (check.outcome, check.num_items) == ("ok", 60)
+    assert (check.outcome, check.num_items) == ("ok", 60 + 5 + 3)
 
 
-def test_run_without_records_is_compared_by_its_digest(tmp_path: Path) -> None:
+def test_run_without_records_is_compared_by_its_other_files(tmp_path: Path) -> None:
     run = run_of(tmp_path, output={"events": False})
     assert replay(run).outcome == "ok"
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps({**summary, "digest": "0"}))
-    assert "the digests differ" in str(replay(run).first)
-    (run / "summary.json").unlink()
-    assert replay(run).outcome == "not checked"
+    assert str(replay(run).first).startswith("summary.json: digest is '0', should be")
+
+
+def change_cell(text: str) -> str:
+    *lines, last = text.splitlines()
+    return "\n".join([*lines, last.replace(",", ",0", 1)]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("metrics.csv", change_cell, "metrics.csv, line "),
+        ("topology.json", lambda text: text.replace("6", "7", 1), "topology.json differs"),
+        ("summary.json", lambda text: text.replace('"mean": 0.', '"mean": 1.', 1), "summary.json: accuracy."),
+        ("summary.json", lambda text: text.replace('"seed": 1', '"seed":  1'), "summary.json: it is not as"),
+        ("provenance.json", lambda text: text.replace('_hash": "', '_hash": "0'), "provenance.json: scen"),
+    ],
+)
+def test_every_file_is_compared(tmp_path: Path, name: str, change, words: str) -> None:
+    run, again = run_of(tmp_path / "one"), run_of(tmp_path / "other")
+    assert compare(run, again).outcome == "ok"
+    path = run / name
+    text = path.read_text()
+    path.write_text(change(text))
+    assert path.read_text() != text
+    assert str(compare(run, again).first).startswith(words)
+
+
+def test_what_no_run_repeats_is_not_compared(tmp_path: Path) -> None:
+    run, again = run_of(tmp_path / "one"), run_of(tmp_path / "other")
+    for name, change in (
+        ("summary.json", {"wall": dict.fromkeys(WALL, "another")}),
+        ("provenance.json", {"sessions": []}),
+    ):
+        content = {**json.loads((run / name).read_text()), **change}
+        (run / name).write_bytes(written(content))
+    assert compare(run, again).outcome == "ok"
 
 
 def test_records_can_end_too_early_or_not_be_records_at_all() -> None:

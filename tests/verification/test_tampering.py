@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from rdpfl_sim import simulate
@@ -64,8 +65,8 @@ def read(run: Path) -> Records:
 
 
 def write(run: Path, records: Records) -> None:
-    lines = [json.dumps(record, separators=(",", ":")) + "\n" for record in records]
-    (run / "events.jsonl").write_text("".join(lines))
+    lines = [orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records]
+    (run / "events.jsonl").write_bytes(b"".join(lines))
 
 
 def index(records: Records, event: str, **fields: Any) -> int:
@@ -165,6 +166,23 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("form", "message_sent", {}, {"sender": 99}),
     ("form", "message_sent", {}, {"round": None, "true_round": None, "size_bytes": "many"}),
     ("form", "round_finished", {}, {"time_s": "late"}),
+    ("form", "message_sent", {}, {"note": 1}),
+    ("form", "message_lost", {}, {"event": "message_found"}),
+    ("form", "message_delivered", {"recipient": 1}, {"recipient": True}),
+    ("reasons", "message_lost", {"reason": "loss"}, {"reason": "partition"}),
+    ("reasons", "message_lost", {"reason": "partition"}, {"reason": "loss"}),
+    ("reasons", "message_stale", {"reason": "too old"}, {"reason": "made room for a newer one"}),
+    ("reasons", "message_stale", {"reason": "too old"}, {"reason": "no longer a neighbour"}),
+    ("reasons", "message_rejected", {}, {"reason": "no such round"}),
+    ("reasons", "message_rejected", {}, {"reason": "a bad mood"}),
+    ("sizes", "message_sent", {"sender": 0}, {"size_bytes": 107.0}),
+    ("counts", "message_sent", {"sender": 5}, {"size_bytes": 107.0}),
+    ("weights", "message_used", {}, {"weight": -0.5}),
+    ("weights", "message_used", {}, {"weight": 1.5}),
+    ("weights", "message_used", {}, {"distance_to_own": -1.0}),
+    ("weights", "message_used", {"clipped": False}, {"clipped": True}),
+    ("summary", "message_used", {"weight": 0.5}, {"weight": 0.25}),
+    ("deployment", "fault", {"change": "crash"}, {"clients": [2]}),
     ("faults", "fault", {"change": "recover"}, {"clients": [1, 2]}),
     ("faults", "fault", {"change": "heal"}, {"sides": [[0], [1, 2, 3, 4, 5]]}),
     ("faults", "fault", {"change": "links_up"}, {"links": [[0, 1]]}),
@@ -315,11 +333,23 @@ def test_metrics_that_say_something_else_are_found(run: Path) -> None:
         assert list(violated(run)) == ["evaluations"]
 
 
+def test_evaluation_after_a_round_that_was_not_finished_is_found(run: Path) -> None:
+    records = read(run)
+    records[index(records, "evaluation", round=2)]["round"] = 3
+    write(run, records)
+    path = run / "metrics.csv"
+    head, *rows = path.read_text().splitlines()
+    place = [row.split(",")[3] for row in rows].index("2")
+    rows[place] = ",".join("3" if i == 3 else cell for i, cell in enumerate(rows[place].split(",")))
+    path.write_text("\n".join([head, *rows]) + "\n")
+    assert "has finished is 2" in str(violated(run)["evaluations"].first)
+
+
 def test_mean_age_and_clipping_in_the_metrics_follow_from_the_rounds(run: Path) -> None:
     path = run / "metrics.csv"
     head, *rows = path.read_text().splitlines()
     cells = rows[-1].split(",")
-    for column in ("used_per_round", "mean_age", "clipped", "bounded"):
+    for column in ("used_per_round", "mean_age", "clipped", "bounded", "neighbour_share"):
         changed = list(cells)
         changed[head.split(",").index(column)] = "0.123"
         path.write_text("\n".join([head, *rows[:-1], ",".join(changed)]) + "\n")
@@ -345,7 +375,9 @@ def test_thinned_records_are_checked_as_far_as_they_go(tmp_path: Path) -> None:
     run = simulate(small_scenario(**LIVELY, output={"message_events": 0.5}), tmp_path).folder
     assert run is not None
     checks = {check.name: check for check in verify(run)}
-    assert {name for name, check in checks.items() if check.outcome != "ok"} == {"counts", "use", "waiting"}
+    assert {name for name, check in checks.items() if check.outcome != "ok"} == {
+        *("counts", "use", "waiting", "reasons"),
+    }
     assert "only a part of the messages is recorded" in str(checks["use"].unchecked)
     records = read(run)
     del records[
@@ -366,11 +398,49 @@ def test_what_was_not_written_down_is_not_checked(tmp_path: Path, output: dict[s
     assert outcomes["fates"] == outcomes["use"] == "not checked"
 
 
-def test_run_whose_events_were_deleted_is_checked_without_them(run: Path) -> None:
+def test_run_whose_events_were_deleted_is_not_complete(run: Path) -> None:
     (run / "events.jsonl").unlink()
-    outcomes = {check.name: check.outcome for check in verify(run)}
-    assert outcomes["digest"] == outcomes["rounds"] == "not checked"
-    assert outcomes["scenario"] == "ok"
+    checks = {check.name: check for check in verify(run)}
+    assert checks["complete"].first == "there are no records, although output.events is true"
+    assert checks["digest"].outcome == checks["rounds"].outcome == "not checked"
+    assert checks["scenario"].outcome == checks["summary"].outcome == "ok"
+
+
+def test_records_of_a_run_that_should_have_none_are_found(tmp_path: Path, original: Path) -> None:
+    run = simulate(small_scenario(**LIVELY, output={"events": False}), tmp_path).folder
+    assert run is not None
+    shutil.copy(original / "events.jsonl", run)
+    assert list(violated(run)) == ["complete"]
+
+
+def test_accuracy_follows_from_the_metrics_if_there_are_no_records(tmp_path: Path) -> None:
+    run = simulate(small_scenario(**LIVELY, output={"events": False}), tmp_path).folder
+    assert run is not None
+    path = run / "summary.json"
+    path.write_bytes(path.read_bytes().replace(b'"mean": 0.', b'"mean": 1.', 1))
+    assert str(violated(run)["summary"].first).startswith("accuracy.honest.personal.mean is 1.")
+
+
+@pytest.mark.parametrize("max_time_s", [0.1, 3.5])
+def test_theory_of_a_run_that_ran_out_of_time_is_verified(tmp_path: Path, max_time_s: float) -> None:
+    scenario = small_scenario(evaluation={"every": 2, "theory": True}, timing={"max_time_s": max_time_s})
+    run = simulate(scenario, tmp_path).folder
+    assert run is not None
+    assert violated(run) == {}
+
+
+def test_inserted_event_of_an_unknown_kind_is_found(run: Path) -> None:
+    records = read(run)
+    records.insert(40, {"event": "message_read", "time_s": records[40]["time_s"], "message": 1})
+    write(run, records)
+    assert list(violated(run)) == ["form"]
+
+
+def test_fault_that_did_not_happen_is_missed(run: Path) -> None:
+    records = read(run)
+    del records[index(records, "fault", change="unslow")]
+    write(run, records)
+    assert violated(run)["deployment"].first
 
 
 def test_lemma_3_is_about_rdpfl(tmp_path: Path) -> None:

@@ -1,0 +1,70 @@
+"""The small files of a run folder: their content, and the bytes in which it is written."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from rdpfl_sim.deployment import Deployment
+from rdpfl_sim.errors import RunError, ScenarioError
+from rdpfl_sim.records.folder import (
+    PROVENANCE,
+    SUMMARY,
+    TOPOLOGY,
+    read_inside,
+    read_json,
+    read_json_if_there,
+)
+from rdpfl_sim.scenario import Scenario
+
+
+class Files:
+    """Scenario, topology, provenance and summary of a run; the latter two may be missing.
+
+    Graph and Byzantine clients are computed from the scenario. If that is not possible, as a file that it
+    names has vanished, `not_built` says why, and they are those of topology.json.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.scenario = Scenario.of_run(folder)
+        self.topology: Any = read_json(folder / TOPOLOGY)
+        self.provenance = read_json_if_there(folder / PROVENANCE)
+        self.summary = read_json_if_there(folder / SUMMARY)
+        self.deployment: Deployment | None = None
+        self.not_built: str | None = None
+        try:
+            self.deployment = Deployment(self.scenario)
+        except ScenarioError as error:
+            self.not_built = f"the scenario cannot be built here: {error}"
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file."""
+        return read_inside(self.folder / name)
+
+    @cached_property
+    def graph(self) -> nx.Graph:
+        """Who is linked to whom at the beginning."""
+        if self.deployment is not None:
+            return self.deployment.graph
+        graph = nx.empty_graph(self.scenario.clients.count)
+        try:
+            graph.add_edges_from(self.topology["edges"])
+        except (LookupError, TypeError, nx.NetworkXError) as error:
+            raise RunError(f"{self.folder / TOPOLOGY} is damaged: {error}") from error
+        if len(graph) != self.scenario.clients.count:
+            raise RunError(f"{self.folder / TOPOLOGY} is damaged: it has links of unknown clients")
+        return graph
+
+    @cached_property
+    def byzantine(self) -> frozenset[int]:
+        """The Byzantine clients."""
+        if self.deployment is not None:
+            return frozenset(self.deployment.byzantine)
+        try:
+            return frozenset(self.topology["byzantine"])
+        except (LookupError, TypeError) as error:
+            raise RunError(f"{self.folder / TOPOLOGY} is damaged: {error}") from error
