@@ -24,7 +24,7 @@ from rdpfl_sim.records.folder import read_metrics, write_atomically
 from rdpfl_sim.registry import suggest
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sweeps import variation
-from rdpfl_sim.sweeps.engine import folder_of
+from rdpfl_sim.sweeps.engine import folder_of, summary_of
 from rdpfl_sim.sweeps.plan import Run
 from rdpfl_sim.sweeps.results import Estimate, flat
 
@@ -217,11 +217,11 @@ class Search:
         return [self.question.local_run(place, seed), self.question.run(place, seed)]
 
     def _read(self, place: int, seed: int) -> Point | None:
-        local, run = (folder_of(run, self.output) for run in self._runs(place, seed))
-        if not (local / "summary.json").exists() or not (run / "summary.json").exists():
+        local, run = self._runs(place, seed)
+        summary = summary_of(run, self.output)
+        if summary is None or summary_of(local, self.output) is None:
             return None
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-        alone = local_accuracy(local, summary["byzantine"])
+        alone = local_accuracy(folder_of(local, self.output), summary["byzantine"])
         metric, value = self.question.metric, self.question.values[place]
         return Point(place, value, seed, float(flat(summary)[metric]), float(flat(alone)[metric]))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, product
@@ -14,8 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.overrides import read_toml
+from rdpfl_sim.errors import RunError, ScenarioError
+from rdpfl_sim.overrides import LimitError, parse_value, read_toml
+from rdpfl_sim.records.folder import SCENARIO, SUMMARY, read_json_if_there
 from rdpfl_sim.registry import suggest
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sweeps.results import Estimate, flat
@@ -32,11 +32,11 @@ HEADLINES = (
 )
 """The metrics that are always shown; paths in summary.json."""
 
-WITHOUT_EFFECT = ("name", "seed", "output")
+WITHOUT_EFFECT = ("name", "seed", "output", "notes")
 """Runs whose scenarios differ only in these are samples of the same thing."""
 
 
-class ComparisonError(ValueError):
+class ComparisonError(Exception):
     """Runs that cannot be compared."""
 
 
@@ -102,11 +102,11 @@ def find_runs(arguments: Sequence[Path]) -> list[Outcome]:
 
 
 def _run_folders(path: Path) -> list[Path]:
-    if (path / "scenario.toml").is_file():
+    if (path / SCENARIO).is_file():
         return [path]
     if not path.is_dir():
         raise ComparisonError(f"{path} is not a folder" if path.exists() else f"there is no folder {path}")
-    inside = sorted(file.parent for file in path.glob("*/scenario.toml"))
+    inside = sorted(file.parent for file in path.glob(f"*/{SCENARIO}"))
     inside = [folder for folder in inside if not folder.name.startswith(".")]
     if not inside:
         raise ComparisonError(
@@ -116,12 +116,14 @@ def _run_folders(path: Path) -> list[Path]:
 
 
 def _read(folder: Path, argument: int) -> Outcome:
-    path = folder / "summary.json"
+    path = folder / SUMMARY
     try:
-        summary = flat(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
-    except (OSError, ValueError, AttributeError) as error:
-        raise ComparisonError(f"{path} cannot be read: {error}") from error
-    return Outcome(folder, argument, read_toml(folder / "scenario.toml"), summary)
+        summary = flat(read_json_if_there(path) or {})
+    except OSError as error:
+        raise ComparisonError(f"{path} cannot be read: {error.strerror}") from error
+    except RunError as error:
+        raise ComparisonError(str(error)) from error
+    return Outcome(folder, argument, read_toml(folder / SCENARIO, is_inside=True), summary)
 
 
 def grouped(runs: Iterable[Outcome], by_argument: bool = False) -> list[Group]:
@@ -193,9 +195,9 @@ def _fits(group: Group, chosen: str) -> bool:
         folders = [run.folder.resolve() for run in group.runs.values()]
         return group.label == chosen.upper() or Path(chosen).resolve() in folders
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
+        value = parse_value(text)
+    except LimitError as error:
+        raise ComparisonError(f"--baseline {path}: {error}") from error
     return all(settings_of(run.scenario).get(path.strip()) == value for run in group.runs.values())
 
 

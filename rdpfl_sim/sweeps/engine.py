@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rdpfl_sim.files import open_inside
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import Run
@@ -45,6 +48,23 @@ def folder_of(run: Run, output: Path) -> Path:
     return output / run.key
 
 
+def summary_of(run: Run, output: Path) -> dict[str, Any] | None:
+    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable."""
+    try:
+        with open_inside(folder_of(run, output) / "summary.json") as file:
+            summary = json.loads(file.read())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return summary if isinstance(summary, dict) and summary else None
+
+
 def missing(runs: Iterable[Run], output: Path) -> list[Run]:
-    """The runs that are not complete yet, each scenario once."""
-    return list({run.key: run for run in runs if not folder_of(run, output).exists()}.values())
+    """Return the runs that are not complete, each scenario once."""
+    once = {run.key: run for run in runs}
+    return [run for run in once.values() if summary_of(run, output) is None]
+
+
+def damaged(missing_runs: Iterable[Run], output: Path) -> list[Path]:
+    """Return the folders of the missing runs that have one: they were complete once, and are repeated."""
+    folders = (folder_of(run, output) for run in missing_runs)
+    return [folder for folder in folders if folder.exists()]

@@ -6,18 +6,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
+from rdpfl_sim.drafting import Draft, reject_overrides
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.options import Count, NonNegativeInt
-from rdpfl_sim.overrides import apply_override, read_toml, set_value
+from rdpfl_sim.overrides import read_toml
 from rdpfl_sim.registry import Strict, suggest
-from rdpfl_sim.scenario import Scenario, make_paths_absolute, problems_of
+from rdpfl_sim.scenario import Scenario, absolute, make_paths_absolute, problems_of
 
 MAX_RUNS = 100_000
+RESERVED = {
+    "name": "runs have the name of the sweep",
+    "seed": "the sweep's seeds stand in its place",
+    "output.folder": "runs are written into the sweep's folder (--output)",
+}
+"""What a sweep decides itself, and why an override of it would have no effect."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Overrides = Annotated[
@@ -93,6 +101,8 @@ class Sweep(Strict):
         default={}, description="scaled-down versions, by name; in a file also the path of a file"
     )
     table: list[Layout] = Field(default=[], description="tables to print of the results")
+    _draft: Draft | None = PrivateAttr(default=None)
+    """The base scenario with what the file's `set` and the command line change in it."""
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Sweep:
@@ -103,20 +113,25 @@ class Sweep(Strict):
             raise ScenarioError([Problem("base", f"is missing: is it a scenario? rdpfl-sim {path} runs it")])
         raw.setdefault("name", path.stem)
         if isinstance(raw.get("base"), str):
-            base_path = (path.parent / Path(raw["base"]).expanduser()).resolve()
+            base_path = absolute(path.parent, raw["base"])
             raw["base"] = read_toml(base_path)
             make_paths_absolute(raw["base"], base_path.parent)
         if isinstance(raw.get("profiles"), str):
-            raw["profiles"] = read_toml(path.parent / Path(raw["profiles"]).expanduser())
+            raw["profiles"] = read_toml(absolute(path.parent, raw["profiles"]))
         base = raw.setdefault("base", {})
+        draft = None
         if isinstance(base, dict):
+            draft = Draft(Scenario, base)
             if isinstance(raw.get("set"), dict):
                 for key, value in raw.pop("set").items():
-                    set_value(base, key, value)
+                    draft.set(key, value)
             make_paths_absolute(base, path.parent)
             for override in overrides:
-                apply_override(base, override)
-        return cls.from_dict(raw)
+                draft.override(override)
+            reject_overrides(draft.overrides, RESERVED)
+        sweep = cls.from_dict(raw)
+        sweep._draft = draft
+        return sweep
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Sweep:
@@ -142,28 +157,48 @@ class Sweep(Strict):
     def runs(self, profile: str | None = None) -> list[Run]:
         """Every run of the sweep, in the order of its axes; a `ScenarioError` tells what is impossible."""
         chosen = self._profile(profile)
+        base = Draft(Scenario, self.base) if self._draft is None else self._draft
         problems: dict[str, Problem] = {}
+        lost: dict[str, str] = {}
         runs = []
         for cases, seed in product(product(*(axis.cases for axis in self.axes)), chosen.seeds or self.seeds):
-            raw = deepcopy(self.base)
+            draft = deepcopy(base)
+            raw = draft.raw
             raw["name"], raw["seed"] = self.name, seed
-            for overrides in (self.set, chosen.set, *(case.set for case in cases)):
+            by_axis = zip(self.axes, cases, strict=True)
+            changes = {"set": self.set, f"profile {profile!r}": chosen.set}
+            changes |= {f"axis {axis.name!r} (case {case.label!r})": case.set for axis, case in by_axis}
+            for where, overrides in changes.items():
                 for path, value in overrides.items():
-                    set_value(raw, path, deepcopy(value))
+                    draft.set(path, deepcopy(value))
+                for path, _ in draft.lost_overrides():
+                    lost.setdefault(path, where)
             execution = raw.setdefault("execution", {})
             if isinstance(execution, dict):
                 execution.setdefault("executor", {"name": "auto", "workers": 1})  # runs share the cores
             labels = {axis.name: case.label for axis, case in zip(self.axes, cases, strict=True)}
             try:
-                runs.append(Run(labels, Scenario.from_dict(raw)))
+                scenario = Scenario.from_dict(raw)
+                runs.append(Run(labels, scenario.with_notes(draft.notes(scenario.to_dict()))))
             except ScenarioError as error:
                 where = ", ".join(f"{axis} = {label}" for axis, label in labels.items()) or "base"
                 for problem in error.problems:
                     told = Problem(f"{where}: {problem.path}", problem.message, problem.value)
                     problems.setdefault(str(problem), told)
+        for problem in _lost_overrides(base, lost):
+            problems.setdefault(str(problem), problem)
         if problems:
             raise ScenarioError(list(problems.values()))
         return runs
+
+    def overrides_lost_to(self, profile: str) -> list[str]:
+        """Return the paths of the command line's overrides that a profile replaces."""
+        draft = deepcopy(self._draft)
+        if draft is None:
+            return []
+        for path, value in self.profiles[profile].set.items():
+            draft.set(path, deepcopy(value))
+        return [path for path, _ in draft.lost_overrides()]
 
     def _profile(self, name: str | None) -> Profile:
         if name is None:
@@ -184,11 +219,13 @@ class Sweep(Strict):
                 yield Problem(f"axis {axis.name!r}", "two cases have the same label", labels)
         for place, layout in enumerate(self.table):
             yield from self._contradictions_in(layout, f"table[{place}]")
-        size = len(self.seeds)
-        for axis in self.axes:
-            size *= len(axis.cases)
-        if size > MAX_RUNS:
-            yield Problem("grid", f"{size:,} runs are more than {MAX_RUNS:,}", size)
+        num_cases = prod(len(axis.cases) for axis in self.axes)
+        seeds = {"grid": self.seeds}
+        seeds |= {f"profiles.{name}.seeds": p.seeds for name, p in self.profiles.items() if p.seeds}
+        for path, chosen in seeds.items():
+            size = num_cases * len(chosen)
+            if size > MAX_RUNS:
+                yield Problem(path, f"{size:,} runs are more than {MAX_RUNS:,}", size)
 
     def _contradictions_in(self, layout: Layout, path: str) -> Iterator[Problem]:
         labels = {axis.name: [case.label for case in axis.cases] for axis in self.axes}
@@ -219,6 +256,23 @@ class Run:
     def key(self) -> str:
         """A name for its folder: a hash of the whole resolved scenario."""
         return self.scenario.hash
+
+
+def _lost_overrides(base: Draft, lost: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield a problem for every override that is lost, by path with what replaces it.
+
+    An override that is wrong in itself gets the message that it would get without the sweep.
+    """
+    wrong: list[Problem] = []
+    if lost:
+        try:
+            Scenario.from_dict(base.raw)
+        except ScenarioError as error:
+            wrong = error.problems
+    for path, where in lost.items():
+        own = [p for p in wrong if p.path == path or p.path.startswith((f"{path}.", f"{path}["))]
+        message = f"the override is lost, because {where} replaces it; change it there"
+        yield from own or [Problem(path, message, base.overrides[path])]
 
 
 def _label(value: Any) -> str:

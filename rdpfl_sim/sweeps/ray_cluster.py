@@ -8,21 +8,24 @@ once in each.
 from __future__ import annotations
 
 import io
+import os
 import socket
 import zipfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.blueprint import wants_gpu
+from rdpfl_sim.errors import Problem, RunError, ScenarioError
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.ray_session import MISSING, NoClusterError, RaySession, is_installed
 from rdpfl_sim.sweeps.attempt import attempt
 from rdpfl_sim.sweeps.engine import Watcher
-from rdpfl_sim.sweeps.scratch import scratch_in
+from rdpfl_sim.sweeps.scratch import own_folder, scratch_in
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import Run
@@ -36,10 +39,14 @@ PATIENCE_S = 5.0
 
 
 class RayCluster:
-    """The cluster at an address, or a new one on this machine; so many runs at a time, or all that fit."""
+    """The cluster at an address, or a new one on this machine; so many runs at a time, or all that fit.
 
-    def __init__(self, num_workers: int | None, address: str | None) -> None:
+    A run that can use a GPU takes `gpus_per_run` of one, if the cluster has any.
+    """
+
+    def __init__(self, num_workers: int | None, address: str | None, gpus_per_run: float = 1.0) -> None:
         self.num_workers = num_workers
+        self.gpus_per_run = gpus_per_run
         self.address = address
         self.session = RaySession(num_workers, address)
 
@@ -65,11 +72,12 @@ class RayCluster:
         import ray
 
         self.connect()
-
+        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1  # type: ignore[no-untyped-call]
+        num_gpus = Gpus(runs, self.gpus_per_run if has_gpus else 0.0)
         limit = MAX_IN_FLIGHT if self.address is None or self.num_workers is None else self.num_workers
         waiting, interrupted = deque(runs), Event()
         with scratch_in(output) as scratch, on_interrupt(interrupted.set):
-            tasks = Tasks(watcher)
+            tasks = Tasks(watcher, num_gpus)
             try:
                 while waiting or tasks.running:
                     while waiting and len(tasks.running) < limit:
@@ -86,30 +94,63 @@ class RayCluster:
                 tasks.cancel()
 
 
+class Gpus:
+    """The share of a GPU that each run takes; a `ScenarioError` if a run names one that it cannot have."""
+
+    def __init__(self, runs: Iterable[Run], share: float) -> None:
+        self.share = share
+        """0 in a cluster without GPUs."""
+        self.known: dict[str, bool] = {}
+        """By what decides it, since data sets take time to read: whether a run can use a GPU."""
+        for device in {run.scenario.execution.device for run in runs}:
+            if device.startswith("cuda:"):
+                text = "Ray chooses the GPU of each run; allowed: auto, cpu, cuda"
+                raise ScenarioError([Problem("execution.device", text, device)])
+            if device == "cuda" and share == 0:
+                text = "no machine of the Ray cluster has a GPU; allowed: auto, cpu"
+                raise ScenarioError([Problem("execution.device", text, device)])
+
+    def of(self, run: Run) -> float:
+        """The share that a run takes."""
+        if self.share == 0:
+            return 0.0
+        sections = run.scenario.to_dict()
+        key = repr([sections[name] for name in ("data", "model", "execution")])
+        if key not in self.known:
+            self.known[key] = wants_gpu(run.scenario)
+        return self.share if self.known[key] else 0.0
+
+
 class Tasks:
     """The runs that Ray has been given, and the queue on which they tell how far they are."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: Watcher, num_gpus: Gpus) -> None:
         import ray
         from ray.util.queue import Queue
 
         self.watcher = watcher
+        self.num_gpus = num_gpus
         self.running: dict[Any, Run] = {}
-        self.reports = Queue(actor_options={"num_cpus": 0})
+        self.reports = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
         self.remote = ray.remote(num_cpus=1, max_retries=1)(run_and_pack)  # again if its worker dies
 
     def start(self, run: Run) -> None:
         """Hand a run to Ray."""
-        task = self.remote.remote(run.scenario.to_dict(), run.key, self.reports)
+        task = self.remote.options(num_gpus=self.num_gpus.of(run)).remote(
+            run.scenario.to_dict(), run.key, self.reports
+        )
         self.running[task] = run
         self.watcher.started(run)
 
     def listen(self) -> None:
         """Tell the watcher how far the runs are."""
+        from ray.exceptions import RayError
+
         by_key = {run.key: run for run in self.running.values()}
-        for key, fraction in self.reports.get_nowait_batch(self.reports.qsize()):
-            if key in by_key:
-                self.watcher.advanced(by_key[key], fraction)
+        with suppress(RayError):  # its process was killed: Ray starts it again, and later reports arrive
+            for key, fraction in self.reports.get_nowait_batch(self.reports.qsize()):
+                if key in by_key:
+                    self.watcher.advanced(by_key[key], fraction)
 
     def cancel(self) -> None:
         """Stop what still runs: politely, so that it tidies up, then by force."""
@@ -126,12 +167,27 @@ class Tasks:
 
 def run_and_pack(raw: dict[str, Any], key: str, reports: Any) -> tuple[str | None, bytes]:
     """What a task does: the error of a run, if it has failed, and all its files."""
-    with TemporaryDirectory(prefix="rdpfl-sim-") as scratch:
-        place = Path(scratch, key)
-        error = attempt(raw, place, lambda fraction: reports.put_nowait((key, fraction)))
+    from ray.exceptions import RayError
+
+    def report(fraction: float) -> None:
+        with suppress(RayError):  # the queue's process was killed
+            reports.put_nowait((key, fraction))
+
+    with own_folder(_temporary()) as scratch:
+        place = scratch / key
+        error = attempt(raw, place, report)
         if error is not None:
             error = f"{error} (on {socket.gethostname()})"
         return error, _packed(place)
+
+
+def _temporary() -> Path:
+    """Where this user's tasks have their folders on this machine; those of killed ones are removed later."""
+    path = Path(gettempdir(), f"rdpfl-sim-{os.getuid()}")
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        raise RunError(f"{path} belongs to another user; set TMPDIR to a folder of your own")
+    return path
 
 
 def _packed(folder: Path) -> bytes:

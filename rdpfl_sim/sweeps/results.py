@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from rdpfl_sim.records.folder import write_atomically
-from rdpfl_sim.sweeps.engine import folder_of
+from rdpfl_sim.sweeps.engine import summary_of
 from rdpfl_sim.sweeps.plan import Run, Sweep
 
 LEVEL = 0.95
@@ -61,12 +61,8 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def read(runs: Iterable[Run], output: Path) -> list[Result]:
     """The complete runs with their summaries, dotted."""
-    found: list[Result] = []
-    for run in runs:
-        path = folder_of(run, output) / "summary.json"
-        if path.exists():
-            found.append((run, flat(json.loads(path.read_text()))))
-    return found
+    found = ((run, summary_of(run, output)) for run in runs)
+    return [(run, flat(summary)) for run, summary in found if summary is not None]
 
 
 def write_plan(path: Path, sweep: Sweep, name: str, runs: Iterable[Run]) -> None:
@@ -86,6 +82,7 @@ def write_csv(path: Path, results: Sequence[Result]) -> None:
     rows = []
     for run, summary in results:
         parameters = flat(run.scenario.to_dict(), "scenario.")
+        parameters.pop("scenario.notes", None)
         metrics = {f"result.{key}": value for key, value in summary.items()}
         rows.append({"run": run.key, **run.labels, **parameters, **metrics})
     columns = list(dict.fromkeys(key for row in rows for key in row))

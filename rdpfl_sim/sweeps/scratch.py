@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
-from rdpfl_sim.sweeps.engine import folder_of
+from rdpfl_sim.files import check_folder, make_folder, open_to_append
+from rdpfl_sim.sweeps.engine import folder_of, summary_of
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import Run
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 RUNNING = ".running"
 FAILED = "failed"
 LOCK = "lock"
+DAMAGED = "damaged"
 
 
 class Scratch:
@@ -37,47 +39,58 @@ class Scratch:
         shutil.rmtree(failed, ignore_errors=True)  # of an earlier attempt
         if error is None:
             [folder] = [path for path in place.iterdir() if path.is_dir()]
-            with suppress(OSError):  # somebody else has completed the same run
-                folder.rename(folder_of(run, self.output))
+            complete = folder_of(run, self.output)
+            if complete.exists() and summary_of(run, self.output) is None:
+                complete.rename(place / DAMAGED)  # goes with `place`
+            with suppress(OSError):  # another sweep has completed the same run
+                folder.rename(complete)
             shutil.rmtree(place)
             return None
         if not place.exists():  # it has not even begun
             return error
-        failed.parent.mkdir(exist_ok=True)
+        make_folder(failed.parent)
         place.rename(failed)
         return f"{error}; what it left: {failed}"
 
 
 @contextmanager
 def scratch_in(output: Path) -> Iterator[Scratch]:
-    """A new scratch folder, removed at the end; those of sweeps that have died are removed at once.
+    """A new scratch folder in a sweep's output, removed at the end."""
+    check_folder(output / FAILED)
+    with own_folder(output / RUNNING) as own:
+        yield Scratch(output, own)
 
-    A lock tells whether the owner is alive: two sweeps may work in the same output folder.
+
+@contextmanager
+def own_folder(parent: Path) -> Iterator[Path]:
+    """A new folder within `parent`, removed at the end; those of dead processes are removed at once.
+
+    A lock tells whether the owner is alive: several processes may have folders in `parent`.
     """
-    parent = output / RUNNING
-    parent.mkdir(parents=True, exist_ok=True)
-    with (parent / LOCK).open("w") as gate:
+    parent.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(parent)
+    with open_to_append(parent / LOCK) as gate:
         with suppress(OSError):  # a file system without locks: nothing is removed there
             fcntl.flock(gate, fcntl.LOCK_EX)  # a new folder is not locked yet for a moment
         for path in parent.iterdir():
-            if path.is_dir() and _is_abandoned(path):
+            if path.is_dir() and not path.is_symlink() and _is_abandoned(path):
                 shutil.rmtree(path, ignore_errors=True)
         own = Path(mkdtemp(dir=parent))
-        lock = (own / LOCK).open("w")
+        lock = open_to_append(own / LOCK)
         _lock(lock)
     try:
-        yield Scratch(output, own)
+        yield own
     finally:
         shutil.rmtree(own, ignore_errors=True)
         lock.close()
 
 
 def _is_abandoned(path: Path) -> bool:
-    with (path / LOCK).open("a") as lock:
+    with open_to_append(path / LOCK) as lock:
         return _lock(lock)
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: BinaryIO) -> bool:
     """Whether the file is ours now."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

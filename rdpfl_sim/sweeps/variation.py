@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log2
+from pathlib import Path
 from typing import Any
 
+from rdpfl_sim.drafting import reject_overrides
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.overrides import get_value
+from rdpfl_sim.overrides import get_value, leaves, parse_override
 from rdpfl_sim.registry import suggest
 from rdpfl_sim.scenario import Scenario
 from rdpfl_sim.sweeps.results import flat
@@ -17,6 +19,12 @@ NUM_PARTS = 32
 """A range is divided so finely unless a tolerance is given."""
 
 MAX_VALUES = 1_000_000
+
+RESERVED = {
+    "seed": "--seeds stands in its place",
+    "output.folder": "runs are written into the folder of --output",
+}
+"""What is decided by other arguments, and by which."""
 
 _ATTACKERS = re.compile(r"adversary(\[\d+\])?\.fraction")
 
@@ -45,13 +53,41 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def reject_lost_overrides(
+    file: Path, overrides: Sequence[str], path: str, start: float | None, end: float | None
+) -> None:
+    """Raise a `ScenarioError` if an override has no effect because its path is varied.
+
+    It has one if the range follows from it, or if the scenario has no such number without it.
+    """
+    reject_overrides(dict(map(parse_override, overrides)), RESERVED)
+    if (start is not None and end is not None) or _has_range_of_its_own(path):
+        for place, override in enumerate(overrides):
+            given, value = parse_override(override)
+            found = leaves(value, (given,))
+            others = [*overrides[:place], *overrides[place + 1 :]]
+            if path in found and _has_number(file, others, path):
+                problem = Problem(path, "the override is lost, because --vary replaces it", found[path])
+                raise ScenarioError([problem])
+
+
+def _has_number(file: Path, overrides: Sequence[str], path: str) -> bool:
+    try:
+        return _is_number(get_value(Scenario.load(file, overrides).to_dict(), path))
+    except ScenarioError:
+        return False
+
+
+def _has_range_of_its_own(path: str) -> bool:
+    """Return whether a path is varied from 0 on, whatever its value is."""
+    return bool(_ATTACKERS.fullmatch(path)) or path.rpartition(".")[2] in ("probability", "duplication")
+
+
 def usual_range(base: Scenario, path: str) -> tuple[float | None, float | None]:
     """Where to look unless told otherwise: attackers 0 to 0.5, probabilities 0 to 0.9, else up to tenfold."""
     key, value = path.rpartition(".")[2], get_value(base.to_dict(), path)
-    if _ATTACKERS.fullmatch(path):
-        return 0.0, 0.5
-    if key in ("probability", "duplication"):
-        return 0.0, 0.9
+    if _has_range_of_its_own(path):
+        return 0.0, 0.5 if _ATTACKERS.fullmatch(path) else 0.9
     return (value, 10 * value) if value > 0 and key != "fraction" else (None, None)
 
 

@@ -154,7 +154,7 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     with pytest.raises(ComparisonError, match="no seed in common: A has seed 1, B has seed 2"):
         compared(run, other)
     (run / "summary.json").write_text("{")
-    with pytest.raises(ComparisonError, match=r"summary\.json cannot be read"):
+    with pytest.raises(ComparisonError, match=r"summary\.json is damaged"):
         find_runs([run])
 
 

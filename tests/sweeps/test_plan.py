@@ -134,3 +134,96 @@ def test_sweeps_and_scenarios_are_told_apart(tmp_path: Path) -> None:
         Sweep.load(tmp_path / "scenario.toml")
     with pytest.raises(ScenarioError, match="the file is a sweep"):
         Scenario.load(tmp_path / "sweep.toml")
+
+
+# Overrides of the command line
+
+SWEEP = """
+seeds = [1, 2]
+
+[base]
+rounds = 3
+clients.count = 4
+method = { name = "rdpfl", lambda = 1.0 }
+adversary = { attack = "noise", fraction = 0.25 }
+
+[grid]
+"method.lambda" = [0.1, 1.0]
+
+[[axis]]
+name = "how"
+cases = [
+  { label = "Mean", set = { method = { name = "direct" } } },
+  { label = "R-DPFL", set = { method = { name = "rdpfl", max_norm = 2.0 } } },
+]
+
+[[axis]]
+name = "attack"
+cases = [{ label = "clean", set = { "adversary.fraction" = 0.0 } }, { label = "noise" }]
+
+[profiles.quick]
+set = { rounds = 1 }
+"""
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "some.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+def test_override_that_nothing_replaces_reaches_every_run(sweep_file: Path) -> None:
+    runs = Sweep.load(sweep_file, ["clients.count=5", "rounds=7"]).runs()
+    assert {(run.scenario.clients.count, run.scenario.rounds) for run in runs} == {(5, 7)}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("method.max_norm=0.001", "method.max_norm: the override is lost, because axis 'how' (case 'Mean')"),
+        ("method.lambda=3", "method.lambda: the override is lost, because axis 'how' (case 'Mean')"),
+        ("method={name='balance'}", "method: the override is lost, because axis 'how' (case 'Mean')"),
+        (
+            "adversary.fraction=0.5",
+            "axis 'attack' (case 'clean') replaces it; change it there (given: 0.5)",
+        ),
+        ("method.lamda=1", "method.lamda: unknown key; did you mean 'lambda'?"),
+        ("method={name='direct', lamda=1}", "method.lamda: unknown key; did you mean 'lambda'?"),
+        ("clients.cuont=1", "clients.cuont: unknown key; did you mean 'count'?"),
+        ("seed=3", "seed: has no effect: the sweep's seeds stand in its place (given: 3)"),
+        ("name=mine", "name: has no effect: runs have the name of the sweep"),
+        ("output={folder='x'}", "output.folder: has no effect: runs are written into the sweep's folder"),
+    ],
+)
+def test_override_that_would_be_lost_is_rejected(sweep_file: Path, override: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Sweep.load(sweep_file, [override]).runs()
+    assert message in str(caught.value)
+    assert len(caught.value.problems) == 1
+
+
+def test_override_of_what_the_grid_varies_is_rejected_unless_it_leaves_that_out(sweep_file: Path) -> None:
+    sweep_file.write_text('base = { rounds = 3 }\nseeds = [1]\ngrid = { "method.lambda" = [0.1, 1.0] }\n')
+    with pytest.raises(ScenarioError, match=r"method: the override is lost, because axis 'method.lambda'"):
+        Sweep.load(sweep_file, ["method={name='direct', lambda=2.0}"]).runs()
+    runs = Sweep.load(sweep_file, ["method={name='direct'}"]).runs()
+    assert [(run.scenario.method.name, run.scenario.method.lambda_) for run in runs] == [
+        ("direct", 0.1),
+        ("direct", 1.0),
+    ]
+
+
+def test_override_that_a_profile_replaces_is_rejected_with_the_profile(sweep_file: Path) -> None:
+    sweep = Sweep.load(sweep_file, ["rounds=7"])
+    with pytest.raises(ScenarioError, match="because profile 'quick' replaces it"):
+        sweep.runs("quick")
+    assert sweep.overrides_lost_to("quick") == ["rounds"]
+
+
+def test_case_that_resets_a_key_of_the_base_is_noted_in_its_runs(sweep_file: Path) -> None:
+    sweep_file.write_text(SWEEP.replace('"method.lambda" = [0.1, 1.0]', ""))
+    for run in Sweep.load(sweep_file).runs():
+        [note] = run.scenario.notes
+        assert note.startswith("method.lambda fell back from 1.0 to its default 0.01")
+    assert all(run.scenario.notes == [] for run in Sweep.from_dict(RAW).runs())

@@ -3,19 +3,22 @@
 import os
 import signal
 import socket
-import time
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import tomli_w
 
 from rdpfl_sim import ScenarioError, simulate
 from rdpfl_sim.sweeps import results
 from rdpfl_sim.sweeps.engine import missing
 from rdpfl_sim.sweeps.plan import Run
 from rdpfl_sim.sweeps.ray_cluster import RayCluster
+from tests.killing import Command, ray_processes, until
+from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, Notes, make_run
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not ins
 def cluster() -> Iterator[RayCluster]:
     cluster = RayCluster(2, None)
     with TemporaryDirectory(dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", folder)  # killed tasks leave something there; its name must be short for Ray
+        patch.setenv("TMPDIR", folder)  # its name must be short for Ray
         cluster.connect()
         yield cluster
         cluster.close()
@@ -38,21 +41,7 @@ def test_cluster_that_does_not_answer_is_told_at_once() -> None:
         RayCluster(2, address).connect()
 
 
-def ray_tasks() -> list[int]:
-    """The processes in which runs of our cluster happen."""
-    parents, titles = {}, {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            titles[int(path.name)] = (path / "cmdline").read_text()
-            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended
-            continue
-    raylets = {process for process, parent in parents.items() if parent == os.getpid()}
-    return [
-        p for p, title in titles.items() if parents[p] in raylets and title.startswith("ray::run_and_pack")
-    ]
-
-
+@pytest.mark.usefixtures("watchdog")
 def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -61,10 +50,15 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
 
     class Killer(Notes):
         kills = 0
+        queue_kills = 0
 
         def advanced(self, run: Run, fraction: float) -> None:
-            if len(self.errors) == 3:  # the endless one is alone
-                for process in ray_tasks():
+            if self.queue_kills == 0:  # the process that collects reports; Ray starts it again
+                [queue] = ray_processes("_QueueActor")
+                os.kill(queue, signal.SIGKILL)
+                self.queue_kills += 1
+            elif len(self.errors) == 3:  # the endless one is alone
+                for process in ray_processes("run_and_pack"):
                     os.kill(process, signal.SIGKILL)
                     self.kills += 1
 
@@ -77,6 +71,8 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
     assert missing(runs, tmp_path) == [killed, absent]
     found = [summary["digest"] for _, summary in results.read(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in (good, better)]
+    cluster.run([make_run(5)], tmp_path, notes)  # removes what killed tasks have left on its machine
+    assert [path.name for path in Path(os.environ["TMPDIR"]).glob("rdpfl-sim-*/*")] == ["lock"]
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -91,7 +87,18 @@ def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayCluster, tmp_pa
     with pytest.raises(KeyboardInterrupt):
         cluster.run([complete, lost], tmp_path, Interrupter())
     assert {path.name for path in tmp_path.iterdir()} == {".running", complete.key}
-    give_up_s = time.monotonic() + 30
-    while ray_tasks():  # a process that is told to end needs a moment for it
-        assert time.monotonic() < give_up_s, f"still there: {ray_tasks()}"
-        time.sleep(0.1)
+    # A process that is told to end needs a moment for it.
+    until(
+        lambda: not ray_processes("run_and_pack"),
+        lambda: f"are left behind: {ray_processes('run_and_pack')}",
+    )
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
+@pytest.mark.usefixtures("watchdog")
+def test_nothing_is_left_of_a_sweep_on_ray_whose_main_process_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(tomli_w.dumps({"seeds": [1, 2], "base": small_scenario(rounds=ENDLESS).to_dict()}))
+    sweep = Command("sweep", file, "--engine", "ray", "--workers", "2", "--output", tmp_path)
+    until(lambda: len(sweep.processes("ray::run_and_pack")) == 2, lambda: "no run begins")
+    sweep.kill()

@@ -27,14 +27,24 @@ def test_folders_of_dead_sweeps_are_removed_and_those_of_living_ones_are_not(tmp
 
 
 def test_complete_run_gets_its_name_unless_another_sweep_was_first(tmp_path: Path) -> None:
-    for text in ("first", "second"):
+    for text in ('{"run": "first"}', '{"run": "second"}'):
         with scratch_in(tmp_path) as scratch:
             written(scratch.place_of(RUN), text)
             assert scratch.settle(RUN, None) is None
             assert not scratch.place_of(RUN).exists()
     folder = folder_of(RUN, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["summary.json"]
-    assert (folder / "summary.json").read_text() == "first"
+    assert (folder / "summary.json").read_text() == '{"run": "first"}'
+
+
+def test_complete_run_takes_the_place_of_a_damaged_one(tmp_path: Path) -> None:
+    written(tmp_path / "old", '{"half')
+    (tmp_path / "old" / "run").rename(folder_of(RUN, tmp_path))
+    with scratch_in(tmp_path) as scratch:
+        written(scratch.place_of(RUN), '{"run": "second"}')
+        assert scratch.settle(RUN, None) is None
+        assert [path.name for path in scratch.path.iterdir()] == ["lock"]
+    assert (folder_of(RUN, tmp_path) / "summary.json").read_text() == '{"run": "second"}'
 
 
 def test_failed_run_keeps_its_records_until_the_next_attempt(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.sweeps.variation import problems, values
+from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.sweeps.variation import problems, reject_lost_overrides, values
 from tests.support import small_scenario
 
 SIX = small_scenario(
@@ -70,3 +72,51 @@ def test_attackers_who_do_nothing_are_not_varied() -> None:
     [problem] = problems(small_scenario(), "adversary.fraction")
     assert "nobody attacks" in str(problem)
     assert list(problems(SIX, "adversary.fraction")) == []
+
+
+# Overrides of the command line
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "some.toml"
+    path.write_text('method.lambda = 1.0\nadversary = { fraction = 0.2, attack = "noise" }\n')
+    return path
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "start", "end"),
+    [
+        ("adversary.fraction=0.1", "adversary.fraction", None, None),
+        ("adversary={fraction=0.1, attack='noise'}", "adversary.fraction", None, None),
+        ("method.lambda=0.5", "method.lambda", 0.1, 1.0),
+        ("method={name='direct', lambda=0.5}", "method.lambda", 0.1, 1.0),
+    ],
+)
+def test_override_that_vary_replaces_is_rejected(
+    file: Path, override: str, path: str, start: float | None, end: float | None
+) -> None:
+    with pytest.raises(ScenarioError, match=f"{path}: the override is lost, because --vary replaces it"):
+        reject_lost_overrides(file, ["rounds=3", override], path, start, end)
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "start", "end"),
+    [
+        ("method.lambda=0.5", "method.lambda", None, 3.0),  # where the range begins
+        ("timing.max_time_s=100.0", "timing.max_time_s", 10.0, 100.0),  # there is no such number without it
+        ("method.max_norm=0.5", "method.lambda", 0.1, 1.0),
+        ("method={name='direct'}", "method.lambda", 0.1, 1.0),
+    ],
+)
+def test_override_that_has_an_effect_is_not_rejected(
+    file: Path, override: str, path: str, start: float | None, end: float | None
+) -> None:
+    reject_lost_overrides(file, [override], path, start, end)
+    assert len(values(Scenario.load(file, [override]), path, start, end)) >= 2
+
+
+@pytest.mark.parametrize(("override", "words"), [("seed=3", "--seeds"), ("output.folder=x", "--output")])
+def test_override_of_what_another_argument_decides_is_rejected(file: Path, override: str, words: str) -> None:
+    with pytest.raises(ScenarioError, match=f"has no effect: .*{words}"):
+        reject_lost_overrides(file, [override], "method.lambda", 0.1, 1.0)
