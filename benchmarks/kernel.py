@@ -106,7 +106,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
     kernel, streams = Counting(), Streams(1)
     rounds = max(5, NUM_MESSAGES // (num_clients * DEGREE))
     with tempfile.TemporaryFile("wb", buffering=1 << 20) as file:  # as a run folder has it
-        telemetry = Telemetry(frozenset(), [None] * num_clients)
+        telemetry = Telemetry(frozenset(), [None] * num_clients, lambda n: False)
         observer = Observer()
         if recorded:
             observer = Recorder(lambda: kernel.now, streams, file, 1.0, telemetry, inspects=False)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-
-from rdpfl_sim import __version__, snapshot
+from rdpfl_sim import snapshot
+from rdpfl_sim.provenance import environment
 from rdpfl_sim.records.checkpoints import Checkpoints
 from rdpfl_sim.records.codec import CodecError
-from rdpfl_sim.records.folder import RunFolder
+from rdpfl_sim.records.folder import CHECKPOINTS, RunFolder
 from rdpfl_sim.sections import CheckpointSection
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class Checkpointer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.files = files
-        self.checkpoints = Checkpoints(files.path / "checkpoints")
+        self.checkpoints = Checkpoints(files.path / CHECKPOINTS)
         self.every_trained = None if section.every_rounds is None else section.every_rounds * num_clients
         self.every_s = 60.0 * section.every_minutes
         self.clock = clock
@@ -51,7 +50,11 @@ class Checkpointer:
         began_s = self.clock()
         try:
             state, tensors = snapshot.take(simulation)
-            about = {**environment(), "scenario": self.files.scenario, "records": self.files.sync()}
+            about = {
+                "environment": environment(simulation.blueprint.trainer.device_kind),
+                "scenario": self.files.scenario,
+                "records": self.files.sync(),
+            }
             self.checkpoints.save({"about": about, "run": state}, tensors)
         except (OSError, CodecError) as error:
             log.warning("no checkpoint could be written, but the run goes on: %s", error)
@@ -60,12 +63,3 @@ class Checkpointer:
     def clear(self) -> None:
         """Remove all checkpoints of a run that is complete."""
         self.checkpoints.clear()
-
-
-def environment() -> dict[str, Any]:
-    """What may change the last bits of a result."""
-    return {
-        "rdpfl-sim": __version__,
-        "torch": torch.__version__,
-        "torch threads": torch.get_num_threads(),
-    }

@@ -41,7 +41,7 @@ def _why_messages_may_be_missing(
             yield path, loss.name
     for place, group in enumerate(adversary):
         if getattr(type(group.timing).target, "keeps_waiting", False):
-            yield f"{_group_path(adversary, place)}.timing", group.timing.name
+            yield f"{group_path(adversary, place)}.timing", group.timing.name
     for place, fault in enumerate(faults):
         if may_lose_messages(type(fault).target):
             yield f"faults[{place}]", fault.name
@@ -52,7 +52,7 @@ def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection])
     taken: set[int] = set()
     num_byzantine = 0
     for place, group in enumerate(adversary):
-        path = _group_path(adversary, place)
+        path = group_path(adversary, place)
         if group.ids is not None:
             for other in ("fraction", "placement"):
                 if other in group.model_fields_set:
@@ -82,7 +82,7 @@ def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection])
         option = "ids" if adversary[-1].ids is not None else "fraction"
         value = getattr(adversary[-1], option)
         yield Problem(
-            f"{_group_path(adversary, len(adversary) - 1)}.{option}", "nobody would be honest", value
+            f"{group_path(adversary, len(adversary) - 1)}.{option}", "no honest client would be left", value
         )
 
 
@@ -95,7 +95,8 @@ def _attacks(group: AdversarySection) -> bool:
     return any(component.name != "none" for component in (group.attack, group.timing, group.equivocation))
 
 
-def _group_path(adversary: list[AdversarySection], place: int) -> str:
+def group_path(adversary: list[AdversarySection], place: int) -> str:
+    """The TOML path of a group of Byzantine clients: a single one is a table, not a list."""
     return "adversary" if len(adversary) == 1 else f"adversary[{place}]"
 
 
@@ -106,7 +107,7 @@ def just_in_time_for_a_deadline(timing: Timing, adversary: list[AdversarySection
     for place, group in enumerate(adversary):
         if group.timing.name == "just_in_time":
             message = "needs a timing.wait with a timeout_s, or 'deadline'"
-            yield Problem(f"{_group_path(adversary, place)}.timing", message, group.timing.name)
+            yield Problem(f"{group_path(adversary, place)}.timing", message, group.timing.name)
 
 
 def victims_exist(clients: Clients, adversary: list[AdversarySection]) -> Iterator[Problem]:
@@ -117,7 +118,7 @@ def victims_exist(clients: Clients, adversary: list[AdversarySection]) -> Iterat
             if victims is not None:
                 client_ids("victims", victims, clients.count)
         except OptionError as error:
-            yield Problem(f"{_group_path(adversary, place)}.timing.victims", error.message, victims)
+            yield Problem(f"{group_path(adversary, place)}.timing.victims", error.message, victims)
 
 
 def schedules_are_possible(adversary: list[AdversarySection]) -> Iterator[Problem]:
@@ -127,17 +128,42 @@ def schedules_are_possible(adversary: list[AdversarySection]) -> Iterator[Proble
         for low, high in (("from_round", "until_round"), ("from_s", "until_s")):
             end = getattr(window, high, None)
             if end is not None and end <= getattr(window, low) - (low == "from_round"):
-                path = f"{_group_path(adversary, place)}.schedule.{high}"
+                path = f"{group_path(adversary, place)}.schedule.{high}"
                 yield Problem(path, f"must be after {low} = {getattr(window, low)}", end)
 
 
-def links_fit_into_memory(clients: Clients, topology: Component) -> Iterator[Problem]:
+def links_fit_into_memory(
+    clients: Clients, topology: Component, faults: list[Component]
+) -> Iterator[Problem]:
     """A dense graph of very many clients is refused before it is drawn."""
-    density = {"complete": 1.0, "erdos_renyi": getattr(topology, "p", 0.0)}.get(topology.name, 0.0)
-    num_links = density * clients.count * (clients.count - 1) / 2
-    if num_links > MAX_LINKS:
-        message = f"{clients.count:,} clients would have {num_links:,.0f} links; allowed: {MAX_LINKS:,}"
-        yield Problem("topology", message, topology.name)
+    topologies = {"topology": topology}
+    for place, fault in enumerate(faults):
+        changed = getattr(fault, "topology", None)
+        if isinstance(changed, Component):
+            topologies[f"faults[{place}].topology"] = changed
+    for path, chosen in topologies.items():
+        num_links = _num_links(chosen, clients.count)
+        if num_links > MAX_LINKS:
+            message = f"{clients.count:,} clients would have {num_links:,.0f} links; allowed: {MAX_LINKS:,}"
+            yield Problem(path, message, chosen.name)
+
+
+def _num_links(topology: Component, num_clients: int) -> float:
+    """About how many links a topology has, if it can have many."""
+    pairs = num_clients * (num_clients - 1) / 2
+    match topology.name:
+        case "complete":
+            return pairs
+        case "erdos_renyi":
+            return pairs * float(getattr(topology, "p", 0))
+        case "k_regular" | "small_world":
+            return num_clients * int(getattr(topology, "k", 0)) / 2
+        case "scale_free":
+            return num_clients * int(getattr(topology, "m", 0))
+        case "communities":
+            num = getattr(topology, "num", None) or len(getattr(topology, "sizes", None) or (1, 1))
+            return pairs * (getattr(topology, "p_out", 0) + getattr(topology, "p_in", 0) / num)
+    return 0.0
 
 
 def steps_or_epochs(training: Training) -> Iterator[Problem]:
@@ -173,7 +199,7 @@ def equivocations_are_in_order(adversary: list[AdversarySection]) -> Iterator[Pr
     for place, group in enumerate(adversary):
         low, high = getattr(group.equivocation, "low", 0), getattr(group.equivocation, "high", 0)
         if low > high:
-            path = f"{_group_path(adversary, place)}.equivocation.low"
+            path = f"{group_path(adversary, place)}.equivocation.low"
             yield Problem(path, f"must not be above high = {high}", low)
 
 
@@ -182,7 +208,7 @@ def silence_is_given_in_one_way(adversary: list[AdversarySection]) -> Iterator[P
     for place, group in enumerate(adversary):
         victims = getattr(group.timing, "victims", None)
         if victims is not None and "fraction" in group.timing.model_fields_set:
-            path = f"{_group_path(adversary, place)}.timing.victims"
+            path = f"{group_path(adversary, place)}.timing.victims"
             yield Problem(path, "give either victims or fraction, not both", victims)
 
 

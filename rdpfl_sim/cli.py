@@ -31,8 +31,8 @@ from rdpfl_sim.commands import (
     verify,
     watch,
 )
-from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console
-from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, in_words, make_console
+from rdpfl_sim.errors import RunError, ScenarioError, is_out_of_memory
 
 COMMANDS: dict[str, ModuleType] = {
     "new": new,
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RunError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise
-        sys.stderr.write(f"rdpfl-sim {options.command}: {_in_words(error)}\n")
+        sys.stderr.write(f"rdpfl-sim {options.command}: {in_words(error)}\n")
         _say_no_more()
         return FAILED
     finally:
@@ -108,14 +108,6 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         hint = f"; did you mean {near[0]}?" if near else ""
         page.error(f"unknown argument {' '.join(unknown)}{hint}")
     return options
-
-
-def _in_words(error: Exception) -> str:
-    """What the machine could not do."""
-    if isinstance(error, OSError):
-        where = "" if error.filename is None else f"{error.filename}: "
-        return f"{where}{error.strerror or error}"
-    return OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
 
 
 def _say_no_more() -> None:

@@ -35,6 +35,24 @@ class RunError(Exception):
     """A run that cannot go on, through no fault of its scenario: the disk is full, the memory is used up."""
 
 
+class PluginError(RunError):
+    """A component that does not come with rdpfl-sim is broken: which one, and what is wrong with it."""
+
+    def __init__(self, plugin: object, flaw: str) -> None:
+        super().__init__(plugin, flaw)
+        self.plugin = plugin
+        self.flaw = flaw
+
+    def __str__(self) -> str:
+        return f"{self.plugin} {self.flaw}"
+
+
+def note_place(error: Exception, client: int, round_: int) -> None:
+    """Note on an error in which client's round it happened, unless that is known already."""
+    if not hasattr(error, "__notes__"):
+        error.add_note(f"in round {round_} of client {client}")
+
+
 OUT_OF_MEMORY = "out of memory"
 
 
@@ -62,9 +80,11 @@ class OptionError(ValueError):
 
 @contextmanager
 def located(path: str, component: object) -> Iterator[None]:
-    """Turn an `OptionError` of `component` into a `ScenarioError` at `path`."""
+    """Turn an `OptionError` or a `PluginError` of `component` into a `ScenarioError` at `path`."""
     try:
         yield
+    except PluginError as error:
+        raise ScenarioError([Problem(path, str(error))]) from error
     except OptionError as error:
         value: Any = component
         for key in error.option.split("."):
@@ -74,5 +94,8 @@ def located(path: str, component: object) -> Iterator[None]:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or very deep nesting
+        text = f"{type(value).__name__} that is too large to print"
     return text if len(text) <= 80 else text[:77] + "..."

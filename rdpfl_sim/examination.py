@@ -39,7 +39,7 @@ class Candidate:
 class Examination:
     """Tests the models of all clients when the scenario says so, and writes down what it finds."""
 
-    STATE = ("candidates", "last_round")
+    STATE = ("candidates",)
     CALLS = ("_on_the_instants_end",)
 
     def __init__(self, blueprint: Blueprint, kernel: Kernel, recorder: Recorder, scores: Scoreboard) -> None:
@@ -50,28 +50,27 @@ class Examination:
         self.scores = scores
         self.theory = TheoryMonitor(blueprint) if self.section.theory else None
         self.candidates: list[Candidate] = []
-        self.last_round: dict[int, int] = {}
-        """The round after which each client was tested, or is about to be."""
 
     def begin(self, clients: Iterable[Client]) -> None:
         """Test the models with which clients start."""
         for client in clients:
-            self._enter(client, 0, is_last=True)
+            self._enter(client, is_last=True)
         self.hold()
 
     def after_round(self, client: Client) -> None:
         """A client has finished a round: test its model, if that is due."""
-        round_, is_last = client.life.round, client.life.round == self.rounds
+        round_ = client.life.last_round
+        is_last = round_ == self.rounds
         if round_ % self.section.every == 0 or is_last:
             if not self.candidates:
                 self.kernel.post(Call(self._on_the_instants_end), self.kernel.now, AT_THE_END)
-            self._enter(client, round_, is_last)
+            self._enter(client, is_last)
 
     def once_more(self, clients: Iterable[Client]) -> None:
         """Test models that will not change any more, if they have changed since the last time."""
         for client in clients:
-            if self.last_round[client.id] < client.life.round - 1:
-                self._enter(client, client.life.round - 1, is_last=True)
+            if client.life.is_untested:
+                self._enter(client, is_last=True)
         self.hold()
 
     def hold(self) -> None:
@@ -90,8 +89,9 @@ class Examination:
                 },
             )
 
-    def _enter(self, client: Client, round_: int, is_last: bool) -> None:
-        self.last_round[client.id] = round_
+    def _enter(self, client: Client, is_last: bool) -> None:
+        """Have the model tested, under the last round that the client has finished."""
+        round_, client.life.is_untested = client.life.last_round, False
         every = self.section.global_every or self.section.every
         is_global = self.section.global_test and (is_last or round_ % every == 0)
         self.candidates.append(Candidate(client.id, round_, client.life.latest, is_global))

@@ -10,6 +10,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,12 +20,19 @@ from typing import Any
 import torch
 
 from rdpfl_sim import __version__
+from rdpfl_sim.execution.devices import described
 from rdpfl_sim.records.folder import PROVENANCE, read_json
 
 PACKAGES = (
     *("torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy", "networkx"),
     *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
 )
+WITHOUT_EFFECT = ("matplotlib", "rich", "ray")
+"""Packages of which no version can change a result."""
+
+RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may differ"
+"""How the warning of such a run begins."""
+
 GIT_PATIENCE_S = 5.0
 
 
@@ -41,12 +49,32 @@ def session(device: torch.device) -> dict[str, Any]:
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(_command()),
         "working_folder": os.getcwd(),
+        **environment(described(device)),
+    }
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What a result may depend on, besides its scenario; `device` names the one that trains."""
+    return {
         "code": dict(_code()),
         "versions": dict(_versions()),
         "machine": dict(_machine()),
-        "device": str(device) if device.type == "cpu" else f"{device} ({torch.cuda.get_device_name(device)})",
+        "device": device,
         "threads": torch.get_num_threads(),
     }
+
+
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What can change the last bits of a result and is not the same in two environments."""
+    parts = [("", "device"), ("", "threads"), ("machine", "processor"), ("machine", "instructions")]
+    parts += [("code", "commit"), ("code", "changed")]
+    parts += [("versions", name) for name in now["versions"] if name not in WITHOUT_EFFECT]
+    found = []
+    for group, key in parts:
+        was, is_ = ((side[group] if group else side).get(key) for side in (then, now))
+        if was != is_:
+            found.append(f"{key} was {was}, is {is_}")
+    return found
 
 
 def _command() -> list[str]:

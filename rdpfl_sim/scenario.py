@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rdpfl_sim.checks import CHECKS
+from rdpfl_sim.contracts.kinds import hold, plugins_in
+from rdpfl_sim.drafting import Draft
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.learning.fetching import data_folder, is_fetched
 from rdpfl_sim.options import Count
-from rdpfl_sim.overrides import apply_override, dotted, read_toml
+from rdpfl_sim.overrides import dotted, read_toml
 from rdpfl_sim.registry import Component, Strict
 from rdpfl_sim.sections import (
     CHOICES,
@@ -62,6 +67,10 @@ class Scenario(Strict):
     output: Output = Output()
     checkpoint: CheckpointSection = CheckpointSection()
     execution: Execution = Execution()
+    notes: list[str] = Field(
+        default=[],
+        description="remarks that become warnings of the run; --set adds one for every key that it loses",
+    )
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Scenario:
@@ -73,6 +82,11 @@ class Scenario(Strict):
         except ValidationError as error:
             problems = problems_of(raw, error)
             valid = dict(_valid_parts(cls, raw))
+        for name, part in list(valid.items()):
+            broken = list(_broken_plugins(raw, name, part))
+            problems += broken
+            if broken:
+                del valid[name]  # no check may call what is broken
         for check in CHECKS:
             needs = list(inspect.signature(check).parameters)
             if all(name in valid for name in needs):
@@ -85,20 +99,39 @@ class Scenario(Strict):
     def load(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Scenario:
         """The scenario in a TOML file, with `path.to.key=value` overrides."""
         path = Path(path)
-        raw = read_toml(path)
+        return cls._loaded(read_toml(path), path, overrides, seed)
+
+    @classmethod
+    def of_run(cls, folder: Path) -> Scenario:
+        """The scenario in a run folder."""
+        path = folder / "scenario.toml"
+        return cls._loaded(read_toml(path, is_inside=True), path)
+
+    @classmethod
+    def _loaded(
+        cls, raw: dict[str, Any], path: Path, overrides: Iterable[str] = (), seed: int | None = None
+    ) -> Scenario:
         if "base" in raw:
             raise ScenarioError(
                 [Problem("base", f"the file is a sweep; run it with: rdpfl-sim sweep {path}")]
             )
+        draft = Draft(cls, raw)
         for override in overrides:
-            apply_override(raw, override)
+            draft.override(override)
         if seed is not None:
+            if "seed" in draft.overrides:
+                raise ScenarioError([Problem("seed", "has no effect beside --seed", raw["seed"])])
             raw["seed"] = seed
         raw.setdefault(
             "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
         )
         make_paths_absolute(raw, path.parent)
-        return cls.from_dict(raw)
+        scenario = cls.from_dict(raw)
+        return scenario.with_notes(draft.notes(scenario.to_dict()))
+
+    def with_notes(self, notes: Iterable[str]) -> Scenario:
+        """Return the scenario with more notes."""
+        return self.model_copy(update={"notes": [*self.notes, *notes]})
 
     def to_dict(self) -> dict[str, Any]:
         """Every option with its value, as TOML would hold it (absent values are left out)."""
@@ -113,13 +146,33 @@ class Scenario(Strict):
             (dumped["adversary"],) = dumped["adversary"]
         if self.training.local_steps is not None:
             del dumped["training"]["local_epochs"]
+        if not self.notes:
+            del dumped["notes"]
         return dumped
 
     @property
     def hash(self) -> str:
-        """A hash of everything that the scenario says, defaults included."""
-        text = orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)
+        """A hash of everything that the scenario says, defaults included; of its notes it is independent."""
+        content = {key: value for key, value in self.to_dict().items() if key != "notes"}
+        text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         return blake2b(text, digest_size=10).hexdigest()
+
+
+def stay_offline(scenario: Scenario, allow_cluster: bool) -> None:
+    """Raise a `ScenarioError` if the run of a folder, perhaps from elsewhere, would use the network."""
+    problems = []
+    address = getattr(scenario.execution.executor, "address", None)
+    if address is not None and not allow_cluster:
+        message = "a run folder may come from elsewhere; --allow-cluster (allow_cluster=True) lets it connect"
+        problems.append(Problem("execution.executor.address", message, address))
+    if getattr(scenario.data, "download", False):
+        name, folder = scenario.data.name, getattr(scenario.data, "folder", None)
+        if not is_fetched(name, data_folder(folder)):
+            option = "" if folder is None else f" --folder {quote(folder)}"
+            message = f"would be fetched now; fetch it before, with: rdpfl-sim data {name}{option}"
+            problems.append(Problem("data.download", message, True))
+    if problems:
+        raise ScenarioError(problems)
 
 
 def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -135,6 +188,13 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[
             continue
 
 
+def _broken_plugins(raw: Mapping[str, Any], name: str, part: Any) -> Iterator[Problem]:
+    for location, plugin in plugins_in(part, (name,)):
+        flaw = hold(plugin)
+        if flaw is not None:
+            yield Problem(_path(raw, location), flaw)
+
+
 def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
     """Files are named relative to the scenario, not to the shell; a run folder's copy must find them too."""
     faults = raw.get("faults", [])
@@ -146,7 +206,15 @@ def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
         *(fault.get("topology") for fault in faults),
     ):
         if isinstance(table, dict) and isinstance(table.get("path"), str):
-            table["path"] = str((folder / Path(table["path"]).expanduser()).resolve())
+            table["path"] = str(absolute(folder, table["path"]))
+
+
+def absolute(folder: Path, path: str) -> Path:
+    """The path of a file that a scenario in a folder names; an impossible one stays as it is."""
+    try:
+        return (folder / os.path.expanduser(path)).resolve()
+    except (ValueError, OSError, RuntimeError):  # a NUL character, or links in a circle
+        return folder / path
 
 
 def problems_of(raw: Mapping[str, Any], error: ValidationError) -> list[Problem]:

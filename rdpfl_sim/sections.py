@@ -6,7 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rdpfl_sim.execution.devices import DeviceName
 from rdpfl_sim.execution.executors import EXECUTORS
+from rdpfl_sim.execution.executors import REMOVED as REMOVED_EXECUTORS
+from rdpfl_sim.execution.workers import MAX_WORKERS
 from rdpfl_sim.learning.datasets import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
@@ -58,7 +61,7 @@ CHOICES = {
         OneOf("compute", COMPUTE, "constant"),
         OneOf("wait", WAITS, "all"),
         OneOf("staleness", STALENESS, "drop"),
-        OneOf("executor", EXECUTORS, "auto"),
+        OneOf("executor", EXECUTORS, "auto", removed=REMOVED_EXECUTORS),
     )
 }
 """Everything that is chosen by name at the level of a section, with its default."""
@@ -72,17 +75,20 @@ def chosen(kind: str) -> Any:
 class Clients(Strict):
     """Who takes part."""
 
-    count: Count = 10
+    count: Annotated[Count, Field(le=1_000_000)] = 10  # some 50 kB of memory each
+
+
+Steps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn at once
 
 
 class Training(Strict):
     """Local SGD."""
 
-    local_epochs: Count = Field(
+    local_epochs: Steps = Field(
         default=1, description="passes over the shard a round: K = epochs * ceil(n / batch_size)"
     )
-    local_steps: Count | None = Field(default=None, description="K itself, in place of local_epochs")
-    batch_size: Count = 64
+    local_steps: Steps | None = Field(default=None, description="K itself, in place of local_epochs")
+    batch_size: Annotated[Count, Field(le=1_000_000)] = 64
     learning_rate: Positive = 0.01
     momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
     weight_decay: NonNegative = 0.0
@@ -203,7 +209,11 @@ class Execution(Strict):
     """Where the arithmetic runs; it never changes simulated time."""
 
     executor: Annotated[Component, CHOICES["executor"]] = chosen("executor")
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: Count = Field(
+    device: DeviceName = Field(
+        default="auto",
+        description="what trains: cpu, cuda (the first GPU) or cuda:N; auto is a GPU if there is one and the "
+        "model has 50,000 parameters or more",
+    )
+    threads: Annotated[Count, Field(le=MAX_WORKERS)] = Field(
         default=1, description="torch threads of each worker; their number decides the last bits of a result"
     )

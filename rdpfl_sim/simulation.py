@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,19 @@ from torch import Tensor
 from rdpfl_sim import summing_up
 from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.checkpointing import Checkpointer
-from rdpfl_sim.errors import OUT_OF_MEMORY, Problem, RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.contracts.kinds import plugins_in
+from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.examination import Examination
 from rdpfl_sim.execution.arithmetic import repeatable
 from rdpfl_sim.execution.memory import seldom_collected
+from rdpfl_sim.files import ForeignFileError
 from rdpfl_sim.interruption import on_interrupt
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.base import Home, State
+from rdpfl_sim.methods.directions import when_trimmed_less
 from rdpfl_sim.methods.updating import Update, Updates
 from rdpfl_sim.provenance import provenance
-from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder, read_metrics
+from rdpfl_sim.records.folder import PROVENANCE, SUMMARY, TOPOLOGY, TRACEBACK, RunFolder, read_metrics
 from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.scoreboard import Scoreboard
 from rdpfl_sim.records.telemetry import Telemetry
@@ -76,7 +79,11 @@ def simulate(
         on_folder(files.path)
     try:
         threads = blueprint.scenario.execution.threads
-        with failure_noted(files), repeatable(threads), seldom_collected():
+        with (
+            failure_noted(files, blueprint.scenario),
+            repeatable(threads, blueprint.device),
+            seldom_collected(),
+        ):
             return Simulation(blueprint, files, progress).run()
     finally:
         blueprint.trainer.close()
@@ -85,13 +92,15 @@ def simulate(
 
 
 @contextmanager
-def failure_noted(files: RunFolder | None) -> Iterator[None]:
-    """Say in the run folder that the run has failed, if it does."""
+def failure_noted(files: RunFolder | None, scenario: Scenario) -> Iterator[None]:
+    """Say in the run folder that the run has failed, if it does; and where, if it was an error in code."""
     try:
         yield
     except Exception as error:
-        told = _told(error, files)
+        told = _told(error, files, scenario)
         if files is not None:
+            if isinstance(told, PluginError) or not isinstance(told, RunError):
+                files.write_traceback(error)
             files.abandon(str(told) if isinstance(told, RunError) else f"{type(told).__name__}: {told}")
         if told is error:
             raise
@@ -101,7 +110,7 @@ def failure_noted(files: RunFolder | None) -> Iterator[None]:
 class Simulation:
     """One run: the live world and its records."""
 
-    STATE = ("num_trained", "wall_s")
+    STATE = ("num_trained", "wall_s", "warnings")
 
     def __init__(self, blueprint: Blueprint, files: RunFolder | None, progress: Progress | None) -> None:
         scenario = blueprint.scenario
@@ -109,7 +118,7 @@ class Simulation:
         self.byzantine = frozenset(blueprint.byzantine)
         self.kernel = Kernel(initial_time=0.0)
         self.time_limit = Alarm(self.kernel, self._run_out_of_time)
-        self.telemetry = Telemetry(self.byzantine, blueprint.hops)
+        self.telemetry = Telemetry(self.byzantine, blueprint.hops, when_trimmed_less(scenario.method))
         self.recorder = Recorder(
             lambda: self.kernel.now,
             blueprint.streams,
@@ -149,16 +158,20 @@ class Simulation:
         self.started_s = time.monotonic()
         self.wall_s = 0.0
         """How long the run has taken, with all its parts if it was interrupted."""
+        self.warnings: list[str] = []
+        """Of this run, not of its scenario: what was not the same when it was resumed."""
         self.status: str | None = None
         """How the run has ended; None while it goes on."""
 
-    def run(self, snapshot: Snapshot | None = None) -> Result:
+    def run(self, snapshot: Snapshot | None = None, warnings: Sequence[str] = ()) -> Result:
         """Run to the end, or until interrupted, and write everything down.
 
-        With a snapshot of an earlier run of the same scenario, go on from there.
+        With a snapshot of an earlier run of the same scenario, go on from there, with `warnings` besides its
+        own.
         """
         with on_interrupt(self._interrupt):
             self.begin(snapshot)
+            self.warnings += warnings
             self._live()
         return self.finish()
 
@@ -186,13 +199,13 @@ class Simulation:
         else:
             self.examination.once_more(self.clients)
         self._show_progress()
-        summary = summing_up.summary(self)
+        summary = summing_up.sum_up(self)
         if self.files is not None:
             self.files.sync()
             self.files.write_json(SUMMARY, summary)
         if self.checkpointer is not None and self.status != "interrupted":
             self.checkpointer.clear()
-        models = [client.life.learning.w for client in self.clients]
+        models = [client.life.learning.w.cpu() for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _live(self) -> None:
@@ -283,6 +296,7 @@ class Simulation:
 
     def _on_training(self) -> None:
         self.num_trained += 1
+        self.world.num_trained += 1
         self._show_progress()
         if self.files is not None:
             self.files.show()
@@ -317,14 +331,7 @@ class Simulation:
         blueprint = self.blueprint
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
-            self.files.write_json(
-                TOPOLOGY,
-                {
-                    "num_clients": len(self.clients),
-                    "edges": sorted(sorted(edge) for edge in blueprint.graph.edges),
-                    "byzantine": blueprint.byzantine,
-                },
-            )
+            self.files.write_json(TOPOLOGY, blueprint.topology)
         self.recorder.event(
             "run_started",
             seed=self.scenario.seed,
@@ -336,13 +343,34 @@ class Simulation:
 def _folder(parent: Path, name: str) -> RunFolder:
     try:
         return RunFolder.create(parent, name)
-    except OSError as error:
-        problem = Problem("output.folder", f"no run folder can be made there: {error.strerror}", str(parent))
+    except (OSError, ValueError) as error:  # a NUL character is no OSError
+        reason = error.strerror if isinstance(error, OSError) else error
+        problem = Problem("output.folder", f"no run folder can be made there: {reason}", str(parent))
         raise ScenarioError([problem]) from error
 
 
-def _told(error: Exception, files: RunFolder | None) -> Exception:
-    """An error as a user should see it: what the machine lacks is no fault of the program."""
+def _told(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exception:
+    """An error as a user should see it: what a plug-in does, or the machine lacks, is no fault of ours."""
+    if is_out_of_memory(error):
+        return RunError(OUT_OF_MEMORY)
+    broken = _broken_plugin(error, scenario)
+    if broken is not None:
+        place = ", ".join(["", *getattr(error, "__notes__", [])])
+        where = "" if files is None else f"; see {files.path / TRACEBACK}"
+        return PluginError(broken.plugin, f"{broken.flaw}{place}{where}")
+    if isinstance(error, ForeignFileError):
+        return RunError(f"{error.filename}: {error.strerror}")
     if isinstance(error, OSError) and files is not None:
         return RunError(f"the run's files cannot be written to {files.path}: {error.strerror or error}")
-    return RunError(OUT_OF_MEMORY) if is_out_of_memory(error) else error
+    return error
+
+
+def _broken_plugin(error: Exception, scenario: Scenario) -> PluginError | None:
+    """The plug-in whose code an error comes from, if it does."""
+    if isinstance(error, PluginError):
+        return error
+    for _, component in plugins_in(scenario):
+        plugin = type(component).plugin
+        if plugin is not None and plugin.lines(error):
+            return PluginError(plugin, f"raises {plugin.explain(error)}")
+    return None

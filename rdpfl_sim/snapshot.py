@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
 
 from simpy import Event, Process
@@ -20,7 +21,7 @@ from rdpfl_sim.examination import Candidate
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods.updating import Update
-from rdpfl_sim.records.codec import CodecError, Decoder, Encoder, Plain
+from rdpfl_sim.records.codec import CodecError, Decoder, Encoder, Plain, decoding
 from rdpfl_sim.records.telemetry import Histogram, Tally, Treatment
 from rdpfl_sim.theory import Trajectory
 from rdpfl_sim.world.adversary import HeldBack
@@ -42,6 +43,13 @@ VALUES: tuple[type, ...] = (
     *get_args(Change),
 )
 """What comes and goes in a run, besides the states of methods."""
+
+
+PRIORITIES = range(10)
+SHORTEST_RECORD = 40
+"""Bytes in events.jsonl of a change of the world, at least."""
+MOST_CHANGES = 100_000_000
+"""Of a run that has no records of them: so many can be passed over in a minute or two."""
 
 
 class Snapshot(NamedTuple):
@@ -78,7 +86,15 @@ def _queued(kernel: Kernel, awaited: dict[int, Event], encoder: Encoder) -> Iter
 
 
 def restore(simulation: Simulation, snapshot: Snapshot) -> None:
-    """Bring a simulation of the same scenario, which has not begun, to where the run was."""
+    """Bring a simulation of the same scenario, which has not begun, to where the run was.
+
+    A snapshot that is not one of this scenario raises a `CodecError`.
+    """
+    with decoding():
+        _restore(simulation, snapshot)
+
+
+def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
     state, world, kernel = snapshot.state, simulation.world, simulation.kernel
     for kind, *ends in map(str.split, state["parts"]):
         if kind == "link":
@@ -89,14 +105,36 @@ def restore(simulation: Simulation, snapshot: Snapshot) -> None:
     decoder = Decoder(parts, _values(simulation), state["values"], snapshot.tensors)
     for name, part in parts.items():
         decoder.restore(part, state["parts"][name])
+    _check(simulation, state["waiting"])
     world.take_up(state["waiting"])
     for time_s, priority, what in state["queue"]:
+        if not time_s >= kernel.now or priority not in PRIORITIES:
+            raise CodecError(f"at {kernel.now} s an event is due at {time_s} s with the priority {priority}")
         if what[0] != "client":
-            kernel.post(decoder.decode(what), time_s, priority)
+            event = decoder.decode(what)
+            if not callable(event.callback):
+                raise CodecError(f"its queue holds {what}, which cannot be called")
+            kernel.post(event, time_s, priority)
         elif what[1] in world.processes:
             kernel.fire(world.processes[what[1]].target, time_s, priority)
         else:
             world.begin(what[1])
+
+
+def _check(simulation: Simulation, waiting: list[Any]) -> None:
+    """Raise an error at numbers that would make a run go astray or take for ever."""
+    if not 0 <= simulation.kernel.now < inf:
+        raise CodecError(f"its time is {simulation.kernel.now} s")
+    for client in simulation.clients:
+        if type(client.life.round) is not int or not 0 <= client.life.round <= simulation.scenario.rounds + 1:
+            raise CodecError(f"client {client.id} is in round {client.life.round!r}")
+    if len(set(waiting)) < len(waiting) or not set(waiting) <= set(range(len(simulation.clients))):
+        raise CodecError(f"its clients {waiting} wait")
+    num_changes, files = simulation.world.num_changes, simulation.files
+    recorded = files is not None and simulation.scenario.output.events
+    most = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MOST_CHANGES
+    if type(num_changes) is not int or not 0 <= num_changes <= most:
+        raise CodecError(f"it counts {num_changes!r} changes of the world; at most {most:,} are possible")
 
 
 def _parts(simulation: Simulation) -> dict[str, Any]:

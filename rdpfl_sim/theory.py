@@ -23,6 +23,7 @@ from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.learning.landscape import View, look
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.estimator import norm
+from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.rdpfl import Rdpfl
 
 
@@ -131,22 +132,31 @@ class TheoryMonitor:
             client: way.verdict(rounds[client], self._terms(client))
             for client, way in sorted(self.trajectories.items())
         }
-        judged = [verdict for verdict in verdicts.values() if "bound" in verdict]
-        return {
-            "num_judged": len(judged),
-            "num_gamma_small_enough": sum(verdict["gamma_is_small_enough"] for verdict in judged),
-            "num_bound_holds": sum(verdict["bound_holds"] for verdict in judged),
-            "clients": {str(client): verdict for client, verdict in verdicts.items()},
-        }
+        return counted(verdicts)
 
     def _terms(self, client: int) -> Terms | None:
-        """What the bound needs to know of the method, if it is the theorem's."""
-        method, settings = self.blueprint.method, self.blueprint.settings
-        if not isinstance(method, Rdpfl):
-            return None
+        settings = self.blueprint.settings
         num_steps = settings.num_steps(len(self.blueprint.train_shards[client]))
-        gamma = method.descent.gamma(Trained(torch.empty(0), num_steps, 0.0))
-        return Terms(gamma, settings.learning_rate, num_steps, method.descent.lambda_, method.max_norm)
+        return terms_of(self.blueprint.method, settings.learning_rate, num_steps)
+
+
+def terms_of(method: Method, learning_rate: float, num_steps: int) -> Terms | None:
+    """What the bound needs to know of the method, if it is the theorem's."""
+    if not isinstance(method, Rdpfl):
+        return None
+    gamma = method.descent.gamma(Trained(torch.empty(0), num_steps, 0.0))
+    return Terms(gamma, learning_rate, num_steps, method.descent.lambda_, method.max_norm)
+
+
+def counted(verdicts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """The verdicts by client, and for how many theory and practice agree."""
+    judged = [verdict for verdict in verdicts.values() if "bound" in verdict]
+    return {
+        "num_judged": len(judged),
+        "num_gamma_small_enough": sum(verdict["gamma_is_small_enough"] for verdict in judged),
+        "num_bound_holds": sum(verdict["bound_holds"] for verdict in judged),
+        "clients": {str(client): verdict for client, verdict in verdicts.items()},
+    }
 
 
 def _inverse(x: float) -> float | None:

@@ -2,13 +2,33 @@
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.packages import Packages
+
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
+
+
+WATCHDOG_S = 900
+
+
+@pytest.fixture
+def watchdog() -> Iterator[None]:
+    """Fail a test that hangs."""
+
+    def fail(number: int, frame: object) -> None:
+        raise TimeoutError(f"the test hangs: it has not ended after {WATCHDOG_S} seconds")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(WATCHDOG_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
@@ -17,3 +37,12 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packages]:
+    """Somewhere to install packages."""
+    (tmp_path / "packages").mkdir()
+    installed = Packages(tmp_path / "packages", monkeypatch)
+    yield installed
+    installed.forget()

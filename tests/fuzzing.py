@@ -154,7 +154,9 @@ class Sketcher:
         if isinstance(base, type) and issubclass(base, Strict):
             return self.table(base)
         assert base is str, f"{key}: the fuzzer cannot draw a {base}"
-        return None  # names and paths are given by those who know what they stand for
+        if key == "notes":
+            return self.draw(st.text(max_size=20))
+        return None  # names and paths have a meaning: they are given elsewhere
 
     def whole(self, key: str, marks: Sequence[Any]) -> int:
         """A whole number: a small one, or sometimes anything that is allowed."""

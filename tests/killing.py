@@ -1,20 +1,97 @@
-"""Runs in processes of their own that are killed without warning (SIGKILL), and resumed, and killed again."""
+"""Runs and sweeps in processes of their own that are killed without warning (SIGKILL), and started again."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+
+from matplotlib.figure import Figure
 
 from rdpfl_sim import Scenario, resume, simulate
+from rdpfl_sim.cli import main
 from rdpfl_sim.records import checkpoints
-from rdpfl_sim.records.checkpoints import packed
-from rdpfl_sim.records.folder import is_complete
+from rdpfl_sim.records.checkpoints import Checkpoints, packed
+from rdpfl_sim.records.folder import SUMMARY, RunFolder, is_complete
+from rdpfl_sim.report import figures
 from rdpfl_sim.simulation import Simulation
+
+TOKEN = "RDPFL_SIM_TEST"
+"""An environment variable, which all processes inherit that a command starts."""
+
+GIVE_UP_S = 600.0  # a busy machine takes minutes to start Ray
+
+
+class Command:
+    """The command rdpfl-sim in a process of its own."""
+
+    def __init__(self, *words: str | Path) -> None:
+        self.token = uuid4().hex
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rdpfl_sim", *map(str, words)],
+            env={**os.environ, TOKEN: self.token},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def processes(self, title: str = "") -> list[int]:
+        """The living processes of the command, direct and indirect ones, with this text in their title."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                environment, words = (path / "environ").read_bytes(), (path / "cmdline").read_text()
+            except OSError:  # it has ended, or belongs to another user
+                continue
+            if f"{TOKEN}={self.token}".encode() in environment and title in words:
+                found.append(int(path.name))
+        return found
+
+    def kill(self) -> None:
+        """Kill the main process; wait until the others have ended, too."""
+        self.process.kill()
+        self.end()
+
+    def end(self) -> int:
+        """Wait for the end of the command and of all its processes; its exit code."""
+        try:
+            exit_code = self.process.wait(GIVE_UP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        # Two small processes of Ray's tell a main process that has died about it for a minute.
+        until(
+            lambda: not {*self.processes()}.difference(self.processes("Agent")),
+            lambda: f"are left behind: {self.processes()}",
+        )
+        return exit_code
+
+
+def ray_processes(title: str) -> list[int]:
+    """The processes with this title of a Ray cluster that this process has started."""
+    parents, titles = {}, {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            titles[int(path.name)] = (path / "cmdline").read_text()
+            parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it has ended
+            continue
+    raylets = {process for process, parent in parents.items() if parent == os.getpid()}
+    return [p for p, own in titles.items() if parents[p] in raylets and own.startswith(f"ray::{title}")]
+
+
+def until(condition: Callable[[], Any], otherwise: Callable[[], str]) -> None:
+    """Wait until a condition holds; fail when that takes too long."""
+    give_up_s = time.monotonic() + GIVE_UP_S
+    while not condition():
+        assert time.monotonic() < give_up_s, otherwise()
+        time.sleep(0.01)
 
 
 def context() -> Any:
@@ -22,6 +99,48 @@ def context() -> Any:
     made: Any = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(["tests.killing"])
     return made
+
+
+def command_or_resume(file: str, parent: str, moment: int) -> None:
+    """Run a scenario as a user does, or resume it, and be killed at a moment after its summary was written.
+
+    0: at once; 1: without checkpoints; 2, 4: before a picture gets its name; 3: with the first picture.
+    """
+    countdown = iter(range(moment))
+
+    def count() -> None:
+        if next(countdown, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    write_json = RunFolder.write_json
+
+    def write_json_and_count(folder: RunFolder, name: str, value: Any) -> None:
+        write_json(folder, name, value)
+        if name == SUMMARY:
+            count()
+
+    RunFolder.write_json = write_json_and_count  # type: ignore[method-assign]
+    for owner, name in ((Checkpoints, "clear"), (Figure, "savefig"), (figures, "save")):
+        setattr(owner, name, _followed_by(count, getattr(owner, name)))
+    folders = list(Path(parent).glob("*"))
+    main(["resume", str(folders[0]), "-q"] if folders else ["run", file, "--output", parent, "-q"])
+
+
+def _followed_by(action: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    def both(*arguments: Any, **options: Any) -> Any:
+        outcome = function(*arguments, **options)
+        action()
+        return outcome
+
+    return both
+
+
+def killed_after_the_summary(file: Path, parent: Path, moment: int) -> None:
+    """Run a scenario to its end, and be killed before all that follows is done."""
+    process = context().Process(target=command_or_resume, args=(str(file), str(parent), moment))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
 
 
 def run_or_resume(raw: dict[str, Any], parent: str, kill_after: tuple[str, int] | None) -> None:

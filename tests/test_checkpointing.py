@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.checkpointing import PAUSE, Checkpointer
 from rdpfl_sim.records.folder import RunFolder
 from rdpfl_sim.sections import CheckpointSection
@@ -54,3 +55,25 @@ def test_checkpoints_that_take_long_become_rarer(files: RunFolder) -> None:
     clock.step_s = 30.0
     due.save(simulation)
     assert due.due_s >= 30.0 * PAUSE
+
+
+def test_digest_does_not_depend_on_the_schedule_of_checkpoints(tmp_path: Path) -> None:
+    # A checkpoint changes which clients are computed together. With two threads torch divides a single row of
+    # more than 32,768 numbers among them, but not several rows.
+    def digest(every_rounds: int) -> str:
+        scenario = Scenario.load(
+            Path(__file__).parents[1] / "scenarios" / "ring_30pct.toml",
+            [
+                "rounds=6",
+                "model={name='mlp', hidden=[512]}",
+                "method.warmup=2",
+                "evaluation={every=100, global_test=false}",
+                "execution={executor='stacked', threads=2}",
+                f"checkpoint.every_rounds={every_rounds}",
+            ],
+        )
+        result = simulate(scenario, tmp_path)
+        assert result.summary["num_parameters"] > 32_768
+        return str(result.summary["digest"])
+
+    assert digest(every_rounds=1) == digest(every_rounds=1000)

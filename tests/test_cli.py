@@ -49,7 +49,7 @@ def test_overrides_and_seed_reach_the_run(scenario: Path, tmp_path: Path, capsys
     overrides = ["--set", "method.name=direct", "--set", "method.lambda=0.2", "--seed", "9"]
     assert main([str(scenario), "-q", "--output", str(tmp_path), *overrides]) == 0
     summary = json.loads((Path(capsys.readouterr().out.strip()) / "summary.json").read_text())
-    assert (summary["seed"], summary["method"]) == (9, "direct (mean)")
+    assert (summary["seed"], summary["method"]) == (9, "direct (mean), lambda 0.2")
 
 
 def test_validate_lists_every_problem_exits_with_2_and_writes_nothing(
@@ -80,7 +80,7 @@ def test_unusable_output_folder_is_explained(scenario: Path, capsys) -> None:
 
 def test_valid_scenario_is_called_valid(scenario: Path, capsys) -> None:
     assert main(["validate", str(scenario)]) == 0
-    assert "valid" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{scenario}: valid\n"
 
 
 def test_schema_is_json_schema(capsys) -> None:
@@ -183,10 +183,50 @@ def test_data_set_that_is_not_there_is_a_problem_with_its_remedy(
     assert "rdpfl-sim data mnist" in capsys.readouterr().err
 
 
+SWEEP = """
+base = { rounds = 3, clients.count = 4 }
+grid = { "method.lambda" = [0.1, 1.0] }
+profiles.quick.set = { rounds = 1 }
+"""
+
+
+def test_override_that_is_lost_ends_a_sweep_and_its_validation(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "many.toml"
+    path.write_text(SWEEP)
+    for command in (["validate", str(path)], ["sweep", str(path), "--output", str(tmp_path / "sweeps")]):
+        assert main([*command, "--set", "method.lambda=3"]) == 2
+        assert "method.lambda: the override is lost, because axis 'method.lambda'" in capsys.readouterr().err
+        assert main([*command, "--set", "method.lamda=3"]) == 2
+        assert "method.lamda: unknown key; did you mean 'lambda'?" in capsys.readouterr().err
+    assert not (tmp_path / "sweeps").exists()
+
+
+def test_validation_of_a_sweep_names_the_profiles_that_do_not_go_with_an_override(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "many.toml"
+    path.write_text(SWEEP)
+    assert main(["validate", str(path), "--set", "rounds=2"]) == 0
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "all of it: 2 runs",
+        "quick: not with --set rounds, which the profile replaces",
+    ]
+    assert main(["validate", str(path), "--seed", "3"]) == 2
+    assert "--seed: has no effect: a sweep has its own seeds" in capsys.readouterr().err
+
+
+def test_override_that_is_varied_ends_a_breakdown(capsys: pytest.CaptureFixture[str], scenario: Path) -> None:
+    words = ["--vary", "method.lambda", "--from", "0.1", "--to", "1", "--set", "method.lambda=3"]
+    assert main(["breakdown", str(scenario), *words]) == 2
+    assert "method.lambda: the override is lost, because --vary replaces it" in capsys.readouterr().err
+
+
 def test_sweep_needs_a_worker(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["sweep", "any.toml", "--workers", "0"])
-    assert "must be a whole number of at least 1, not '0'" in capsys.readouterr().err
+    assert "must be a whole number from 1 to 9999, not '0'" in capsys.readouterr().err
 
 
 def test_list_in_a_pipe_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:

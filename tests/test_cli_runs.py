@@ -10,6 +10,7 @@ from rich.console import Console
 from rdpfl_sim import simulate
 from rdpfl_sim.cli import main
 from rdpfl_sim.report.runs import provenance_table, verification_table
+from rdpfl_sim.verification.limits import ONLY_BY_REPLAY, UNREPEATABLE
 from rdpfl_sim.verification.run import verify
 from tests.support import small_scenario
 
@@ -74,10 +75,27 @@ def test_damaged_summary_is_told_without_a_traceback(command: str, run: Path, ca
     assert f"rdpfl-sim {command}: {run / 'summary.json'} is damaged: " in capsys.readouterr().err
 
 
+def test_verify_lists_once_what_takes_a_replay(run: Path, capsys) -> None:
+    assert main(["verify", str(run), str(run)]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert all(output.count(kind) == 1 for kind in ONLY_BY_REPLAY)
+    main(["verify", str(run), "--replay"])
+    assert ONLY_BY_REPLAY[0] not in " ".join(capsys.readouterr().out.split())
+    main(["verify", str(run), "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["only_by_replay"] == list(ONLY_BY_REPLAY)
+
+
+def test_docs_list_what_verify_does_not_find_out() -> None:
+    page = " ".join((Path(__file__).parents[1] / "docs" / "commands.md").read_text().split())
+    assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
+    fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]
+    assert [field for field in fields if field not in page] == []
+
+
 def test_verify_of_sound_runs_is_0_and_lists_every_check(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run), "--replay"]) == 0
     output = capsys.readouterr().out
-    assert output.count("21 checks: 21 ok") == 2
+    assert output.count("25 checks: 25 ok") == 2
     assert "Time never goes backwards." in output
 
 

@@ -66,6 +66,42 @@ def test_a_client_that_leaves_is_tested_before_it_is_gone() -> None:
     assert (last["round"], last["time_s"]) == (3, 3.5)
 
 
+def crashed_for_good_after_catching_up(state: str) -> list[dict[str, Any]]:
+    """The rows of a client that has finished rounds 1 and 2, gone on in round 6, and not finished that."""
+    faults = [
+        {"name": "crash", "clients": [3], "at_s": 2.6, "recover_after_s": 3.0, "state": state},
+        {"name": "crash", "clients": [3], "at_s": 5.7},
+    ]
+    timing = {"wait": {"name": "deadline", "seconds": 0.1}, "compute": {"name": "constant", "seconds": 1.0}}
+    _, life = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
+    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    trained = [r["round"] for r in records if r["event"] == "training_started" and r["client"] == 3]
+    assert trained == [1, 2, 3, 6], "it was in round 3 when it crashed, and its neighbours in round 6 later"
+    return [row for row in life.folder.metrics if row["client"] == 3]
+
+
+def test_model_that_has_not_changed_since_a_catch_up_is_not_tested_under_a_round_that_was_skipped() -> None:
+    rows = crashed_for_good_after_catching_up("kept")
+    assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (2, 2.2)]
+
+
+def test_fresh_model_of_a_client_that_catches_up_is_tested_under_the_last_round_that_it_did() -> None:
+    rows = crashed_for_good_after_catching_up("fresh")
+    assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (2, 2.2), (2, 5.7)]
+    assert rows[2]["personal_loss"] == rows[0]["personal_loss"], "the model with which it began"
+
+
+def test_last_round_before_a_catch_up_is_the_one_that_is_tested() -> None:
+    faults = [
+        {"name": "crash", "clients": [3], "at_s": 1.5, "recover_after_s": 3.0},
+        {"name": "crash", "clients": [3], "at_s": 4.7},
+    ]
+    timing = {"wait": {"name": "deadline", "seconds": 0.1}, "compute": {"name": "constant", "seconds": 1.0}}
+    _, life = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
+    rows = [row for row in life.folder.metrics if row["client"] == 3]
+    assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (1, 4.7)]
+
+
 @pytest.mark.parametrize(("every", "expected"), [(None, [0, 2, 4, 6, 7]), (4, [0, 4, 7]), (100, [0, 7])])
 def test_global_test_set_can_be_used_less_often(every: int | None, expected: list[int]) -> None:
     section = EVERY_SECOND if every is None else {**EVERY_SECOND, "global_every": every}

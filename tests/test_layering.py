@@ -6,26 +6,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rdpfl_sim"
-FOUNDATION = {"options", "errors", "randomness", "registry"}
+FOUNDATION = {"options", "errors", "files", "capacity", "randomness", "registry"}
 ALLOWED = {
     "maths": {"options"},
     "methods": {"options", "errors", "registry", "maths"},
-    "learning": {"options", "errors"},
-    "world": {"options", "errors", "randomness", "registry", "maths", "methods"},
+    "learning": {"options", "errors", "files", "capacity"},
+    "world": {"options", "errors", "files", "randomness", "registry", "maths", "methods"},
     "execution": {"options", "errors", "randomness", "ray_session", "maths", "learning"},
-    "records": {"errors", "randomness", "methods", "world"},
-    "analysis": {"errors", "overrides", "records", "sweeps"},
-    "report": {"analysis", "maths", "options", "registry", "sections", "scenario", "sweeps"},
+    "records": {"errors", "files", "capacity", "randomness", "methods", "world"},
+    "contracts": {
+        *("errors", "randomness", "registry"),
+        *("maths", "methods", "learning", "world", "execution"),
+    },
+    "analysis": {"errors", "files", "overrides", "records", "sweeps"},
+    "report": {
+        *("errors", "files", "maths", "options", "registry", "sections", "scenario"),
+        *("analysis", "contracts", "records", "sweeps"),
+    },
     "sweeps": {
-        *("errors", "options", "registry", "interruption", "ray_session"),
-        *("overrides", "scenario", "simulation", "records"),
+        *("errors", "files", "options", "registry", "interruption", "ray_session"),
+        *("overrides", "drafting", "scenario", "blueprint", "simulation", "records"),
     },
     "verification": {
-        *("errors", "randomness", "records", "scenario"),
-        *("blueprint", "provenance", "simulation"),  # to run it again
+        *("errors", "files", "randomness", "methods", "world", "records", "scenario", "summing_up", "theory"),
+        *("deployment", "blueprint", "provenance", "simulation"),  # to compute and to run it again
     },
     "commands": {
-        *("errors", "registry", "overrides", "scenario", "blueprint", "simulation", "resuming"),
+        *("errors", "files", "registry", "overrides", "drafting", "scenario", "blueprint"),
+        *("simulation", "resuming"),
         *("analysis", "learning", "records", "report", "sweeps", "verification"),
     },
 }

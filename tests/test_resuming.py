@@ -1,7 +1,10 @@
 """A run that was interrupted, killed or has crashed is resumed to what it would have been."""
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -9,13 +12,16 @@ from random import Random
 from typing import Any
 
 import pytest
+import tomli_w
+import torch
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli import main
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.provenance import RESUMED_ELSEWHERE, environment
 from rdpfl_sim.records.checkpoints import Checkpoints
 from rdpfl_sim.records.folder import RunFolder
-from tests.killing import finished, killed
+from tests.killing import finished, killed, killed_after_the_summary
 from tests.support import small_scenario
 from tests.test_snapshot import SMALL
 
@@ -79,6 +85,15 @@ def test_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(
     assert contents(folder) == contents(whole.folder)
     assert resumed.metrics == whole.metrics
     assert len(json.loads((folder / "provenance.json").read_text())["sessions"]) == 2
+
+
+@pytest.mark.parametrize("changes", [{"output": {"events": False}}, {"method": "dfedavgm"}])
+def test_resumed_run_has_the_warnings_of_one_that_was_not_interrupted(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    whole = simulate(scenario(**changes), tmp_path / "whole")
+    resumed = resume(left(scenario(**changes), tmp_path / "left", 13, interrupt))
+    assert resumed.summary["warnings"] == whole.summary["warnings"]
 
 
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous", "everything"])
@@ -145,10 +160,40 @@ def test_checkpoint_whose_records_are_gone_is_not_used(tmp_path: Path) -> None:
     assert contents(folder) == contents(whole.folder)
 
 
+@pytest.mark.parametrize("moment", range(5))
+def test_run_that_is_killed_after_its_summary_is_completed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: int
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(tomli_w.dumps(scenario().to_dict()))
+    assert main([str(file), "--output", str(tmp_path / "whole")]) == 0
+    killed_after_the_summary(file, tmp_path / "killed", moment)
+    [whole], [folder] = ((tmp_path / name).iterdir() for name in ("whole", "killed"))
+    assert (folder / "checkpoints").exists() == (moment == 0)
+    assert not (folder / "topology.png").exists()
+    capsys.readouterr()
+    assert main(["resume", str(folder)]) == 0
+    done = "its checkpoints have been removed and " if moment == 0 else ""
+    assert f"this run is already complete; {done}its pictures have been drawn" in capsys.readouterr().out
+    assert contents(folder) == contents(whole)
+    assert main(["resume", str(folder)]) == 0
+    assert "this run is already complete; there is nothing to resume" in capsys.readouterr().out
+
+
+def test_pictures_from_before_the_end_of_a_run_are_drawn_again(tmp_path: Path) -> None:
+    result = simulate(scenario(), tmp_path)
+    for name in ("curves.png", "topology.png"):
+        (result.folder / name).write_bytes(b"drawn when the run was interrupted")
+        os.utime(result.folder / name, (0, 0))
+    assert main(["resume", str(result.folder)]) == 0
+    assert (result.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_complete_run_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = simulate(scenario(), tmp_path).folder
+    folder = simulate(scenario(output={"figures": False}), tmp_path).folder
     before = contents(folder)
-    with pytest.raises(ScenarioError, match="has come to its end"):
+    (folder / "checkpoints").mkdir()
+    with pytest.raises(ScenarioError, match="is already complete"):
         resume(folder)
     assert main(["resume", str(folder)]) == 0
     assert "there is nothing to resume" in capsys.readouterr().out
@@ -184,14 +229,51 @@ def test_scenario_that_was_changed_is_not_that_of_the_run(tmp_path: Path) -> Non
     assert (folder / "events.jsonl").read_bytes() == before
 
 
-def test_another_version_or_number_of_threads_is_worth_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_other_instructions_are_worth_a_warning_that_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = left(scenario(), tmp_path, 20, crash)
-    monkeypatch.setattr("rdpfl_sim.checkpointing.__version__", "99.0")
-    resume(folder)
-    assert "rdpfl-sim was 0.1.0 and is 99.0 now: the digest may differ" in caplog.text
-    assert "torch" not in caplog.text
+    here = torch.backends.cpu.get_cpu_capability()
+    folder = left(scenario(), tmp_path / "left", 10, crash)
+    code = "import sys; from tests.test_resuming import *\n"
+    code += "with suppress(RunError): resume(sys.argv[1], At(20, crash))"
+    there = subprocess.run(
+        [sys.executable, "-c", code, folder],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    there_and_back = [
+        f"{RESUMED_ELSEWHERE}: instructions was {here}, is DEFAULT",
+        f"{RESUMED_ELSEWHERE}: instructions was DEFAULT, is {here}",
+    ]
+    assert there_and_back[0] in there.stderr
+    assert resume(folder).summary["warnings"][-2:] == there_and_back
+    assert there_and_back[1] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("versions", {"torch": "0.4"}, "torch was 0.4, is "),
+        ("machine", {"processor": "an abacus"}, "processor was an abacus, is "),
+        ("device", "cuda:7", "device was cuda:7, is cpu"),
+        ("threads", 64, "threads was 64, is 1"),
+        ("versions", {"matplotlib": "0.1"}, None),
+    ],
+)
+def test_resume_warns_of_what_can_change_the_last_bits_and_of_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, told: str | None
+) -> None:
+    here = {**environment("cpu"), "threads": 1}
+    there = {**here, key: {**here[key], **value} if isinstance(value, dict) else value}
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("rdpfl_sim.checkpointing.environment", lambda device: there)
+        folder = left(scenario(), tmp_path, 20, crash)
+    warnings = resume(folder).summary["warnings"]
+    found = [text for text in warnings if text.startswith(RESUMED_ELSEWHERE)]
+    assert len(found) == (told is not None)
+    assert told is None or found[0].startswith(f"{RESUMED_ELSEWHERE}: {told}")
 
 
 def test_disk_that_is_full_costs_the_checkpoint_and_not_the_run(

@@ -82,6 +82,13 @@ def test_impossible_combinations_are_refused(raw: dict, path: str) -> None:
     assert [problem.partition(":")[0] for problem in problems(raw)] == [path]
 
 
+@pytest.mark.parametrize("executor", ["processes", {"name": "processes", "workers": 2}])
+def test_removed_executor_is_refused_with_the_alternatives(executor: str | dict) -> None:
+    [problem] = problems({"execution": {"executor": executor}})
+    told = "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"
+    assert problem.startswith(f"execution.executor: {told} (given: ")
+
+
 @pytest.mark.parametrize(
     "timing",
     [

@@ -65,6 +65,24 @@ def test_message_accounting_adds_up_and_agrees_with_the_events(tmp_path: Path) -
     assert account["stale"] > 0
 
 
+def test_rounds_with_too_few_messages_for_the_trimmed_mean_are_counted_and_warned_of(tmp_path: Path) -> None:
+    few = simulate(small_scenario(method={"name": "direct", "aggregator": "trimmed_mean"}, **LOSSY), tmp_path)
+    honest = set(range(6)) - set(few.summary["byzantine"])
+    lines = [line for line in events(few.folder) if line["event"] == "round_finished"]
+    num_used = [line["num_used"] for line in lines if line["client"] in honest]
+    # ceil(0.3 n) exceeds (n - 1) // 2 for n = 1, 2 and 4.
+    expected = sum(num in (1, 2, 4) for num in num_used)
+    assert 0 < expected < len(num_used)
+    assert few.summary["telemetry"]["num_trimmed_less"] == expected
+    assert few.summary["warnings"][-1] == (
+        f"in {expected} of {len(num_used)} rounds of honest clients too few messages arrived for the trimmed "
+        "mean: it cut fewer than ceil(trim n) of n per side"
+    )
+    other = simulate(small_scenario(method={"name": "direct", "aggregator": "median"}, **LOSSY))
+    assert other.summary["telemetry"]["num_trimmed_less"] == 0
+    assert not any("trimmed" in warning for warning in other.summary["warnings"])
+
+
 def test_nothing_is_used_before_it_is_sent(tmp_path: Path) -> None:
     lines = events(simulate(small_scenario(**LOSSY), tmp_path).folder)
     sent = {line["message"]: line["time_s"] for line in lines if line["event"] == "message_sent"}

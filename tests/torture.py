@@ -1,15 +1,28 @@
-"""200 kills at random moments (`python -m tests.torture`): every run must end as if nobody had killed it."""
+"""200 kills (`python -m tests.torture`) of runs, sweeps and their workers at random moments.
+
+Every run must end with the files, and every sweep with the results, that it would have had without them.
+Nothing may hang, and no process may be left behind.
+"""
 
 from __future__ import annotations
 
 import argparse
+import csv
+import os
+import signal
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import tomli_w
 
 from rdpfl_sim import Scenario
-from tests.killing import finished, killed_by_the_clock
+from tests.killing import Command, finished, killed_after_the_summary, killed_by_the_clock
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 OVERRIDES = [
@@ -20,38 +33,173 @@ OVERRIDES = [
 ]
 NAMES = ["complete_clean", "small_world_async", "stress/everything", "stress/reliable_transport"]
 KILLS_PER_RUN = 10
-RECORDS = ("events.jsonl", "metrics.csv", "topology.json", "scenario.toml")
+KILLS_PER_SWEEP = 6
+NUM_MOMENTS = 5
+EVENTS, METRICS = "events.jsonl", "metrics.csv"
+RECORDS = (EVENTS, METRICS, "topology.json", "scenario.toml")
+
+Outcomes = Iterator[tuple[int, str, Sequence[str]]]
+"""Of each run or sweep: how often it was killed, what it was, and which of its files differ."""
 
 
 def main() -> int:
-    """Kill runs of each scenario in turn, several times each, and compare what they leave behind."""
+    """Torture runs, the ends of runs, sweeps and Ray in turn, and compare what they leave behind."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    random, num_kills, num_runs = Random(options.seed), 0, 0
-    with tempfile.TemporaryDirectory() as folder:
-        raws = [Scenario.load(SCENARIOS / f"{name}.toml", OVERRIDES).to_dict() for name in NAMES]
-        wholes = [finished(raw, Path(folder) / f"whole-{k}") for k, raw in enumerate(raws)]
-        while num_kills < options.kills:
-            which = num_runs % len(raws)
-            parent = Path(folder) / f"run-{num_runs}"
-            times = 0
-            while times < KILLS_PER_RUN and killed_by_the_clock(raws[which], parent, random.expovariate(0.5)):
-                times += 1
-            num_kills += times
-            different = _different(wholes[which], finished(raws[which], parent))
-            outcome = f"killed {times} times, {different or 'the same'}"
-            print(f"{num_kills:4d} kills: {NAMES[which]}, {outcome}", flush=True)  # noqa: T201
-            if different:
-                return 1
-            num_runs += 1
+    random, total, began_s = Random(options.seed), 0, time.monotonic()
+    shares = {runs: 0.6, ends: 0.1, sweeps: 0.2}
+    if find_spec("ray") is not None:
+        shares |= {sweeps_on_ray: 0.05, runs_on_ray: 0.05}
+    for part, share in shares.items():
+        with tempfile.TemporaryDirectory() as folder:
+            part_kills = 0
+            for num_kills, what, different in part(Path(folder), random):
+                total, part_kills = total + num_kills, part_kills + num_kills
+                outcome = f"DIFFERENT {', '.join(different)}" if different else "the same"
+                elapsed = f"{time.monotonic() - began_s:5.0f} s, {total:4d} kills"
+                print(f"{elapsed}: {what}, killed {num_kills} times, {outcome}", flush=True)  # noqa: T201
+                if different:
+                    return 1
+                if part_kills >= share * options.kills:
+                    break
     return 0
 
 
-def _different(whole: Path, other: Path) -> str:
-    names = [name for name in RECORDS if (whole / name).read_bytes() != (other / name).read_bytes()]
-    return f"DIFFERENT {', '.join(names)}" if names else ""
+def runs(folder: Path, random: Random) -> Outcomes:
+    """Kill runs and resume them, again and again."""
+    raws = [Scenario.load(SCENARIOS / f"{name}.toml", OVERRIDES).to_dict() for name in NAMES]
+    wholes = [finished(raw, folder / f"whole-{k}") for k, raw in enumerate(raws)]
+    num_runs = 0
+    while True:
+        which = num_runs % len(raws)
+        parent = folder / f"run-{num_runs}"
+        num_kills = 0
+        while num_kills < KILLS_PER_RUN and killed_by_the_clock(raws[which], parent, random.expovariate(1)):
+            num_kills += 1
+        yield num_kills, NAMES[which], _different(wholes[which], finished(raws[which], parent), RECORDS)
+        num_runs += 1
+
+
+def ends(folder: Path, random: Random) -> Outcomes:
+    """Kill runs between their summary and their last picture, and resume them."""
+    file = _written(folder / "mine.toml", _small(rounds=2))
+    Command("run", file, "--output", folder / "whole").end()
+    [whole] = (folder / "whole").iterdir()
+    num_runs = 0
+    while True:
+        parent, moment = folder / f"run-{num_runs}", num_runs % NUM_MOMENTS
+        killed_after_the_summary(file, parent, moment)
+        [run] = parent.iterdir()
+        Command("resume", run).end()
+        names = {path.name for path in (*whole.iterdir(), *run.iterdir())} - {
+            "summary.json",
+            "provenance.json",
+        }
+        yield 1, f"moment {moment} after the summary", _different(whole, run, sorted(names))
+        num_runs += 1
+
+
+def sweeps(
+    folder: Path, random: Random, engine: Sequence[str] = (), victims: str = "multiprocessing"
+) -> Outcomes:
+    """Kill processes of a sweep, the main process among them, and start it again until it is complete."""
+    file = _written(folder / "mine.toml", {"seeds": [1, 2, 3, 4], "base": _small(rounds=30)})
+    words = ["sweep", file, "--workers", "2", *engine, "--output"]
+    assert Command(*words, folder / "whole").end() == 0
+    num_sweeps = 0
+    while True:
+        output, num_kills, is_complete = folder / f"sweep-{num_sweeps}", 0, False
+        while not is_complete:
+            command = Command(*words, output)
+            num_kills += _battered(command, random, victims, KILLS_PER_SWEEP - num_kills)
+            is_complete = command.end() == 0
+        results = [_results(parent / "mine" / "results.csv") for parent in (folder / "whole", output)]
+        left = [path.name for path in (output / "mine" / ".running").iterdir() if path.name != "lock"]
+        yield (
+            num_kills,
+            " ".join(["sweep", *engine]),
+            [*left, *(["results.csv"] if results[0] != results[1] else [])],
+        )
+        num_sweeps += 1
+
+
+def sweeps_on_ray(folder: Path, random: Random) -> Outcomes:
+    """The same on Ray."""
+    return sweeps(folder, random, ["--engine", "ray"], "ray::")
+
+
+def runs_on_ray(folder: Path, random: Random) -> Outcomes:
+    """Kill Ray's workers of a run, and the run, and resume it until it is complete."""
+    raw = _small(rounds=30)
+    whole = finished(raw, folder / "whole")
+    file = _written(folder / "mine.toml", {**raw, "execution": {"executor": {"name": "ray", "workers": 2}}})
+    num_runs = 0
+    while True:
+        parent, num_kills, is_complete = folder / f"run-{num_runs}", 0, False
+        while not is_complete:
+            begun = list(parent.glob("*/scenario.toml"))
+            command = (
+                Command("resume", begun[0].parent) if begun else Command("run", file, "--output", parent)
+            )
+            num_kills += _battered(command, random, "ray::Actor", KILLS_PER_SWEEP - num_kills)
+            is_complete = command.end() == 0
+        [run] = (path.parent for path in parent.glob("*/summary.json"))
+        yield num_kills, "run on Ray", _different(whole, run, (EVENTS, METRICS))
+        num_runs += 1
+
+
+def _battered(command: Command, random: Random, victims: str, max_kills: int) -> int:
+    """Kill processes with `victims` in their titles, and perhaps the main process; how many there were."""
+    num_kills = 0
+    while num_kills < max_kills:
+        pause_s = random.expovariate(0.3)
+        give_up_s = time.monotonic() + pause_s
+        while time.monotonic() < give_up_s and command.process.poll() is None:
+            time.sleep(0.01)
+        if command.process.poll() is not None:
+            break
+        workers = {*command.processes(victims)}.difference(command.processes("Agent"), [command.process.pid])
+        if random.random() < 0.3:
+            command.kill()
+            num_kills += 1
+        elif workers:
+            try:
+                os.kill(random.choice(sorted(workers)), signal.SIGKILL)
+                num_kills += 1
+            except ProcessLookupError:  # it has ended meanwhile
+                continue
+    return num_kills
+
+
+def _small(rounds: int) -> dict[str, Any]:
+    """A scenario of few seconds, with pictures."""
+    overrides = [*OVERRIDES, f"rounds={rounds}", "output.figures=true", "execution.executor=inline"]
+    overrides += ["clients.count=8", "checkpoint.every_rounds=10"]
+    return Scenario.load(SCENARIOS / "small_world_async.toml", overrides).to_dict()
+
+
+def _written(path: Path, content: dict[str, Any]) -> Path:
+    path.write_text(tomli_w.dumps(content))
+    return path
+
+
+def _different(whole: Path, other: Path, names: Sequence[str]) -> list[str]:
+    return [name for name in names if _content(whole / name) != _content(other / name)]
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
+
+
+def _results(path: Path) -> list[dict[str, str]]:
+    """The rows of results.csv, without wall-clock times."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            {key: value for key, value in row.items() if not key.startswith("result.wall.")}
+            for row in csv.DictReader(file)
+        ]
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import orjson
 import polars as pl
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.files import open_inside
+from rdpfl_sim.records.folder import read_inside
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -27,7 +29,7 @@ EVENTS: dict[str, Schema] = {
         **_ROUND,
         "num_used": pl.Int64,
         "max_age": pl.Int64,
-        **dict.fromkeys(("u_norm", "d_norm", "delta_norm", "beta", "tau"), pl.Float64),
+        **dict.fromkeys(("u_norm", "d_norm", "neighbour_share", "delta_norm", "beta", "tau"), pl.Float64),
         "clipped": pl.Boolean,
         "bounded": pl.Boolean,
     },
@@ -90,12 +92,12 @@ def scan(path: Path, names: Iterable[str], grows: bool) -> pl.LazyFrame:
 
 def whole_lines(path: Path) -> bytes:
     """A file's content up to its last line end: half a line is being written, or its writer was killed."""
-    content = path.read_bytes()
+    content = read_inside(path)
     return content[: content.rfind(b"\n") + 1]
 
 
 def _ends_with_line(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_inside(path) as file:
         if file.seek(0, 2) == 0:
             return False
         file.seek(-1, 2)
@@ -105,7 +107,7 @@ def _ends_with_line(path: Path) -> bool:
 def _other_fields(path: Path, names: list[str], known: Schema) -> Schema:
     """Fields that are not in the table, such as the diagnostics of most methods."""
     found: Schema = {}
-    with path.open("rb") as file:
+    with open_inside(path) as file:
         for number, line in enumerate(islice(file, HEAD), start=1):
             if not line.endswith(b"\n"):
                 break

@@ -12,6 +12,7 @@ import polars as pl
 from rdpfl_sim.analysis import lives
 from rdpfl_sim.analysis.events import EVENTS, EVERY, scan, whole_lines
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.files import size_inside
 from rdpfl_sim.overrides import read_toml
 from rdpfl_sim.records.folder import (
     EVENTS as EVENTS_FILE,
@@ -47,7 +48,7 @@ class Run:
     @cached_property
     def scenario(self) -> dict[str, Any]:
         """The resolved scenario: every option with its value."""
-        return read_toml(self.folder / SCENARIO)
+        return read_toml(self.folder / SCENARIO, is_inside=True)
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -84,8 +85,7 @@ class Run:
     @property
     def has_events(self) -> bool:
         """Whether anything was written down (`output.events`)."""
-        path = self.folder / EVENTS_FILE
-        return path.exists() and path.stat().st_size > 0
+        return size_inside(self.folder / EVENTS_FILE) > 0
 
     @property
     def message_fraction(self) -> float:
@@ -94,10 +94,15 @@ class Run:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """One row per client and evaluation: metrics.csv, with `is_byzantine` for 0 and 1."""
+        """One row per client and evaluation: metrics.csv, with `is_byzantine` for 0 and 1.
+
+        Columns that the run's version did not write are null.
+        """
         path = self.folder / METRICS_FILE
         content = whole_lines(path) if path.exists() else b""
-        rows = pl.read_csv(content, schema=METRIC_KINDS) if content else pl.DataFrame(schema=METRIC_KINDS)
+        rows = pl.DataFrame(schema=METRIC_KINDS)
+        if content:
+            rows = pl.concat([rows, pl.read_csv(content, schema_overrides=METRIC_KINDS)], how="diagonal")
         place = rows.columns.index("byzantine")
         is_byzantine = rows.drop_in_place("byzantine").cast(pl.Boolean).rename("is_byzantine")
         return rows.insert_column(place, is_byzantine)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from contextlib import closing
 from math import isfinite
 from pathlib import Path
 
-from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console
-from rdpfl_sim.commands.engines import add_engine, make_engine
+from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
+from rdpfl_sim.commands.engines import add_engine, check_data_here, make_engine, print_repeated
 
+MAX_SEEDS = 10_000
 HELP = "find the value from which on clients had better train alone"
 EXAMPLES = """\
 examples:
@@ -90,7 +92,9 @@ def execute(options: argparse.Namespace) -> int:
         from rdpfl_sim.scenario import Scenario
         from rdpfl_sim.sweeps.breakdown import Search, ask, conclude, write
         from rdpfl_sim.sweeps.engine import missing
+        from rdpfl_sim.sweeps.variation import reject_lost_overrides
 
+        reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
         question = ask(
             Scenario.load(options.file, options.set),
             options.vary,
@@ -101,13 +105,16 @@ def execute(options: argparse.Namespace) -> int:
             options.margin,
             options.metric,
         )
-    output = options.output / f"{question.base.name}-{question.path}"
-    search = Search(question, output)
+        output = options.output / f"{question.base.name}-{question.path}"
+        search = Search(question, output)
+        check_data_here(options, missing(search.wanted(), output))
+    print_warnings([question.base], [], console)
     console.print(opening(question))
     try:
         with closing(engine), BreakdownProgress(console) as progress:
             while wanted := search.wanted():
                 todo = missing(wanted, output)
+                print_repeated(todo, output, console)
                 progress.expect(len(wanted) - len(todo), len(todo), search.num_later())
                 engine.run(todo, output, progress)
                 search.learn()
@@ -145,9 +152,11 @@ def _positive(text: str) -> float:
 def _seeds(text: str) -> list[int]:
     """A number of seeds, or a list of them."""
     words = [word.strip() for word in text.removesuffix(",").split(",")]
-    if not all(word.isdecimal() for word in words) or text.strip() == "0":
+    if not all(re.fullmatch("[0-9]{1,18}", word) for word in words) or text.strip() == "0":
         raise argparse.ArgumentTypeError(f"must be a number of seeds, or seeds such as 1,2,3, not {text!r}")
     seeds = [int(word) for word in words]
+    if "," not in text and seeds[0] > MAX_SEEDS:
+        raise argparse.ArgumentTypeError(f"must be at most {MAX_SEEDS:,} seeds, not {text!r}")
     if len(set(seeds)) < len(seeds):
         raise argparse.ArgumentTypeError(f"a seed occurs twice in {text!r}")
     return seeds if "," in text else [*range(1, seeds[0] + 1)]

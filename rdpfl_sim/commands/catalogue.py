@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """List components with their options."""
     from rdpfl_sim.registry import suggest
-    from rdpfl_sim.report.catalogue import catalogue, listing, markdown, overview
+    from rdpfl_sim.report.catalogue import broken_plugins, catalogue, listing, markdown, overview
 
     kinds = catalogue()
     if options.kind not in (None, "all"):
@@ -48,7 +48,11 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console()
     if options.kind is not None:
         console.print(listing(kinds))
+    else:
+        console.print(overview(kinds))
+    for sentence in broken_plugins(kinds):
+        console.print(f"broken: {sentence}", style="red", markup=False, highlight=False)
+    if options.kind is not None:
         return 0
-    console.print(overview(kinds))
     console.print("\nrdpfl-sim list KIND tells what they do, and their options.", highlight=False)
     return 0

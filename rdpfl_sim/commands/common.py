@@ -6,10 +6,13 @@ import argparse
 import gc
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
+
+from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,6 +50,14 @@ class Trimmed:
         return getattr(self._stream, name)
 
 
+def in_words(error: Exception) -> str:
+    """What the machine could not do."""
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f"{error.filename}: "
+        return f"{where}{error.strerror or error}"
+    return OUT_OF_MEMORY if is_out_of_memory(error) else str(error)
+
+
 @contextmanager
 def uncollected() -> Iterator[None]:
     """What is imported and built here stays to the command's end: nobody need look for garbage in it."""
@@ -56,6 +67,18 @@ def uncollected() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def reading(folder: Path | str) -> Iterator[None]:
+    """Turn whatever fails on the files of a damaged or crafted folder into a `RunError`."""
+    try:
+        yield
+    except ScenarioError:
+        raise
+    except (*(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RunError(f"{folder}: its files are damaged ({what}); rdpfl-sim verify may say more") from error
 
 
 def add_scenario(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +93,15 @@ def add_overrides(parser: argparse.ArgumentParser, help_: str) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_)
 
 
+def add_allow_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that lets the scenario of a run folder connect to a cluster."""
+    parser.add_argument(
+        "--allow-cluster",
+        action="store_true",
+        help="let the run connect to the Ray cluster whose address its scenario names",
+    )
+
+
 def load_scenario(options: argparse.Namespace) -> Scenario:
     """The scenario that the arguments name."""
     from rdpfl_sim.scenario import Scenario
@@ -77,8 +109,19 @@ def load_scenario(options: argparse.Namespace) -> Scenario:
     return Scenario.load(options.file, options.set, options.seed)
 
 
+def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], console: Console) -> None:
+    """Print the scenarios' notes to stderr, also with --quiet, and other warnings to the console."""
+    from rdpfl_sim.report.terminal import warning_lines
+
+    num_with = Counter(note for scenario in scenarios for note in scenario.notes)
+    some = {note: f" (in {num:,} of {len(scenarios):,} runs)" for note, num in num_with.items()}
+    notes = [note + some[note] * (num < len(scenarios)) for note, num in num_with.items()]
+    make_console(stderr=True).print(warning_lines(notes))
+    console.print(warning_lines([text for text in others if text not in num_with]))
+
+
 def count(text: str) -> int:
     """A whole number of at least 1, or an error of the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    if not re.fullmatch("0*[1-9][0-9]{0,3}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to 9999, not {text[:80]!r}")
     return int(text)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rdpfl_sim.commands.common import BAD_INPUT, make_console
+from rdpfl_sim.commands.common import BAD_INPUT, make_console, reading
 from rdpfl_sim.errors import ScenarioError
 
 HELP = "show runs side by side, paired by seed"
@@ -55,15 +55,16 @@ def execute(options: argparse.Namespace) -> int:
     from rdpfl_sim.sweeps.comparison import ComparisonError, baseline_first, compare, find_runs, grouped
 
     try:
-        groups = grouped(find_runs(options.runs), options.by_argument)
-        if options.baseline is not None:
-            groups = baseline_first(groups, options.baseline)
-        comparison = compare(groups, options.metric)
+        with reading(", ".join(map(str, options.runs))):
+            groups = grouped(find_runs(options.runs), options.by_argument)
+            if options.baseline is not None:
+                groups = baseline_first(groups, options.baseline)
+            comparison = compare(groups, options.metric)
+            if options.markdown:
+                print(comparison_markdown(comparison))  # noqa: T201  # the command's output
+            else:
+                make_console().print(comparison_table(comparison))
     except (ComparisonError, ScenarioError) as error:
         sys.stderr.write(f"rdpfl-sim compare: {error}\n")
         return BAD_INPUT
-    if options.markdown:
-        print(comparison_markdown(comparison))  # noqa: T201  # the command's output
-    else:
-        make_console().print(comparison_table(comparison))
     return 0

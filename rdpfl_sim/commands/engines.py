@@ -10,7 +10,13 @@ from rdpfl_sim.commands.common import count
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rich.console import Console
+
     from rdpfl_sim.sweeps.engine import Engine
+    from rdpfl_sim.sweeps.plan import Run
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +38,23 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="a running Ray cluster, as ray.init takes it (default: one is started here)",
     )
+    parser.add_argument(
+        "--gpus-per-run",
+        type=share,
+        metavar="SHARE",
+        help="of a GPU, with --engine ray, for runs that can use one (default: 1)",
+    )
+
+
+def share(text: str) -> float:
+    """A number above 0, up to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"must be above 0 and at most 1, not {text!r}")
+    return value
 
 
 def make_engine(options: argparse.Namespace) -> Engine:
@@ -39,9 +62,26 @@ def make_engine(options: argparse.Namespace) -> Engine:
     if options.engine == "ray":
         from rdpfl_sim.sweeps.ray_cluster import RayCluster
 
-        return RayCluster(options.workers, options.address)
-    if options.address is not None:
-        raise ScenarioError([Problem("--address", "belongs to --engine ray", options.address)])
+        return RayCluster(options.workers, options.address, options.gpus_per_run or 1.0)
+    for option, value in (("--address", options.address), ("--gpus-per-run", options.gpus_per_run)):
+        if value is not None:
+            raise ScenarioError([Problem(option, "belongs to --engine ray", value)])
     from rdpfl_sim.sweeps.processes import Processes
 
     return Processes(options.workers or os.cpu_count() or 1)
+
+
+def check_data_here(options: argparse.Namespace, runs: Sequence[Run]) -> None:
+    """Check that this machine has the data sets of these runs, unless they run on other machines."""
+    from rdpfl_sim.sweeps.preflight import check_data
+
+    if options.address is None:
+        check_data(runs)
+
+
+def print_repeated(missing_runs: Sequence[Run], output: Path, console: Console) -> None:
+    """Print which of the missing runs were complete once."""
+    from rdpfl_sim.sweeps.engine import damaged
+
+    for folder in damaged(missing_runs, output):
+        console.print(f"{folder}: summary.json is missing or damaged; this run is repeated", soft_wrap=True)

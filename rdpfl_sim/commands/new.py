@@ -7,7 +7,7 @@ import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rdpfl_sim.commands.common import BAD_INPUT, make_console
 from rdpfl_sim.errors import Problem, ScenarioError
@@ -32,6 +32,14 @@ class Question:
     text: str
     metavar: str = "NAME"
     kind: str | None = None
+
+
+class Started(NamedTuple):
+    """A scenario that follows from answers, what is wrong with it, and which keys an answer has reset."""
+
+    raw: dict[str, Any]
+    problems: list[Problem]
+    notes: list[str]
 
 
 QUESTIONS = (
@@ -104,15 +112,17 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(stderr=True)
     with console.status("loading"):
         from rdpfl_sim.report.template import commented
+        from rdpfl_sim.report.terminal import warning_lines
 
     given = {question.flag: getattr(options, question.flag) for question in QUESTIONS}
-    raw, problems = started(given)
+    raw, problems, notes = started(given)
     if problems:
         raise ScenarioError([_as_flag(problem) for problem in problems])
     if asks:
-        raw = _asked(given)
+        raw, _, notes = _asked(given)
     name = "scenario" if prints else options.file.stem
     text = commented(raw, f"{name}: {_described(raw)}")
+    console.print(warning_lines(notes))
     if prints:
         print(text, end="")  # noqa: T201  # the command's output
         return 0
@@ -121,30 +131,38 @@ def execute(options: argparse.Namespace) -> int:
     return _told(options.file)
 
 
-def started(given: dict[str, str | None]) -> tuple[dict[str, Any], list[Problem]]:
-    """The scenario that follows from the answers given so far, and what is wrong with them."""
+def started(given: dict[str, str | None]) -> Started:
+    """The scenario that follows from the answers given so far."""
     from copy import deepcopy
 
-    from rdpfl_sim.overrides import apply_override, get_value, set_value
+    from rdpfl_sim.drafting import Draft
+    from rdpfl_sim.overrides import get_value, parse_override, set_value
     from rdpfl_sim.scenario import Scenario
 
     raw = deepcopy(START)
+    draft = Draft(Scenario, raw)
     for question in QUESTIONS:
-        answer = given[question.flag]
-        if answer is not None and _name(get_value(raw, question.path)) != answer:
-            apply_override(raw, f"{question.path}={answer}")
+        answer, present = given[question.flag], get_value(raw, question.path)
+        if answer is not None and _name(present) != answer:
+            path, value = parse_override(f"{question.path}={answer}")
+            by_name = isinstance(value, str) and isinstance(present, dict)
+            draft.set(f"{path}.name" if by_name else path, value)
     _complete_adversary(raw)
-    if get_value(raw, "timing.wait") in ("all", "quorum"):
+    if _is_name_alone(wait := get_value(raw, "timing.wait")) and _name(wait) in ("all", "quorum"):
         set_value(raw, "timing.wait.timeout_s", TIMEOUT_S)
     if isinstance(number := get_value(raw, "clients.count"), int) and number > MANY_CLIENTS:
         for section in ("data", "partition"):
             if raw[section] == START[section]:
                 raw[section] = FOR_MANY[section]
     try:
-        Scenario.from_dict(raw)
+        scenario = Scenario.from_dict(raw)
     except ScenarioError as error:
-        return raw, error.problems
-    return raw, []
+        return Started(raw, error.problems, [])
+    return Started(raw, [], [*draft.fallen_back(scenario.to_dict())])
+
+
+def _is_name_alone(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and value.keys() == {"name"})
 
 
 def _complete_adversary(raw: dict[str, Any]) -> None:
@@ -169,17 +187,19 @@ def _name(value: Any) -> Any:
     return value.get("name") if isinstance(value, dict) else value
 
 
-def _asked(given: dict[str, str | None]) -> dict[str, Any]:
+def _asked(given: dict[str, str | None]) -> Started:
     """The scenario after all questions were answered; a wrong answer is asked again."""
     from rdpfl_sim.overrides import get_value
 
     console = make_console()
     console.print("Enter takes what stands in [brackets]; ? lists what there is.", markup=False)
-    raw, _ = started(given)
+    result = started(given)
     for question in QUESTIONS:
-        if given[question.flag] is not None or (question.flag == "byzantine" and "adversary" not in raw):
+        if given[question.flag] is not None or (
+            question.flag == "byzantine" and "adversary" not in result.raw
+        ):
             continue
-        value = _name(get_value(raw, question.path))
+        value = _name(get_value(result.raw, question.path))
         default = "none" if question.flag == "attack" and value is None else value
         while True:
             try:
@@ -189,12 +209,13 @@ def _asked(given: dict[str, str | None]) -> dict[str, Any]:
             if answer == "?":
                 _list(question)
                 continue
-            raw, problems = started({**given, question.flag: answer})
-            if not problems:
+            attempt = started({**given, question.flag: answer})
+            if not attempt.problems:
+                result = attempt
                 given = {**given, question.flag: answer}
                 break
-            console.print(f"  {problems[0].message}", markup=False, highlight=False, soft_wrap=True)
-    return raw
+            console.print(f"  {attempt.problems[0].message}", markup=False, highlight=False, soft_wrap=True)
+    return result
 
 
 def _list(question: Question) -> None:

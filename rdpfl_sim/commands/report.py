@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import BAD_INPUT, make_console
+from rdpfl_sim.commands.common import BAD_INPUT, make_console, reading
 from rdpfl_sim.errors import RunError
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def execute(options: argparse.Namespace) -> int:
         except RunError as error:
             sys.stderr.write(f"rdpfl-sim report: {error}\n")
             return BAD_INPUT
-        write_atomically(path, _page(source).encode())
+        with reading(options.folder):
+            page = _page(source)
+        write_atomically(path, page.encode(errors="replace"))
     print(path)  # noqa: T201  # scripts read it
     if options.open:
         import webbrowser

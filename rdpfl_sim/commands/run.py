@@ -12,8 +12,11 @@ from rdpfl_sim.commands.common import (
     FAILED,
     INTERRUPTED,
     add_scenario,
+    in_words,
     load_scenario,
     make_console,
+    print_warnings,
+    reading,
     uncollected,
 )
 
@@ -58,12 +61,11 @@ def execute(options: argparse.Namespace) -> int:
     with console.status("building the scenario"), uncollected():
         from rdpfl_sim.blueprint import Blueprint
         from rdpfl_sim.commands.watching import LiveDashboard, progress_of
-        from rdpfl_sim.report.terminal import warning_lines
         from rdpfl_sim.simulation import simulate
 
         scenario = load_scenario(options)
         blueprint = Blueprint(scenario)
-    console.print(warning_lines(blueprint.warnings))
+    print_warnings([scenario], blueprint.warnings, console)
     folder = options.output or scenario.output.folder
     with progress_of(options, scenario, console) as progress:
         on_folder = progress.follow if isinstance(progress, LiveDashboard) else None
@@ -77,7 +79,7 @@ def show(result: Result, blueprint: Blueprint, console: Console) -> int:
 
     assert result.folder is not None
     summary = result.summary
-    drawn = not blueprint.scenario.output.figures or _draw(result.folder, console)
+    drawn = not blueprint.scenario.output.figures or draw_pictures(result.folder, console)
     console.print(summary_table(summary))
     console.print(warning_lines([text for text in summary["warnings"] if text not in blueprint.warnings]))
     if summary["status"] == "interrupted":
@@ -88,16 +90,17 @@ def show(result: Result, blueprint: Blueprint, console: Console) -> int:
     return 0 if drawn else FAILED
 
 
-def _draw(folder: Path, console: Console) -> bool:
-    """Draw the pictures of a run; False if the disk has no room for them."""
+def draw_pictures(folder: Path, console: Console) -> bool:
+    """Draw the pictures of a run; False, and a message, if that is not possible."""
     from rdpfl_sim.report.figures import draw
 
     with console.status("drawing pictures"):
         try:
-            draw(folder)
+            with reading(folder):
+                draw(folder)
         except KeyboardInterrupt:
             console.print("no pictures: interrupted")
         except OSError as error:
-            sys.stderr.write(f"no pictures, but the run is complete: {error.strerror or error}\n")
+            sys.stderr.write(f"no pictures, but the run is complete: {in_words(error)}\n")
             return False
     return True

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rdpfl_sim.commands.common import BAD_INPUT, make_console
+from rdpfl_sim.commands.common import BAD_INPUT, make_console, reading
 
 HELP = "show a run's results and where they come from"
 EXAMPLES = """\
@@ -39,12 +39,14 @@ def execute(options: argparse.Namespace) -> int:
     if reason is not None:
         sys.stderr.write(f"rdpfl-sim show: {reason}\n")
         return BAD_INPUT
-    summary, console = read_json_if_there(run / SUMMARY), make_console()
-    if summary is None or "accuracy" not in summary:
-        console.print(unfinished_lines(read_toml(run / SCENARIO), summary, last_record(run)))
-    else:
-        console.print(summary_table(summary))
-        console.print(warning_lines(summary["warnings"]))
-    console.print()
-    console.print(provenance_table(read_json_if_there(run / PROVENANCE), (summary or {}).get("digest")))
+    with reading(run):
+        summary, console = read_json_if_there(run / SUMMARY), make_console()
+        if summary is None or "accuracy" not in summary:
+            scenario = read_toml(run / SCENARIO, is_inside=True)
+            console.print(unfinished_lines(scenario, summary, last_record(run)))
+        else:
+            console.print(summary_table(summary))
+            console.print(warning_lines(summary["warnings"]))
+        console.print()
+        console.print(provenance_table(read_json_if_there(run / PROVENANCE), (summary or {}).get("digest")))
     return 0

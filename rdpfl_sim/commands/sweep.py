@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console
-from rdpfl_sim.commands.engines import add_engine, make_engine
+from rdpfl_sim.commands.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
+from rdpfl_sim.commands.engines import add_engine, check_data_here, make_engine, print_repeated
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,14 +50,19 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.report.sweeps import SweepProgress
             from rdpfl_sim.sweeps.engine import missing
             from rdpfl_sim.sweeps.plan import Sweep
+            from rdpfl_sim.sweeps.preflight import check_metrics
             from rdpfl_sim.sweeps.results import write_plan
 
             planned = Sweep.load(options.file, options.set)
+            check_metrics(planned)
             runs = planned.runs(options.profile)
-        name = "-".join(filter(None, (planned.name, options.profile)))
-        output = options.output / name
+            name = "-".join(filter(None, (planned.name, options.profile)))
+            output = options.output / name
+            todo = missing(runs, output)
+            check_data_here(options, todo)
+        print_warnings([run.scenario for run in runs], [], console)
         write_plan(output / "sweep.json", planned, name, runs)
-        todo = missing(runs, output)
+        print_repeated(todo, output, console)
         interrupted = False
         with SweepProgress(console, len(runs), len(runs) - len(todo)) as progress:
             try:

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from rdpfl_sim.commands.common import BAD_INPUT, FAILED, make_console
+from rdpfl_sim.commands.common import BAD_INPUT, FAILED, make_console, reading
 
 HELP = "write the numbers of runs for TensorBoard"
 EXAMPLES = """\
@@ -52,12 +52,11 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(quiet=options.quiet)
     for run in options.runs:
         folder = options.output / run.resolve().name
-        with console.status(f"reading {run}") as status:
+        with console.status(f"reading {run}") as status, reading(run):
             topology = read_json(run / TOPOLOGY)
             series = scalars(record_lines(run), topology["num_clients"], topology["byzantine"])
             status.update(f"writing {folder}")
-            for old in folder.glob("*/events.out.tfevents.*"):  # or TensorBoard shows both
-                old.unlink()
+            options.output.mkdir(parents=True, exist_ok=True)
             write_scalars(series, folder)
     console.print(f"Look at it with: tensorboard --logdir {options.output}", markup=False, highlight=False)
     print(options.output)  # noqa: T201  # also with --quiet: scripts read it

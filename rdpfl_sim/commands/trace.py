@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from rdpfl_sim.commands.common import BAD_INPUT, make_console
+from rdpfl_sim.commands.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.files import replacing
 
 HELP = "write a run as a trace for Perfetto, messages as arrows"
 EXAMPLES = """\
@@ -49,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
     record_lines(run)  # before anything is written
     console = make_console(quiet=options.quiet)
     output: Path = options.output or run / "trace.json"
-    with console.status(f"reading {run}") as status, _opened(output) as file:
+    with console.status(f"reading {run}") as status, _opened(output) as file, reading(run):
         num_arrows = write_trace(
             lambda: record_lines(run),
             read_json(run / TOPOLOGY),
@@ -69,10 +70,9 @@ def execute(options: argparse.Namespace) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """A file to write, compressed if its name says so, that appears when it is complete."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with gzip.open(partial, "wb") if path.suffix == ".gz" else partial.open("wb") as file:
-            yield cast("BinaryIO", file)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        if path.suffix != ".gz":
+            yield file
+            return
+        with gzip.GzipFile(path.name, "wb", fileobj=file) as compressed:
+            yield cast("BinaryIO", compressed)

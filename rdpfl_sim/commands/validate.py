@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from rdpfl_sim.commands.common import add_scenario, load_scenario, make_console
+from rdpfl_sim.commands.common import add_scenario, load_scenario, make_console, print_warnings
+from rdpfl_sim.errors import Problem, ScenarioError
 
 HELP = "list everything that is wrong with a scenario or a sweep"
 EXAMPLES = """\
@@ -24,16 +25,25 @@ def execute(options: argparse.Namespace) -> int:
     """Check that it can be built, or that all runs of a sweep are possible; write nothing."""
     from rdpfl_sim.blueprint import Blueprint
     from rdpfl_sim.overrides import read_toml
-    from rdpfl_sim.report.terminal import warning_lines
     from rdpfl_sim.sweeps.plan import Sweep
+    from rdpfl_sim.sweeps.preflight import check_metrics
 
     console = make_console()
     if "base" in read_toml(options.file):
+        if options.seed is not None:
+            raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
         sweep = Sweep.load(options.file, options.set)
+        check_metrics(sweep)
         for profile in (None, *sweep.profiles):
-            num_runs = len(sweep.runs(profile))
-            console.print(f"{profile or 'all of it'}: {num_runs} runs", markup=False, highlight=False)
+            lost = [] if profile is None else sweep.overrides_lost_to(profile)
+            told = f"not with --set {lost[0]}, which the profile replaces" if lost else ""
+            if not lost:
+                runs = sweep.runs(profile)
+                print_warnings([run.scenario for run in runs], [], console)
+                told = f"{len(runs)} runs"
+            console.print(f"{profile or 'all of it'}: {told}", markup=False, highlight=False)
     else:
-        console.print(warning_lines(Blueprint(load_scenario(options)).warnings))
+        scenario = load_scenario(options)
+        print_warnings([scenario], Blueprint(scenario).warnings, console)
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0

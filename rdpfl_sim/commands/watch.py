@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console
+from rdpfl_sim.commands.common import BAD_INPUT, FAILED, INTERRUPTED, make_console, reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,16 +57,19 @@ def execute(options: argparse.Namespace) -> int:
             return BAD_INPUT
         run = newest
     console = make_console()
-    watcher = Watcher(run, read_toml(run / SCENARIO))
+    with reading(run):
+        watcher = Watcher(run, read_toml(run / SCENARIO, is_inside=True))
     try:
-        _show(watcher, run, console)
+        with reading(run):
+            _show(watcher, run, console)
     except KeyboardInterrupt:
         watcher.dashboard.state = "no longer watched"
         console.print(watcher.dashboard)
         return INTERRUPTED
     summary = read_json_if_there(run / SUMMARY)
     if summary is not None and "accuracy" in summary:
-        console.print(summary_table(summary))
+        with reading(run):
+            console.print(summary_table(summary))
         print(run)  # noqa: T201  # as after a run
         return 0
     watcher.dashboard.state = "killed" if summary is None else "failed"

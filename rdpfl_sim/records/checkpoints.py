@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
@@ -19,7 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rdpfl_sim.capacity import memory_bytes
+from rdpfl_sim.files import PARTIAL, check_folder, create, make_folder, open_inside
+from rdpfl_sim.records.codec import CodecError, decoding
+
 NUM_KEPT = 2
+FILE_NAME = re.compile(r"[0-9]{6,12}-[0-9a-f]{32}\.safetensors")
+"""Its number and the hash of its content."""
 DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -45,10 +52,11 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any], tensors: Sequence[Tensor]) -> Path:
         """Write a checkpoint that survives a crash of the machine; then forget those that it supersedes."""
-        self.folder.mkdir(exist_ok=True)
-        partial = self.folder / ".partial"
+        make_folder(self.folder)
+        partial = self.folder / PARTIAL
+        partial.unlink(missing_ok=True)  # of a process that was killed
         checksum = blake2b(digest_size=16)
-        with partial.open("wb") as file:
+        with create(partial) as file:
             for block in packed(state, tensors):
                 file.write(block)
                 checksum.update(block)
@@ -66,8 +74,12 @@ class Checkpoints:
         self, can_be_used: Callable[[dict[str, Any]], bool], device: torch.device | str = "cpu"
     ) -> tuple[dict[str, Any], list[Tensor]] | None:
         """State and tensors of the newest checkpoint that can be used; those that cannot are removed."""
+        check_folder(self.folder)
         for path in self._paths():
-            content = bytearray(path.read_bytes())
+            with open_inside(path) as file:
+                if os.fstat(file.fileno()).st_size > memory_bytes():
+                    raise CodecError(f"{path} is larger than this machine's memory")
+                content = bytearray(file.read())
             if blake2b(content, digest_size=16).hexdigest() in path.name:
                 state, tensors = unpacked(content, device)
                 if can_be_used(state):
@@ -78,10 +90,13 @@ class Checkpoints:
 
     def clear(self) -> None:
         """Remove all: the run is complete."""
+        if self.folder.is_symlink():
+            self.folder.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*-*.safetensors"), key=_number, reverse=True)
+        found = [path for path in self.folder.glob("*.safetensors") if FILE_NAME.fullmatch(path.name)]
+        return sorted(found, key=_number, reverse=True)
 
 
 def _number(path: Path) -> int:
@@ -110,22 +125,25 @@ def packed(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes |
 
 
 def unpacked(content: bytearray, device: torch.device | str) -> tuple[dict[str, Any], list[Tensor]]:
-    """State and tensors from the content of a checkpoint."""
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    begin, end = header.pop("state")["data_offsets"]
-    state = json.loads(content[start + begin : start + end])
-    return state, [_tensor(content, start, header[str(k)]).to(device) for k in range(len(header))]
+    """State and tensors from the content of a checkpoint, or a `CodecError` if it is malformed."""
+    with decoding():
+        start = 8 + int.from_bytes(content[:8], "little")
+        header = json.loads(content[8:start])
+        begin, end = header.pop("state")["data_offsets"]
+        state = json.loads(content[start + begin : start + end])
+        if not isinstance(state, dict):
+            raise CodecError("its state is not a table")
+        return state, [_tensor(content, start, header[str(k)]).to(device) for k in range(len(header))]
 
 
 def _tensor(content: bytearray, start: int, entry: dict[str, Any]) -> Tensor:
-    begin, end = entry["data_offsets"]
+    (begin, end), shape, dtype = entry["data_offsets"], entry["shape"], DTYPES[entry["dtype"]]
+    if min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != end - begin:
+        raise CodecError(f"a tensor of shape {shape} has {end - begin} bytes")
     if begin == end:
-        return torch.empty(entry["shape"], dtype=DTYPES[entry["dtype"]])
+        return torch.empty(shape, dtype=dtype)
     raw = torch.frombuffer(content, dtype=torch.uint8, count=end - begin, offset=start + begin)
-    tensor = raw.clone().view(DTYPES[entry["dtype"]])
-    assert tensor.numel() == prod(entry["shape"])
-    return tensor.reshape(entry["shape"])
+    return raw.clone().view(dtype).reshape(shape)
 
 
 def _sync_folder(folder: Path) -> None:

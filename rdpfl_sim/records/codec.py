@@ -13,12 +13,15 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from types import MethodType
 from typing import Any, TypeAlias
 
 from torch import Tensor
+
+from rdpfl_sim.errors import ScenarioError
 
 Plain: TypeAlias = Any
 """What JSON can hold (with NaN and infinity): scalars as they are, all else as [kind, ...]."""
@@ -31,6 +34,20 @@ MAPPINGS: dict[str, type] = {kind.__name__: kind for kind in (dict, Counter)}
 
 class CodecError(ValueError):
     """What cannot be written down, or does not fit the program that reads it."""
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Turn whatever fails on data of the wrong form into a `CodecError`."""
+    try:
+        yield
+    except (CodecError, ScenarioError):
+        raise
+    except (
+        *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
+        *(RuntimeError, TypeError, ValueError),
+    ) as error:
+        raise CodecError(f"it is malformed ({type(error).__name__}: {error})") from error
 
 
 class Encoder:

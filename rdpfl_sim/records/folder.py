@@ -11,17 +11,22 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from io import TextIOWrapper
 from pathlib import Path
 from time import monotonic
+from traceback import format_exception
 from typing import Any, BinaryIO
 
 import orjson
 import tomli_w
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.files import open_inside, open_to_append, open_to_change, remove_partial, replacing
 
 EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
 SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
+CHECKPOINTS = "checkpoints"
+TRACEBACK = "traceback.txt"
 CHUNK = 1 << 16
 SHOW_EVERY_S = 1.0
 
@@ -40,6 +45,7 @@ METRICS = (
     "clipped",
     "bounded",
     "byzantine_weight",
+    "neighbour_share",
 )
 """The columns of metrics.csv; those from `used_per_round` on are means since the client's last evaluation."""
 
@@ -53,10 +59,12 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.events: BinaryIO = (path / EVENTS).open("ab", buffering=1 << 20)
-        self._metrics_file = (path / METRICS_FILE).open("a", newline="", encoding="utf-8")
+        self.events: BinaryIO = open_to_append(path / EVENTS, buffering=1 << 20)
+        self._metrics_file = TextIOWrapper(open_to_append(path / METRICS_FILE), newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _locked(path)
+        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY):
+            remove_partial(path / name)
         self._shown_at_s = monotonic()
 
     @classmethod
@@ -95,7 +103,7 @@ class RunFolder:
     @property
     def scenario(self) -> str:
         """The resolved scenario, as it is written."""
-        return (self.path / SCENARIO).read_text(encoding="utf-8")
+        return read_inside(self.path / SCENARIO).decode()
 
     def start_afresh(self) -> None:
         """Forget all events and metrics."""
@@ -138,6 +146,11 @@ class RunFolder:
                     os.close(self._lock)
                     self._lock = None
 
+    def write_traceback(self, error: Exception) -> None:
+        """Write down where in the code a run has failed, if there is room."""
+        with suppress(OSError):
+            write_atomically(self.path / TRACEBACK, "".join(format_exception(error)).encode())
+
     def abandon(self, error: str) -> None:
         """Leave what a run that has failed could write: whole lines, and the reason if there is room."""
         with suppress(OSError):  # what is still buffered cannot be written either
@@ -157,16 +170,16 @@ class RunFolder:
 def is_complete(folder: Path) -> bool:
     """Whether the run in a folder has come to its end."""
     try:
-        status = orjson.loads((folder / SUMMARY).read_bytes())["status"]
-    except (OSError, ValueError, KeyError):
+        summary = orjson.loads(read_inside(folder / SUMMARY))
+    except (FileNotFoundError, orjson.JSONDecodeError):
         return False
-    return status in COMPLETE
+    return isinstance(summary, dict) and summary.get("status") in COMPLETE
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.csv, as numbers; what was not measured is None."""
     whole = {"client", "byzantine", "round", "hops"}
-    with (folder / METRICS_FILE).open(newline="", encoding="utf-8") as file:
+    with TextIOWrapper(open_inside(folder / METRICS_FILE), newline="", encoding="utf-8") as file:
         return [
             {
                 key: None if value == "" else int(value) if key in whole else float(value)
@@ -176,18 +189,29 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         ]
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file, or a `RunError` if it is damaged."""
+def read_inside(path: Path) -> bytes:
+    """Return the content of a file in a run folder."""
+    with open_inside(path) as file:
+        return file.read()
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The table in a JSON file, or a `RunError` if it is damaged."""
     try:
-        return orjson.loads(path.read_bytes())
+        content = orjson.loads(read_inside(path))
     except orjson.JSONDecodeError as error:
         raise RunError(f"{path} is damaged: {error}") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged: it holds no table")
+    return content
 
 
 def read_json_if_there(path: Path) -> dict[str, Any] | None:
     """The table in a JSON file, or None if there is no file."""
-    content: dict[str, Any] | None = read_json(path) if path.exists() else None
-    return content
+    try:
+        return read_json(path)
+    except FileNotFoundError:
+        return None
 
 
 def why_no_run(path: Path) -> str | None:
@@ -212,7 +236,7 @@ def last_record(folder: Path) -> dict[str, Any] | None:
     path = folder / EVENTS
     if not path.exists():
         return None
-    with path.open("rb") as file:
+    with open_inside(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - CHUNK))
         lines = file.read().splitlines(keepends=True)
     whole = [line for line in lines[-2:] if line.endswith(b"\n")]
@@ -235,22 +259,13 @@ def _locked(folder: Path) -> int:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is never seen half-written, even after a crash; if it cannot be, nothing changes."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(content)
 
 
 def _cut_half_a_line(path: Path) -> None:
     """Let a file end with its last whole line."""
-    with suppress(OSError), path.open("r+b") as file:
+    with suppress(OSError), open_to_change(path) as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
             start = max(0, end - CHUNK)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from rdpfl_sim.files import open_inside, size_inside
 from rdpfl_sim.records.folder import SUMMARY
 
 CHUNK = 1 << 22
@@ -22,27 +23,21 @@ class Follower:
 
     def has_restarted(self) -> bool:
         """Whether the file is shorter than what was read of it; then the next lines are its first."""
-        restarted = self._size() < self._position
+        restarted = size_inside(self.path) < self._position
         if restarted:
             self._position, self._rest = 0, b""
         return restarted
 
     def chunks(self) -> Iterator[list[bytes]]:
         """The whole lines that were added since the last time, some at once."""
-        if self._size() <= self._position:
+        if size_inside(self.path) <= self._position:
             return
-        with self.path.open("rb") as file:
+        with open_inside(self.path) as file:
             file.seek(self._position)
             while content := file.read(CHUNK):
                 self._position += len(content)
                 *lines, self._rest = (self._rest + content).split(b"\n")
                 yield lines
-
-    def _size(self) -> int:
-        try:
-            return self.path.stat().st_size
-        except FileNotFoundError:
-            return 0
 
 
 def is_running(folder: Path) -> bool:

@@ -163,7 +163,7 @@ class Recorder(Observer):
 
     @override
     def changed(self, fault: int, change: Change) -> None:
-        self.event("fault", fault=fault, change=_snake_case(type(change).__name__), **_told(change))
+        self.event("fault", **fault_fields(fault, change))
 
     @override
     def message_sent(self, message: Message) -> None:
@@ -229,6 +229,11 @@ def _details(inspection: Inspection, place: int) -> dict[str, float | None]:
             ("weight", inspection.weight),
         )
     }
+
+
+def fault_fields(fault: int, change: Change) -> dict[str, Any]:
+    """The fields of a fault's record: which one it is, whom it concerns, and how."""
+    return {"fault": fault, "change": _snake_case(type(change).__name__), **_told(change)}
 
 
 def _told(change: Change) -> dict[str, Any]:

@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import frexp
-from typing import Any
+from math import frexp, isfinite
+from typing import Any, Protocol
 
 from rdpfl_sim.methods.base import Inspection
-from rdpfl_sim.world.message import Message
+
+
+class Stamped(Protocol):
+    """What a message says of itself."""
+
+    @property
+    def sender(self) -> int:
+        """Who has sent it."""
+
+    @property
+    def round(self) -> int:
+        """The round that the sender claims."""
+
+
+class Known(Protocol):
+    """What telemetry has to know of a message: that of a run, or one that is read from its records."""
+
+    @property
+    def sender(self) -> int:
+        """Who has sent it."""
+
+    @property
+    def recipient(self) -> int:
+        """Who has got it."""
+
+    @property
+    def letter(self) -> Stamped:
+        """What it says of itself."""
 
 
 @dataclass
@@ -60,6 +87,14 @@ class Tally:
     num_bounded: int = 0
     num_weighed: int = 0
     byzantine_weight: float = 0.0
+    num_shares: int = 0
+    neighbour_share: float = 0.0
+
+    def add_share(self, share: float | None) -> None:
+        """Count the share of neighbours in the step of a round, if it has one."""
+        if share is not None:
+            self.num_shares += 1
+            self.neighbour_share += share
 
     def means(self) -> dict[str, float | None]:
         """Per round or per message, as it suits; None where there was nothing."""
@@ -69,6 +104,7 @@ class Tally:
             "clipped": _ratio(self.num_clipped, self.num_estimates),
             "bounded": _ratio(self.num_bounded, self.num_estimates),
             "byzantine_weight": _ratio(self.byzantine_weight, self.num_weighed),
+            "neighbour_share": _ratio(self.neighbour_share, self.num_shares),
         }
 
 
@@ -94,18 +130,32 @@ class Telemetry:
     """Watches the messages that honest clients get.
 
     `hops` is every client's distance to the nearest Byzantine client, None where no path leads to one.
+    `trims_less` says for which numbers of messages a trimmed mean cuts fewer than ceil(trim n) per side.
     """
 
-    STATE = ("delays_s", "ages", "treatment", "rounds", "by_hops", "recent")
+    STATE = (
+        *("delays_s", "ages", "neighbour_shares", "treatment", "rounds", "num_trimmed_less", "by_hops"),
+        "recent",
+    )
 
-    def __init__(self, byzantine: frozenset[int], hops: Sequence[int | None]) -> None:
+    def __init__(
+        self,
+        byzantine: frozenset[int],
+        hops: Sequence[int | None],
+        trims_less: Callable[[int], bool],
+    ) -> None:
         self.byzantine = byzantine
         self.hops = hops
+        self.trims_less = trims_less
         self.delays_s = Histogram()
         self.ages: Counter[int] = Counter()
+        self.neighbour_shares = Histogram()
+        """Of honest clients' rounds; see `neighbour_share` of rdpfl_sim.methods.base."""
         self.treatment = {"honest": Treatment(), "byzantine": Treatment()}
         self.rounds = {"all": Tally(), "clean": Tally(), "attacked": Tally()}
         """Honest clients' rounds; in those that are attacked, a message of a Byzantine client was used."""
+        self.num_trimmed_less = 0
+        """Honest clients' rounds with messages, but too few for the scenario's trimmed mean."""
         self.by_hops: dict[int | None, Tally] = {}
         self.recent: dict[int, Tally] = {}
         """Every client's rounds since its last evaluation."""
@@ -114,7 +164,7 @@ class Telemetry:
         """A message has arrived."""
         self.delays_s.add(delay_s)
 
-    def dropped(self, message: Message, fate: str) -> None:
+    def dropped(self, message: Known, fate: str) -> None:
         """A recipient did not use a message."""
         if message.recipient not in self.byzantine:
             self._treatment(message).fates[fate] += 1
@@ -123,7 +173,7 @@ class Telemetry:
         self,
         client: int,
         round_: int,
-        messages: Sequence[Message],
+        messages: Sequence[Known],
         diagnostics: Mapping[str, Any],
         inspection: Inspection | None,
     ) -> None:
@@ -144,7 +194,11 @@ class Telemetry:
                 self.treatment["honest"].fates["used"] += num_used - num_lies
             if num_lies > 0:
                 self.treatment["byzantine"].fates["used"] += num_lies
+            if num_used > 0 and self.trims_less(num_used):
+                self.num_trimmed_less += 1
         weights = None if inspection is None else inspection.weight
+        if weights is not None and not isfinite(sum(weights)):
+            weights = None
         byzantine_weight = 0.0
         if weights is not None:
             for message, weight in zip(messages, weights, strict=True):
@@ -154,6 +208,9 @@ class Telemetry:
                     treatment.num_weighed += 1
                     treatment.num_ignored += weight == 0
                     treatment.relative_weight += weight * num_used
+        share = diagnostics.get("neighbour_share")
+        if share is not None and client not in byzantine:
+            self.neighbour_shares.add(share)
         sum_age, estimates = sum(ages), "tau" in diagnostics
         clipped, bounded = bool(diagnostics.get("clipped")), bool(diagnostics.get("bounded"))
         for tally in tallies:
@@ -169,6 +226,7 @@ class Telemetry:
             if weights is not None:
                 tally.num_weighed += 1
                 tally.byzantine_weight += byzantine_weight
+            tally.add_share(share)
 
     def since_last_evaluation(self, client: int) -> dict[str, float | None]:
         """Means over a client's rounds since this was last asked."""
@@ -181,11 +239,13 @@ class Telemetry:
         return {
             "delay_s": self.delays_s.summary(),
             "age": dict(sorted(self.ages.items())),
+            "neighbour_share": self.neighbour_shares.summary(),
             "messages_from": {who: treatment.summary() for who, treatment in self.treatment.items()},
             "false_rejections": _ratio(honest.fates["rejected"], num_honest),
             "rounds": {
                 kind: {"num": tally.num_rounds, **tally.means()} for kind, tally in self.rounds.items()
             },
+            "num_trimmed_less": self.num_trimmed_less,
             "by_hops": {
                 str(hops): tally.means()
                 for hops, tally in sorted(self.by_hops.items(), key=lambda item: item[0] or 0)
@@ -207,7 +267,7 @@ class Telemetry:
             tally = self.by_hops[hops] = Tally()
         return tally
 
-    def _treatment(self, message: Message) -> Treatment:
+    def _treatment(self, message: Known) -> Treatment:
         return self.treatment["byzantine" if message.sender in self.byzantine else "honest"]
 
 

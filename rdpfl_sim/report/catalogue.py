@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.contracts.kinds import hold
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.options import LARGE, SMALL
@@ -30,20 +31,40 @@ class Entry:
     options: tuple[str, ...]
 
 
+KINDS: Mapping[str, OneOf] = {
+    **CHOICES,
+    "aggregator": OneOf("aggregator", AGGREGATORS),
+    "pre_aggregator": OneOf("pre_aggregator", PRE_AGGREGATORS),
+}
+"""Every kind of component."""
+
+
 def catalogue() -> dict[str, list[Entry]]:
-    """Every component by kind."""
-    kinds = {
-        **CHOICES,
-        "aggregator": OneOf("aggregator", AGGREGATORS),
-        "pre_aggregator": OneOf("pre_aggregator", PRE_AGGREGATORS),
-    }
+    """Every component that can be used, by kind."""
     return {
         kind: [
             Entry(name, choice.table(name).__doc__ or "", _options(choice.table(name)))
-            for name in choice.names()
+            for name in choice.usable_names()
         ]
-        for kind, choice in kinds.items()
+        for kind, choice in KINDS.items()
     }
+
+
+def broken_plugins(kinds: Iterable[str]) -> list[str]:
+    """A sentence about every plug-in of these kinds that cannot be used."""
+    return [sentence for kind in kinds for sentence in flaws_of(KINDS[kind])]
+
+
+def flaws_of(choice: OneOf) -> list[str]:
+    """A sentence about every plug-in of a kind that cannot be used; with default options, if it has them."""
+    flaws = choice.broken()
+    for name in choice.usable_names():
+        table = choice.table(name)
+        required = [key for key, info in table.model_fields.items() if info.is_required()]
+        if table.plugin is not None and required == ["name"]:
+            flaw = hold(choice.validate(name))
+            flaws += [] if flaw is None else [flaw]
+    return flaws
 
 
 def markdown(kinds: Mapping[str, Sequence[Entry]]) -> str:

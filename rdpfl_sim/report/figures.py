@@ -6,11 +6,11 @@ Figures are built without pyplot, so drawing touches no global state and needs n
 from __future__ import annotations
 
 import csv
-import json
 import math
-import os
 from collections import defaultdict
+from io import TextIOWrapper
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import matplotlib as mpl
@@ -24,6 +24,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
+
+from rdpfl_sim.files import open_inside, remove_partial, replacing
+from rdpfl_sim.records import folder
+from rdpfl_sim.records.folder import SUMMARY, read_json, read_json_if_there
+
+CURVES, TOPOLOGY = "curves.png", "topology.png"
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -52,22 +58,31 @@ class Curve(NamedTuple):
 Curves: TypeAlias = dict[int, Curve]
 
 
+def are_up_to_date(run_dir: Path) -> bool:
+    """Whether the pictures of a run were drawn after its end."""
+    end_ns = (run_dir / SUMMARY).stat().st_mtime_ns
+    paths = [run_dir / name for name in (CURVES, TOPOLOGY)]
+    return all(path.exists() and path.stat().st_mtime_ns >= end_ns for path in paths)
+
+
 def draw(run_dir: Path) -> list[Path]:
     """The paths of the pictures written into `run_dir`: `curves.png` and `topology.png`."""
+    for name in (CURVES, TOPOLOGY):
+        remove_partial(run_dir / name)
     honest, byzantine = read_curves(run_dir / "metrics.csv")
-    topology = json.loads((run_dir / "topology.json").read_text())
-    summary = run_dir / "summary.json"  # a run that was cut short has none
-    title = _title(json.loads(summary.read_text()) if summary.exists() else {"name": run_dir.name}, topology)
+    topology = read_json(run_dir / folder.TOPOLOGY)
+    summary = read_json_if_there(run_dir / SUMMARY)  # a run that was cut short has none
+    title = _title(summary or {"name": run_dir.name}, topology)
     return [
-        save(curves_figure(honest, byzantine, title), run_dir / "curves.png"),
-        save(topology_figure(topology, honest, title), run_dir / "topology.png"),
+        save(curves_figure(honest, byzantine, title), run_dir / CURVES),
+        save(topology_figure(topology, honest, title), run_dir / TOPOLOGY),
     ]
 
 
 def read_curves(path: Path) -> tuple[Curves, Curves]:
     """Personal accuracy of the honest clients and of the Byzantine ones, wherever it is finite."""
     points: tuple[dict[int, list[tuple[float, float, float]]], ...] = (defaultdict(list), defaultdict(list))
-    with path.open(newline="") as file:
+    with TextIOWrapper(open_inside(path), newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             accuracy = float(row["personal_accuracy"] or "nan")
             if math.isfinite(accuracy):
@@ -345,11 +360,12 @@ def _steps(by: str) -> Literal["steps-post", "default"]:
 
 
 def new_figure(title: tuple[str, str], width: float, height: float) -> Figure:
-    """An empty figure with a title of two lines: what it is called, and what it is."""
+    """An empty figure with a title: what it is called, and on up to three more lines what it is."""
     figure = Figure(figsize=(width, height), layout="constrained")
-    name, facts = _cut(title[0], int(8 * width)), _cut(title[1], int(11 * width))
+    name = _cut(title[0], int(8 * width))
+    facts = "\n".join(wrap(title[1], int(11 * width), max_lines=3, placeholder=" ..."))
     style: dict[str, Any] = {"x": 0.012, "ha": "left", "va": "top", "fontsize": 12, "parse_math": False}
-    # Both texts have two lines, so that they align; the layout makes room for the suptitle.
+    # The facts begin on the second line, below the name; the layout makes room for the suptitle.
     figure.suptitle(f"\n{facts}", color=MUTED, **style)
     figure.text(y=1 - LAYOUT_PAD / height, s=f"{name}\n", color=INK, fontweight="bold", **style)
     return figure
@@ -367,10 +383,6 @@ def _title(summary: dict[str, Any], topology: dict[str, Any]) -> tuple[str, str]
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the whole picture or none: a reader never sees half of one."""
-    part = path.with_name(path.name + ".part")
-    try:
-        figure.savefig(part, dpi=100, format="png")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=100, format="png")
     return path

@@ -33,6 +33,12 @@ def verification_table(run: str, checks: Sequence[Mapping[str, Any]]) -> Rendera
     return Group(Text(plain(run), style="bold"), table, *remarks, _verdict(checks))
 
 
+def replay_note(kinds: Iterable[str]) -> RenderableType:
+    """What was not checked, as it takes a replay."""
+    lines = ["Only --replay notices a change of:", *(f"- {kind}" for kind in kinds)]
+    return Text("\n".join(lines), style="dim")
+
+
 def provenance_table(provenance: Mapping[str, Any] | None, digest: str | None) -> RenderableType:
     """Who made a run, when, where and with what."""
     if provenance is None:

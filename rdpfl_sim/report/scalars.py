@@ -10,6 +10,9 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.files import make_folder
+
 EVALUATION = {
     "personal_accuracy": "accuracy/personal",
     "personal_loss": "loss/personal",
@@ -32,6 +35,8 @@ def scalars(lines: Iterable[bytes], num_clients: int, byzantine: Iterable[int]) 
         record = orjson.loads(line)
         client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
         for tag, value in _numbers(record):
+            if not isinstance(client, int) or not 0 <= client < num_clients:  # it becomes a folder's name
+                raise RunError(f"a record names the client {client!r}; there are {num_clients}")
             kind = "byzantine" if client in liars else "honest"
             found[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
             if client not in liars:
@@ -47,7 +52,12 @@ def write_scalars(series: Mapping[str, Series], folder: Path) -> None:
     """Write what TensorBoard reads: the round is the step, simulated time the wall time."""
     from torch.utils.tensorboard import SummaryWriter
 
+    make_folder(folder)
+    for old in folder.glob("*/events.out.tfevents.*"):  # or TensorBoard shows both
+        if not old.parent.is_symlink():
+            old.unlink()
     for name, tags in series.items():
+        make_folder(folder / name)
         with SummaryWriter(str(folder / name)) as writer:
             for tag, values in tags.items():
                 for round_, time_s, value in zip(values[::3], values[1::3], values[2::3], strict=True):

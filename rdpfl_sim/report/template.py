@@ -34,7 +34,7 @@ def commented(raw: Mapping[str, Any], title: str) -> str:
     for name in SECTIONS:
         lines += ["", *(_component if name in CHOICES else _section)(name, raw.get(name, {}))]
     keys = Scenario.keys()
-    others = [key for key in keys if key not in ("name", *HEAD, *SECTIONS)]
+    others = [key for key in keys if key not in ("name", "notes", *HEAD, *SECTIONS)]
     more = f"More sections: {', '.join(others)}. See rdpfl-sim list, and rdpfl-sim schema for every key."
     return "\n".join([*lines, "", *_comment(more), ""])
 
@@ -92,7 +92,7 @@ def _about(choice: OneOf, name: str) -> Iterator[str]:
     _, *options = table.keys()  # the first is its name
     if options:
         yield f"Options: {', '.join(options)}."
-    yield f"Others: {', '.join(other for other in choice.names() if other != name)}."
+    yield f"Others: {', '.join(other for other in choice.usable_names() if other != name)}."
 
 
 def _options(section: type[Strict], chosen: Mapping[str, Any]) -> Iterator[str]:

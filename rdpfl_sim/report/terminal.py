@@ -222,6 +222,9 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             ("estimator", f"clipped in {clipped:.1%} of honest rounds, bounded by G_d in {bounded:.1%}")
         )
+    if shares := telemetry.get("neighbour_share"):
+        times = multiple(shares["p50"])
+        lines.append(("step", f"neighbours move a model {times} times as far as its own training (median)"))
     if liars["relative_weight"] is not None:
         lines.append(
             (
@@ -236,6 +239,8 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
     lines.append(
         ("time", f"{duration(summary['simulated_s'])} simulated, {duration(wall_s)} on the wall clock")
     )
+    if "trained_on" in summary["wall"]:  # not in the summaries of earlier versions
+        lines.append(("device", plain(summary["wall"]["trained_on"])))
     return [*lines, ("digest", summary["digest"][:16])]
 
 
@@ -260,6 +265,15 @@ def _ids(clients: Sequence[int]) -> str:
 def score(value: float | None) -> str:
     """An accuracy with three digits, or a dash."""
     return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
+
+
+def multiple(ratio: float) -> str:
+    """Return a ratio with two significant digits, or as a whole number.
+
+    >>> multiple(0.00123), multiple(0.31), multiple(4.2), multiple(1234.5)
+    ('0.0012', '0.31', '4.2', '1,234')
+    """
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
 
 
 def count_in_short(number: int) -> str:

@@ -60,6 +60,21 @@ def test_options_reach_the_scenario(tmp_path: Path) -> None:
     assert scenario.timing.wait.model_dump() == {"name": "all", "timeout_s": 3.0}
 
 
+def test_answer_that_is_a_table_names_the_keys_that_fell_back(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "mine.toml"
+    assert main(["new", str(path), "--method", "{name='direct', aggregator='mean'}"]) == 0
+    told = "warning: method.lambda fell back from 1.0 to its default 0.01, because its table was replaced\n"
+    assert capsys.readouterr().err == told
+    assert Scenario.load(path).to_dict()["method"]["lambda"] == 0.01
+
+
+def test_answer_that_is_a_name_keeps_what_both_components_have(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "mine.toml"
+    assert main(["new", str(path), "--method", "direct"]) == 0
+    assert capsys.readouterr().err == ""
+    assert Scenario.load(path).to_dict()["method"]["lambda"] == 1.0
+
+
 def test_attackers_without_an_attack_get_one(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--byzantine", "0.3"]) == 0

@@ -1,5 +1,6 @@
 """Sweeps as a user starts, interrupts and continues them."""
 
+import csv
 import os
 import signal
 import subprocess
@@ -105,6 +106,67 @@ def test_failures_are_told_with_what_is_known_of_them(
     assert error.startswith("failed: length = endless, seed 1: ScenarioError: topology.path: cannot be read")
     [log] = sweep.parent.glob("tiny/failed/*/log.txt")
     assert error.endswith(f"; what it left: {log.parent}\n")
+
+
+def test_run_whose_summary_is_deleted_or_half_written_is_repeated_with_a_line(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace("1000000", "3"))
+    words = ["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent)]
+    assert main(words) == 0
+    folder = sweep.parent / "tiny"
+    complete = (folder / "results.csv").read_text()
+    deleted, damaged = sorted(folder.glob("*/summary.json"))
+    deleted.unlink()
+    damaged.write_text(damaged.read_text()[:100])
+    capsys.readouterr()
+    assert main(words) == 0
+    output = capsys.readouterr().out
+    for path in (deleted, damaged):
+        assert f"{path.parent}: summary.json is missing or damaged; this run is repeated" in output
+    again = (folder / "results.csv").read_text()
+    assert [_without_wall_times(row) for row in (complete, again)] == [_without_wall_times(complete)] * 2
+    assert main(words) == 0
+    assert "repeated" not in capsys.readouterr().out
+
+
+def _without_wall_times(results: str) -> list[dict[str, str]]:
+    rows = csv.DictReader(results.splitlines())
+    return [{key: value for key, value in row.items() if key != "result.wall.seconds"} for row in rows]
+
+
+@pytest.mark.parametrize("command", ["sweep", "breakdown"])
+def test_missing_data_set_is_told_once_before_the_first_run(
+    command: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = f"data = {{ name = 'mnist', folder = '{sweep.parent}' }}"
+    sweep.write_text(
+        SWEEP.replace('data = { name = "synthetic", shape = [8], num_train = 200, num_test = 40 }', data)
+    )
+    words = ["sweep", str(sweep)]
+    if command == "breakdown":
+        sweep.write_text(f"{data}\n[network.loss]\nname = 'bernoulli'\n[timing]\nwait = 'none'")
+        words = ["breakdown", str(sweep), "--vary", "network.loss.probability"]
+    assert main([*words, "--output", str(sweep.parent / "output")]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert error.count("data.folder") == 1
+    assert "mnist.npz is missing" in error
+    assert f"run: rdpfl-sim data mnist --folder {sweep.parent}" in error
+    assert not (sweep.parent / "output").exists()
+
+
+@pytest.mark.parametrize("command", ["sweep", "validate"])
+def test_unknown_metric_of_a_table_is_told_before_the_first_run(
+    command: str, sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sweep.parent)
+    sweep.write_text(f"{SWEEP}\n[[table]]\n[[table]]\nmetrics = {{ A = 'accuracy.honest.mean' }}\n")
+    assert main([command, str(sweep)]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "table[1].metrics.A: is not the path of a number in summary.json; did you mean" in error
+    assert "allowed: accuracy.honest.personal.mean, accuracy.honest.personal.worst," in error
+    assert "(given: 'accuracy.honest.mean')" in error
+    assert list(sweep.parent.iterdir()) == [sweep]
 
 
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

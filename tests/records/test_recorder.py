@@ -26,7 +26,8 @@ INSPECTION = Inspection(distance_to_own=[1.5], distance_to_predicted=None, weigh
 def recorder(
     file: io.BytesIO | None = None, fraction: float = 1.0, now_s: Callable[[], float] = lambda: 1.25
 ) -> Recorder:
-    return Recorder(now_s, Streams(1), file, fraction, Telemetry(frozenset(), [None] * 3), inspects=True)
+    telemetry = Telemetry(frozenset(), [None] * 3, lambda num_messages: False)
+    return Recorder(now_s, Streams(1), file, fraction, telemetry, inspects=True)
 
 
 def test_record_is_one_flat_line_with_its_name_first() -> None:

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from math import nan
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def message(sender: int, recipient: int = 0, round_: int = 1) -> Message:
 
 
 def telemetry() -> Telemetry:
-    return Telemetry(BYZANTINE, HOPS)
+    return Telemetry(BYZANTINE, HOPS, trims_less=lambda num_messages: num_messages <= 2)
 
 
 def weighed(*weights: float) -> Inspection:
@@ -108,6 +109,16 @@ def test_nothing_has_no_summary() -> None:
 # Rounds
 
 
+def test_honest_rounds_with_too_few_messages_for_the_trimmed_mean_are_counted() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 2, 3])
+    finish(seen, 0, [1, 3], round_=2)
+    finish(seen, 0, [], round_=3)  # nothing to cut from
+    finish(seen, 1, [0])
+    finish(seen, 3, [0])  # Byzantine
+    assert seen.summary()["num_trimmed_less"] == 2
+
+
 def test_rounds_are_told_apart_by_whether_a_byzantine_message_was_used() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 2])
@@ -188,6 +199,14 @@ def test_weights_are_relative_to_an_equal_share_and_zero_is_ignored() -> None:
     assert byzantine["ignored"] == 1 / 2
 
 
+def test_round_with_a_weight_that_is_not_finite_does_not_count_as_weighed() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1, 3], weights=[0.25, 0.75])
+    finish(seen, 0, [1, 3], weights=[nan, 0.5])
+    assert seen.summary()["rounds"]["all"]["byzantine_weight"] == 0.75
+    assert seen.summary()["messages_from"]["honest"]["relative_weight"] == 0.5
+
+
 def test_inspection_without_weights_weighs_nothing() -> None:
     seen = telemetry()
     seen.round_finished(0, 1, [message(3)], {}, Inspection([1.0], None, weight=None))
@@ -252,10 +271,30 @@ def test_means_since_the_last_evaluation_begin_anew_after_each() -> None:
         "clipped": None,
         "bounded": None,
         "byzantine_weight": None,
+        "neighbour_share": None,
     }
     assert set(seen.since_last_evaluation(0).values()) == {None}
     assert seen.since_last_evaluation(1)["used_per_round"] == 1.0
     assert seen.summary()["rounds"]["all"]["num"] == 4, "the summary is of the whole run"
+
+
+def test_neighbour_share_is_the_mean_over_rounds_that_have_one_of_honest_clients() -> None:
+    seen = telemetry()
+    finish(seen, 0, [1], neighbour_share=0.5)
+    finish(seen, 0, [], neighbour_share=None, round_=2)
+    finish(seen, 1, [3], neighbour_share=1.5)
+    finish(seen, 3, [1], neighbour_share=100.0)  # a Byzantine client
+    summary = seen.summary()
+    assert (summary["neighbour_share"]["mean"], summary["neighbour_share"]["max"]) == (1.0, 1.5)
+    assert [summary["rounds"][kind]["neighbour_share"] for kind in ("all", "clean", "attacked")] == [
+        1.0,
+        0.5,
+        1.5,
+    ]
+    assert summary["by_hops"]["2"]["neighbour_share"] == 0.5
+    assert seen.since_last_evaluation(3)["neighbour_share"] == 100.0
+    finish(telemetry(), 0, [1])
+    assert telemetry().summary()["neighbour_share"] is None
 
 
 def test_delays_are_summed_up() -> None:

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import networkx as nx
 import numpy as np
@@ -93,8 +93,8 @@ def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: py
     draw(run)
     old = (run / "curves.png").read_bytes()
 
-    def fail(figure: Figure, path: Path, **options: Any) -> None:
-        path.write_bytes(b"half")
+    def fail(figure: Figure, file: BinaryIO, **options: Any) -> None:
+        file.write(b"half")
         raise OSError("disk full")
 
     monkeypatch.setattr(Figure, "savefig", fail)

@@ -61,7 +61,7 @@ SUMMARY: dict[str, Any] = {
     "num_faults": 4,
     "rounds_done": [60, 60],
     "simulated_s": 512.3,
-    "wall": {"seconds": 8.41},
+    "wall": {"seconds": 8.41, "device": "cuda:0", "trained_on": "NVIDIA A100"},
     "digest": "0123456789abcdef0123456789abcdef",
 }
 
@@ -99,7 +99,7 @@ def test_facts_follow_the_table_in_words() -> None:
         "ring_30pct, seed 1: finished",
         "rdpfl, attack sign_flip, topology ring, 10 clients, 3 Byzantine, 60 rounds",
     ]
-    assert lines[-8:] == [
+    assert lines[-9:] == [
         "messages    1,200 sent: 1,100 delivered, 97 lost, 3 in flight",
         "            1,100 delivered: 1,000 used, 80 stale, 5 rejected, 15 left over",
         "neighbours  half or more are Byzantine for honest clients 0, 2",
@@ -107,6 +107,7 @@ def test_facts_follow_the_table_in_words() -> None:
         "influence   a Byzantine message weighs 0.25 of an equal share; 50% are ignored",
         "faults      4 changes of the network or its clients",
         "time        8.5 min simulated, 8.4 s on the wall clock",
+        "device      NVIDIA A100",
         "digest      0123456789abcdef",
     ]
 
@@ -119,7 +120,7 @@ def test_run_that_did_not_come_to_the_end_says_how_far_it_came() -> None:
 
 
 def test_what_was_not_measured_is_a_dash_and_has_no_line() -> None:
-    summary = deepcopy(SUMMARY) | {"num_faults": 0}
+    summary = deepcopy(SUMMARY) | {"num_faults": 0, "wall": {"seconds": 8.41}}
     summary["telemetry"]["rounds"]["all"] = {"clipped": None, "bounded": None}
     summary["telemetry"]["messages_from"]["byzantine"] = {"relative_weight": None, "ignored": None}
     summary["accuracy"]["honest"] = {"personal": None, "global": None}

@@ -12,6 +12,7 @@ from rdpfl_sim.analysis import Run
 from rdpfl_sim.report.figures import Curve
 from rdpfl_sim.report.html.accuracy import curves, honest_mean
 from rdpfl_sim.report.html.page import Card, missing, table
+from rdpfl_sim.report.terminal import multiple
 
 MAX_SMALL = 60
 MAX_ROWS = 300
@@ -105,6 +106,7 @@ def _table(run: Run, last: pl.DataFrame) -> Card:
                 f"{liars} of {len(around)}",
                 "-" if row["hops"] is None else row["hops"],
                 *(_score(row[column], 2) for column in ("used_per_round", "mean_age", "byzantine_weight")),
+                "-" if row["neighbour_share"] is None else multiple(row["neighbour_share"]),
             )
         )
     head = (
@@ -118,13 +120,14 @@ def _table(run: Run, last: pl.DataFrame) -> Card:
             "Byzantine neighbours",
             "hops",
         ),
-        *("used a round", "age", "Byzantine weight"),
+        *("used a round", "age", "Byzantine weight", "neighbours' share"),
     )
     more = f"The first {MAX_ROWS} of {last.height:,} clients are listed." if last.height > MAX_ROWS else ""
     return Card(
         "Last evaluations",
         "Honest clients first, the worst at the top. Hops: links to the nearest attacker. "
-        "The last three columns are means since the evaluation before.",
+        "The last four columns are means since the evaluation before; neighbours' share is how far they "
+        "moved the model, relative to its own training.",
         html=table(head, rows, "figures"),
         note=more,
         wide=True,

@@ -20,6 +20,7 @@ KNOWN = {
 NAMES = {
     "u_norm": "|u|, the own update",
     "d_norm": "|d|, the direction used",
+    "neighbour_share": "share of neighbours in a step",
     "delta_norm": "|Δ|, the deviation",
     "tau": "τ, the threshold",
     "beta": "β, the prediction coefficient",

@@ -17,7 +17,7 @@ from rdpfl_sim.report.html.messages import age_card, delay_card, fates_card
 from rdpfl_sim.report.html.page import Card, Page, Tab, Tile, missing
 from rdpfl_sim.report.html.spacetime import spacetime_card
 from rdpfl_sim.report.html.topology import topology_card
-from rdpfl_sim.report.terminal import plain
+from rdpfl_sim.report.terminal import multiple, plain
 
 MESSAGE_COLUMNS = (
     *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
@@ -140,6 +140,9 @@ def _tiles(
     clipped = clipped_share(rounds)
     if clipped is not None:
         tiles.append(Tile("clipped", f"{clipped:.1%}", "of honest rounds"))
+    shares = run.summary.get("telemetry", {}).get("neighbour_share")
+    if shares:
+        tiles.append(Tile("neighbours' share", multiple(shares["p50"]), "of the own training, median"))
     wall_s = run.summary.get("wall", {}).get("seconds")
     wall = "" if wall_s is None else f"{duration(wall_s)} on the wall clock"
     tiles.append(Tile("simulated time", duration(end_s), wall))

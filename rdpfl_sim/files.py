@@ -1,0 +1,161 @@
+"""Opening files that may come from elsewhere.
+
+Only regular files are opened: a pipe could block for ever, and a device such as /dev/zero has no end. Inside
+the folder of a run or a sweep symbolic links are refused, because they could lead outside of it. The path of
+that folder itself is the user's choice and may be a link.
+"""
+
+from __future__ import annotations
+
+import bz2
+import errno
+import gzip
+import os
+import secrets
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, cast
+
+
+class ForeignFileError(OSError):
+    """A file or folder that is not used because of what it is, such as a link or a pipe."""
+
+
+MAX_LINE_BYTES = 64 << 20
+"""No record is longer: one that lists a million clients has some 8 MB."""
+
+PARTIAL = ".partial"
+"""The suffix of files that are being written."""
+
+_FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where only the check before remains
+
+
+def open_input(path: str | Path) -> BinaryIO:
+    """Open a regular file that the user has named, perhaps through a link."""
+    return os.fdopen(_open(Path(path), os.O_RDONLY, follows=True), "rb")
+
+
+def read_input(path: str | Path, max_bytes: int) -> bytes:
+    """Return the content of a regular file that the user has named; .gz and .bz2 are decompressed."""
+    with open_input(path) as file:
+        content = _decompressed(file, str(path)).read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ForeignFileError(errno.EFBIG, f"is larger than {max_bytes >> 20} MiB", str(path))
+    return content
+
+
+def _decompressed(file: BinaryIO, name: str) -> BinaryIO:
+    if name.endswith(".gz"):
+        return cast("BinaryIO", gzip.GzipFile(fileobj=file))
+    return cast("BinaryIO", bz2.BZ2File(file)) if name.endswith(".bz2") else file
+
+
+def open_inside(path: Path) -> BinaryIO:
+    """Open a regular file inside a folder that may come from elsewhere, to read it."""
+    return os.fdopen(_open(path, os.O_RDONLY), "rb")
+
+
+def lines_inside(path: Path) -> Generator[bytes, None, None]:
+    """The lines of a file inside a folder; an error at one without end, such as in a file full of zeros."""
+    with open_inside(path) as file:
+        while line := file.readline(MAX_LINE_BYTES):
+            if len(line) == MAX_LINE_BYTES:
+                raise ForeignFileError(errno.EFBIG, f"has a line of {MAX_LINE_BYTES >> 20} MiB", str(path))
+            yield line
+
+
+def size_inside(path: Path) -> int:
+    """Return the size of a regular file inside a folder that may come from elsewhere, 0 if there is none."""
+    try:
+        with open_inside(path) as file:
+            return os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def open_to_append(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a regular file inside a folder, or create it, to add to it or to cut it off."""
+    return os.fdopen(_sole(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab", buffering)
+
+
+def open_to_change(path: Path) -> BinaryIO:
+    """Open a regular file that exists inside a folder, to read and to cut it off."""
+    return os.fdopen(_sole(path, os.O_RDWR), "r+b")
+
+
+def create(path: Path) -> BinaryIO:
+    """Open a new file; an error if anything is there, be it a link to nowhere."""
+    return os.fdopen(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path` when it is complete and on the disk.
+
+    A link at `path` is replaced itself. If the file cannot be written, nothing changes.
+    """
+    temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{PARTIAL}")
+    try:
+        with create(temporary) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove_partial(path: Path) -> None:
+    """Remove what killed processes have left of `path`; only for the one process that writes it."""
+    for left in path.parent.glob(f".{path.name}.*{PARTIAL}"):
+        left.unlink()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder inside another one unless it exists; an error if a link stands in its place."""
+    with suppress(FileExistsError):
+        path.mkdir()
+    check_folder(path)
+
+
+def check_folder(path: Path) -> None:
+    """Raise an error if a link stands in the place of a folder, or anything else but a folder."""
+    _refuse_link(path)
+    if path.exists() and not path.is_dir():
+        raise ForeignFileError(errno.ENOTDIR, "is not a folder", str(path))
+
+
+def _sole(path: Path, flags: int) -> int:
+    """Open a file to change it, unless it has a second name, which may lie outside of the folder."""
+    descriptor = _open(path, flags)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise ForeignFileError(errno.EMLINK, "has hard links: files elsewhere would change", str(path))
+    return descriptor
+
+
+def _open(path: Path, flags: int, follows: bool = False) -> int:
+    if not follows:
+        _refuse_link(path)
+        flags |= _NO_LINK
+    try:
+        descriptor = os.open(path, flags | _FLAGS, 0o666)
+    except ValueError as error:  # a NUL character
+        raise OSError(errno.EINVAL, f"is not a possible path ({error})", str(path)) from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise ForeignFileError(errno.EINVAL, "is not a regular file", str(path))
+    return descriptor
+
+
+def _refuse_link(path: Path) -> None:
+    if os.path.islink(path):
+        raise ForeignFileError(errno.ELOOP, "is a symbolic link, which is not followed here", str(path))
