@@ -26,7 +26,7 @@ docs: $(INSTALLED)  # the documentation, as a site that opens from its folder: s
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
 	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --hypothesis-profile explore
 
-torture: $(INSTALLED)  # 200 times kill -9 at random moments; every run must end as if it had not been killed
+torture: $(INSTALLED)  # kill -9 runs, sweeps, their workers and Ray actors 200 times; all must end as if that had not happened
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
 SWEEPS := $(wildcard analysis/scenarios/*.toml)

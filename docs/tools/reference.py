@@ -11,19 +11,11 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from docs.tools.typography import typeset
-from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.options import LARGE
 from rdpfl_sim.registry import OneOf, Strict
-from rdpfl_sim.report.catalogue import allowed
+from rdpfl_sim.report.catalogue import KINDS, allowed
 from rdpfl_sim.scenario import Scenario
-from rdpfl_sim.sections import CHOICES
 
-KINDS: Mapping[str, OneOf] = {
-    **CHOICES,
-    "aggregator": OneOf("aggregator", AGGREGATORS),
-    "pre_aggregator": OneOf("pre_aggregator", PRE_AGGREGATORS),
-}
 PAGES: Mapping[str, Sequence[str]] = {
     "methods": ["method"],
     "aggregators": ["aggregator", "pre_aggregator"],
