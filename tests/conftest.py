@@ -14,23 +14,6 @@ settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
 
 
-WATCHDOG_S = 900
-
-
-@pytest.fixture
-def watchdog() -> Iterator[None]:
-    """Fail a test that hangs."""
-
-    def fail(number: int, frame: object) -> None:
-        raise TimeoutError(f"the test hangs: it has not ended after {WATCHDOG_S} seconds")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(WATCHDOG_S)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, before)
-
-
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Let Ctrl-C work, here and in new processes, also where tests run in the background and ignore it."""

@@ -26,7 +26,7 @@ from rdpfl_sim.simulation import Simulation
 TOKEN = "RDPFL_SIM_TEST"
 """An environment variable, which all processes inherit that a command starts."""
 
-GIVE_UP_S = 600.0  # a busy machine takes minutes to start Ray
+GIVE_UP_S = 240.0  # a busy machine takes minutes to start Ray
 
 
 class Command:

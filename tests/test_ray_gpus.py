@@ -34,8 +34,13 @@ def two_gpus() -> Iterator[None]:
     """A cluster with four processors and two GPUs, which its workers simulate."""
     import ray
 
-    hook = {"worker_process_setup_hook": simulate_for_ever}
-    ray.init("local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, runtime_env=hook)
+    environment = {
+        "worker_process_setup_hook": simulate_for_ever,
+        "env_vars": {"PYTHONPATH": str(Path(__file__).parents[1])},  # workers load the hook from there
+    }
+    ray.init(
+        "local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment
+    )
     yield
     ray.shutdown()
 

@@ -167,7 +167,7 @@ def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
 
 
 @with_ray
-@pytest.mark.usefixtures("cluster", "watchdog")
+@pytest.mark.usefixtures("cluster")
 def test_run_ends_as_usual_whenever_its_ray_workers_are_killed() -> None:
     # Results of a megabyte travel through Ray's object store, those of small models do not.
     changes = {**ATTACKED, "model": {"name": "mlp", "hidden": [20_000]}, "rounds": 4}

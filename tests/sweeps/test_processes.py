@@ -88,7 +88,6 @@ def half_a_report(connection: Connection) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.usefixtures("watchdog")
 def test_worker_that_is_killed_in_the_middle_of_a_report_loses_only_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,7 +106,6 @@ def test_worker_that_is_killed_in_the_middle_of_a_report_loses_only_its_run(
     assert not active_children()
 
 
-@pytest.mark.usefixtures("watchdog")
 def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_started_again(
     tmp_path: Path,
 ) -> None:
@@ -135,7 +133,6 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
-@pytest.mark.usefixtures("watchdog")
 def test_nothing_is_left_of_a_sweep_whose_main_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     # A worker reports after every training, of which each takes minutes here.

@@ -41,7 +41,6 @@ def test_cluster_that_does_not_answer_is_told_at_once() -> None:
         RayCluster(2, address).connect()
 
 
-@pytest.mark.usefixtures("watchdog")
 def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -95,7 +94,6 @@ def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayCluster, tmp_pa
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
-@pytest.mark.usefixtures("watchdog")
 def test_nothing_is_left_of_a_sweep_on_ray_whose_main_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(tomli_w.dumps({"seeds": [1, 2], "base": small_scenario(rounds=ENDLESS).to_dict()}))
