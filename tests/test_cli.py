@@ -73,6 +73,13 @@ def test_running_a_wrong_scenario_writes_nothing(scenario: Path, tmp_path: Path,
     assert not output.exists()
 
 
+def test_output_folder_that_is_given_twice_is_rejected(scenario: Path, tmp_path: Path, capsys) -> None:
+    there = tmp_path / "runs"
+    assert main([str(scenario), "--output", str(there), "--set", "output.folder='elsewhere'"]) == 2
+    assert "output.folder: has no effect: --output replaces it (given: 'elsewhere')" in capsys.readouterr().err
+    assert not there.exists()
+
+
 def test_unusable_output_folder_is_explained(scenario: Path, capsys) -> None:
     assert main([str(scenario), "--output", str(scenario / "below_a_file")]) == 2
     assert "output.folder: no run folder can be made there" in capsys.readouterr().err

@@ -110,9 +110,16 @@ def test_a_run_whose_workers_have_gpus_is_the_run_that_it_is_on_the_cpu() -> Non
 
 @pytest.mark.usefixtures("two_gpus")
 def test_more_workers_than_gpus_have_room_for_are_refused() -> None:
-    text = "execution.executor.workers: the GPUs of the Ray cluster have room for 4 workers"
+    text = "execution.executor.workers: the GPUs of the Ray cluster have room for 2 workers"
     with pytest.raises(RunError, match=text):
-        simulate(on_ray("cuda", 5, 0.5))
+        simulate(on_ray("cuda", 3, 1.0))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_more_workers_than_processors_are_refused() -> None:
+    text = "execution.executor.workers: the Ray cluster has 4 processors, one for each worker"
+    with pytest.raises(RunError, match=text):
+        simulate(on_ray("cpu", 5))
 
 
 def test_ray_chooses_the_gpu() -> None:

@@ -61,9 +61,13 @@ def execute(options: argparse.Namespace) -> int:
     with console.status("building the scenario"), uncollected():
         from rdpfl_sim.blueprint import Blueprint
         from rdpfl_sim.commands.watching import LiveDashboard, progress_of
+        from rdpfl_sim.drafting import reject_overrides
+        from rdpfl_sim.overrides import parse_override
         from rdpfl_sim.simulation import simulate
 
         scenario = load_scenario(options)
+        if options.output is not None:
+            reject_overrides(dict(map(parse_override, options.set)), {"output.folder": "--output replaces it"})
         blueprint = Blueprint(scenario)
     print_warnings([scenario], blueprint.warnings, console)
     folder = options.output or scenario.output.folder

@@ -117,6 +117,11 @@ class RayActors(Executor):
         All have the same kind of device, since another one may give other last bits.
         """
         num_cpus = int(resources["CPU"])
+        if self.num_workers is not None and self.num_workers > num_cpus:
+            raise RunError(
+                f"execution.executor.workers: the Ray cluster has {num_cpus} processors, one for each worker "
+                f"(given: {self.num_workers})"
+            )
         per_gpu = int(1 / self.gpus_per_worker + 1e-9)
         room = min(num_cpus, int(resources.get("GPU", 0)) * per_gpu)
         if self.materials.device == "cpu" or (self.materials.device == "auto" and room == 0):

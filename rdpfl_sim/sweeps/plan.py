@@ -210,6 +210,19 @@ class Sweep(Strict):
         return self.profiles[name]
 
     def _contradictions(self) -> Iterator[Problem]:
+        too_many = list(self._too_many_runs())
+        yield from too_many or self._contradictions_between()
+
+    def _too_many_runs(self) -> Iterator[Problem]:
+        num_cases = prod([len(axis.cases) for axis in self.axis] + [len(v) for v in self.grid.values()])
+        seeds = {"grid": self.seeds}
+        seeds |= {f"profiles.{name}.seeds": p.seeds for name, p in self.profiles.items() if p.seeds}
+        for path, chosen in seeds.items():
+            size = num_cases * len(chosen)
+            if size > MAX_RUNS:
+                yield Problem(path, f"{size:,} runs are more than {MAX_RUNS:,}", size)
+
+    def _contradictions_between(self) -> Iterator[Problem]:
         names = [axis.name for axis in self.axes]
         for axis in self.axes:
             labels = [case.label for case in axis.cases]
@@ -219,13 +232,6 @@ class Sweep(Strict):
                 yield Problem(f"axis {axis.name!r}", "two cases have the same label", labels)
         for place, layout in enumerate(self.table):
             yield from self._contradictions_in(layout, f"table[{place}]")
-        num_cases = prod(len(axis.cases) for axis in self.axes)
-        seeds = {"grid": self.seeds}
-        seeds |= {f"profiles.{name}.seeds": p.seeds for name, p in self.profiles.items() if p.seeds}
-        for path, chosen in seeds.items():
-            size = num_cases * len(chosen)
-            if size > MAX_RUNS:
-                yield Problem(path, f"{size:,} runs are more than {MAX_RUNS:,}", size)
 
     def _contradictions_in(self, layout: Layout, path: str) -> Iterator[Problem]:
         labels = {axis.name: [case.label for case in axis.cases] for axis in self.axes}
