@@ -76,7 +76,7 @@ def test_running_a_wrong_scenario_writes_nothing(scenario: Path, tmp_path: Path,
 def test_output_folder_that_is_given_twice_is_rejected(scenario: Path, tmp_path: Path, capsys) -> None:
     there = tmp_path / "runs"
     assert main([str(scenario), "--output", str(there), "--set", "output.folder='elsewhere'"]) == 2
-    assert "output.folder: has no effect: --output replaces it (given: 'elsewhere')" in capsys.readouterr().err
+    assert "output.folder: has no effect: --output replaces it" in capsys.readouterr().err
     assert not there.exists()
 
 

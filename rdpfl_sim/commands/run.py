@@ -67,7 +67,8 @@ def execute(options: argparse.Namespace) -> int:
 
         scenario = load_scenario(options)
         if options.output is not None:
-            reject_overrides(dict(map(parse_override, options.set)), {"output.folder": "--output replaces it"})
+            overrides = dict(map(parse_override, options.set))
+            reject_overrides(overrides, {"output.folder": "--output replaces it"})
         blueprint = Blueprint(scenario)
     print_warnings([scenario], blueprint.warnings, console)
     folder = options.output or scenario.output.folder
