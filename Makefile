@@ -24,7 +24,7 @@ docs: $(INSTALLED)  # the documentation, as a site that opens from its folder: s
 	$(BIN)/python -m docs.tools.build site
 
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_fuzz.py --hypothesis-profile explore
+	OMP_NUM_THREADS=1 $(BIN)/pytest tests/simulation/test_fuzz.py --hypothesis-profile explore
 
 torture: $(INSTALLED)  # kill -9 runs, sweeps, their workers and Ray actors 200 times; all must end as if that had not happened
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture

@@ -13,9 +13,9 @@ from pathlib import Path
 from overhead import scenario
 from table import Row, show
 
-from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.records.checkpoints import Checkpoints
-from rdpfl_sim.simulation import Simulation, simulate
+from rdpfl_sim.records.checkpoint_file import Checkpoints
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import Simulation, simulate
 
 
 def rows(rounds: int = 20, num_clients: int = 10, every: int = 10) -> list[Row]:

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.execution.determinism import repeatable
 from rdpfl_sim.learning.models import cnn, mlp
 from rdpfl_sim.learning.training import batches
+from rdpfl_sim.simulation.experiment import Blueprint
 
 NUM_CLIENTS, STEPS, BATCH, LEARNING_RATE = 10, 5, 64, 0.01
 NUM_CORES = os.cpu_count() or 1

@@ -20,22 +20,22 @@ import torch
 from simpy import Environment
 from table import Row, show
 
-from rdpfl_sim.execution.memory import seldom_collected
-from rdpfl_sim.maths.types import Payload, Work
+from rdpfl_sim.components.registry import specialised
+from rdpfl_sim.execution.allocation import seldom_collected
 from rdpfl_sim.methods.base import Home, Method, State
-from rdpfl_sim.methods.updating import Update, Updates
+from rdpfl_sim.methods.deferred import Update, Updates
+from rdpfl_sim.methods.exchange import Payload, Work
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.records.recorder import Recorder
+from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.registry import specialised
 from rdpfl_sim.world.client import Client, Life, Surroundings
-from rdpfl_sim.world.distributions import exponential
+from rdpfl_sim.world.durations import exponential
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.links import Link, bernoulli, lossless
 from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.network.links import Link, bernoulli, lossless
+from rdpfl_sim.world.network.network import Network
+from rdpfl_sim.world.network.topology import k_regular, neighbours
 from rdpfl_sim.world.observer import Observer
-from rdpfl_sim.world.topology import k_regular, neighbours
 from rdpfl_sim.world.waiting import Staleness, Wait
 
 NUM_CLIENTS, DEGREE, NUM_MESSAGES, NUM_RUNS = 100, 4, 40_000, 15

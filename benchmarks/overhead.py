@@ -16,10 +16,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.learning.models import cnn
 from rdpfl_sim.learning.training import batches
-from rdpfl_sim.simulation import simulate
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import simulate
 
 STEPS, BATCH, LEARNING_RATE = 5, 64, 0.01
 

@@ -29,7 +29,7 @@ def measure(num_clients: int, rounds: int, model: str, executor: str) -> dict[st
     from small_clients import scenario
 
     from rdpfl_sim import Scenario, simulate
-    from rdpfl_sim.blueprint import Blueprint
+    from rdpfl_sim.simulation.experiment import Blueprint
 
     plan = scenario(num_clients, rounds, executor=executor).to_dict()
     if model == "cnn":

@@ -36,7 +36,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.simulation.experiment import Blueprint
 
 BATCH, LEARNING_RATE, FEATURES, CLASSES = 32, 0.1, 64, 10
 NO_GOSSIPY = "gossipy cannot be imported: pip install --no-deps --target FOLDER gossipy-dfl dill tqdm"

@@ -21,10 +21,10 @@ from table import Row, show
 from torch import Tensor
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.maths.types import Work
-from rdpfl_sim.verification.run import verify
+from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.verification.verify import verify
 
 SCENARIO = {
     "rounds": 530,

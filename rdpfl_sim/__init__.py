@@ -10,21 +10,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rdpfl_sim.version import __version__
+
 if TYPE_CHECKING:
     from rdpfl_sim.errors import ScenarioError
-    from rdpfl_sim.resuming import resume
-    from rdpfl_sim.scenario import Scenario
-    from rdpfl_sim.simulation import Result, simulate
+    from rdpfl_sim.frames.run import Run
+    from rdpfl_sim.frames.sweep import Sweep
+    from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.simulation.resume import resume
+    from rdpfl_sim.simulation.simulation import Result, simulate
 
-__version__ = "0.1.0"
-__all__ = ["Result", "Scenario", "ScenarioError", "resume", "simulate"]
+__all__ = ["Result", "Run", "Scenario", "ScenarioError", "Sweep", "__version__", "resume", "simulate"]
 
 _HOMES = {
-    "Result": "simulation",
-    "Scenario": "scenario",
+    "Result": "simulation.simulation",
+    "Run": "frames.run",
+    "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
-    "resume": "resuming",
-    "simulate": "simulation",
+    "Sweep": "frames.sweep",
+    "resume": "simulation.resume",
+    "simulate": "simulation.simulation",
 }
 
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from rdpfl_sim.cli import main
+from rdpfl_sim.cli.main import main
 
 sys.exit(main())

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from rdpfl_sim import Scenario, ScenarioError
+from rdpfl_sim.components.options import LARGE, ClientSet, NonNegative, Positive
+from rdpfl_sim.components.registry import OneAfterOthers, OneOf, Strict
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.options import LARGE, ClientSet, NonNegative, Positive
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.registry import OneAfterOthers, OneOf, Strict
-from rdpfl_sim.sections import CHOICES, AdversarySection
-from rdpfl_sim.world.faults import Recurring
+from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
+from rdpfl_sim.world.faults.faults import Recurring
 
 Table = dict[str, Any]
 

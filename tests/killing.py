@@ -16,12 +16,12 @@ from uuid import uuid4
 from matplotlib.figure import Figure
 
 from rdpfl_sim import Scenario, resume, simulate
-from rdpfl_sim.cli import main
-from rdpfl_sim.records import checkpoints
-from rdpfl_sim.records.checkpoints import Checkpoints, packed
-from rdpfl_sim.records.folder import SUMMARY, RunFolder, is_complete
-from rdpfl_sim.report import figures
-from rdpfl_sim.simulation import Simulation
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.records import checkpoint_file as checkpoints
+from rdpfl_sim.records.checkpoint_file import Checkpoints, packed
+from rdpfl_sim.records.run_folder import SUMMARY, RunFolder, is_complete
+from rdpfl_sim.reports import figures
+from rdpfl_sim.simulation.simulation import Simulation
 
 TOKEN = "RDPFL_SIM_TEST"
 """An environment variable, which all processes inherit that a command starts."""

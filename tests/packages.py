@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.registry import _installed
+from rdpfl_sim.components.registry import _installed
 
 
 class Packages:

@@ -11,12 +11,12 @@ from typing import Any
 import orjson
 import tomli_w
 
-from rdpfl_sim import snapshot
-from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.execution.arithmetic import repeatable
-from rdpfl_sim.records.checkpoints import packed, unpacked
-from rdpfl_sim.records.folder import METRICS
-from rdpfl_sim.simulation import Result, Simulation
+from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.records.checkpoint_file import packed, unpacked
+from rdpfl_sim.records.run_folder import METRICS
+from rdpfl_sim.simulation import snapshot
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import Result, Simulation
 from tests.support import odd_payloads
 
 MAX_EVENTS = 200_000

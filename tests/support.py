@@ -8,24 +8,24 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.aggregators import mean
-from rdpfl_sim.maths.attacks import none
-from rdpfl_sim.maths.types import Form, Payload, Work
+from rdpfl_sim.maths.attacks.attacks import none
 from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
+from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.updating import Update, Updates
+from rdpfl_sim.methods.exchange import Form, Payload, Work
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.adversary import Adversary, Plan
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.client import Client, Life, Surroundings
-from rdpfl_sim.world.faults import merged
+from rdpfl_sim.world.faults.faults import merged
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.links import Link, Loss, lossless
 from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.message import Message
-from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.network.links import Link, Loss, lossless
+from rdpfl_sim.world.network.message import Message
+from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
 from rdpfl_sim.world.world import World

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from rdpfl_sim.analysis import Sweep
+from rdpfl_sim.frames import Sweep
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = {

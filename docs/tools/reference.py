@@ -11,10 +11,10 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from docs.tools.typography import typeset
-from rdpfl_sim.options import LARGE
-from rdpfl_sim.registry import OneOf, Strict
-from rdpfl_sim.report.catalogue import KINDS, allowed
-from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.components.options import LARGE
+from rdpfl_sim.components.registry import OneOf, Strict
+from rdpfl_sim.scenario.component_list import KINDS, allowed
+from rdpfl_sim.scenario.scenario import Scenario
 
 PAGES: Mapping[str, Sequence[str]] = {
     "methods": ["method"],

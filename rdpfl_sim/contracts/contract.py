@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rdpfl_sim.components.registry import Plugin
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
-from rdpfl_sim.registry import Plugin
 
 Arguments: TypeAlias = tuple[Any, ...]
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
+from rdpfl_sim.components.registry import Component, Steps
 from rdpfl_sim.contracts.contract import Contract, Guard
 from rdpfl_sim.contracts.execution import ExecutorContract
 from rdpfl_sim.contracts.learning import Data, Model, Partition
@@ -29,7 +30,6 @@ from rdpfl_sim.contracts.world import (
     Waiting,
 )
 from rdpfl_sim.errors import OptionError, PluginError
-from rdpfl_sim.registry import Component, Steps
 
 Location: TypeAlias = tuple[int | str, ...]
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.contracts.contract import Arguments, Contract, FlawError, GlobalDraws, a
-from rdpfl_sim.learning.data import Dataset
+from rdpfl_sim.learning.datasets.dataset import Dataset
 from rdpfl_sim.learning.models import FlatModel
 
 BATCH = 3

@@ -10,20 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rdpfl_sim.contracts.contract import (
-    Arguments,
-    Contract,
-    GlobalDraws,
-    a,
-    caught,
-    same,
-    vector_flaw,
-)
+from rdpfl_sim.components.registry import Plugin
+from rdpfl_sim.contracts.contract import Arguments, Contract, GlobalDraws, a, caught, same, vector_flaw
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.maths.types import Local, Payload, Received, Work, is_moderate
 from rdpfl_sim.methods.base import Batch, Case, Diagnostics, Home, Inspection, Method, State
-from rdpfl_sim.registry import Plugin
+from rdpfl_sim.methods.exchange import Local, Payload, Received, Work, is_moderate
 
 NUM_MESSAGES = 3
 TOLERANCE = 1e-3

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.contracts.contract import Arguments, Contract, a, tensor_flaw, vector_flaw
-from rdpfl_sim.maths.attacks import View
-from rdpfl_sim.maths.types import is_moderate
+from rdpfl_sim.maths.attacks.attacks import View
+from rdpfl_sim.methods.exchange import is_moderate
 
 SIZE = 6
 """Of the vectors on which plug-ins are tried."""

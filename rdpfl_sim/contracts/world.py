@@ -12,19 +12,19 @@ from typing import Any, get_args
 import networkx as nx
 from simpy.core import EmptySchedule
 
+from rdpfl_sim.components.registry import Plugin
 from rdpfl_sim.contracts.contract import Arguments, Contract, FlawError, Guard, a, caught, number_flaw
 from rdpfl_sim.contracts.vectors import vector
 from rdpfl_sim.errors import PluginError
-from rdpfl_sim.maths.types import Payload
+from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.registry import Plugin
-from rdpfl_sim.world.attack_schedules import Moment
-from rdpfl_sim.world.changes import Change
-from rdpfl_sim.world.distributions import constant
+from rdpfl_sim.world.adversary.schedules import Moment
+from rdpfl_sim.world.adversary.timing import Occasion, Parcel
+from rdpfl_sim.world.durations import constant
+from rdpfl_sim.world.faults.changes import Change
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.links import MAX_ATTEMPTS, MESSAGE, ROUND, Link, lossless
-from rdpfl_sim.world.timing_attacks import Occasion, Parcel
-from rdpfl_sim.world.transport import Transport
+from rdpfl_sim.world.network.links import MAX_ATTEMPTS, MESSAGE, ROUND, Link, lossless
+from rdpfl_sim.world.network.transport import Transport
 from rdpfl_sim.world.waiting import Staleness, Wait
 
 DRAWS = (1e-9, 0.25, 0.5, 0.75, 1 - 1e-9)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rdpfl_sim.execution import devices
+from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
-from rdpfl_sim.execution.memory import keep_freed_memory
 from rdpfl_sim.learning.evaluation import Answers
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch, Trained
-from rdpfl_sim.maths.types import Work
+from rdpfl_sim.methods.exchange import Work
 
 
 class Pending(Protocol):

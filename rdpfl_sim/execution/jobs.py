@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from rdpfl_sim.execution.devices import DeviceName
-from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch, Trained, batches, num_local_steps, train
-from rdpfl_sim.maths.types import Work
+from rdpfl_sim.methods.exchange import Work
 from rdpfl_sim.randomness import Streams
 
 

@@ -13,15 +13,15 @@ from typing import Annotated, Any, Generic, TypeVar
 import torch
 from typing_extensions import override
 
+from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError, RunError
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
-from rdpfl_sim.execution.luggage import Luggage, Worker
-from rdpfl_sim.execution.workers import Workers
+from rdpfl_sim.execution.num_workers import Workers
+from rdpfl_sim.execution.worker import Luggage, Worker
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.options import Doc, PositiveFraction
-from rdpfl_sim.ray_session import MISSING, NoClusterError, RaySession, is_installed
+from rdpfl_sim.system.ray_session import MISSING, NoClusterError, RaySession, is_installed
 
 MAX_RETRIES = 3
 """How often a job whose worker dies is tried again."""

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
-from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_together
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacking import Stack
+from rdpfl_sim.learning.stacked_models import Stack
+from rdpfl_sim.learning.stacked_training import Pupil, train_together
 from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.learning.training_together import Pupil, train_together
 
 MAX_FLOATS = 1 << 22
 """So many numbers of models and batches are in use at a time: more would not stay near the processor."""

@@ -12,7 +12,7 @@ import torch
 
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
-from rdpfl_sim.execution.workers import Workers, num_cores
+from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
 

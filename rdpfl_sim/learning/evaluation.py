@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacking import ALIGNED, Stack, filled_up
+from rdpfl_sim.learning.stacked_models import ALIGNED, Stack, filled_up
 
 BATCH_SIZE = 256
 

@@ -12,10 +12,10 @@ import torch
 from annotated_types import MaxLen
 from torch import Tensor, nn
 
-from rdpfl_sim.capacity import check_memory
+from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.seeding import seeded
-from rdpfl_sim.options import Count, Doc
+from rdpfl_sim.system.memory import check_memory
 
 
 def softmax(shape: Sequence[int], num_classes: int) -> nn.Module:

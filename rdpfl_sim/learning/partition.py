@@ -11,8 +11,8 @@ from typing import Annotated, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from rdpfl_sim.components.options import Count, Doc, Positive
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.options import Count, Doc, Positive
 
 Indices: TypeAlias = NDArray[np.int64]
 MinSamples: TypeAlias = Annotated[Count, Doc("fewest training examples a client may have")]

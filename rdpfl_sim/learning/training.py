@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.estimator import LARGEST
+from rdpfl_sim.maths.vectors import LARGEST
 
 
 def hold_near(u: Tensor, messages: Tensor, radius: float) -> tuple[Tensor, Tensor]:

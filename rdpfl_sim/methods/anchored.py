@@ -12,13 +12,13 @@ from math import isfinite
 
 from torch import Tensor
 
+from rdpfl_sim.maths.aggregators.message_weights import influence
+from rdpfl_sim.maths.aggregators.weighting import Aggregator, aggregate
 from rdpfl_sim.maths.anchoring import hold_near
-from rdpfl_sim.maths.combining import Aggregator, aggregate
-from rdpfl_sim.maths.estimator import clip, next_threshold, norm
-from rdpfl_sim.maths.influence import influence
-from rdpfl_sim.maths.types import Local, Received
+from rdpfl_sim.maths.vectors import clip, next_threshold, norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import Descent, distances, stack
+from rdpfl_sim.methods.exchange import Local, Received
 from rdpfl_sim.methods.rdpfl_state import State, lemma_3
 
 

@@ -12,11 +12,11 @@ from typing import Annotated
 
 from torch import Tensor
 
-from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.components.options import Doc, NonNegative, Positive
+from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
-from rdpfl_sim.options import Doc, NonNegative, Positive
 
 
 class Balance(Gossip):

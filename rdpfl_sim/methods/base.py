@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 from torch import Tensor
 
 from rdpfl_sim.errors import note_place
-from rdpfl_sim.maths.types import Local, Payload, Received, Work
+from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 
 Diagnostics: TypeAlias = Mapping[str, float | bool | None]
 """What a method reports of one round; each entry becomes a field of the round's record."""

@@ -15,11 +15,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.maths.types import Local, Payload, Received, Work, is_finite
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Local, Payload, Received, Work, is_finite
 from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
-from rdpfl_sim.options import Doc, PositiveFraction
 
 
 class Bristle(ModelExchange):

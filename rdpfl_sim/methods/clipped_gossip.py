@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.components.options import Doc, Positive, PositiveFraction
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
-from rdpfl_sim.options import Doc, Positive, PositiveFraction
 
 
 class ClippedGossip(Gossip):

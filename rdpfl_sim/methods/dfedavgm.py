@@ -9,10 +9,10 @@ from typing import Annotated
 
 from annotated_types import Lt
 
-from rdpfl_sim.maths.types import Work
+from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.options import Doc, NonNegative
+from rdpfl_sim.methods.exchange import Work
 
 
 class Dfedavgm(Dpsgd):

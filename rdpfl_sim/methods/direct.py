@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import torch
 
 from rdpfl_sim.maths.aggregators import aggregate, mean
-from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.together import aggregate_together, can_aggregate, norms
-from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.maths.batched import aggregate_together, can_aggregate, norms
+from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.company import Outcome, in_groups
+from rdpfl_sim.methods.batching import Outcome, in_groups
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
@@ -22,6 +21,7 @@ from rdpfl_sim.methods.directions import (
     stack,
     stack_together,
 )
+from rdpfl_sim.methods.exchange import Local, Payload, Received
 
 
 class Direct(base.Method):

@@ -10,15 +10,15 @@ from typing import Annotated, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from rdpfl_sim.components.options import LARGE, Doc, NonNegative, Positive
+from rdpfl_sim.components.registry import Component, OneAfterOthers, OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
-from rdpfl_sim.maths.influence import influence, trims_less
-from rdpfl_sim.maths.preaggregators import PRE_AGGREGATORS, Chain
-from rdpfl_sim.maths.together import column
-from rdpfl_sim.maths.types import Local, Received
+from rdpfl_sim.maths.aggregators.message_weights import influence, trims_less
+from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS, Chain
+from rdpfl_sim.maths.batched import column
 from rdpfl_sim.methods.base import Case, Inspection, neighbour_share
-from rdpfl_sim.options import LARGE, Doc, NonNegative, Positive
-from rdpfl_sim.registry import Component, OneAfterOthers, OneOf
+from rdpfl_sim.methods.exchange import Local, Received
 
 AGGREGATION = OneAfterOthers(
     "aggregator", AGGREGATORS, others=OneOf("pre_aggregator", PRE_AGGREGATORS), combine=Chain

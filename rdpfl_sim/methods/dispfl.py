@@ -17,11 +17,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Local, Payload, Received, Work
+from rdpfl_sim.components.options import Doc, Fraction, PositiveFraction
+from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
-from rdpfl_sim.options import Doc, Fraction, PositiveFraction
 
 
 @dataclass(frozen=True)

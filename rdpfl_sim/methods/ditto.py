@@ -12,10 +12,10 @@ from typing import Annotated
 
 from torch import Tensor
 
-from rdpfl_sim.maths.types import Local, Received, Work
+from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Local, Received, Work
 from rdpfl_sim.methods.gossip import Gossip, metropolis
-from rdpfl_sim.options import Doc, NonNegative
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.together import column, norms
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.maths.batched import column, norms
 from rdpfl_sim.methods import base
-from rdpfl_sim.methods.company import Outcome, in_groups
+from rdpfl_sim.methods.batching import Outcome, in_groups
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, finite, metropolis
 
 

@@ -12,11 +12,11 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.maths.types import Local, Payload, Received
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Local, Payload, Received
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
-from rdpfl_sim.options import Count, Doc
 
 
 class Fedper(Gossip):

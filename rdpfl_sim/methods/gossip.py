@@ -16,10 +16,10 @@ from typing import Annotated, TypeAlias
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Local, Payload, Received, is_finite
+from rdpfl_sim.components.options import Doc, Fraction
+from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
-from rdpfl_sim.options import Doc, Fraction
+from rdpfl_sim.methods.exchange import Local, Payload, Received, is_finite
 
 OwnShare: TypeAlias = Annotated[Fraction, Doc("the share of the own model in the new one")]
 

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.components.options import Doc, Positive
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip
-from rdpfl_sim.options import Doc, Positive
 
 
 class KdPdfl(Gossip):

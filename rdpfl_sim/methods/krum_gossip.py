@@ -12,13 +12,13 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from rdpfl_sim.components.options import Doc
 from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
-from rdpfl_sim.maths.influence import influence
-from rdpfl_sim.maths.types import Local, Received, is_finite
+from rdpfl_sim.maths.aggregators.message_weights import influence
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import AGGREGATION
+from rdpfl_sim.methods.exchange import Local, Received, is_finite
 from rdpfl_sim.methods.gossip import ModelExchange, distances, mix
-from rdpfl_sim.options import Doc
 
 
 class KrumGossip(ModelExchange):

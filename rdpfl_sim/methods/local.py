@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rdpfl_sim.maths.types import Local as LocalOutcome
-from rdpfl_sim.maths.types import Payload, Received
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Local as LocalOutcome
+from rdpfl_sim.methods.exchange import Payload, Received
 
 
 class Local(base.Method):

@@ -15,13 +15,13 @@ from typing import Annotated, Literal
 
 from torch import Tensor
 
+from rdpfl_sim.components.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 from rdpfl_sim.maths.aggregators import aggregate, median
-from rdpfl_sim.maths.estimator import LARGEST, bb_coefficient, clip, next_threshold, norm
-from rdpfl_sim.maths.together import can_aggregate
-from rdpfl_sim.maths.types import Local, Payload, Received
+from rdpfl_sim.maths.batched import can_aggregate
+from rdpfl_sim.maths.vectors import LARGEST, bb_coefficient, clip, next_threshold, norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.anchored import Anchored
-from rdpfl_sim.methods.company import Outcome, in_groups
+from rdpfl_sim.methods.batching import Outcome, in_groups
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
@@ -31,9 +31,9 @@ from rdpfl_sim.methods.directions import (
     inspect,
     stack,
 )
+from rdpfl_sim.methods.exchange import Local, Payload, Received
+from rdpfl_sim.methods.rdpfl_batched import update_alike
 from rdpfl_sim.methods.rdpfl_state import State, lemma_3, next_state
-from rdpfl_sim.methods.rdpfl_together import update_alike
-from rdpfl_sim.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 
 
 @dataclass(frozen=True)

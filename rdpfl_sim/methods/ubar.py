@@ -12,10 +12,10 @@ from typing import Annotated
 
 from torch import Tensor
 
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.methods import base
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
-from rdpfl_sim.options import Doc, PositiveFraction
 
 
 class Ubar(Gossip):

@@ -17,16 +17,16 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.overrides import set_value
-from rdpfl_sim.records import summary as summaries
-from rdpfl_sim.records.folder import read_metrics, write_atomically
-from rdpfl_sim.registry import suggest
-from rdpfl_sim.scenario import Scenario
-from rdpfl_sim.sweeps import variation
-from rdpfl_sim.sweeps.engine import folder_of, summary_of
+from rdpfl_sim.records import statistics as summaries
+from rdpfl_sim.records.run_folder import read_metrics, write_atomically
+from rdpfl_sim.scenario.overrides import set_value
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.sweeps import parameter_range as variation
 from rdpfl_sim.sweeps.plan import Run
 from rdpfl_sim.sweeps.results import Estimate, flat
+from rdpfl_sim.sweeps.runner import folder_of, summary_of
 
 METRICS = tuple(
     f"accuracy.honest.{test}.{over}" for test in ("personal", "global") for over in ("mean", "worst", "p10")

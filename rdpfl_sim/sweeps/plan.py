@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
-from rdpfl_sim.drafting import Draft, reject_overrides
+from rdpfl_sim.components.options import Count, NonNegativeInt
+from rdpfl_sim.components.registry import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.options import Count, NonNegativeInt
-from rdpfl_sim.overrides import read_toml
-from rdpfl_sim.registry import Strict, suggest
-from rdpfl_sim.scenario import Scenario, absolute, make_paths_absolute, problems_of
+from rdpfl_sim.scenario.draft import Draft, reject_overrides
+from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.scenario.scenario import Scenario, absolute, make_paths_absolute, problems_of
 
 MAX_RUNS = 100_000
 RESERVED = {

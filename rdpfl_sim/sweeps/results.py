@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
-from rdpfl_sim.records.folder import write_atomically
-from rdpfl_sim.sweeps.engine import summary_of
+from rdpfl_sim.records.run_folder import write_atomically
 from rdpfl_sim.sweeps.plan import Run, Sweep
+from rdpfl_sim.sweeps.runner import summary_of
 
 LEVEL = 0.95
 

@@ -9,12 +9,12 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from rdpfl_sim.files import open_inside
-from rdpfl_sim.records.folder import COMPLETE, METRICS, METRICS_FILE
-from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.records.run_folder import COMPLETE, METRICS, METRICS_FILE
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.system.files import open_inside
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import Clients
-from rdpfl_sim.verification.measures import OF_MESSAGES, Measures
+from rdpfl_sim.verification.telemetry import OF_MESSAGES, Measures
 
 END = "\n"
 

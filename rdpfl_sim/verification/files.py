@@ -8,9 +8,8 @@ from typing import Any
 
 import networkx as nx
 
-from rdpfl_sim.deployment import Deployment
 from rdpfl_sim.errors import RunError, ScenarioError
-from rdpfl_sim.records.folder import (
+from rdpfl_sim.records.run_folder import (
     PROVENANCE,
     SUMMARY,
     TOPOLOGY,
@@ -18,7 +17,8 @@ from rdpfl_sim.records.folder import (
     read_json,
     read_json_if_there,
 )
-from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.simulation.deployment import Deployment
 
 
 class Files:

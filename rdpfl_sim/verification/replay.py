@@ -11,10 +11,7 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.files import lines_inside
-from rdpfl_sim.provenance import RESUMED_ELSEWHERE, changes, session
-from rdpfl_sim.records.folder import (
+from rdpfl_sim.records.run_folder import (
     EVENTS,
     METRICS_FILE,
     PROVENANCE,
@@ -25,11 +22,14 @@ from rdpfl_sim.records.folder import (
     read_json,
     read_json_if_there,
 )
-from rdpfl_sim.scenario import Scenario, stay_offline
-from rdpfl_sim.simulation import Progress, simulate
+from rdpfl_sim.scenario.scenario import Scenario, stay_offline
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
+from rdpfl_sim.simulation.simulation import Progress, simulate
+from rdpfl_sim.system.files import lines_inside
 from rdpfl_sim.verification.check import Check, Needs
-from rdpfl_sim.verification.forms import first_difference, written
 from rdpfl_sim.verification.limits import UNREPEATABLE
+from rdpfl_sim.verification.record_schema import first_difference, written
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """With these an interrupted run ends, and the same run goes on when it is not interrupted."""

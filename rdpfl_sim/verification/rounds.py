@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rdpfl_sim.scenario import Scenario
+from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import Clients
-from rdpfl_sim.verification.post import Post
+from rdpfl_sim.verification.messages import Post
 
 ROUNDING = 1e-5
 """Lemma 3 holds up to float32's rounding."""

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rdpfl_sim.methods.base import Method, Settings
-from rdpfl_sim.scenario import Scenario
-from rdpfl_sim.theory import Terms, Trajectory, counted, terms_of
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.simulation.theory import Terms, Trajectory, counted, terms_of
 from rdpfl_sim.verification.check import Record
 
 ESTIMATES = ("G_g", "sigma_u")

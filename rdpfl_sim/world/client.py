@@ -9,14 +9,14 @@ from typing import Any, Protocol
 from simpy import Event, Interrupt
 
 from rdpfl_sim.errors import note_place
-from rdpfl_sim.maths.types import Local, Payload, Received, Work
 from rdpfl_sim.methods.base import Batch, Case, Home, Method, State
-from rdpfl_sim.methods.updating import Update, Updates
-from rdpfl_sim.world.adversary import Adversary
+from rdpfl_sim.methods.deferred import Update, Updates
+from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
+from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.message import Letter, Message
-from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.network.message import Letter, Message
+from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
-from rdpfl_sim.maths.types import Form
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.methods.exchange import Form
+from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer
 
 Preference = Literal["round", "newest"]

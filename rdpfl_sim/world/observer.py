@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rdpfl_sim.methods.base import Inspection
-from rdpfl_sim.methods.updating import Update
-from rdpfl_sim.world.changes import Change
-from rdpfl_sim.world.message import Message
+from rdpfl_sim.methods.deferred import Update
+from rdpfl_sim.world.faults.changes import Change
+from rdpfl_sim.world.network.message import Message
 
 
 class Observer:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Annotated
 
-from rdpfl_sim.options import Count, Doc, Positive, PositiveFraction
+from rdpfl_sim.components.options import Count, Doc, Positive, PositiveFraction
 
 
 @dataclass(frozen=True)

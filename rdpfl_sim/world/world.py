@@ -12,7 +12,8 @@ from simpy.events import URGENT
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
-from rdpfl_sim.world.changes import (
+from rdpfl_sim.world.client import Client, Phase
+from rdpfl_sim.world.faults.changes import (
     Absent,
     Change,
     Crash,
@@ -27,9 +28,8 @@ from rdpfl_sim.world.changes import (
     Slow,
     Unslow,
 )
-from rdpfl_sim.world.client import Client, Phase
 from rdpfl_sim.world.kernel import Call, Kernel
-from rdpfl_sim.world.network import Network
+from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer
 
 MOST_PER_TRAINING = 1000

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.contracts.kinds import CONTRACTS
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.maths.attacks import ATTACKS
+from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.simulation.experiment import Blueprint
 from tests.contracts.using import HEAD, METHOD, PATHS, using
 from tests.packages import Packages
 from tests.support import small_scenario

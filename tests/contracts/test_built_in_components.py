@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.components.registry import Component, Plugin
 from rdpfl_sim.contracts.contract import Guard
 from rdpfl_sim.contracts.kinds import CONTRACTS, contract_of
 from rdpfl_sim.contracts.methods import MethodContract, Rehearsal, rehearse
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.registry import Component, Plugin
-from rdpfl_sim.report.catalogue import KINDS
-from rdpfl_sim.world.faults import Setting
-from rdpfl_sim.world.topology import neighbours, ring
+from rdpfl_sim.scenario.component_list import KINDS
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.world.faults.faults import Setting
+from rdpfl_sim.world.network.topology import neighbours, ring
 from tests.support import small_scenario
 
 NEEDED: dict[tuple[str, str], dict[str, Any]] = {

@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.cli import main
+from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import PluginError
-from rdpfl_sim.resuming import resume
+from rdpfl_sim.simulation.resume import resume
 from tests.contracts.using import HEAD, METHOD, using
 from tests.packages import Packages
 from tests.support import small_scenario

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.execution import devices
-from rdpfl_sim.execution.arithmetic import repeatable
+from rdpfl_sim.execution.determinism import repeatable
 from rdpfl_sim.execution.inline import Inline
+from rdpfl_sim.simulation.experiment import Blueprint
 from tests.simulated_gpu import NAME, SimulatedGpu
+from tests.simulation.test_resume import interrupt, left
 from tests.support import small_scenario
-from tests.test_resuming import interrupt, left
 
 GPU = torch.device("cuda", 0)
 LARGE = {"model": {"name": "mlp", "hidden": [5000]}}

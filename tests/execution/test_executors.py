@@ -15,18 +15,18 @@ import torch
 from torch import nn
 
 from rdpfl_sim import simulate
-from rdpfl_sim.blueprint import Blueprint
-from rdpfl_sim.execution.executors import auto, stacked
+from rdpfl_sim.execution.choice import auto, stacked
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.jobs import Exam
 from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
-from rdpfl_sim.maths.types import Work
-from rdpfl_sim.ray_session import RaySession
-from rdpfl_sim.scenario import Scenario
-from rdpfl_sim.simulation import Result
+from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import Result
+from rdpfl_sim.system.ray_session import RaySession
 from tests.killing import ray_processes
 from tests.runs import lived
 from tests.support import small_scenario

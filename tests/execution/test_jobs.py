@@ -2,9 +2,9 @@
 
 import torch
 
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.learning.training import train
-from rdpfl_sim.maths.types import Work
+from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.simulation.experiment import Blueprint
 from tests.support import small_scenario
 
 BLUEPRINT = Blueprint(

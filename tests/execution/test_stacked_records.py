@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.simulation.experiment import Blueprint
 from tests.runs import Lived, lived
 from tests.support import small_scenario
 

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.models import FlatModel, softmax
 from rdpfl_sim.learning.training import train

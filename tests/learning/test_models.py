@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rdpfl_sim.components.registry import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.models import MODELS, FlatModel, cnn, mlp, softmax
-from rdpfl_sim.registry import OneOf
 
 Build: TypeAlias = Callable[[list[int], int], nn.Module]
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rdpfl_sim.components.registry import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.partition import PARTITIONS, Indices, dirichlet, iid, shards, split_test
-from rdpfl_sim.registry import OneOf
 
 
 def generator(seed: int = 0) -> np.random.Generator:

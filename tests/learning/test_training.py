@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.learning.data import Shard
+from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
 from rdpfl_sim.learning.training import OwnBatch, batches, num_local_steps, train
 

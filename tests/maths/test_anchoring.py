@@ -14,11 +14,11 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate, median
+from rdpfl_sim.maths.aggregators.coordinatewise import num_trimmed
+from rdpfl_sim.maths.aggregators.weighting import num_trusted
 from rdpfl_sim.maths.anchoring import hold_near
-from rdpfl_sim.maths.combining import num_trusted
-from rdpfl_sim.maths.coordinatewise import num_trimmed
-from rdpfl_sim.maths.estimator import LARGEST, norm
-from tests.maths.matrices import MAX, matrices
+from rdpfl_sim.maths.vectors import LARGEST, norm
+from tests.maths.aggregators.matrices import MAX, matrices
 
 
 def one(n: int) -> float:

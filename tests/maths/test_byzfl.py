@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths import attacks
 from rdpfl_sim.maths.aggregators import (
     Aggregator,
     aggregate,
@@ -28,8 +27,9 @@ from rdpfl_sim.maths.aggregators import (
     smea,
     trimmed_mean,
 )
-from rdpfl_sim.maths.preaggregators import arc, bucketing, bucketing_weights, clipping, nnm
-from tests.maths.matrices import assert_close
+from rdpfl_sim.maths.aggregators.preaggregators import arc, bucketing, bucketing_weights, clipping, nnm
+from rdpfl_sim.maths.attacks import attacks
+from tests.maths.aggregators.matrices import assert_close
 
 byzfl = pytest.importorskip("byzfl")
 

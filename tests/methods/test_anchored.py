@@ -12,10 +12,10 @@ from torch import Tensor
 
 from rdpfl_sim import simulate
 from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
-from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from rdpfl_sim.methods.rdpfl_state import State
 from tests.support import NOWHERE, Own, small_scenario

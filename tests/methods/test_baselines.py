@@ -1,9 +1,9 @@
 import torch
 
 from rdpfl_sim.maths.aggregators import median
-from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.local import Local
 from tests.support import NOWHERE, Own
 

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim import ScenarioError
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.learning.models import MODELS, FlatModel, softmax
 from rdpfl_sim.learning.training import OwnBatch
-from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.base import Home, Layer, Settings
 from rdpfl_sim.methods.bristle import Bristle, f1_by_class, mixed_rows
+from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.simulation.experiment import Blueprint
 from tests.support import Neighbourhood, Own, small_scenario
 
 SETTINGS = Settings(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])

@@ -7,10 +7,10 @@ import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.maths.aggregators import median, monna
-from rdpfl_sim.maths.preaggregators import Chain, nnm
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.maths.aggregators.preaggregators import Chain, nnm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from tests.support import NOWHERE, Own
 

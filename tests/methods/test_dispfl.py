@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import simulate
-from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.base import Home, Layer, Settings
 from rdpfl_sim.methods.dispfl import Dispfl, State, erk_densities
+from rdpfl_sim.methods.exchange import Received
 from tests.support import Neighbourhood, Own, small_scenario
 
 LAYERS = [Layer("1.weight", 0, (2, 3)), Layer("1.bias", 6, (2,))]

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.blueprint import Blueprint
 from rdpfl_sim.maths.aggregators import AGGREGATORS, mean, median
-from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.balance import Balance
 from rdpfl_sim.methods.base import Home, Layer, Method, Settings, layer_starts
 from rdpfl_sim.methods.clipped_gossip import ClippedGossip
 from rdpfl_sim.methods.dfedavgm import Dfedavgm
 from rdpfl_sim.methods.ditto import Ditto
 from rdpfl_sim.methods.dpsgd import Dpsgd
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.fedper import Fedper
 from rdpfl_sim.methods.gossip import distances, mix
 from rdpfl_sim.methods.krum_gossip import KrumGossip
 from rdpfl_sim.methods.ubar import Ubar
+from rdpfl_sim.simulation.experiment import Blueprint
 from tests.support import NOWHERE, Neighbourhood, Own, small_scenario
 
 SETTINGS = Settings(

@@ -6,8 +6,8 @@ from torch.nn.functional import log_softmax
 
 from rdpfl_sim.learning.models import FlatModel, softmax
 from rdpfl_sim.learning.training import OwnBatch
-from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods.base import Home, Settings
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.kd_pdfl import KdPdfl, divergence, wasserstein
 from tests.support import Neighbourhood, Own
 

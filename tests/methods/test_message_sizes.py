@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from rdpfl_sim.blueprint import layers_of
 from rdpfl_sim.learning.models import cnn
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.base import Home, Settings
+from rdpfl_sim.simulation.experiment import layers_of
 from tests.support import Neighbourhood, Own
 
 PAGE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from rdpfl_sim.maths.types import Received
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.base import Case, Home, Method, Settings, State, neighbour_share
 from rdpfl_sim.methods.direct import Direct
@@ -18,10 +17,11 @@ from rdpfl_sim.methods.dispfl import State as SparseState
 from rdpfl_sim.methods.ditto import Ditto
 from rdpfl_sim.methods.ditto import State as DittoState
 from rdpfl_sim.methods.dpsgd import Dpsgd
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.krum_gossip import KrumGossip
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from rdpfl_sim.records.telemetry import Histogram
-from rdpfl_sim.simulation import simulate
+from rdpfl_sim.simulation.simulation import simulate
 from tests.support import Neighbourhood, Own, small_scenario
 
 SETTINGS = Settings(learning_rate=0.1, rounds=20)

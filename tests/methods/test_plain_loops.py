@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.blueprint import Blueprint
+from rdpfl_sim.simulation.experiment import Blueprint
 
 ROUNDS, CLIENTS, BYZANTINE = 4, 6, (1, 4)
 ETA, MOMENTUM, DECAY, BATCH = 0.2, 0.5, 0.01, 16

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
-from rdpfl_sim.maths.estimator import norm
-from rdpfl_sim.maths.types import Received
+from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods.base import Settings
+from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from tests.support import NOWHERE, Own
 

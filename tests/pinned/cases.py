@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.learning.fetching import CLASSES
+from rdpfl_sim.learning.datasets.download import CLASSES
 from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks import ATTACKS
+from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.overrides import read_toml
-from rdpfl_sim.world.timing_attacks import TIMING_ATTACKS
+from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from tests.support import small_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

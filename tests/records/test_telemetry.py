@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.records.telemetry import Histogram, Telemetry
-from rdpfl_sim.world.links import Link, lossless
-from rdpfl_sim.world.message import Letter, Message
+from rdpfl_sim.world.network.links import Link, lossless
+from rdpfl_sim.world.network.message import Letter, Message
 
 BYZANTINE = frozenset({3})
 HOPS = [2, 1, None, 0, 1]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.report.breakdown import sentences
+from rdpfl_sim.reports.breakdown import sentences
 from rdpfl_sim.sweeps.breakdown import Breakdown, Question, Search, ask, conclude, local_accuracy, write
-from rdpfl_sim.sweeps.engine import folder_of
+from rdpfl_sim.sweeps.runner import folder_of
 from tests.support import small_scenario
 
 ATTACKED = small_scenario(adversary={"fraction": 0.4, "attack": "sign_flip"}, method={"name": "direct"})

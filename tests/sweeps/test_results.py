@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.sweeps.engine import folder_of
 from rdpfl_sim.sweeps.plan import Sweep
 from rdpfl_sim.sweeps.results import Estimate, read, write_csv
+from rdpfl_sim.sweeps.runner import folder_of
 
 SWEEP = Sweep.from_dict(
     {

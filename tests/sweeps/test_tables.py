@@ -4,7 +4,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rdpfl_sim.report.sweeps import sweep_table
+from rdpfl_sim.reports.sweeps import sweep_table
 from rdpfl_sim.sweeps.plan import Sweep
 from rdpfl_sim.sweeps.tables import Table, latex, markdown, markdown_page, tables
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.verification.forms import written
 from rdpfl_sim.verification.limits import UNREPEATABLE
+from rdpfl_sim.verification.record_schema import written
 
 FILES = {
     "summary.json": 6,

@@ -13,7 +13,7 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import RunError, ScenarioError
 from rdpfl_sim.verification.replay import compare
-from rdpfl_sim.verification.run import verify
+from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 from tests.verification.edits import Changed, edits
 from tests.verification.test_tampering import LIVELY

@@ -6,11 +6,11 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, assume, given, note, settings
 
-from rdpfl_sim.records.folder import RunFolder
-from rdpfl_sim.verification.run import verify
+from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.verification.verify import verify
 from tests.fuzzing import Sketch, sketches
 from tests.runs import lived
-from tests.test_fuzz import loaded
+from tests.simulation.test_fuzz import loaded
 
 NUM_SCENARIOS = 25 if settings().derandomize else 500
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.execution.arithmetic import repeatable
-from rdpfl_sim.records.folder import RunFolder
-from rdpfl_sim.simulation import Simulation
-from rdpfl_sim.verification.run import verify
+from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.simulation.simulation import Simulation
+from rdpfl_sim.verification.verify import verify
 from tests.support import cheap, small_scenario
 from tests.verification.test_tampering import LIVELY
 

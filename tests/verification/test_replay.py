@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.summing_up import WALL
-from rdpfl_sim.verification.forms import written
+from rdpfl_sim.simulation.summary import WALL
+from rdpfl_sim.verification.record_schema import written
 from rdpfl_sim.verification.replay import compare, difference, replay
 from tests.support import small_scenario
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.verification.run import verify
+from rdpfl_sim.verification.verify import verify
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PATHS = [

@@ -11,7 +11,7 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.verification.check import Check
-from rdpfl_sim.verification.run import verify
+from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 
 Records = list[dict[str, Any]]

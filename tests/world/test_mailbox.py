@@ -3,10 +3,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.maths.types import Payload
-from rdpfl_sim.world.links import Link, lossless
+from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.message import Letter, Message
+from rdpfl_sim.world.network.links import Link, lossless
+from rdpfl_sim.world.network.message import Letter, Message
 from rdpfl_sim.world.observer import Observer
 
 GOOD = Payload(torch.zeros(3))

@@ -1,6 +1,6 @@
 import pytest
 
-from rdpfl_sim.world.distributions import COMPUTE
+from rdpfl_sim.world.durations import COMPUTE
 from rdpfl_sim.world.waiting import STALENESS, WAITS
 
 

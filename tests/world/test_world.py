@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.local import Local
-from rdpfl_sim.world.bandwidth import Uplink
-from rdpfl_sim.world.changes import (
+from rdpfl_sim.world.client import Phase
+from rdpfl_sim.world.faults.changes import (
     Absent,
     Change,
     Crash,
@@ -25,8 +25,8 @@ from rdpfl_sim.world.changes import (
     Slow,
     Unslow,
 )
-from rdpfl_sim.world.client import Phase
-from rdpfl_sim.world.transport import reliable
+from rdpfl_sim.world.network.bandwidth import Uplink
+from rdpfl_sim.world.network.transport import reliable
 from rdpfl_sim.world.waiting import Staleness, Wait
 from tests.support import RING, TRIANGLE, TinyWorld
 

@@ -1,0 +1,70 @@
+"""rdpfl-sim compare: runs side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.errors import ScenarioError
+
+HELP = "show runs side by side, paired by seed"
+EXAMPLES = """\
+examples:
+  rdpfl-sim compare runs/first runs/second
+  rdpfl-sim compare sweeps/lambda --baseline method.name=local
+  rdpfl-sim compare runs/first runs/second --metric telemetry.delay_s.mean
+  rdpfl-sim compare sweeps/lambda --markdown > table.md
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The runs, and what to show of them."""
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="a run folder, or a folder that contains run folders",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="WHICH",
+        help="what the others are compared with: a letter of the output, a run folder, or a setting such as "
+        "method.name=local (default: the first)",
+    )
+    parser.add_argument(
+        "--metric",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="also this number of summary.json, such as telemetry.delay_s.mean, or all",
+    )
+    parser.add_argument(
+        "--by-argument",
+        action="store_true",
+        help="group runs by the arguments, not by scenario: for two versions of one scenario's results",
+    )
+    parser.add_argument("--markdown", action="store_true", help="as Markdown")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Group the runs, pair them by seed, print what differs."""
+    from rdpfl_sim.reports.comparison import comparison_markdown, comparison_table
+    from rdpfl_sim.sweeps.compare import ComparisonError, baseline_first, compare, find_runs, grouped
+
+    try:
+        with reading(", ".join(map(str, options.runs))):
+            groups = grouped(find_runs(options.runs), options.by_argument)
+            if options.baseline is not None:
+                groups = baseline_first(groups, options.baseline)
+            comparison = compare(groups, options.metric)
+            if options.markdown:
+                print(comparison_markdown(comparison))  # noqa: T201  # the command's output
+            else:
+                make_console().print(comparison_table(comparison))
+    except (ComparisonError, ScenarioError) as error:
+        sys.stderr.write(f"rdpfl-sim compare: {error}\n")
+        return BAD_INPUT
+    return 0

@@ -1,0 +1,77 @@
+"""rdpfl-sim report: one HTML file that shows a run or a sweep."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.errors import RunError
+
+if TYPE_CHECKING:
+    from rdpfl_sim.frames import Run, Sweep
+
+HELP = "make one HTML file that shows a run or a sweep"
+EXAMPLES = """\
+examples:
+  rdpfl-sim report runs/ring_30pct-20260101-120000 --open
+  rdpfl-sim report sweeps/rivals --output rivals.html
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of what, and where to."""
+    parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="the folder of a run or of a sweep")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="where to (default: report.html in that folder)"
+    )
+    parser.add_argument("--open", action="store_true", help="show it in a browser")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the page and print where it is."""
+    path: Path = options.output or options.folder / "report.html"
+    with make_console(stderr=True).status("reading the records"):
+        from rdpfl_sim.records.run_folder import write_atomically
+
+        try:
+            source = _source(options.folder)
+        except RunError as error:
+            sys.stderr.write(f"rdpfl-sim report: {error}\n")
+            return BAD_INPUT
+        with reading(options.folder):
+            page = _page(source)
+        write_atomically(path, page.encode(errors="replace"))
+    print(path)  # noqa: T201  # scripts read it
+    if options.open:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+    return 0
+
+
+def _source(folder: Path) -> Run | Sweep:
+    """What there is in a folder."""
+    from rdpfl_sim.frames import Run, Sweep
+    from rdpfl_sim.records.run_folder import SCENARIO
+
+    return Run(folder) if (folder / SCENARIO).is_file() else Sweep(folder)
+
+
+def _page(source: Run | Sweep) -> str:
+    from polars.exceptions import PolarsError
+
+    from rdpfl_sim.frames import Run
+    from rdpfl_sim.reports.html.page import render
+    from rdpfl_sim.reports.html.run_page import run_page
+    from rdpfl_sim.reports.html.sweep_page import sweep_page
+
+    try:
+        return render(run_page(source) if isinstance(source, Run) else sweep_page(source))
+    except PolarsError as error:
+        what = str(error).partition("\n")[0]
+        raise RunError(
+            f"{source.folder}: the records are damaged ({what}); rdpfl-sim verify says where"
+        ) from error

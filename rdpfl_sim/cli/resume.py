@@ -1,0 +1,86 @@
+"""rdpfl-sim resume: go on with a run that was interrupted, killed or has crashed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdpfl_sim.cli.common import (
+    BAD_INPUT,
+    FAILED,
+    add_allow_cluster,
+    make_console,
+    print_warnings,
+    uncollected,
+)
+from rdpfl_sim.cli.run import add_live, draw_pictures, show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rdpfl_sim.scenario.scenario import Scenario
+
+HELP = "go on with a run that was interrupted or killed"
+EXAMPLES = """\
+examples:
+  rdpfl-sim resume runs/ring_30pct-20260101-120000
+  rdpfl-sim resume -q runs/ring_30pct-20260101-120000
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A run folder."""
+    parser.add_argument("file", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
+    add_allow_cluster(parser)
+    add_live(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Go on with it from its last checkpoint, draw pictures, print a table."""
+    console = make_console(quiet=options.quiet)
+    with console.status("building the scenario"), uncollected():
+        from rdpfl_sim.records.run_folder import is_complete, why_no_run
+
+        reason = why_no_run(options.file)
+        if reason is not None:
+            sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
+            return BAD_INPUT
+        from rdpfl_sim.cli.live import LiveDashboard, progress_of
+        from rdpfl_sim.scenario.scenario import stay_offline
+        from rdpfl_sim.simulation.experiment import Blueprint
+        from rdpfl_sim.simulation.resume import resume, scenario_of
+
+        folder: Path = options.file
+        scenario = scenario_of(folder)
+        if is_complete(folder):
+            blueprint = None
+        else:
+            stay_offline(scenario, options.allow_cluster)
+            blueprint = Blueprint(scenario)
+    if blueprint is None:
+        return _complete(folder, scenario, console)
+    print_warnings([scenario], blueprint.warnings, console)
+    with progress_of(options, scenario, console) as progress:
+        if isinstance(progress, LiveDashboard):
+            progress.follow(folder)
+        result = resume(folder, progress, blueprint, allow_cluster=options.allow_cluster)
+    return show(result, blueprint, console)
+
+
+def _complete(folder: Path, scenario: Scenario, console: Console) -> int:
+    """Do what follows the summary, if the run was killed before: remove checkpoints, draw pictures."""
+    from rdpfl_sim.reports.figures import are_up_to_date
+    from rdpfl_sim.simulation.resume import remove_checkpoints
+
+    done, drawn = [], True
+    if remove_checkpoints(folder):
+        done.append("its checkpoints have been removed")
+    if scenario.output.figures and not are_up_to_date(folder):
+        drawn = draw_pictures(folder, console)
+        done += ["its pictures have been drawn"] if are_up_to_date(folder) else []
+    console.print(f"this run is already complete; {' and '.join(done) or 'there is nothing to resume'}")
+    print(folder)  # noqa: T201  # also with --quiet, as after a run
+    return 0 if drawn else FAILED

@@ -1,0 +1,111 @@
+"""rdpfl-sim run: one scenario."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdpfl_sim.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    add_scenario,
+    in_words,
+    load_scenario,
+    make_console,
+    print_warnings,
+    reading,
+    uncollected,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rdpfl_sim.simulation.experiment import Blueprint
+    from rdpfl_sim.simulation.simulation import Result
+
+HELP = "run a scenario (the default: rdpfl-sim FILE)"
+EXAMPLES = """\
+examples:
+  rdpfl-sim scenarios/ring_30pct.toml             # short for run
+  rdpfl-sim run scenarios/ring_30pct.toml --live  # with a dashboard
+  rdpfl-sim run scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.3
+  rdpfl-sim run scenarios/ring_30pct.toml --set adversary.attack=sign_flip
+  rdpfl-sim run scenarios/ring_30pct.toml --set "method={name = 'balance'}"
+  rdpfl-sim run scenarios/lossy_links.toml -q     # print only the run folder
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A scenario, and where its results go."""
+    add_scenario(parser)
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER", help="where run folders go (default: output.folder)"
+    )
+    add_live(parser)
+
+
+def add_live(parser: argparse.ArgumentParser) -> None:
+    """The argument that asks for a dashboard."""
+    parser.add_argument(
+        "--live", action="store_true", help="show a dashboard while it runs, if there is a terminal"
+    )
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run it, draw pictures, print a table."""
+    console = make_console(quiet=options.quiet)
+    with console.status("building the scenario"), uncollected():
+        from rdpfl_sim.cli.live import LiveDashboard, progress_of
+        from rdpfl_sim.scenario.draft import reject_overrides
+        from rdpfl_sim.scenario.overrides import parse_override
+        from rdpfl_sim.simulation.experiment import Blueprint
+        from rdpfl_sim.simulation.simulation import simulate
+
+        scenario = load_scenario(options)
+        if options.output is not None:
+            overrides = dict(map(parse_override, options.set))
+            reject_overrides(overrides, {"output.folder": "--output replaces it"})
+        blueprint = Blueprint(scenario)
+    print_warnings([scenario], blueprint.warnings, console)
+    folder = options.output or scenario.output.folder
+    with progress_of(options, scenario, console) as progress:
+        on_folder = progress.follow if isinstance(progress, LiveDashboard) else None
+        result = simulate(blueprint, folder, progress, on_folder)
+    return show(result, blueprint, console)
+
+
+def show(result: Result, blueprint: Blueprint, console: Console) -> int:
+    """Draw pictures, print a table, and return the exit code."""
+    from rdpfl_sim.reports.terminal import summary_table, warning_lines
+
+    assert result.folder is not None
+    summary = result.summary
+    drawn = not blueprint.scenario.output.figures or draw_pictures(result.folder, console)
+    console.print(summary_table(summary))
+    console.print(warning_lines([text for text in summary["warnings"] if text not in blueprint.warnings]))
+    if summary["status"] == "interrupted":
+        console.print(f"go on with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
+    print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
+    if summary["status"] == "interrupted":
+        return INTERRUPTED
+    return 0 if drawn else FAILED
+
+
+def draw_pictures(folder: Path, console: Console) -> bool:
+    """Draw the pictures of a run; False, and a message, if that is not possible."""
+    from rdpfl_sim.reports.figures import draw
+
+    with console.status("drawing pictures"):
+        try:
+            with reading(folder):
+                draw(folder)
+        except KeyboardInterrupt:
+            console.print("no pictures: interrupted")
+        except OSError as error:
+            sys.stderr.write(f"no pictures, but the run is complete: {in_words(error)}\n")
+            return False
+    return True

@@ -1,0 +1,52 @@
+"""rdpfl-sim show: what came out of a run, and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+
+HELP = "show a run's results and where they come from"
+EXAMPLES = """\
+examples:
+  rdpfl-sim show runs/ring_30pct-20260101-120000
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Print its summary, or how far it has come, and its provenance."""
+    from rdpfl_sim.records.run_folder import (
+        PROVENANCE,
+        SCENARIO,
+        SUMMARY,
+        last_record,
+        read_json_if_there,
+        why_no_run,
+    )
+    from rdpfl_sim.reports.runs import provenance_table, unfinished_lines
+    from rdpfl_sim.reports.terminal import summary_table, warning_lines
+    from rdpfl_sim.scenario.overrides import read_toml
+
+    run: Path = options.run
+    reason = why_no_run(run)
+    if reason is not None:
+        sys.stderr.write(f"rdpfl-sim show: {reason}\n")
+        return BAD_INPUT
+    with reading(run):
+        summary, console = read_json_if_there(run / SUMMARY), make_console()
+        if summary is None or "accuracy" not in summary:
+            scenario = read_toml(run / SCENARIO, is_inside=True)
+            console.print(unfinished_lines(scenario, summary, last_record(run)))
+        else:
+            console.print(summary_table(summary))
+            console.print(warning_lines(summary["warnings"]))
+        console.print()
+        console.print(provenance_table(read_json_if_there(run / PROVENANCE), (summary or {}).get("digest")))
+    return 0

@@ -1,0 +1,63 @@
+"""rdpfl-sim tensorboard: the numbers of runs for TensorBoard."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from rdpfl_sim.cli.common import BAD_INPUT, FAILED, make_console, reading
+
+HELP = "write the numbers of runs for TensorBoard"
+EXAMPLES = """\
+examples:
+  rdpfl-sim tensorboard runs/first runs/second
+  rdpfl-sim tensorboard runs/first -o board
+
+Look at it with: tensorboard --logdir tensorboard
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, and where to."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        default=Path("tensorboard"),
+        metavar="FOLDER",
+        help="where to, a folder for each run (default: tensorboard)",
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the series of one run after the other, say how to look at them."""
+    if find_spec("tensorboard") is None:
+        sys.stderr.write(
+            "rdpfl-sim tensorboard: the package is not installed; install it with: "
+            "pip install 'rdpfl-sim[tensorboard]'\n"
+        )
+        return FAILED
+    from rdpfl_sim.records.reader import record_lines
+    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, why_no_run
+    from rdpfl_sim.reports.tensorboard import scalars, write_scalars
+
+    reasons = [reason for run in options.runs if (reason := why_no_run(run)) is not None]
+    if reasons:
+        sys.stderr.write("".join(f"rdpfl-sim tensorboard: {reason}\n" for reason in reasons))
+        return BAD_INPUT
+    console = make_console(quiet=options.quiet)
+    for run in options.runs:
+        folder = options.output / run.resolve().name
+        with console.status(f"reading {run}") as status, reading(run):
+            topology = read_json(run / TOPOLOGY)
+            series = scalars(record_lines(run), topology["num_clients"], topology["byzantine"])
+            status.update(f"writing {folder}")
+            options.output.mkdir(parents=True, exist_ok=True)
+            write_scalars(series, folder)
+    console.print(f"Look at it with: tensorboard --logdir {options.output}", markup=False, highlight=False)
+    print(options.output)  # noqa: T201  # also with --quiet: scripts read it
+    return 0

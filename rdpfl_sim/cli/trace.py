@@ -1,0 +1,78 @@
+"""rdpfl-sim trace: a run for the viewers of Perfetto and Chrome."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.system.files import replacing
+
+HELP = "write a run as a trace for Perfetto, messages as arrows"
+EXAMPLES = """\
+examples:
+  rdpfl-sim trace runs/ring_30pct-20260101-120000
+  rdpfl-sim trace runs/ring_30pct-20260101-120000 -o ring.json.gz
+
+Open the file at https://ui.perfetto.dev or in chrome://tracing.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, and where to."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="where to (default: trace.json in the run's folder); compressed if it ends in .gz",
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the file's path")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the trace, say how to look at it."""
+    from rdpfl_sim.records.reader import record_lines
+    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, why_no_run
+    from rdpfl_sim.reports.trace import write_trace
+
+    run: Path = options.run
+    reason = why_no_run(run)
+    if reason is not None:
+        sys.stderr.write(f"rdpfl-sim trace: {reason}\n")
+        return BAD_INPUT
+    record_lines(run)  # before anything is written
+    console = make_console(quiet=options.quiet)
+    output: Path = options.output or run / "trace.json"
+    with console.status(f"reading {run}") as status, _opened(output) as file, reading(run):
+        num_arrows = write_trace(
+            lambda: record_lines(run),
+            read_json(run / TOPOLOGY),
+            run.resolve().name,
+            file,
+            lambda num: status.update(f"reading {run}: {num:,} records"),
+        )
+    if num_arrows == 0:
+        console.print("without arrows: no message that arrived was recorded (output.message_events)")
+    console.print(
+        "Open it at https://ui.perfetto.dev, which keeps it on this machine, or in chrome://tracing."
+    )
+    print(output)  # noqa: T201  # also with --quiet: scripts read it
+    return 0
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, compressed if its name says so, that appears when it is complete."""
+    with replacing(path) as file:
+        if path.suffix != ".gz":
+            yield file
+            return
+        with gzip.GzipFile(path.name, "wb", fileobj=file) as compressed:
+            yield cast("BinaryIO", compressed)

@@ -1,0 +1,49 @@
+"""rdpfl-sim validate: what is wrong with a scenario, or with a sweep."""
+
+from __future__ import annotations
+
+import argparse
+
+from rdpfl_sim.cli.common import add_scenario, load_scenario, make_console, print_warnings
+from rdpfl_sim.errors import Problem, ScenarioError
+
+HELP = "list everything that is wrong with a scenario or a sweep"
+EXAMPLES = """\
+examples:
+  rdpfl-sim validate scenarios/ring_30pct.toml
+  rdpfl-sim validate scenarios/sweeps/lambda.toml
+  rdpfl-sim validate scenarios/ring_30pct.toml --set clients.count=20
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A scenario."""
+    add_scenario(parser)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Check that it can be built, or that all runs of a sweep are possible; write nothing."""
+    from rdpfl_sim.scenario.overrides import read_toml
+    from rdpfl_sim.simulation.experiment import Blueprint
+    from rdpfl_sim.sweeps.checks import check_metrics
+    from rdpfl_sim.sweeps.plan import Sweep
+
+    console = make_console()
+    if "base" in read_toml(options.file):
+        if options.seed is not None:
+            raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
+        sweep = Sweep.load(options.file, options.set)
+        check_metrics(sweep)
+        for profile in (None, *sweep.profiles):
+            lost = [] if profile is None else sweep.overrides_lost_to(profile)
+            told = f"not with --set {lost[0]}, which the profile replaces" if lost else ""
+            if not lost:
+                runs = sweep.runs(profile)
+                print_warnings([run.scenario for run in runs], [], console)
+                told = f"{len(runs)} runs"
+            console.print(f"{profile or 'all of it'}: {told}", markup=False, highlight=False)
+    else:
+        scenario = load_scenario(options)
+        print_warnings([scenario], Blueprint(scenario).warnings, console)
+    console.print(f"{options.file}: valid", markup=False, highlight=False)
+    return 0

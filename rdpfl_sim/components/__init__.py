@@ -1,0 +1,1 @@
+"""Components: their registries, options and plug-ins. Knows no component."""

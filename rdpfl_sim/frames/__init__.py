@@ -1,0 +1,12 @@
+"""What runs and sweeps have written down, as polars frames: for reports, traces and notebooks.
+
+from rdpfl_sim.analysis import Run
+
+run = Run("runs/ring_30pct-20260101-120000")
+run.messages.group_by("fate").len().collect()
+"""
+
+from rdpfl_sim.frames.run import Run
+from rdpfl_sim.frames.sweep import Sweep
+
+__all__ = ["Run", "Sweep"]

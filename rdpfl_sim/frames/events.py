@@ -1,0 +1,130 @@
+"""events.jsonl as a lazy frame: which fields a record may have, and how half a last line is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+import polars as pl
+
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.run_folder import read_inside
+from rdpfl_sim.system.files import open_inside
+
+Schema: TypeAlias = dict[str, Any]
+
+_CLIENT: Schema = {"client": pl.Int32}
+_ROUND: Schema = {**_CLIENT, "round": pl.Int64}
+_MESSAGE: Schema = {"message": pl.Int64, "sender": pl.Int32, "recipient": pl.Int32, "round": pl.Int64}
+_DROPPED: Schema = {**_MESSAGE, "reason": pl.String}
+
+EVENTS: dict[str, Schema] = {
+    "run_started": {"seed": pl.Int64, "num_parameters": pl.Int64, "byzantine": pl.List(pl.Int32)},
+    "training_started": {**_ROUND, "duration_s": pl.Float64},
+    "training_finished": {**_ROUND, "loss": pl.Float64, "num_steps": pl.Int64},
+    "round_finished": {
+        **_ROUND,
+        "num_used": pl.Int64,
+        "max_age": pl.Int64,
+        **dict.fromkeys(("u_norm", "d_norm", "neighbour_share", "delta_norm", "beta", "tau"), pl.Float64),
+        "clipped": pl.Boolean,
+        "bounded": pl.Boolean,
+    },
+    "evaluation": {
+        **_ROUND,
+        **dict.fromkeys(("personal_accuracy", "personal_loss", "global_accuracy", "global_loss"), pl.Float64),
+    },
+    "theory": {**_ROUND, "loss": pl.Float64, "gradient_norm": pl.Float64, "L": pl.Float64},
+    "message_sent": {**_MESSAGE, "true_round": pl.Int64, "size_bytes": pl.Float64},
+    "message_copied": {**_MESSAGE, "original": pl.Int64},
+    "message_lost": _DROPPED,
+    "message_delivered": {**_MESSAGE, "delay_s": pl.Float64},
+    "message_used": {
+        **_MESSAGE,
+        "age": pl.Int64,
+        "distance_to_own": pl.Float64,
+        "distance_to_predicted": pl.Float64,
+        "weight": pl.Float64,
+        "clipped": pl.Boolean,
+    },
+    "message_stale": _DROPPED,
+    "message_duplicate": _DROPPED,
+    "message_rejected": _DROPPED,
+    "fault": {
+        "fault": pl.Int32,
+        "change": pl.String,
+        "clients": pl.List(pl.Int32),
+        "links": pl.List(pl.List(pl.Int32)),
+        "sides": pl.List(pl.List(pl.Int32)),
+        "factor": pl.Float64,
+        "for_good": pl.Boolean,
+        "fresh": pl.Boolean,
+        "catch_up": pl.Boolean,
+    },
+    "final_model": {**_CLIENT, "blake2b": pl.String},
+    "run_finished": {
+        "status": pl.String,
+        **dict.fromkeys(("sent", "delivered", "lost", "in_flight", "used", "stale"), pl.Int64),
+        **dict.fromkeys(("duplicate", "rejected", "left_over", "copied", "reordered", "bytes"), pl.Int64),
+    },
+}
+"""The fields of every record besides `event` and `time_s`; methods add diagnostics to `round_finished`."""
+
+EVERY: Schema = {"event": pl.String, "time_s": pl.Float64}
+HEAD = 5_000
+"""In so many records at the beginning, fields are looked for that only a plug-in knows."""
+
+
+def scan(path: Path, names: Iterable[str], grows: bool) -> pl.LazyFrame:
+    """The records with these names (all, if there are none); a file that grows is read as it is now."""
+    names = list(names)
+    known: Schema = {field: kind for name in names or EVENTS for field, kind in EVENTS.get(name, {}).items()}
+    source = whole_lines(path) if grows or not _ends_with_line(path) else path
+    schema = {**EVERY, **known, **_other_fields(path, names, known)}
+    if isinstance(source, bytes) and not source:
+        return pl.LazyFrame(schema=schema)
+    records = pl.scan_ndjson(source, schema=schema)
+    return records.filter(pl.col("event").is_in(names)) if names else records
+
+
+def whole_lines(path: Path) -> bytes:
+    """A file's content up to its last line end: half a line is being written, or its writer was killed."""
+    content = read_inside(path)
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _ends_with_line(path: Path) -> bool:
+    with open_inside(path) as file:
+        if file.seek(0, 2) == 0:
+            return False
+        file.seek(-1, 2)
+        return file.read() == b"\n"
+
+
+def _other_fields(path: Path, names: list[str], known: Schema) -> Schema:
+    """Fields that are not in the table, such as the diagnostics of most methods."""
+    found: Schema = {}
+    with open_inside(path) as file:
+        for number, line in enumerate(islice(file, HEAD), start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise RunError(f"{path} is damaged at line {number}: {error}") from error
+            if not names or record.get("event") in names:
+                found |= {
+                    field: kind
+                    for field, value in record.items()
+                    if field not in known and field not in EVERY and (kind := _kind(value)) is not None
+                }
+    return found
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, bool):
+        return pl.Boolean
+    return pl.Float64 if isinstance(value, int | float) else pl.String if isinstance(value, str) else None

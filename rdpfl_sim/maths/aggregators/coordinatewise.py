@@ -1,0 +1,115 @@
+"""Aggregators that look at one coordinate at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from annotated_types import Lt
+from torch import Tensor
+
+from rdpfl_sim.components.options import Doc, NonNegative
+from rdpfl_sim.maths.aggregators.order_statistics import band_mean, sorted_rows
+from rdpfl_sim.maths.aggregators.weighting import (
+    Aggregator,
+    Byzantine,
+    num_trusted,
+    round_up,
+    without_overflow,
+)
+from rdpfl_sim.maths.distances import blocks
+
+
+def mean_of_band(band: Callable[..., tuple[int, int]]) -> Callable[[Aggregator], Aggregator]:
+    """Mark an aggregator that averages the order statistics low, ..., high - 1 = band(n, **options) of n."""
+
+    def mark(aggregator: Aggregator) -> Aggregator:
+        aggregator.band = band  # type: ignore[attr-defined]
+        return aggregator
+
+    return mark
+
+
+@mean_of_band(lambda n: (0, n))
+def mean(u: Tensor) -> Tensor:
+    """The mean of the rows; one message can move it anywhere."""
+    result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
+    # The square is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
+    if math.isfinite(result.dot(result)):
+        return result
+    return without_overflow((u / len(u)).sum(dim=0))
+
+
+def middle(n: int) -> tuple[int, int]:
+    """The one or two middle ones of n values in their order."""
+    return (n - 1) // 2, n // 2 + 1
+
+
+@mean_of_band(middle)
+def median(u: Tensor) -> Tensor:
+    """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
+    return band_mean(u, *middle(len(u)))
+
+
+def untrimmed(n: int, trim: float = 0.3) -> tuple[int, int]:
+    """What is left of n values in their order."""
+    cut = num_trimmed(n, trim)
+    return cut, n - cut
+
+
+@mean_of_band(untrimmed)
+def trimmed_mean(
+    u: Tensor,
+    *,
+    trim: Annotated[
+        NonNegative, Lt(0.5), Doc("cut from each end, as a fraction of what arrived, rounded up")
+    ] = 0.3,
+) -> Tensor:
+    """The coordinate-wise mean without the ceil(trim n) values at each end (Yin et al. 2018).
+
+    Rounded up, so that trim = 0.3 cuts three attackers among nine. At least one value is left: with
+    trim = 0.3 the mean of 1, 2 or 4 messages cuts one less per side.
+    """
+    return band_mean(u, *untrimmed(len(u), trim))
+
+
+def num_trimmed(n: int, trim: float) -> int:
+    """min(ceil(trim n), (n - 1) // 2), the number of values cut from each end; at least one is left."""
+    return min(round_up(trim * n), (n - 1) // 2)
+
+
+def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The coordinate-wise mean of the n - f values nearest to the median, f = ceil(byzantine n).
+
+    Mean around median (Xie, Koyejo and Gupta 2018). Two values that are equally near, one on each side, count
+    half each if there is room for one.
+    """
+    n = len(u)
+    k = num_trusted(n, byzantine)
+    smallest, largest = torch.aminmax(u)
+    if max(-smallest, largest) <= torch.finfo(u.dtype).max / (2 * n):
+        return torch.cat([_mean_around_median(sorted_rows(rows), k) for (rows,) in blocks(u)])
+    shrink = 2.0 ** -(1 + n.bit_length())  # so that no sum of 2 n entries overflows; exact
+    parts = [_mean_around_median(sorted_rows(rows * shrink), k) for (rows,) in blocks(u)]
+    return without_overflow(torch.cat(parts).div_(shrink))
+
+
+def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
+    """The mean of the k of the order statistics s that are nearest to the median.
+
+    They are neighbours in the order, and of k neighbours exactly one is in each of the classes s_r, s_{r+k},
+    s_{r+2k}, ... (r < k): it is the nearest of its class.
+    """
+    n = len(s)
+    twice_median = s[(n - 1) // 2] + s[n // 2]
+    total = torch.zeros_like(twice_median)
+    for r in range(k):
+        nearest = s[r]
+        for other in s[r + k :: k]:
+            # The sign is 1 if `other`, which is not the smaller one, is nearer; 0 if both are equally near.
+            share = (twice_median - (nearest + other)).sign_().add_(1).mul_(0.5)
+            nearest = torch.lerp(nearest, other, share)
+        total += nearest
+    return total.div_(k)

@@ -1,0 +1,142 @@
+"""Aggregators that begin at a centre and let messages pull it, each by no more than its share.
+
+Both stay in the span of the rows, y = c + sum_i w_i (u_i - c), and work on the weights w: with
+G_ij = <u_i - c, u_j - c>, |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. A
+minority of rows, however far away, cannot carry c away from the others, so their distances do not cancel: c
+is the coordinate-wise median, or a row with half of the others around it.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.maths.aggregators.coordinatewise import median
+from rdpfl_sim.maths.aggregators.weighting import SLACK, weighted_sum, without_overflow
+from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
+
+_COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
+_FAR = 1e3  # times the median distance: the rounding of its square is still well below that
+
+
+def geometric_median(
+    u: Tensor,
+    *,
+    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
+    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
+) -> Tensor:
+    """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
+
+    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
+    half of the others; where y meets a row, the step of Vardi and Zhang (2000).
+    """
+    return weighted_sum(torch.from_numpy(weiszfeld(u, iterations, tolerance)), u)
+
+
+def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
+    """The weights w (n,), which add up to 1, with which sum_i w_i u_i is the geometric median."""
+    squares: NDArray[np.float64] = squared_distances(u).numpy(force=True)
+    half = np.sort(squares, axis=1)[:, (len(u) - 1) // 2]
+    scale = sqrt(half.min())
+    starts = half <= half.min() * (1 + SLACK)  # all that tie, so that the order of the rows does not count
+    w: NDArray[np.float64] = starts / starts.sum()
+    if scale == 0:
+        return w  # at least half of the rows are there, which makes it a minimum
+    gram = _gram_around(int(starts.argmax()), u, squares, scale)
+    distances = _distances(gram, w)
+    for _ in range(iterations):
+        met = distances <= _COINCIDENT * scale
+        pull = ~met / np.maximum(distances, _COINCIDENT * scale)
+        total = pull.sum()
+        step = pull / total - w
+        length = sqrt(max(step @ gram @ step, 0.0))
+        # Each row that y has met holds it with force 1 against the joint force of the others.
+        share = 1 - min(1.0, np.count_nonzero(met) / max(length * total, 1e-9))
+        w = w + share * step
+        if share * length <= tolerance * scale:
+            break
+        distances = _distances(gram, w)
+    return w
+
+
+def centred_clipping(
+    u: Tensor,
+    *,
+    radius: Annotated[
+        Positive | Literal["median"],
+        Doc("tau; 'median' is the median distance of the rows from v, each step"),
+    ] = "median",
+    iterations: Annotated[Count, Doc("L, how often v moves")] = 1,
+    start: Annotated[
+        Literal["median", "zero"], Doc("where v begins: the coordinate-wise median, or zero")
+    ] = "median",
+) -> Tensor:
+    """v <- v + mean_i (u_i - v) min(1, tau / |u_i - v|): nobody pulls v farther than tau / n.
+
+    Karimireddy, He and Jaggi 2021, who begin at the aggregate of the round before: here nothing is
+    remembered. From zero, v is in the hull of the rows and zero.
+    """
+    c = median(u) if start == "median" else None
+    w = centred_clipping_weights(u, c, radius, iterations)
+    return weighted_sum(torch.from_numpy(w), u) if c is None else _from_centre(w, u, c)
+
+
+def centred_clipping_weights(
+    u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
+) -> NDArray[np.float64]:
+    """The weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
+    w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
+    if iterations > 1:
+        gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
+        for _ in range(iterations - 1):
+            shares = _clipped_shares(_distances(gram, w), radius)
+            w = w * (1 - shares.sum()) + shares
+    return w
+
+
+def _clipped_shares(distances: NDArray[np.float64], radius: float | Literal["median"]) -> NDArray[np.float64]:
+    """min(1, tau / |u_i - v|) / n."""
+    tau = _lower_median(distances) if radius == "median" else radius
+    n = len(distances)
+    return np.divide(tau, distances, out=np.ones(n), where=distances > tau) / n
+
+
+def _from_centre(w: NDArray[np.float64], u: Tensor, c: Tensor) -> Tensor:
+    """c + sum_i w_i (u_i - c)."""
+    return without_overflow(weighted_sum(torch.from_numpy(w), u).add_(c, alpha=1 - float(w.sum())))
+
+
+def _lower_median(distances: NDArray[np.float64]) -> float:
+    """The median, or the lower of two, so that no minority can make it large."""
+    return float(np.sort(distances)[(len(distances) - 1) // 2])
+
+
+def _distances(gram: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|u_i - y| for y = c + sum_i w_i (u_i - c)."""
+    product = gram @ w
+    squares: NDArray[np.float64] = gram.diagonal() - 2 * product + w @ product
+    return np.sqrt(np.maximum(squares, 0))
+
+
+def _gram_around(row: int, u: Tensor, squares: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    """G_ij for a row as c: from the distances |u_i - u_j|^2, unless some are so large that they cancel."""
+    to_row = squares[row]
+    if to_row.max() > (_FAR * scale) ** 2:
+        return _gram(u, u[row])
+    result: NDArray[np.float64] = (to_row[:, None] + to_row - squares) / 2
+    return result
+
+
+def _gram(u: Tensor, c: Tensor) -> NDArray[np.float64]:
+    """G_ij = <u_i - c, u_j - c>, (n, n); in numpy, whose calls on small arrays cost less than torch's."""
+    result = torch.zeros(len(u), len(u), dtype=torch.float64, device=u.device)
+    for rows, centre in blocks(u, c):
+        centred = rows.double().sub_(centre)
+        result += centred @ centred.T
+    return result.numpy(force=True)

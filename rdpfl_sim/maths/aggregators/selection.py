@@ -1,0 +1,209 @@
+"""Aggregators that choose or weigh whole messages by their distances from each other.
+
+They see the rows only through the squared distances D_ij = |u_i - u_j|^2, so that after these a choice costs
+no more for a large model than for a small one. Rows or sets of rows with equal scores are averaged: the
+result should not depend on who has the smaller number.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Annotated, TypeAlias
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rdpfl_sim.components.options import Doc, PositiveFraction
+from rdpfl_sim.maths.aggregators.weighting import (
+    SLACK,
+    Byzantine,
+    equal_shares,
+    num_trusted,
+    round_up,
+    sees_own,
+    weighted_sum,
+)
+from rdpfl_sim.maths.distances import distances_to, squared_distances
+
+_Array: TypeAlias = NDArray[np.float64]
+MaxSubsets: TypeAlias = Annotated[
+    int, Ge(1), Le(10**5), Doc("sets of n - f rows that are all tried; if there are more, only n of them are")
+]
+
+
+def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The row with the least sum of squared distances to its n - f - 2 nearest others, f = ceil(byzantine n).
+
+    Blanchard et al. 2017. At least one neighbour counts, and then the two closest rows always tie.
+    """
+    w = krum_weights(u, byzantine)
+    best = int(w.argmax())
+    return u[best].clone() if w[best] == 1 else weighted_sum(w, u)
+
+
+def multi_krum(
+    u: Tensor,
+    *,
+    byzantine: Byzantine = 0.3,
+    keep: Annotated[
+        PositiveFraction | None, Doc("fraction of what arrived to average, rounded up; by default n - f of n")
+    ] = None,
+) -> Tensor:
+    """The mean of the rows with the least Krum scores: n - f of them, or the fraction `keep`.
+
+    Blanchard et al. 2017. Rows that tie with the last one kept are kept too.
+    """
+    return weighted_sum(multi_krum_weights(u, byzantine, keep), u)
+
+
+def multi_krum_weights(u: Tensor, byzantine: float, keep: float | None) -> Tensor:
+    """The weights (n,), float64, with which multi-Krum averages the rows."""
+    n = len(u)
+    return krum_weights(u, byzantine, num_trusted(n, byzantine) if keep is None else round_up(keep * n))
+
+
+def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
+    """The weights (n,), float64, that average the rows with the least Krum scores, and those that tie."""
+    num_neighbours = max(1, num_trusted(len(u), byzantine) - 2)
+    in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
+    scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
+    return equal_shares(least(scores, max(1, num_kept)))
+
+
+@sees_own
+def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The mean of the n - f rows nearest to the client's own vector, f = ceil(byzantine n).
+
+    Nearest-neighbour averaging, the mixing of MoNNA (Farhadkhani et al. 2023). There the own vector
+    is one of the n; a method that aggregates its neighbours only, as R-DPFL does, averages those nearest to
+    itself. Rows that tie with the last one kept are kept too; to an own vector that is not finite all are
+    equally near.
+    """
+    return weighted_sum(monna_weights(u, own, byzantine), u)
+
+
+def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
+    """The weights (n,), float64, with which MoNNA averages the rows."""
+    distances = distances_to(own, u).nan_to_num(nan=torch.inf)
+    return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
+
+
+def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
+    """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
+
+    Minimum diameter averaging (El Mhamdi et al. 2020, after Rousseeuw 1985). There are n over f sets of n - f
+    rows. If these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest
+    rows of each row are tried: the least diameter among these is at most twice the least of all, because all
+    of a set of diameter D is within D of each of its rows.
+    """
+    return weighted_sum(mda_weights(u, byzantine, max_subsets), u)
+
+
+def mda_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
+    """The weights (n,), float64, with which minimum diameter averaging averages the rows."""
+    squares: _Array = squared_distances(u).numpy(force=True)
+    sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
+    diameters = np.zeros(len(sets))
+    for i, to_i in enumerate(squares):
+        np.maximum(diameters, sets[:, i] * (sets * to_i).max(axis=1), out=diameters)
+    return _mean_of_best(sets, diameters, u)
+
+
+def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
+    """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
+
+    Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
+    these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
+    each row are tried, and the proof of robustness does not hold.
+    """
+    return weighted_sum(smea_weights(u, byzantine, max_subsets), u)
+
+
+def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
+    """The weights (n,), float64, with which smallest maximum eigenvalue averaging averages the rows."""
+    squares: _Array = squared_distances(u).numpy(force=True)
+    sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
+    parts = np.array_split(sets, 1 + len(sets) // 1000)  # so that memory does not grow with their number
+    covariances = (_covariance(squares, part / part.sum(axis=1, keepdims=True))[1] for part in parts)
+    eigenvalues = [np.linalg.eigvalsh(covariance)[:, -1] for covariance in covariances]
+    return _mean_of_best(sets, np.concatenate(eigenvalues), u)
+
+
+def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
+
+    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). From c_i = 1 on, while
+    sum_i c_i > n - 2 f: with v the top eigenvector of the covariance of the rows weighted by c, and
+    tau_i = <u_i - mu, v>^2, c_i <- c_i (1 - tau_i / max_j tau_j). Of all mu on the way, the one with the
+    least top eigenvalue. The maximum is over rows that still have weight: one that has lost all of it,
+    however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
+    """
+    return weighted_sum(caf_weights(u, byzantine), u)
+
+
+def caf_weights(u: Tensor, byzantine: float) -> Tensor:
+    """The weights c_i / sum_j c_j (n,), float64, of the covariance-bound agnostic filter."""
+    n = len(u)
+    squares: _Array = squared_distances(u).numpy(force=True)
+    enough = max(0, n - 2 * round_up(byzantine * n))
+    c = np.ones(n)
+    best, least_eigenvalue = c / n, np.inf
+    while True:  # each pass takes all weight from at least one row
+        p = c / c.sum()
+        gram, covariance = _covariance(squares, p)
+        eigenvalues, vectors = np.linalg.eigh(covariance)
+        if eigenvalues[-1] < least_eigenvalue * (1 - SLACK):
+            best, least_eigenvalue = p, eigenvalues[-1]
+        top = vectors[:, eigenvalues >= eigenvalues[-1] * (1 - SLACK)]
+        tau = (c > 0) * np.square((gram * np.sqrt(p)) @ top).sum(axis=1)
+        farthest = tau >= tau.max() * (1 - SLACK)
+        c = np.where(farthest, 0, c * (1 - tau / max(tau.max(), np.finfo(float).tiny)))
+        if c.sum() <= enough + SLACK:
+            break
+    return torch.from_numpy(best).to(u.device)
+
+
+def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
+    """Which of the last dimension are the `num` least, and those that tie with the last of them."""
+    return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
+
+
+def _candidates(squares: _Array, k: int, max_subsets: int) -> NDArray[np.bool_]:
+    """Sets of k rows, (number of sets, n): all of them, or the k nearest of each row and those that tie."""
+    n = len(squares)
+    if comb(n, k) <= max_subsets:
+        return _all_subsets(n, k)
+    return least(torch.from_numpy(squares), k).numpy()
+
+
+@lru_cache(maxsize=8)
+def _all_subsets(n: int, k: int) -> NDArray[np.bool_]:
+    members = np.array(list(combinations(range(n), k)))
+    sets = np.zeros((len(members), n), dtype=np.bool_)
+    np.put_along_axis(sets, members, True, axis=1)
+    return sets
+
+
+def _covariance(squares: _Array, p: _Array) -> tuple[_Array, _Array]:
+    """B_ij = <u_i - mu, u_j - mu> and sqrt(p_i p_j) B_ij for weights p (..., n), mu = sum_i p_i u_i.
+
+    The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. From distances,
+    2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, rows without weight are not in the others' way, however far.
+    """
+    to_mean = p @ squares
+    spread = (to_mean * p).sum(axis=-1)[..., None, None]
+    gram: _Array = (to_mean[..., :, None] + to_mean[..., None, :] - spread - squares) / 2
+    root = np.sqrt(p)
+    return gram, root[..., :, None] * gram * root[..., None, :]
+
+
+def _mean_of_best(sets: NDArray[np.bool_], scores: _Array, u: Tensor) -> Tensor:
+    """The weights that average the sets with the least score, and then the rows of each."""
+    best = sets[scores <= max(scores.min(), 0) * (1 + SLACK)]
+    shares = best / best.sum(axis=1, keepdims=True)
+    return torch.from_numpy(shares.mean(axis=0)).to(u.device)

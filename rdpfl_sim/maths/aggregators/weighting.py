@@ -1,0 +1,64 @@
+"""What aggregators share: how they are called, how many messages they trust, and sums with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import ceil, isfinite
+from typing import Annotated, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.components.options import Doc, Fraction
+
+Aggregator: TypeAlias = Callable[..., Tensor]
+"""One vector (d,) from the messages u (n, d), and from the own vector if it is marked with `sees_own`."""
+
+SLACK = 1e-9
+"""For float64 rounding: 0.07 * 100 is 7.000000000000001, and still means 7 messages of 100."""
+
+Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed Byzantine fraction of what arrived, rounded up")]
+
+
+def sees_own(aggregator: Aggregator) -> Aggregator:
+    """Mark an aggregator whose second argument is the vector of the client itself, (d,)."""
+    aggregator.sees_own = True  # type: ignore[attr-defined]
+    return aggregator
+
+
+def aggregate(aggregator: Aggregator, u: Tensor, own: Tensor) -> Tensor:
+    """The aggregate of the messages u (n, d), for a client whose own vector is `own`."""
+    function = aggregator.func if isinstance(aggregator, partial) else aggregator
+    return aggregator(u, own) if getattr(function, "sees_own", False) else aggregator(u)
+
+
+def num_trusted(n: int, byzantine: float) -> int:
+    """n - f for f = ceil(byzantine n), but at least 1; three liars among nine are more than 30 %."""
+    return max(1, n - round_up(byzantine * n))
+
+
+def round_up(count: float) -> int:
+    """The least whole number that is not below `count`, up to rounding."""
+    return ceil(count - SLACK)
+
+
+def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
+    """sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
+
+    The weights are not negative and add up to at most 1, so that only rounding can overflow.
+    """
+    return without_overflow(w.to(u) @ u)
+
+
+def without_overflow(x: Tensor) -> Tensor:
+    """x, which is changed: what has overflowed becomes the largest number there is."""
+    limit = torch.finfo(x.dtype).max
+    # The sum is not finite if an entry is not, and quicker than the clamp, to which false alarms do no harm.
+    return x if isfinite(x.sum()) else x.clamp_(-limit, limit)
+
+
+def equal_shares(kept: Tensor) -> Tensor:
+    """Weights, float64, that average what is kept, along the last dimension."""
+    kept = kept.double()
+    return kept / kept.sum(dim=-1, keepdim=True)

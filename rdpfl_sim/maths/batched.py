@@ -1,0 +1,72 @@
+"""The arithmetic of methods for many clients at once: matrices (n, d) with a row for each client.
+
+Of each row the result has the same bits in any company, because a run that is resumed may compute its clients
+in other groups. So sums over rows of messages are made of additions, one after the other, and sums over
+columns of blocks: where torch's own sums begin anew depends on the shape and on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.maths.aggregators.order_statistics import band_sum
+from rdpfl_sim.maths.aggregators.weighting import Aggregator
+from rdpfl_sim.maths.distances import blocks
+
+MAX_MESSAGES = 32
+"""With more for each client there is enough to do for one client alone."""
+
+
+def can_aggregate(aggregator: Aggregator, num_messages: int) -> bool:
+    """Whether `aggregate_together` knows this aggregator."""
+    return num_messages <= MAX_MESSAGES and hasattr(_parts(aggregator)[0], "band")
+
+
+def aggregate_together(aggregator: Aggregator, u: Tensor) -> Tensor:
+    """The aggregates (n, d) of the messages u (m, n, d), m each for n clients; their sums must be finite."""
+    function, options = _parts(aggregator)
+    low: int
+    high: int
+    low, high = function.band(len(u), **options)
+    return (band_sum(u.flatten(1), low, high) / (high - low)).view(u.shape[1:])
+
+
+def norms(v: Tensor) -> Tensor:
+    """|v_i|_2 of every row, in float64: finite for every finite v."""
+    lengths: Tensor = torch.linalg.vector_norm(v, dim=1, dtype=torch.float64)
+    return lengths
+
+
+def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row at most as long as its limit, and which had to be shortened; `lengths` are |v_i|."""
+    clipped = ~(lengths <= limits)
+    if not clipped.any():
+        return v, clipped
+    return v * torch.where(clipped, limits / lengths, 1.0).to(v.dtype).unsqueeze(1), clipped
+
+
+def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tensor:
+    """beta of every row (n,), in float64; see `estimator.bb_coefficient`."""
+    products = s.new_zeros(len(s), dtype=torch.float64)
+    squares = torch.zeros_like(products)
+    # Torch divides a single row among its threads, but no block that is as short as these.
+    for s_part, y_part in blocks(s, y):
+        s_part, y_part = s_part.double(), y_part.double()
+        products += (s_part * y_part).sum(dim=1)
+        squares += (s_part * s_part).sum(dim=1)
+    return (products / (squares + epsilon)).clamp(-limit, limit)
+
+
+def column(values: Sequence[float], like: Tensor) -> Tensor:
+    """A number for each row, (n, 1)."""
+    return torch.tensor(values, dtype=torch.float64, device=like.device).to(like.dtype).unsqueeze(1)
+
+
+def _parts(aggregator: Aggregator) -> tuple[Any, dict[str, Any]]:
+    """The function and its options."""
+    return (aggregator.func, aggregator.keywords) if isinstance(aggregator, partial) else (aggregator, {})

@@ -1,0 +1,266 @@
+"""Events as flat JSON objects, one a line, as structlog writes them; and the digest of a run.
+
+The digest covers every record but those of single messages: it does not change with how many message events
+are written. The final models are part of it, as records hold their hashes. No record holds wall-clock time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from hashlib import blake2b
+from typing import Any, BinaryIO
+
+import orjson
+import structlog
+from torch import Tensor
+from typing_extensions import override
+
+from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.deferred import Update
+from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.records.telemetry import Telemetry
+from rdpfl_sim.world.faults.changes import Change, Rewire
+from rdpfl_sim.world.network.links import ROUND
+from rdpfl_sim.world.network.message import Message
+from rdpfl_sim.world.observer import Observer
+
+MESSAGE_STREAM = "recorded messages"
+"""The random stream that decides which messages are recorded, by their numbers."""
+
+
+class Digest:
+    """A hash of all that was added, in order; each value follows from the one before, so it can be saved."""
+
+    STATE = ("value",)
+
+    def __init__(self) -> None:
+        self.value = b""
+
+    def add(self, data: bytes) -> None:
+        """Take more data in."""
+        self.value = blake2b(self.value + data, digest_size=32).digest()
+
+
+class Sink:
+    """Where rendered lines go: into the digest, and into a buffered file if there is one.
+
+    Something that cannot be told yet can be held back; then all that comes after it waits behind it.
+    """
+
+    def __init__(self, file: BinaryIO | None, digest: Digest) -> None:
+        self.file = file
+        self.digest = digest
+        self.held: list[Callable[[], None]] = []
+
+    def info(self, line: bytes) -> None:
+        """Take one line."""
+        if self.held:
+            self.held.append(partial(self.info, line))
+            return
+        self.digest.add(line)
+        if self.file is not None:
+            self.file.write(line)
+
+    def aside(self, line: bytes) -> None:
+        """Take one line that does not count for the digest."""
+        if self.held:
+            self.held.append(partial(self.aside, line))
+        elif self.file is not None:
+            self.file.write(line)
+
+    def hold(self, tell: Callable[[], None]) -> None:
+        """Call this, which writes lines, when it is its turn."""
+        self.held.append(tell)
+
+    def catch_up(self) -> None:
+        """Nothing has to be held back any more."""
+        held, self.held = self.held, []
+        for tell in held:
+            tell()
+
+
+class Recorder(Observer):
+    """Writes what the world tells to `events.jsonl`, keeps the digest, and gathers telemetry."""
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        streams: Streams,
+        file: BinaryIO | None,
+        message_fraction: float,
+        telemetry: Telemetry,
+        inspects: bool,
+    ) -> None:
+        self.now_s = now_s
+        self.file = file
+        self.telemetry = telemetry
+        self.inspects = inspects
+        self.message_key = streams.key(MESSAGE_STREAM)
+        self.message_fraction = 0.0 if file is None else message_fraction
+        self.digest = Digest()
+        self.sink = Sink(file, self.digest)
+        self.log = _logger(self.sink).info
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Record anything, at the current simulated time."""
+        self.log(name, time_s=self.now_s(), **fields)
+
+    def model(self, client: int, w: Tensor) -> None:
+        """Record the hash of a final model."""
+        content = w.detach().cpu().contiguous().numpy().tobytes()
+        self.event("final_model", client=client, blake2b=blake2b(content, digest_size=16).hexdigest())
+
+    @override
+    def training_started(self, client: int, round_: int, duration_s: float) -> None:
+        self._round("training_started", self.now_s(), client, round_, {"duration_s": duration_s})
+
+    @override
+    def training_finished(self, client: int, round_: int, loss: float, num_steps: int) -> None:
+        self._round("training_finished", self.now_s(), client, round_, {"loss": loss, "num_steps": num_steps})
+
+    @override
+    def round_finished(
+        self,
+        client: int,
+        round_: int,
+        messages: Sequence[Message],
+        update: Update,
+        inspection: Inspection | None,
+    ) -> None:
+        told = self.now_s(), client, round_, messages, update, inspection
+        if update.is_known:
+            self._round_finished(*told)
+        else:
+            self.sink.hold(partial(self._round_finished, *told))
+
+    def _round_finished(
+        self,
+        time_s: float,
+        client: int,
+        round_: int,
+        messages: Sequence[Message],
+        update: Update,
+        inspection: Inspection | None,
+    ) -> None:
+        diagnostics = update.diagnostics
+        oldest = max([round_ - message.letter.round for message in messages], default=None)
+        told = {"num_used": len(messages), "max_age": oldest, **diagnostics}
+        self._round("round_finished", time_s, client, round_, told)
+        self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
+        if self.message_fraction > 0:
+            clipped = diagnostics.get("clipped")
+            for place, message in enumerate(messages):
+                details = {} if inspection is None else _details(inspection, place)
+                fields = {"age": round_ - message.letter.round, **details, "clipped": clipped}
+                self._message("message_used", time_s, message, fields)
+
+    def catch_up(self) -> None:
+        """Updates that were put off have been computed."""
+        self.sink.catch_up()
+
+    @override
+    def changed(self, fault: int, change: Change) -> None:
+        self.event("fault", **fault_fields(fault, change))
+
+    @override
+    def message_sent(self, message: Message) -> None:
+        if self.message_fraction > 0:
+            letter = message.letter
+            fields = {"true_round": message.draw // ROUND, "size_bytes": letter.size_bytes}
+            self._message("message_sent", letter.sent_at_s, message, fields)
+
+    @override
+    def message_copied(self, message: Message, original: int) -> None:
+        self._message("message_copied", self.now_s(), message, {"original": original})
+
+    @override
+    def message_lost(self, message: Message, reason: str) -> None:
+        self._message("message_lost", self.now_s(), message, {"reason": reason})
+
+    @override
+    def message_delivered(self, message: Message) -> None:
+        time_s = self.now_s()
+        delay_s = time_s - message.letter.sent_at_s
+        self.telemetry.delivered(delay_s)
+        if self.message_fraction > 0:
+            self._message("message_delivered", time_s, message, {"delay_s": delay_s})
+
+    @override
+    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
+        self.telemetry.dropped(message, fate)
+        self._message(f"message_{fate}", self.now_s(), message, {"reason": reason})
+
+    # What there is of every round and message goes straight to orjson: the lines are the same as structlog's,
+    # which would take several times as long for each and, together, longer than all that they tell of.
+
+    def _round(self, name: str, time_s: float, client: int, round_: int, fields: dict[str, Any]) -> None:
+        record = {"event": name, "time_s": time_s, "client": client, "round": round_, **fields}
+        self.sink.info(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+
+    def _message(self, name: str, time_s: float, message: Message, fields: dict[str, Any]) -> None:
+        fraction = self.message_fraction
+        if self.file is None or fraction == 0.0:
+            return
+        if fraction < 1.0 and uniform(self.message_key, message.number) >= fraction:
+            return
+        link = message.link
+        record = {
+            "event": name,
+            "time_s": time_s,
+            "message": message.number,
+            "sender": link.sender,
+            "recipient": link.recipient,
+            "round": message.letter.round,
+            **fields,
+        }
+        self.sink.aside(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _details(inspection: Inspection, place: int) -> dict[str, float | None]:
+    """What is known of one message of a round."""
+    return {
+        name: None if values is None else values[place]
+        for name, values in (
+            ("distance_to_own", inspection.distance_to_own),
+            ("distance_to_predicted", inspection.distance_to_predicted),
+            ("weight", inspection.weight),
+        )
+    }
+
+
+def fault_fields(fault: int, change: Change) -> dict[str, Any]:
+    """The fields of a fault's record: which one it is, whom it concerns, and how."""
+    return {"fault": fault, "change": _snake_case(type(change).__name__), **_told(change)}
+
+
+def _told(change: Change) -> dict[str, Any]:
+    """A change as fields of a record: whom it concerns, and how."""
+    if isinstance(change, Rewire):
+        return {
+            "links": [(i, j) for i, around in enumerate(change.neighbours) for j in around if i < j],
+        }
+    fields = asdict(change)
+    if "sides" in fields:
+        fields["sides"] = [sorted(side) for side in fields["sides"]]
+    return fields
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def _logger(sink: Sink) -> Any:
+    return structlog.wrap_logger(
+        sink,
+        processors=[structlog.processors.JSONRenderer(serializer=_dumps)],
+        wrapper_class=structlog.make_filtering_bound_logger(0),
+        context_class=dict,
+    ).bind()
+
+
+def _dumps(record: dict[str, Any], **_: Any) -> bytes:
+    # The event's name first, for people; NaN and infinity become null.
+    return orjson.dumps({"event": record.pop("event"), **record}, option=orjson.OPT_APPEND_NEWLINE)

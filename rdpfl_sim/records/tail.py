@@ -1,0 +1,54 @@
+"""Following a run of another process: what its files gain, and whether it still runs."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rdpfl_sim.records.run_folder import SUMMARY
+from rdpfl_sim.system.files import open_inside, size_inside
+
+CHUNK = 1 << 22
+
+
+class Follower:
+    """Reads what is added to a file, in whole lines; a file that becomes shorter is read again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._position = 0
+        self._rest = b""
+
+    def has_restarted(self) -> bool:
+        """Whether the file is shorter than what was read of it; then the next lines are its first."""
+        restarted = size_inside(self.path) < self._position
+        if restarted:
+            self._position, self._rest = 0, b""
+        return restarted
+
+    def chunks(self) -> Iterator[list[bytes]]:
+        """The whole lines that were added since the last time, some at once."""
+        if size_inside(self.path) <= self._position:
+            return
+        with open_inside(self.path) as file:
+            file.seek(self._position)
+            while content := file.read(CHUNK):
+                self._position += len(content)
+                *lines, self._rest = (self._rest + content).split(b"\n")
+                yield lines
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process holds the run folder; where there are no locks, whether there is no summary."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return not (folder / SUMMARY).exists()
+    finally:
+        os.close(descriptor)
+    return False

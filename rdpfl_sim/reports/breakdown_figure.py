@@ -1,0 +1,68 @@
+"""The picture of a breakdown: the difference to local training by value, and where it changes its sign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from rdpfl_sim.reports.breakdown import answer, measure
+from rdpfl_sim.reports.figures import BYZANTINE, DASHES, HONEST, INK, LEGEND, new_figure, save, style_axes
+
+
+def draw_breakdown(breakdown: Any, path: Path) -> Path:
+    """Write the picture, and return its path."""
+    return save(breakdown_figure(breakdown), path)
+
+
+def breakdown_figure(breakdown: Any) -> Figure:
+    """A line a seed, local training at zero, the interval of the breakdown point shaded."""
+    question = breakdown.question
+    figure = new_figure((question.base.name, f"below local training: {answer(breakdown)}"), 9, 5.2)
+    axes = figure.subplots()
+    style_axes(axes)
+    axes.set_xlabel(question.path, fontsize=12, color=INK)
+    axes.set_ylabel(f"{measure(question)},\nless local training", fontsize=12, color=INK)
+    axes.axhline(-question.margin, color=INK, lw=1.2)
+    keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_interval(axes, breakdown)]
+    keys.append(
+        Line2D(
+            [],
+            [],
+            color=INK,
+            lw=1.2,
+            label="local training" if not question.margin else "local training, less the margin",
+        )
+    )
+    figure.legend(handles=keys, ncols=4, fontsize=10, **LEGEND)
+    return figure
+
+
+def _draw_seeds(axes: Axes, breakdown: Any) -> list[Line2D]:
+    for crossing in breakdown.crossings:
+        own = [point for point in breakdown.points if point.seed == crossing.seed]
+        x, y = [point.value for point in own], [point.difference for point in own]
+        axes.plot(x, y, color=HONEST, lw=1, alpha=0.5, marker="o", ms=4, mec="white", mew=0.5)
+    return [Line2D([], [], color=HONEST, lw=1, alpha=0.7, marker="o", ms=4, label="a seed")]
+
+
+def _draw_interval(axes: Axes, breakdown: Any) -> list[Line2D | Patch]:
+    """Mean and interval of the breakdown point, or each seed's own if some lie outside the range."""
+    estimate = breakdown.estimate
+    if estimate is None:
+        places = [c.below for c in breakdown.crossings if c.below is not None and c.holds is not None]
+        for place in places:
+            axes.axvline(breakdown.question.values[place], color=BYZANTINE, lw=1, ls=DASHES, alpha=0.7)
+        label = "a seed's breakdown point (others lie outside the range)"
+        return [Line2D([], [], color=BYZANTINE, lw=1, ls=DASHES, label=label)] if places else []
+    axes.axvline(estimate.mean, color=BYZANTINE, lw=2)
+    keys: list[Line2D | Patch] = [Line2D([], [], color=BYZANTINE, lw=2, label="breakdown point, mean")]
+    if estimate.half_width:
+        low, high = estimate.mean - estimate.half_width, estimate.mean + estimate.half_width
+        axes.axvspan(low, high, color=BYZANTINE, alpha=0.15, lw=0)
+        keys.append(Patch(color=BYZANTINE, alpha=0.15, lw=0, label="95 % interval over seeds"))
+    return keys

@@ -1,0 +1,193 @@
+"""The report of a run, whether it has ended well, badly or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from rdpfl_sim.frames import Run
+from rdpfl_sim.reports.html.accuracy import accuracy_card
+from rdpfl_sim.reports.html.clients import client_cards
+from rdpfl_sim.reports.html.contamination import contamination_cards
+from rdpfl_sim.reports.html.estimator import clipped_share, estimator_cards
+from rdpfl_sim.reports.html.facts import provenance_cards, scenario_card
+from rdpfl_sim.reports.html.faults import fault_cards
+from rdpfl_sim.reports.html.messages import age_card, delay_card, fates_card
+from rdpfl_sim.reports.html.page import Card, Page, Tab, Tile, missing
+from rdpfl_sim.reports.html.spacetime import spacetime_card
+from rdpfl_sim.reports.html.topology import topology_card
+from rdpfl_sim.reports.terminal import multiple, plain
+
+MESSAGE_COLUMNS = (
+    *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
+    *("fate", "reason", "age", "weight"),
+)
+
+
+def run_page(run: Run) -> Page:
+    """Everything there is to see of a run."""
+    metrics, messages, rounds = (
+        run.metrics,
+        run.messages.select(MESSAGE_COLUMNS).collect(),
+        run.rounds.collect(),
+    )
+    last = metrics.group_by("client", maintain_order=True).last().sort("client")
+    end_s = _end_s(run, metrics, messages, rounds)
+    contamination = contamination_cards(metrics)
+    tabs = [
+        Tab("Overview", [accuracy_card(metrics), _fates(run, messages), *_besides(contamination, messages)]),
+        Tab("Clients", client_cards(run, metrics)),
+        Tab("Topology", [topology_card(run, last, messages)]),
+        Tab("Messages", _message_cards(run, messages, rounds)),
+        Tab("Estimator", _estimator_cards(run, rounds)),
+        Tab("Contamination", contamination),
+        Tab("Faults", fault_cards(run.faults, end_s) if run.has_events else [_unrecorded("Faults", run)]),
+        Tab("Scenario", [scenario_card(run.scenario)]),
+        Tab("Provenance", provenance_cards(run)),
+    ]
+    return Page(
+        title=plain(str(run.scenario.get("name", run.folder.name))),
+        status=_status(run),
+        facts=_facts(run),
+        tiles=_tiles(run, last, rounds, messages, end_s),
+        warnings=_warnings(run),
+        tabs=tabs,
+    )
+
+
+def _fates(run: Run, messages: pl.DataFrame) -> Card:
+    return fates_card(messages) if messages.height else _no_messages("Fates of messages", run)
+
+
+def _besides(contamination: list[Card], messages: pl.DataFrame) -> list[Card]:
+    """What stands beside the fates: how far the attack reached, or without one how long messages took."""
+    if len(contamination) > 1:
+        return contamination[:1]
+    return [delay_card(messages)] if messages.height else []
+
+
+def _message_cards(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> list[Card]:
+    if not messages.height:
+        return [_no_messages("Messages", run)]
+    return [spacetime_card(run, messages, rounds), age_card(messages), delay_card(messages)]
+
+
+def _estimator_cards(run: Run, rounds: pl.DataFrame) -> list[Card]:
+    return estimator_cards(rounds) if run.has_events else [_unrecorded("Inside the method", run)]
+
+
+def _no_messages(title: str, run: Run) -> Card:
+    if not run.has_events:
+        return _unrecorded(title, run)
+    if run.message_fraction == 0:
+        return missing(title, "Single messages were not recorded: output.message_events is 0.")
+    if run.scenario.get("method", {}).get("name") == "local":
+        return missing(title, "Clients trained alone (method local): no message was sent.")
+    return missing(title, "No message has been sent.")
+
+
+def _unrecorded(title: str, run: Run) -> Card:
+    if run.scenario.get("output", {}).get("events") is False:
+        return missing(title, "Events were not recorded: output.events is false.")
+    return missing(title, "events.jsonl is empty or missing.")
+
+
+def _end_s(run: Run, *frames: pl.DataFrame) -> float:
+    """When the run ended, or how far its records go."""
+    if "simulated_s" in run.summary:
+        return float(run.summary["simulated_s"])
+    moments = [frame.select(pl.col("^.*_s$").max()).rows() for frame in frames if frame.height]
+    return max((value for [row] in moments for value in row if value is not None), default=0.0)
+
+
+def _status(run: Run) -> str:
+    return "unfinished: still running, or killed" if run.status == "unfinished" else run.status
+
+
+def _facts(run: Run) -> str:
+    scenario, summary = run.scenario, run.summary
+    method = summary.get("method", scenario.get("method", {}).get("name"))
+    topology = summary.get("topology", scenario.get("topology", {}).get("name"))
+    facts = [f"method {method}", f"attack {summary.get('attack', '?')}" if "attack" in summary else ""]
+    facts += [f"topology {topology}", f"seed {scenario.get('seed')}"]
+    return plain(" · ".join(fact for fact in facts if fact))
+
+
+def _warnings(run: Run) -> list[str]:
+    found = [str(warning) for warning in run.summary.get("warnings", [])]
+    if run.status == "unfinished":
+        found.insert(
+            0,
+            "This run has not come to its end: it is still running, or was killed. Here is what it has left.",
+        )
+    elif run.status == "failed":
+        found.insert(0, f"This run has failed: {run.summary.get('error')}")
+    elif run.status not in ("finished", "out of time"):
+        found.insert(0, f"This run is {run.status}: rdpfl-sim resume goes on with it.")
+    return [plain(warning) for warning in found]
+
+
+def _tiles(
+    run: Run, last: pl.DataFrame, rounds: pl.DataFrame, messages: pl.DataFrame, end_s: float
+) -> list[Tile]:
+    tiles = [
+        *_accuracy_tiles(last),
+        Tile("clients", f"{run.num_clients:,}", f"{len(run.byzantine):,} Byzantine"),
+        _rounds_tile(run, last),
+        *_message_tiles(run, messages),
+    ]
+    clipped = clipped_share(rounds)
+    if clipped is not None:
+        tiles.append(Tile("clipped", f"{clipped:.1%}", "of honest rounds"))
+    shares = run.summary.get("telemetry", {}).get("neighbour_share")
+    if shares:
+        tiles.append(Tile("neighbours' share", multiple(shares["p50"]), "of the own training, median"))
+    wall_s = run.summary.get("wall", {}).get("seconds")
+    wall = "" if wall_s is None else f"{duration(wall_s)} on the wall clock"
+    tiles.append(Tile("simulated time", duration(end_s), wall))
+    num_faults = run.summary.get("num_faults", 0)
+    return [*tiles, Tile("faults", f"{num_faults:,}", "changes of the world")] if num_faults else tiles
+
+
+def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
+    honest = last.filter(~pl.col("is_byzantine"), pl.col("personal_accuracy").is_finite()).sort(
+        "personal_accuracy"
+    )
+    if not honest.height:
+        return [Tile("honest accuracy", "-", "nobody evaluated yet")]
+    values = honest["personal_accuracy"].to_numpy()
+    return [
+        Tile(
+            "honest accuracy", f"{values.mean():.3f}", f"mean of {len(values):,}, spread {values.std():.3f}"
+        ),
+        Tile("worst honest", f"{values[0]:.3f}", f"client {honest['client'][0]}"),
+    ]
+
+
+def _rounds_tile(run: Run, last: pl.DataFrame) -> Tile:
+    wanted = run.scenario.get("rounds", 0)
+    done = last["round"].to_list() or [0]
+    least, most = run.summary.get("rounds_done") or (min(done), max(done))
+    told = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return Tile("rounds", told, f"of {wanted:,}")
+
+
+def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:
+    counts: dict[str, Any] = run.summary.get("messages", {})
+    if not counts and run.message_fraction == 1:
+        fates = dict(messages["fate"].value_counts().rows())
+        counts = {"sent": messages.height, "used": fates.get("used", 0), "lost": fates.get("lost", 0)}
+    sent = counts.get("sent", 0)
+    if not sent:
+        return []
+    shares = f"{counts['used'] / sent:.0%} used, {counts['lost'] / sent:.0%} lost"
+    return [Tile("messages", f"{sent:,}", shares)]
+
+
+def duration(seconds: float) -> str:
+    """A length of time as people say it."""
+    for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < limit_s:
+            return f"{seconds / size_s:.1f} {unit}"
+    return f"{seconds / 86_400:.1f} days"

@@ -1,0 +1,1 @@
+"""Scenarios: sections, checks, overrides and templates."""

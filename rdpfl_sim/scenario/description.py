@@ -1,0 +1,85 @@
+"""A scenario's method, attack and topology in a few words, for summaries, tables, reports and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rdpfl_sim.components.registry import Component, Steps, Strict
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.sections import AdversarySection
+
+MAX_LENGTH = 40
+ALWAYS = ("lambda",)
+"""Options that are named even at their defaults: they decide whether neighbours matter at all."""
+
+
+def described(scenario: Scenario) -> dict[str, str]:
+    """Return the entries of summary.json that name components, with their options off their defaults."""
+    return {
+        "method": method_in_words(scenario.method),
+        "attack": "; ".join(map(attack_in_words, scenario.adversary)) or "none",
+        "topology": in_words(scenario.topology),
+    }
+
+
+def method_in_words(method: Component) -> str:
+    """Return a method's name, its aggregator in brackets, and its options: `direct (mean), lambda 1`."""
+    aggregator = getattr(method, "aggregator", None)
+    if not isinstance(aggregator, Component):
+        return ", ".join([method.name, *_options(method)])
+    options = [text for text in _options(method) if not text.startswith("aggregator ")]
+    return ", ".join([f"{method.name} ({_listed(aggregator)})", *options])
+
+
+def attack_in_words(section: AdversarySection) -> str:
+    """Return what a group of attackers sends, when and to whom, as far as it is unusual."""
+    parts = [section.attack, section.timing, section.equivocation]
+    attacks = " + ".join(in_words(part) for part in parts if part.name != "none")
+    if not attacks:
+        return "none"
+    shown = ("schedule", "knowledge", "collude", "patience_s")
+    return ", ".join([attacks, *(text for text in _options(section) if text.split(" ")[0] in shown)])
+
+
+def in_words(component: Component) -> str:
+    """Return a component's name and its options that are not at their defaults: `noise (sigma 3)`."""
+    options = ", ".join(_options(component))
+    return f"{component.name} ({options})" if options else component.name
+
+
+def _listed(component: Component) -> str:
+    """Return the same without brackets, for use within some."""
+    if isinstance(component, Steps):
+        return " + ".join(map(_listed, component.steps))
+    return ", ".join([component.name, *_options(component)])
+
+
+def _options(table: Strict) -> Iterator[str]:
+    fields = {key: info for key, info in type(table).model_fields.items() if key != "name"}
+    names = {key: info.alias or key for key, info in fields.items()}
+    given = {names[key]: getattr(table, key) for key, info in fields.items() if info.is_required()}
+    if isinstance(table, Component):
+        given["name"] = table.name
+    default = type(table).model_validate(given)
+    for key, info in fields.items():
+        value = getattr(table, key)
+        if value is not None and (
+            info.is_required() or names[key] in ALWAYS or value != getattr(default, key)
+        ):
+            yield f"{names[key]} {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    match value:
+        case Component():
+            return in_words(value)
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case str() if "/" in value:
+            return Path(value).name
+    text = str(value)
+    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."

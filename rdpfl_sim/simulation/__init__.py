@@ -1,0 +1,1 @@
+"""Runs: building an experiment, simulating it, checkpoints, resuming, summaries."""

@@ -1,0 +1,112 @@
+"""When models are tested: at the end of the instant in which that is due, all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simpy.events import EventPriority
+from torch import Tensor
+
+from rdpfl_sim.execution.jobs import Exam
+from rdpfl_sim.methods.deferred import Update
+from rdpfl_sim.records.evaluation_log import Scoreboard
+from rdpfl_sim.records.events import Recorder
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.theory import TheoryMonitor
+from rdpfl_sim.world.client import Client
+from rdpfl_sim.world.kernel import DEADLINE, Call, Kernel
+
+AT_THE_END = EventPriority(DEADLINE + 1)
+"""After all that happens at an instant, deadlines included."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that is to be tested, as it was after a round."""
+
+    client: int
+    round: int
+    update: Update
+    is_global: bool
+
+    @property
+    def w(self) -> Tensor:
+        """The model; computed now if that was put off."""
+        return self.update.state.w
+
+
+class Examination:
+    """Tests the models of all clients when the scenario says so, and writes down what it finds."""
+
+    STATE = ("candidates",)
+    CALLS = ("_on_the_instants_end",)
+
+    def __init__(self, blueprint: Blueprint, kernel: Kernel, recorder: Recorder, scores: Scoreboard) -> None:
+        self.blueprint = blueprint
+        self.section, self.rounds = blueprint.scenario.evaluation, blueprint.scenario.rounds
+        self.kernel = kernel
+        self.recorder = recorder
+        self.scores = scores
+        self.theory = TheoryMonitor(blueprint) if self.section.theory else None
+        self.candidates: list[Candidate] = []
+
+    def begin(self, clients: Iterable[Client]) -> None:
+        """Test the models with which clients start."""
+        for client in clients:
+            self._enter(client, is_last=True)
+        self.hold()
+
+    def after_round(self, client: Client) -> None:
+        """A client has finished a round: test its model, if that is due."""
+        round_ = client.life.last_round
+        is_last = round_ == self.rounds
+        if round_ % self.section.every == 0 or is_last:
+            if not self.candidates:
+                self.kernel.post(Call(self._on_the_instants_end), self.kernel.now, AT_THE_END)
+            self._enter(client, is_last)
+
+    def once_more(self, clients: Iterable[Client]) -> None:
+        """Test models that will not change any more, if they have changed since the last time."""
+        for client in clients:
+            if client.life.is_untested:
+                self._enter(client, is_last=True)
+        self.hold()
+
+    def hold(self) -> None:
+        """Test all models that wait for it."""
+        candidates, self.candidates = self.candidates, []
+        exams = [Exam(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
+        for candidate, marks in zip(candidates, self.blueprint.trainer.evaluate(exams), strict=True):
+            everything = marks.everything
+            self._write(
+                candidate,
+                {
+                    "personal_accuracy": marks.personal.accuracy,
+                    "personal_loss": marks.personal.loss,
+                    "global_accuracy": None if everything is None else everything.accuracy,
+                    "global_loss": None if everything is None else everything.loss,
+                },
+            )
+
+    def _enter(self, client: Client, is_last: bool) -> None:
+        """Have the model tested, under the last round that the client has finished."""
+        round_, client.life.is_untested = client.life.last_round, False
+        every = self.section.global_every or self.section.every
+        is_global = self.section.global_test and (is_last or round_ % every == 0)
+        self.candidates.append(Candidate(client.id, round_, client.life.latest, is_global))
+
+    def _on_the_instants_end(self, _: Call) -> None:
+        self.hold()
+
+    def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
+        client, recorder = candidate.client, self.recorder
+        recorder.event("evaluation", client=client, round=candidate.round, **scores)
+        if self.theory is not None and client not in self.blueprint.byzantine:
+            seen = self.theory.look(client, candidate.w)
+            recorder.event("theory", client=client, round=candidate.round, **seen)
+        details = {
+            "hops": self.blueprint.hops[client],
+            **recorder.telemetry.since_last_evaluation(client),
+        }
+        self.scores.add(self.kernel.now, client, candidate.round, {**scores, **details})

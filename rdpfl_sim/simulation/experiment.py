@@ -1,0 +1,231 @@
+"""From a scenario to everything that a run needs: its deployment, shards, model, trainer, compute times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from math import exp, inf
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from rdpfl_sim.contracts.methods import Rehearsal, rehearse
+from rdpfl_sim.errors import Problem, ScenarioError, located
+from rdpfl_sim.execution import devices
+from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.jobs import Materials
+from rdpfl_sim.execution.jobs import Settings as TrainingSettings
+from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.partition import Indices, split_test
+from rdpfl_sim.learning.seeding import seeded
+from rdpfl_sim.methods.base import Layer, Method, Settings
+from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.sections import AdversarySection
+from rdpfl_sim.simulation.deployment import Deployment, gathered
+from rdpfl_sim.system.memory import check_memory
+from rdpfl_sim.world.adversary.adversary import Plan
+
+SMALL_TEST = 5
+"""A personal test set with fewer images is worth a warning."""
+
+COARSE_TEST = "the smallest personal test set has {} images: its accuracy is coarse"
+HASTY_CRASHES = (
+    "faults[{}]: clients crash every {} s on average and train for at least {} s a round; "
+    "timing.max_time_s would end such a run"
+)
+
+
+class Blueprint(Deployment):
+    """A scenario made concrete. What cannot be built raises a `ScenarioError`; nothing is written."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        problems: list[Problem] = []
+        execution = scenario.execution
+        with gathered(problems), located("execution", execution):
+            devices.check(execution.device, execution.executor.name)
+        with gathered(problems):
+            super().__init__(scenario)
+        module: nn.Module | None = None
+        with gathered(problems):
+            data = load_data(scenario)
+            with gathered(problems), located("partition", scenario.partition):
+                shards = self._shards(data)
+            # Layers draw weights when they are made, which `FlatModel.initial` replaces.
+            with gathered(problems), located("model", scenario.model), seeded(0):
+                module = scenario.model.bind()(data.shape, data.num_classes)
+        with gathered(problems), located("method", scenario.method):
+            layers = () if module is None else layers_of(module)
+            settings = Settings(scenario.training.learning_rate, scenario.rounds, layers)
+            self.method: Method = scenario.method.bind()(settings)
+        if problems:
+            raise ScenarioError(problems)
+        assert module is not None
+        with located("model", scenario.model):  # every client has a model of its own
+            check_memory("", 4 * size_of(module) * scenario.clients.count)
+        self.device = devices.choose(execution.device, size_of(module), execution.executor.name)
+        devices.prepare(self.device)
+        self._build_learning(data, shards, FlatModel(module, self.device))
+        with located("timing.compute", scenario.timing.compute):
+            self._build_compute_times()
+        plugin = type(scenario.method).plugin
+        if plugin is not None:
+            with located("method", scenario.method):
+                facilities = Rehearsal(self.streams.key, self.trainer.batch)
+                rehearse(self.method, plugin, self.initial_model(0), facilities)
+
+    @property
+    @override
+    def warnings(self) -> list[str]:
+        """What a user should know before believing the result."""
+        return [*super().warnings, *self._coarse_tests(), *self._hasty_crashes()]
+
+    def _coarse_tests(self) -> Iterator[str]:
+        smallest = min(len(shard) for shard in self.personal_tests)
+        if smallest < SMALL_TEST:
+            yield COARSE_TEST.format(smallest)
+
+    def _hasty_crashes(self) -> Iterator[str]:
+        """Crashes that probably come more often than was meant."""
+        train_s = min(self.compute_s)
+        for place, fault in enumerate(self.scenario.faults):
+            mean_s = getattr(fault, "mean_time_to_fail_s", inf)
+            if fault.name == "random_crashes" and mean_s < train_s:
+                yield HASTY_CRASHES.format(place, f"{mean_s:g}", f"{train_s:g}")
+
+    def plans(self) -> list[Plan]:
+        """What every group of attackers is up to."""
+        return [self._plan(section) for section in self.scenario.adversary]
+
+    def _plan(self, section: AdversarySection) -> Plan:
+        attack, timing = type(section.attack).target, type(section.timing).target
+        wait = self.scenario.timing.wait.bind()()
+        patience_s = section.patience_s
+        if patience_s is None and wait.fraction == 0:
+            patience_s = 0.0  # nobody would wait for an attacker
+        elif patience_s is None and wait.timeout_s is not None:
+            patience_s = wait.timeout_s / 2
+        return Plan(
+            attack=section.attack.bind(),
+            **{
+                mark: getattr(attack, mark, False)
+                for mark in ("sees_honest", "sees_victim", "poisons_labels", "collective")
+            },
+            timing=section.timing.bind(),
+            remembers=getattr(timing, "remembers", False),
+            schedule=section.schedule.bind(),
+            equivocation=section.equivocation.bind(),
+            knowledge=section.knowledge,
+            collude=section.collude,
+            patience_s=patience_s,
+        )
+
+    def _shards(self, data: Dataset) -> list[Indices]:
+        partition, num_clients = self.scenario.partition.bind(), self.scenario.clients.count
+        shards: list[Indices] = partition(
+            data.y_train.numpy(), num_clients, self.streams.generator("partition")
+        )
+        return shards
+
+    def _build_learning(self, data: Dataset, shards: list[Indices], model: FlatModel) -> None:
+        personal = split_test(
+            data.y_train.numpy(),
+            shards,
+            data.y_test.numpy(),
+            data.num_classes,
+            self.streams.generator("test split"),
+        )
+        x_train, y_train, x_test, y_test = (
+            tensor.to(self.device) for tensor in (data.x_train, data.y_train, data.x_test, data.y_test)
+        )
+        self.model = model
+        self.train_shards = [
+            Shard(x_train, y_train, torch.from_numpy(s).to(self.device), data.augment) for s in shards
+        ]
+        self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
+        self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
+        self.settings = settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
+        flipped = data.num_classes - 1 - y_train
+        poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
+        device, executor = self.scenario.execution.device, self.scenario.execution.executor
+        gpu = devices.wants_gpu(device, model.num_parameters, executor.name)
+        materials = Materials(
+            self.train_shards,
+            poisoned,
+            self.personal_tests,
+            self.global_test,
+            settings,
+            self.streams,
+            device if gpu else "cpu",
+        )
+        with located("execution.executor", executor):
+            self.trainer: Executor = executor.bind()(model, materials)
+
+    def _sample(self, num_test: int) -> Tensor:
+        """The part of the test set on which all models are compared."""
+        num_samples = min(num_test, self.scenario.evaluation.global_samples or num_test)
+        rng = self.streams.generator("global test")
+        return torch.from_numpy(np.sort(rng.choice(num_test, num_samples, replace=False)))
+
+    def _build_compute_times(self) -> None:
+        timing = self.scenario.timing
+        compute, key = timing.compute.bind(), self.streams.key("speed")
+        self.compute_s: list[float] = [
+            compute(uniform(key, client), client)
+            * (self.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1)
+            for client, shard in enumerate(self.train_shards)
+        ]
+
+    def initial_model(self, client: int) -> Tensor:
+        """The model with which a client starts."""
+        index = () if self.scenario.training.start == "same" else (client,)
+        return self.model.initial(self.streams.key("start", *index))
+
+    def duration_s(self, client: int, round_: int) -> float:
+        """How long a client's local training takes in a round."""
+        jitter = self.scenario.timing.jitter
+        if jitter == 0:
+            return self.compute_s[client]
+        z = NormalDist().inv_cdf(uniform(self.streams.key("jitter", client), round_))
+        return self.compute_s[client] * exp(jitter * z)
+
+
+def layers_of(module: nn.Module) -> list[Layer]:
+    """The model's parameters, in the order of its flat vector."""
+    layers, start = [], 0
+    for name, p in module.named_parameters():
+        layers.append(Layer(name, start, tuple(p.shape)))
+        start += p.numel()
+    return layers
+
+
+def size_of(module: nn.Module) -> int:
+    """Return the number of a model's parameters."""
+    return sum(p.numel() for p in module.parameters())
+
+
+def wants_gpu(scenario: Scenario) -> bool:
+    """Return whether the process of a run uses a GPU if its machine has one.
+
+    The data set decides the size of the model. If it is not here, as with runs on other machines, the model
+    is taken to be large.
+    """
+    device, executor = scenario.execution.device, scenario.execution.executor.name
+    num_parameters = devices.SMALL_MODEL
+    if device == "auto":
+        with suppress(ScenarioError), located("model", scenario.model):
+            data = load_data(scenario)
+            num_parameters = size_of(scenario.model.bind()(data.shape, data.num_classes))
+    return executor != "ray" and devices.wants_gpu(device, num_parameters, executor)
+
+
+def load_data(scenario: Scenario) -> Dataset:
+    """Return the data set of a scenario, or raise a `ScenarioError` that names what is missing."""
+    with located("data", scenario.data):
+        data: Dataset = scenario.data.bind()(Streams(scenario.seed).generator("data"))
+        return data

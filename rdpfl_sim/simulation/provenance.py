@@ -1,0 +1,142 @@
+"""Where a result comes from: the code, the versions, the machine and the command that made it.
+
+It is written before the first record, so that a run that crashes has it too. It does not enter the digest.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rdpfl_sim.execution.devices import described
+from rdpfl_sim.records.run_folder import PROVENANCE, read_json
+from rdpfl_sim.version import __version__
+
+PACKAGES = (
+    *("torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy", "networkx"),
+    *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
+)
+WITHOUT_EFFECT = ("matplotlib", "rich", "ray")
+"""Packages of which no version can change a result."""
+
+RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may differ"
+"""How the warning of such a run begins."""
+
+GIT_PATIENCE_S = 5.0
+
+
+def provenance(folder: Path, scenario_hash: str, device: torch.device) -> dict[str, Any]:
+    """The content of a run's provenance.json: one session, or one more if the run is taken up again."""
+    path = folder / PROVENANCE
+    before = read_json(path)["sessions"] if path.exists() else []
+    return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
+
+
+def session(device: torch.device) -> dict[str, Any]:
+    """What runs in this process, since when, started how, and on what."""
+    return {
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(_command()),
+        "working_folder": os.getcwd(),
+        **environment(described(device)),
+    }
+
+
+def environment(device: str) -> dict[str, Any]:
+    """What a result may depend on, besides its scenario; `device` names the one that trains."""
+    return {
+        "code": dict(_code()),
+        "versions": dict(_versions()),
+        "machine": dict(_machine()),
+        "device": device,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What can change the last bits of a result and is not the same in two environments."""
+    parts = [("", "device"), ("", "threads"), ("machine", "processor"), ("machine", "instructions")]
+    parts += [("code", "commit"), ("code", "changed")]
+    parts += [("versions", name) for name in now["versions"] if name not in WITHOUT_EFFECT]
+    found = []
+    for group, key in parts:
+        was, is_ = ((side[group] if group else side).get(key) for side in (then, now))
+        if was != is_:
+            found.append(f"{key} was {was}, is {is_}")
+    return found
+
+
+def _command() -> list[str]:
+    program, *arguments = sys.argv or [""]
+    is_package = Path(program) == Path(__file__).parents[1] / "__main__.py"
+    return [*(("python", "-m", "rdpfl_sim") if is_package else (program,)), *arguments]
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {"rdpfl-sim": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # an extra, such as ray
+            continue
+    return found
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    return {
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # they decide the last bits of a sum
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str:
+    """What the processor calls itself; Linux alone knows it in full."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def _code() -> dict[str, Any]:
+    """The commit of a checkout, and whether it was changed since; both None if there is no telling."""
+    checkout = Path(__file__).resolve().parents[2]
+    words = _git(checkout, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+    commit, _, mark = (words or "").partition("-")
+    return {"commit": commit or None, "changed": bool(mark) if commit else None}
+
+
+def _git(checkout: Path, *words: str) -> str | None:
+    if not (checkout / ".git").exists():  # installed from a package; what lies around it is no matter
+        return None
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # a look must not write
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(checkout), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment,
+            timeout=GIT_PATIENCE_S,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

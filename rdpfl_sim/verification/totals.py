@@ -1,0 +1,304 @@
+"""What is true of a run as a whole: its end, its digest, its accounts, its summary."""
+
+from __future__ import annotations
+
+import re
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+import tomli_w
+
+from rdpfl_sim.records.events import fault_fields
+from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.simulation.experiment import COARSE_TEST, HASTY_CRASHES
+from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE
+from rdpfl_sim.simulation.summary import DIVERGED, WALL, Outcome, summary, warnings_of_rounds
+from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.clients import Clients
+from rdpfl_sim.verification.files import Files
+from rdpfl_sim.verification.messages import Post
+from rdpfl_sim.verification.record_schema import ACCOUNT, first_difference, written
+from rdpfl_sim.verification.telemetry import Measures
+from rdpfl_sim.verification.theory import Theory
+from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
+
+FATES = ("used", "stale", "duplicate", "rejected")
+UNFINISHED = "the run has no summary"
+OF_DATA = (COARSE_TEST, HASTY_CRASHES, DIVERGED)
+"""Warnings that follow from data and models, which `verify` does not have."""
+
+
+class Chain:
+    """The digest of the records so far, as the recorder computes it."""
+
+    def __init__(self) -> None:
+        self.check = Check(
+            "digest", "The digest in summary.json follows from the records, line by line.", Needs.RECORDS
+        )
+        self.checks = [self.check]
+        self.value = b""
+
+    def add(self, line: bytes) -> None:
+        """Take a record in that is not about a single message."""
+        self.check.num_items += 1
+        self.value = blake2b(self.value + line, digest_size=32).digest()
+
+    def compare(self, summary: dict[str, Any] | None) -> None:
+        """Check the digest of a run that has ended."""
+        if summary is None or "digest" not in summary:
+            self.check.unchecked = UNFINISHED
+        elif summary["digest"] != self.value.hex():
+            self.check.violated(
+                None, f"the records give {self.value.hex()[:16]}..., not {str(summary['digest'])[:16]}..."
+            )
+
+
+class Whole:
+    """Compares the records with the scenario, and at their end with the summary."""
+
+    def __init__(self, files: Files) -> None:
+        self.scenario_check = Check(
+            "scenario",
+            "scenario.toml has the hash that was noted at the start, and is what the records began with.",
+            Needs.NOTHING,
+        )
+        self.deployment_check = Check(
+            "deployment",
+            "Topology, Byzantine clients and faults are those that scenario and seed give.",
+            Needs.NOTHING,
+        )
+        self.complete = Check(
+            "complete", "The run was brought to an end, and nothing of its records is cut off.", Needs.NOTHING
+        )
+        self.accounts = Check(
+            "accounts",
+            "sent = delivered + lost + in flight; delivered = used + dropped + left over.",
+            Needs.NOTHING,
+        )
+        self.counts = Check(
+            "counts", "The records hold as many messages of every fate as summary.json.", Needs.ALL_MESSAGES
+        )
+        self.summary_check = Check(
+            "summary",
+            "summary.json holds what scenario, records and metrics.csv give, and nothing else.",
+            Needs.NOTHING,
+        )
+        self.checks = [
+            *(self.complete, self.scenario_check, self.deployment_check),
+            *(self.accounts, self.counts, self.summary_check),
+        ]
+        self.files, self.scenario, self.deployment = files, files.scenario, files.deployment
+        self.summary = files.summary if "messages" in (files.summary or {}) else None
+        self.account = _account(self.summary)
+        self.changes = iter(()) if self.deployment is None else self.deployment.changes()
+        self.next_change = next(self.changes, None)
+        self.num_parameters = 0
+        self.deployment_check.unchecked = files.not_built
+        self._check_form()
+        self._check_hash()
+        self._check_end()
+        self._check_accounts()
+
+    def run_started(self, record: Record, line: int) -> None:
+        """The records begin with what the scenario says."""
+        self.scenario_check.num_items += 2
+        self.num_parameters = record["num_parameters"]
+        if record["seed"] != self.scenario.seed:
+            self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
+        if record["byzantine"] != sorted(self.files.byzantine):
+            self.scenario_check.violated(line, "the scenario has other Byzantine clients")
+
+    def fault(self, record: Record, line: int) -> None:
+        """A fault happens; it is the next one of the scenario."""
+        if self.deployment is None:
+            return
+        self.deployment_check.num_items += 1
+        found = None
+        if self.next_change is not None:
+            time_s, place, change = self.next_change
+            found = {"event": "fault", "time_s": max(time_s, 0.0), **fault_fields(place, change)}
+        self.next_change = next(self.changes, None)
+        if found is None or written(found) != written(record):
+            self.deployment_check.violated(line, "the scenario and its seed give another fault, or none")
+
+    def run_finished(self, record: Record, line: int) -> None:
+        """No fault that was due is missing."""
+        if self.next_change is not None and self.next_change[0] < record["time_s"]:
+            self.deployment_check.violated(line, f"a fault at {self.next_change[0]} s is missing")
+
+    def compare_counts(self, post: Post) -> None:
+        """Hold the messages of the records against the summary's."""
+        if self.account is None:
+            self.counts.unchecked = UNFINISHED
+            return
+        account, counts = self.account, post.counts
+        found = {
+            "sent": counts["sent"] + counts["copied"],
+            **{fate: counts[fate] for fate in ("copied", "delivered", "lost", *FATES)},
+            "in_flight": len(post.under_way),
+            "left_over": len(post.waiting),
+            "reordered": post.num_reordered,
+        }
+        for key, number in found.items():
+            self.counts.num_items += 1
+            if account.get(key) != number:
+                self.counts.violated(None, f"messages.{key} is {account.get(key)}, in the records {number}")
+        if self.scenario.network.transport.name == "datagram":  # else repeats and acknowledgements count too
+            self.counts.num_items += 1
+            slack = 0.0 if self.scenario.network.compression == 1 else 1.0 + 1e-9 * post.num_bytes
+            if abs(account["bytes"] - post.num_bytes) > slack:
+                self.counts.violated(
+                    None, f"messages.bytes is {account['bytes']}, in the records {post.num_bytes}"
+                )
+
+    def compare_summary(
+        self, last: Record | None, clients: Clients, measures: Measures, theory: Theory, chain: Chain
+    ) -> None:
+        """Hold the summary against what scenario and records give; `last` is the last record."""
+        if self.summary is None:
+            self.summary_check.unchecked = UNFINISHED
+            return
+        if last is not None and last["event"] != "run_finished":
+            self.summary_check.unchecked = "the records do not come to an end"
+            return
+        try:
+            found = self._summary(self.summary, last, clients, measures, theory, chain)
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+            self.summary_check.violated(
+                None, f"summary.json is not such a table ({type(error).__name__}: {error})"
+            )
+            return
+        said = orjson.loads(self.files.content(SUMMARY))
+        self.summary_check.num_items += _num_leaves(said)
+        difference = first_difference(said, orjson.loads(written(found)))
+        if difference is not None:
+            self.summary_check.violated(None, difference)
+        elif written(said) != self.files.content(SUMMARY):
+            self.summary_check.violated(None, "summary.json is not as a run writes it")
+
+    def _summary(
+        self,
+        said: Record,
+        last: Record | None,
+        clients: Clients,
+        measures: Measures,
+        theory: Theory,
+        chain: Chain,
+    ) -> dict[str, Any]:
+        """The summary as it should be; what nothing else tells is taken as it is said."""
+        num_rounds = [life.num_rounds for life in clients.lives]
+        neighbourhoods = Neighbourhoods.of(self.files.graph, self.files.byzantine)
+        verdicts = said["theory"] if self.scenario.evaluation.theory else None
+        if last is None:  # there are no records
+            status, simulated_s, num_faults = said["status"], said["simulated_s"], said["num_faults"]
+            messages, telemetry, digest = said["messages"], said["telemetry"], said["digest"]
+            num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
+        else:
+            status, simulated_s, num_faults = last["status"], last["time_s"], clients.num_faults
+            messages, digest = {key: last[key] for key in ACCOUNT}, chain.value.hex()
+            telemetry, num_parameters = measures.telemetry_beside(said["telemetry"]), self.num_parameters
+            verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
+        outcome = Outcome(
+            status=status,
+            byzantine=sorted(self.files.byzantine),
+            neighbourhoods=neighbourhoods,
+            num_parameters=num_parameters,
+            num_rounds=num_rounds,
+            messages=messages,
+            telemetry=telemetry,
+            scores=measures.scores,
+            theory=verdicts,
+            num_faults=num_faults,
+            simulated_s=simulated_s,
+            wall={key: said["wall"][key] for key in WALL},
+            digest=digest,
+            warnings=self._warnings(said["warnings"], measures, None if last is None else num_rounds),
+        )
+        return summary(self.scenario, outcome)
+
+    def _warnings(self, said: list[str], measures: Measures, num_rounds: list[int] | None) -> list[str]:
+        """The warnings as they should be; those about data and models are taken as they are said."""
+        if self.deployment is None or num_rounds is None:
+            return said
+        unknown = [text for text in said if any(_is_of(template, text) for template in OF_DATA)]
+        resumed = [text for text in said if text.startswith(RESUMED_ELSEWHERE)]
+        of_rounds = warnings_of_rounds(measures.telemetry, num_rounds)
+        return [*self.deployment.warnings, *unknown, *of_rounds, *resumed]
+
+    def compare_end(self, last: Record | None, line: int, starts_well: bool) -> None:
+        """The records begin and end as they should."""
+        self.complete.num_items += 2
+        if not starts_well:
+            self.complete.violated(1, "the first record is not run_started")
+        if last is None or last["event"] != "run_finished":
+            self.complete.violated(line or None, "the last record is not run_finished")
+
+    def _check_form(self) -> None:
+        """The scenario's files are as a run writes them, to the last byte."""
+        scenario = tomli_w.dumps(self.scenario.to_dict()).encode()
+        if self.files.content(SCENARIO) != scenario:
+            self.scenario_check.violated(None, "scenario.toml is not as a run writes it")
+        if self.files.provenance is not None:
+            said = self.files.provenance
+            if list(said) != ["scenario_hash", "sessions"] or written(said) != self.files.content(PROVENANCE):
+                self.scenario_check.violated(None, "provenance.json is not as a run writes it")
+        self.deployment_check.num_items += 1
+        if self.deployment is not None and written(self.deployment.topology) != self.files.content(TOPOLOGY):
+            difference = first_difference(
+                self.files.topology, orjson.loads(written(self.deployment.topology))
+            )
+            self.deployment_check.violated(
+                None, f"topology.json: {difference or 'it is not as a run writes it'}"
+            )
+
+    def _check_hash(self) -> None:
+        self.scenario_check.num_items += 1
+        provenance = self.files.provenance
+        if provenance is None:
+            self.scenario_check.unchecked = "there is no provenance.json"
+        elif provenance.get("scenario_hash") != self.scenario.hash:
+            told = f"noted {provenance.get('scenario_hash')}, found {self.scenario.hash}"
+            self.scenario_check.violated(None, f"scenario.toml has another hash: {told}")
+
+    def _check_end(self) -> None:
+        self.complete.num_items += 1
+        summary = self.files.summary
+        if summary is None:
+            self.complete.violated(None, "there is no summary.json: the run goes on, or was killed")
+        elif self.summary is None:
+            self.complete.violated(None, f"the run has {summary.get('status')}: {summary.get('error')}")
+
+    def _check_accounts(self) -> None:
+        if self.summary is None:
+            self.accounts.unchecked = UNFINISHED
+            return
+        if self.account is None:
+            self.accounts.violated(None, "summary.json does not say what became of the messages")
+            return
+        n = self.account
+        self.accounts.num_items += 2
+        if n["sent"] != n["delivered"] + n["lost"] + n["in_flight"]:
+            self.accounts.violated(None, f"{n['sent']} messages were sent")
+        if n["delivered"] != sum(n[fate] for fate in FATES) + n["left_over"]:
+            self.accounts.violated(None, f"{n['delivered']} messages were delivered")
+
+
+def _account(summary: dict[str, Any] | None) -> dict[str, int] | None:
+    """The number of messages of every fate, if the summary holds them."""
+    account = None if summary is None else summary["messages"]
+    if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in ACCOUNT):
+        return None
+    return account
+
+
+def _is_of(template: str, text: str) -> bool:
+    """Whether a text is a template with its places filled in."""
+    pattern = r"[^ ]+".join(map(re.escape, template.split("{}")))
+    return re.fullmatch(pattern, text) is not None
+
+
+def _num_leaves(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return sum(map(_num_leaves, value.values() if isinstance(value, dict) else value))
+    return 1

@@ -1,0 +1,1 @@
+"""Byzantine clients: placement, observations, schedules and timing."""

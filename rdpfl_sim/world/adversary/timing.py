@@ -1,0 +1,165 @@
+"""Lies about time: when a Byzantine client sends, to whom, how often, and which round it claims.
+
+A timing attack turns the one message that a client owes to a recipient into any number of parcels, each with
+a stamp and a delay. It is independent of what the message says, so every one composes with every attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Ge, Le
+
+from rdpfl_sim.components.options import ClientSet, Count, Doc, Fraction, NonNegative, client_ids
+from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.randomness import uniform
+
+MEMORY_ROUNDS = 16
+"""How many rounds of its own messages a client remembers, to send them again."""
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """A message that is due: what a timing attack knows when it decides.
+
+    `deadline_s` is when the recipient will stop waiting for this round, if that is known; `past` are the
+    payloads that the client had for this recipient, by round, the present one included. `key` names a random
+    stream that belongs to the sender.
+    """
+
+    round: int
+    recipient: int
+    now_s: float
+    deadline_s: float | None
+    past: dict[int, Payload]
+    key: int
+    num_clients: int
+
+    @property
+    def payload(self) -> Payload:
+        """What the content attack wants to say in this round."""
+        return self.past[self.round]
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A payload, the round that it claims to be of, and how long it is held back."""
+
+    payload: Payload
+    stamp: int
+    delay_s: float = 0.0
+
+
+TimingAttack: TypeAlias = Callable[[Occasion], list[Parcel]]
+
+
+def keeps_waiting(attack: Callable[..., list[Parcel]]) -> Callable[..., list[Parcel]]:
+    """Mark a timing attack after which a recipient may wait in vain for a message of its round."""
+    attack.keeps_waiting = True  # type: ignore[attr-defined]
+    return attack
+
+
+def remembers(attack: Callable[..., list[Parcel]]) -> Callable[..., list[Parcel]]:
+    """Mark a timing attack that uses payloads of earlier rounds."""
+    attack.remembers = True  # type: ignore[attr-defined]
+    return attack
+
+
+def prompt(occasion: Occasion) -> list[Parcel]:
+    """At once, like an honest client."""
+    return [Parcel(occasion.payload, occasion.round)]
+
+
+@keeps_waiting
+def silent(occasion: Occasion) -> list[Parcel]:
+    """Never: everybody waits in vain."""
+    return []
+
+
+@keeps_waiting
+def selective(
+    occasion: Occasion,
+    *,
+    victims: Annotated[ClientSet | None, Doc("who hears nothing; in place of fraction")] = None,
+    fraction: Annotated[Fraction, Doc("of the recipients hear nothing, the same ones in every round")] = 0.5,
+) -> list[Parcel]:
+    """Silent towards some, prompt towards the others."""
+    if victims is None:
+        chosen = uniform(occasion.key, occasion.recipient) < fraction
+    else:
+        chosen = occasion.recipient in client_ids("victims", victims, occasion.num_clients)
+    return [] if chosen else prompt(occasion)
+
+
+@keeps_waiting
+def just_in_time(
+    occasion: Occasion,
+    *,
+    margin_s: Annotated[
+        NonNegative, Doc("how long before the deadline it is sent; the link needs a part of it")
+    ] = 0.2,
+) -> list[Parcel]:
+    """As late as the recipient's deadline allows, so that nobody can go on earlier."""
+    if occasion.deadline_s is None:
+        return prompt(occasion)
+    delay_s = max(0.0, occasion.deadline_s - margin_s - occasion.now_s)
+    return [Parcel(occasion.payload, occasion.round, delay_s)]
+
+
+def delayed(occasion: Occasion, *, seconds: NonNegative = 1.0) -> list[Parcel]:
+    """Always so many seconds late."""
+    return [Parcel(occasion.payload, occasion.round, seconds)]
+
+
+@keeps_waiting
+@remembers
+def replay(
+    occasion: Occasion,
+    *,
+    age: Annotated[int, Ge(1), Le(MEMORY_ROUNDS - 1), Doc("how many rounds old the message is")] = 5,
+    stamp: Annotated[Literal["fresh", "old"], Doc("claims this round, or admits its age")] = "fresh",
+) -> list[Parcel]:
+    """An old message again; prompt until it has one that is old enough."""
+    old = occasion.round - age
+    if old not in occasion.past:
+        return prompt(occasion)
+    return [Parcel(occasion.past[old], occasion.round if stamp == "fresh" else old)]
+
+
+@keeps_waiting
+def wrong_stamp(
+    occasion: Occasion,
+    *,
+    offset: Annotated[
+        int, Ge(-1_000_000), Le(1_000_000), Doc("added to the true round; positive claims the future")
+    ] = 3,
+) -> list[Parcel]:
+    """Claims another round than its own."""
+    return [Parcel(occasion.payload, occasion.round + offset)]
+
+
+def flood(
+    occasion: Occasion,
+    *,
+    copies: Annotated[Count, Le(10_000), Doc("messages to each recipient in each round")] = 20,
+    stamps: Annotated[
+        Literal["same", "spread"], Doc("all for this round, or one for each of the rounds from this one on")
+    ] = "spread",
+) -> list[Parcel]:
+    """Many messages instead of one."""
+    step = 1 if stamps == "spread" else 0
+    return [Parcel(occasion.payload, occasion.round + step * k) for k in range(copies)]
+
+
+TIMING_ATTACKS: dict[str, Callable[..., list[Parcel]]] = {
+    "none": prompt,
+    "silent": silent,
+    "selective": selective,
+    "just_in_time": just_in_time,
+    "delayed": delayed,
+    "replay": replay,
+    "wrong_stamp": wrong_stamp,
+    "flood": flood,
+}

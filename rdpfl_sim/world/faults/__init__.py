@@ -1,0 +1,1 @@
+"""Faults: when they occur and what they change."""

@@ -1,0 +1,1 @@
+"""Links, transport, bandwidth and topology."""

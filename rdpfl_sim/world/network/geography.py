@@ -1,0 +1,85 @@
+"""Where clients are: the part of a link's delay that is the same for every message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import hypot
+from typing import Annotated, TypeAlias
+
+from rdpfl_sim.components.options import Doc, NonNegative, NonNegativeInt
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.randomness import Streams, uniform
+
+Propagation: TypeAlias = Callable[[int, int], float]
+"""Seconds from a sender to a recipient."""
+
+
+def nowhere(num_clients: int, streams: Streams) -> Propagation:
+    """All clients are in the same place."""
+    return lambda sender, recipient: 0.0
+
+
+def plane(
+    num_clients: int,
+    streams: Streams,
+    *,
+    side_s: Annotated[NonNegative, Doc("seconds that a message needs along one side of the square")] = 0.1,
+) -> Propagation:
+    """Clients are scattered over a square; a message takes time in proportion to the distance."""
+    key = streams.key("place")
+    places = [(uniform(key, 2 * client), uniform(key, 2 * client + 1)) for client in range(num_clients)]
+
+    def propagation_s(sender: int, recipient: int) -> float:
+        (x, y), (a, b) = places[sender], places[recipient]
+        return side_s * hypot(x - a, y - b)
+
+    return propagation_s
+
+
+def regions(
+    num_clients: int,
+    streams: Streams,
+    *,
+    delays_s: Annotated[
+        list[list[NonNegative]],
+        Doc("row: the sender's region, column: the recipient's; need not be symmetric"),
+    ],
+    members: Annotated[
+        list[NonNegativeInt] | None, Doc("the region of every client; by default they take turns")
+    ] = None,
+) -> Propagation:
+    """Clients live in regions; a matrix says how long a message takes from one region to another."""
+    num_regions = len(delays_s)
+    if num_regions == 0 or any(len(row) != num_regions for row in delays_s):
+        raise OptionError("delays_s", "must be a square matrix, a row and a column for every region")
+    region = list(range(num_regions)) * num_clients if members is None else members
+    if members is not None and len(members) != num_clients:
+        raise OptionError("members", f"needs {num_clients} entries, one per client; has {len(members)}")
+    if members is not None and max(members) >= num_regions:
+        raise OptionError("members", f"there is no region {max(members)}; allowed: 0 to {num_regions - 1}")
+    return lambda sender, recipient: delays_s[region[sender]][region[recipient]]
+
+
+def per_link(
+    num_clients: int,
+    streams: Streams,
+    *,
+    low_s: NonNegative = 0.0,
+    high_s: NonNegative = 0.1,
+    symmetric: Annotated[bool, Doc("whether a link is as slow in one direction as in the other")] = False,
+) -> Propagation:
+    """Every link has its own delay between low_s and high_s, drawn once for the whole run."""
+
+    def propagation_s(sender: int, recipient: int) -> float:
+        ends = sorted((sender, recipient)) if symmetric else (sender, recipient)
+        return low_s + (high_s - low_s) * uniform(streams.key("propagation", *ends), 0)
+
+    return propagation_s
+
+
+GEOGRAPHIES: dict[str, Callable[..., Propagation]] = {
+    "none": nowhere,
+    "plane": plane,
+    "regions": regions,
+    "per_link": per_link,
+}

@@ -1,0 +1,127 @@
+"""rdpfl-sim show and verify, as a user meets them."""
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rdpfl_sim import simulate
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.reports.runs import provenance_table, verification_table
+from rdpfl_sim.verification.limits import ONLY_BY_REPLAY, UNREPEATABLE
+from rdpfl_sim.verification.verify import verify
+from tests.support import small_scenario
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = simulate(small_scenario(name="demo"), tmp_path / "runs").folder
+    assert folder is not None
+    return folder
+
+
+def test_show_prints_results_and_where_they_come_from(run: Path, capsys) -> None:
+    assert main(["show", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert "demo, seed 1: finished" in output
+    assert "personal mean" in output
+    assert json.loads((run / "summary.json").read_text())["digest"] in output
+    assert small_scenario(name="demo").hash in output
+    assert "simpy 4" in output
+
+
+def test_show_of_a_run_that_was_killed_says_how_far_it_came(run: Path, capsys) -> None:
+    (run / "summary.json").unlink()
+    path = run / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    last = next(place for place, line in enumerate(lines) if json.loads(line)["time_s"] > 1)
+    path.write_text("".join(lines[: last + 1]) + '{"event":"mess')
+    assert main(["show", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert "demo, seed 1: not finished: it is still running, or was killed" in output
+    assert f"up to {json.loads(lines[last])['time_s']:.1f} simulated seconds" in output
+    assert "digest" not in output
+
+
+def test_show_of_a_run_that_failed_says_why(run: Path, capsys) -> None:
+    (run / "summary.json").write_text('{"status": "failed", "error": "the disk is full"}')
+    (run / "events.jsonl").write_text("")
+    (run / "provenance.json").unlink()
+    assert main(["show", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert "demo, seed 1: failed: the disk is full" in output
+    assert "no records" in output
+    assert "where this run comes from is not known" in output
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "resume"])
+def test_what_is_not_a_run_is_told(command: str, run: Path, tmp_path: Path, capsys) -> None:
+    assert main([command, str(tmp_path / "nothing")]) == 2
+    assert capsys.readouterr().err == f"rdpfl-sim {command}: there is no folder {tmp_path / 'nothing'}\n"
+    assert main([command, str(run / "metrics.csv")]) == 2
+    assert "metrics.csv is not a folder" in capsys.readouterr().err
+    assert main([command, str(run.parent)]) == 2
+    error = capsys.readouterr().err
+    assert "is not the folder of a run: it has no scenario.toml" in error
+    assert f"the newest run in it is {run}" in error
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_damaged_summary_is_told_without_a_traceback(command: str, run: Path, capsys) -> None:
+    (run / "summary.json").write_text('{"status": "fini')
+    assert main([command, str(run)]) == 1
+    assert f"rdpfl-sim {command}: {run / 'summary.json'} is damaged: " in capsys.readouterr().err
+
+
+def test_verify_lists_once_what_takes_a_replay(run: Path, capsys) -> None:
+    assert main(["verify", str(run), str(run)]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert all(output.count(kind) == 1 for kind in ONLY_BY_REPLAY)
+    main(["verify", str(run), "--replay"])
+    assert ONLY_BY_REPLAY[0] not in " ".join(capsys.readouterr().out.split())
+    main(["verify", str(run), "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["only_by_replay"] == list(ONLY_BY_REPLAY)
+
+
+def test_docs_list_what_verify_does_not_find_out() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "commands.md").read_text().split())
+    assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
+    fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]
+    assert [field for field in fields if field not in page] == []
+
+
+def test_verify_of_sound_runs_is_0_and_lists_every_check(run: Path, capsys) -> None:
+    assert main(["verify", str(run), str(run), "--replay"]) == 0
+    output = capsys.readouterr().out
+    assert output.count("25 checks: 25 ok") == 2
+    assert "Time never goes backwards." in output
+
+
+def test_verify_of_a_wrong_run_is_1_and_tells_the_line(run: Path, capsys) -> None:
+    path = run / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if "message_used" in line)
+    path.write_text("".join([*lines[: place + 1], *lines[place:]]))
+    assert main(["verify", str(run)]) == 1
+    output = capsys.readouterr().out
+    assert f"fates: violated once at line {place + 2:,} of events.jsonl: message " in output
+    assert main(["verify", str(run), "--json"]) == 1
+    [told] = json.loads(capsys.readouterr().out)
+    assert told["run"] == str(run)
+    [fates] = [check for check in told["checks"] if check["check"] == "fates"]
+    assert (fates["outcome"], fates["violations"], fates["line"]) == ("violated", 1, place + 2)
+
+
+def test_tables_fit_into_80_columns(run: Path) -> None:
+    provenance = json.loads((run / "provenance.json").read_text())
+    (run / "metrics.csv").write_text("")
+    stream = StringIO()
+    console = Console(file=stream, width=80)
+    console.print(provenance_table(provenance, "0123456789abcdef" * 4))
+    console.print(verification_table(str(run), [check.told() for check in verify(run)]))
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.startswith(" lemma 3") and line.rstrip().endswith("ok") for line in lines)
+    assert any(line.startswith("evaluations: violated ") for line in lines)

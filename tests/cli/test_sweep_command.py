@@ -1,0 +1,174 @@
+"""Sweeps as a user starts, interrupts and continues them."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.cli.main import main
+
+SWEEP = """
+[base]
+clients = { count = 4 }
+data = { name = "synthetic", shape = [8], num_train = 200, num_test = 40 }
+partition = "iid"
+model = "softmax"
+
+[[axis]]
+name = "length"
+cases = [{ label = "short", set = { rounds = 2 } }, { label = "endless", set = { rounds = 1000000 } }]
+"""
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+@contextmanager
+def started(sweep: Path) -> Iterator[subprocess.Popen[str]]:
+    """A sweep with its own process group, as from a terminal, when the short run is complete."""
+    words = [sys.executable, "-m", "rdpfl_sim", "sweep", sweep, "--workers", "2", "--output", sweep.parent]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    output = sweep.parent / sweep.stem
+    before = set(output.glob(".running/*/*/*"))
+    try:
+        wait_until(
+            lambda: set(output.glob(".running/*/*/*")) - before and list(output.glob("*/summary.json"))
+        )
+        yield process
+        process.wait(120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd) -> None:
+    with started(sweep) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted; 1 of 2 runs are missing: the same command runs only those" in output
+    folder = Path(output.splitlines()[-1])
+    assert len((folder / "results.csv").read_text().splitlines()) == 2
+    assert [path.name for path in (folder / ".running").iterdir()] == ["lock"]
+    wait_until(lambda: is_gone(process.pid))
+    assert capfd.readouterr().err == ""
+
+
+def test_workers_of_a_sweep_that_was_killed_end_and_the_next_sweep_tidies_up(sweep: Path) -> None:
+    with started(sweep) as process:
+        process.kill()
+    wait_until(lambda: is_gone(process.pid))
+    running = sweep.parent / sweep.stem / ".running"
+    [left] = [path for path in running.iterdir() if path.is_dir()]
+    with started(sweep) as process:
+        assert not left.exists()
+        process.terminate()
+    assert process.returncode == 130
+    assert [path.name for path in running.iterdir()] == ["lock"]
+
+
+def test_failures_are_told_with_what_is_known_of_them(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace("1000000", "2, topology = { name = 'file', path = 'nowhere.csv' }"))
+    words = ["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent), "--quiet"]
+    assert main(words) == 1
+    output, error = capsys.readouterr()
+    assert output == f"{sweep.parent / 'tiny'}\n"
+    assert error.startswith("failed: length = endless, seed 1: ScenarioError: topology.path: cannot be read")
+    [log] = sweep.parent.glob("tiny/failed/*/log.txt")
+    assert error.endswith(f"; what it left: {log.parent}\n")
+
+
+def test_run_whose_summary_is_deleted_or_half_written_is_repeated_with_a_line(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace("1000000", "3"))
+    words = ["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent)]
+    assert main(words) == 0
+    folder = sweep.parent / "tiny"
+    complete = (folder / "results.csv").read_text()
+    deleted, damaged = sorted(folder.glob("*/summary.json"))
+    deleted.unlink()
+    damaged.write_text(damaged.read_text()[:100])
+    capsys.readouterr()
+    assert main(words) == 0
+    output = capsys.readouterr().out
+    for path in (deleted, damaged):
+        assert f"{path.parent}: summary.json is missing or damaged; this run is repeated" in output
+    again = (folder / "results.csv").read_text()
+    assert [_without_wall_times(row) for row in (complete, again)] == [_without_wall_times(complete)] * 2
+    assert main(words) == 0
+    assert "repeated" not in capsys.readouterr().out
+
+
+def _without_wall_times(results: str) -> list[dict[str, str]]:
+    rows = csv.DictReader(results.splitlines())
+    return [{key: value for key, value in row.items() if key != "result.wall.seconds"} for row in rows]
+
+
+@pytest.mark.parametrize("command", ["sweep", "breakdown"])
+def test_missing_data_set_is_told_once_before_the_first_run(
+    command: str, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = f"data = {{ name = 'mnist', folder = '{sweep.parent}' }}"
+    sweep.write_text(
+        SWEEP.replace('data = { name = "synthetic", shape = [8], num_train = 200, num_test = 40 }', data)
+    )
+    words = ["sweep", str(sweep)]
+    if command == "breakdown":
+        sweep.write_text(f"{data}\n[network.loss]\nname = 'bernoulli'\n[timing]\nwait = 'none'")
+        words = ["breakdown", str(sweep), "--vary", "network.loss.probability"]
+    assert main([*words, "--output", str(sweep.parent / "output")]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert error.count("data.folder") == 1
+    assert "mnist.npz is missing" in error
+    assert f"run: rdpfl-sim data mnist --folder {sweep.parent}" in error
+    assert not (sweep.parent / "output").exists()
+
+
+@pytest.mark.parametrize("command", ["sweep", "validate"])
+def test_unknown_metric_of_a_table_is_told_before_the_first_run(
+    command: str, sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sweep.parent)
+    sweep.write_text(f"{SWEEP}\n[[table]]\n[[table]]\nmetrics = {{ A = 'accuracy.honest.mean' }}\n")
+    assert main([command, str(sweep)]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "table[1].metrics.A: is not the path of a number in summary.json; did you mean" in error
+    assert "allowed: accuracy.honest.personal.mean, accuracy.honest.personal.worst," in error
+    assert "(given: 'accuracy.honest.mean')" in error
+    assert list(sweep.parent.iterdir()) == [sweep]
+
+
+def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", str(sweep), "--address", "auto"]) == 2
+    assert "--address: belongs to --engine ray (given: 'auto')" in capsys.readouterr().err

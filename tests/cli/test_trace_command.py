@@ -1,0 +1,67 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.cli.main import main
+from tests.support import small_scenario
+
+
+def run_of(tmp_path: Path, **changes) -> Path:
+    folder = simulate(small_scenario(**changes), tmp_path / "runs").folder
+    assert folder is not None
+    return folder
+
+
+def test_trace_goes_to_the_runs_folder_and_it_is_told_how_to_see_it(tmp_path: Path, capsys) -> None:
+    run = run_of(tmp_path)
+    assert main(["trace", str(run)]) == 0
+    sentence, path = capsys.readouterr().out.splitlines()
+    assert "https://ui.perfetto.dev" in sentence
+    assert Path(path) == run / "trace.json"
+    assert json.loads(Path(path).read_text())["otherData"] == {"run": run.name}
+
+
+def test_name_that_ends_in_gz_is_compressed(tmp_path: Path, capsys) -> None:
+    run = run_of(tmp_path)
+    path = tmp_path / "mine.json.gz"
+    assert main(["trace", str(run), "--quiet"]) == 0
+    assert main(["trace", str(run), "--output", str(path), "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines() == [str(run / "trace.json"), str(path)]
+    assert gzip.decompress(path.read_bytes()) == (run / "trace.json").read_bytes()
+
+
+def test_run_without_events_is_told_and_nothing_is_written(tmp_path: Path, capsys) -> None:
+    run = run_of(tmp_path, output={"events": False})
+    before = set(run.iterdir())
+    assert main(["trace", str(run)]) == 1
+    assert "has no records: the run has output.events = false" in capsys.readouterr().err
+    assert set(run.iterdir()) == before
+
+
+def test_run_without_messages_has_a_trace_without_arrows(tmp_path: Path, capsys) -> None:
+    run = run_of(tmp_path, output={"message_events": 0.0})
+    assert main(["trace", str(run)]) == 0
+    assert "without arrows" in capsys.readouterr().out
+    events = json.loads((run / "trace.json").read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "C"}
+
+
+def test_run_that_was_killed_has_a_trace_up_to_its_last_whole_record(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    path = run / "events.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: len(lines) // 2]) + b'{"event":"tr')
+    assert main(["trace", str(run)]) == 0
+    events = json.loads((run / "trace.json").read_text())["traceEvents"]
+    last = round(1e6 * json.loads(lines[len(lines) // 2 - 1])["time_s"])
+    assert max(event["ts"] + event.get("dur", 0) for event in events if "ts" in event) == last
+
+
+@pytest.mark.parametrize("what", ["nothing", "runs"])
+def test_what_is_not_a_run_is_told(what: str, tmp_path: Path, capsys) -> None:
+    run_of(tmp_path)
+    assert main(["trace", str(tmp_path / what)]) == 2
+    assert capsys.readouterr().err.startswith("rdpfl-sim trace: ")

@@ -1,0 +1,143 @@
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.cli.live import Watcher
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.records.run_folder import RunFolder
+from tests.support import small_scenario
+
+ENDLESS = """
+rounds = 1000000
+clients = { count = 4 }
+data = { name = "synthetic", shape = [8], num_train = 200, num_test = 40 }
+partition = "iid"
+model = "softmax"
+output = { figures = false }
+"""
+
+
+def run_of(tmp_path: Path, **changes) -> Path:
+    folder = simulate(small_scenario(**changes), tmp_path / "runs").folder
+    assert folder is not None
+    return folder
+
+
+def on_a_terminal(command: list[str]) -> tuple[subprocess.Popen, int]:
+    controller, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    process = subprocess.Popen(command, stdout=terminal, stderr=terminal, env=environment)
+    os.close(terminal)
+    return process, controller
+
+
+def read_until(controller: int, wanted: bytes | None) -> bytes:
+    output = b""
+    while wanted is None or wanted not in output:
+        try:
+            chunk = os.read(controller, 65536)
+        except OSError:  # the other side of the terminal is closed
+            break
+        output += chunk
+    return output
+
+
+@pytest.mark.parametrize("where", ["the run", "all runs"])
+def test_run_that_is_over_is_shown_at_once(where: str, tmp_path: Path, capsys) -> None:
+    run = run_of(tmp_path)
+    assert main(["watch", str(run if where == "the run" else run.parent)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("100%  24 of 24 client rounds")
+    assert "personal mean" in output
+    assert output.splitlines()[-1] == str(run)
+    assert "\x1b" not in output
+
+
+def test_run_that_was_killed_is_told_with_its_remedy(tmp_path: Path, capsys) -> None:
+    run = run_of(tmp_path)
+    (run / "summary.json").unlink()
+    assert main(["watch", str(run)]) == 1
+    assert capsys.readouterr().err == f"the run was killed; go on with: rdpfl-sim resume {run}\n"
+
+
+def test_what_is_not_a_run_is_told(tmp_path: Path, capsys) -> None:
+    assert main(["watch", str(tmp_path)]) == 2
+    assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def test_run_without_events_is_watched_by_its_metrics(tmp_path: Path) -> None:
+    scenario = small_scenario(output={"events": False}, adversary={"ids": [2]})
+    result = simulate(scenario, tmp_path)
+    assert result.folder is not None
+    watcher = Watcher(result.folder, scenario.to_dict())
+    assert watcher.look()
+    assert not watcher.look()
+    mean = result.summary["accuracy"]["honest"]["personal"]["mean"]
+    assert watcher.pulse.honest_accuracy == pytest.approx(mean)
+    assert watcher.pulse.rounds_done == 24
+
+
+def test_resumed_run_is_read_again(tmp_path: Path) -> None:
+    run = run_of(tmp_path)
+    scenario = small_scenario().to_dict()
+    watcher = Watcher(run, scenario)
+    watcher.look()
+    path = run / "events.jsonl"
+    content = path.read_bytes()
+    RunFolder(run).cut_off((0, 0))
+    path.write_bytes(b"".join(content.splitlines(keepends=True)[:20]))
+    watcher.look()
+    fresh = Watcher(run, scenario)
+    fresh.look()
+    assert watcher.pulse.rounds_done == fresh.pulse.rounds_done < 24
+    assert watcher.pulse.messages == fresh.pulse.messages
+
+
+def test_other_process_is_watched_until_it_is_killed(tmp_path: Path) -> None:
+    scenario = tmp_path / "endless.toml"
+    scenario.write_text(ENDLESS)
+    python = [sys.executable, "-m", "rdpfl_sim"]
+    with subprocess.Popen([*python, str(scenario), "-q", "--output", str(tmp_path / "runs")]) as run:
+        try:
+            while not list((tmp_path / "runs").glob("*/topology.json")):
+                assert run.poll() is None
+                time.sleep(0.05)
+            watch, controller = on_a_terminal([*python, "watch", str(tmp_path / "runs")])
+            screen = read_until(controller, b"messages")
+        finally:
+            run.send_signal(signal.SIGKILL)
+    screen += read_until(controller, None)
+    assert watch.wait() == 1
+    os.close(controller)
+    text = screen.decode()
+    assert "endless, seed 1: running" in text
+    assert "/4.0M rounds" in text
+    assert "the run was killed" in text
+
+
+def test_dashboard_of_a_live_run_makes_way_for_its_table(tmp_path: Path) -> None:
+    scenario = tmp_path / "short.toml"
+    scenario.write_text(ENDLESS.replace("1000000", "300"))
+    command = [sys.executable, "-m", "rdpfl_sim", str(scenario), "--live", "--output", str(tmp_path / "runs")]
+    process, controller = on_a_terminal(command)
+    text = read_until(controller, None).decode()
+    assert process.wait() == 0
+    os.close(controller)
+    enters, leaves = text.index("\x1b[?1049h"), text.index("\x1b[?1049l")
+    assert enters < text.index("short, seed 1: running") < leaves < text.index("personal mean")
+
+
+def test_live_in_a_pipe_is_plain(tmp_path: Path, capsys) -> None:
+    scenario = tmp_path / "short.toml"
+    scenario.write_text(ENDLESS.replace("1000000", "2"))
+    assert main([str(scenario), "--live", "--output", str(tmp_path)]) == 0
+    output = capsys.readouterr().out
+    assert "100%  8 of 8 client rounds" in output
+    assert "\x1b" not in output

@@ -1,0 +1,75 @@
+"""Every notebook runs from top to bottom on small runs, and what is committed is fit to be read."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.results import write_plan
+from rdpfl_sim.sweeps.runner import folder_of, missing
+
+ANALYSIS = Path(__file__).parents[2] / "analysis"
+NOTEBOOKS = sorted(ANALYSIS.glob("*.ipynb"))
+EVERY_NOTEBOOK = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path: Path, kind: str) -> list[nbformat.NotebookNode]:
+    return [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == kind]
+
+
+def sweeps_of(path: Path) -> list[str]:
+    return re.findall(r'sweep\("(\w+)"\)', "\n".join(cell.source for cell in cells(path, "code")))
+
+
+def run_small(name: str, folder: Path) -> None:
+    """What `rdpfl-sim sweep --profile tiny` does, without worker processes, which are slow to start."""
+    planned = Sweep.load(ANALYSIS / "scenarios" / f"{name}.toml")
+    runs, output = planned.runs("tiny"), folder / f"{name}-tiny"
+    write_plan(output / "sweep.json", planned, output.name, runs)
+    for run in missing(runs, output):
+        done = simulate(run.scenario, folder / "scratch").folder
+        assert done is not None
+        done.rename(folder_of(run, output))
+
+
+def test_the_six_notebooks_use_every_sweep() -> None:
+    assert len(NOTEBOOKS) == 6
+    used = {name for path in NOTEBOOKS for name in sweeps_of(path)}
+    assert used == {path.stem for path in (ANALYSIS / "scenarios").glob("*.toml")}
+
+
+@EVERY_NOTEBOOK
+def test_notebook_runs_on_small_runs(path: Path, tmp_path: Path) -> None:
+    for name in sweeps_of(path):
+        run_small(name, tmp_path)
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    paths = os.pathsep.join([str(ANALYSIS), str(ANALYSIS.parent), os.environ.get("PYTHONPATH", "")])
+    small = {"RDPFL_ANALYSIS_RUNS": str(tmp_path), "RDPFL_ANALYSIS_PROFILE": "tiny", "PYTHONPATH": paths}
+    command = [sys.executable, str(ANALYSIS / "execute.py"), str(copy)]
+    done = subprocess.run(command, env=os.environ | small, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert all(cell.execution_count for cell in cells(copy, "code"))
+
+
+@EVERY_NOTEBOOK
+def test_committed_notebook_is_whole_small_and_tells_nothing_of_a_machine(path: Path) -> None:
+    assert path.stat().st_size < 400_000
+    counts = [cell.execution_count for cell in cells(path, "code")]
+    assert counts == list(range(1, len(counts) + 1)), "run it with make analysis"
+    assert all("execution" not in cell.metadata for cell in cells(path, "code"))
+    images = r'"image/png": "[^"]*"'
+    assert not re.search(r"/home/|/root|/tmp|/Users/|Traceback", re.sub(images, "", path.read_text()))
+
+
+@EVERY_NOTEBOOK
+def test_links_of_notebook_lead_somewhere(path: Path) -> None:
+    text = "\n".join(cell.source for cell in cells(path, "markdown"))
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
+    assert [link for link in links if not (path.parent / link).exists()] == []

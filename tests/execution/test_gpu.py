@@ -1,0 +1,151 @@
+"""Runs on a simulated GPU, which rejects tensors on the wrong device and counts what takes time.
+
+The last bits of a sum on a real GPU cannot be tested this way.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rdpfl_sim import Scenario, resume, simulate
+from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
+from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
+from rdpfl_sim.methods import METHODS
+from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import Result
+from tests.simulated_gpu import NAME, SimulatedGpu
+from tests.simulation.test_resume import interrupt, left
+from tests.simulation.test_snapshot import SMALL
+from tests.support import small_scenario
+
+ATTACKED = {"adversary": [{"ids": [1, 4], "attack": "sign_flip"}], "topology": "complete"}
+IMAGES = {
+    "data": {"name": "synthetic", "shape": [3, 8, 8], "num_classes": 3, "num_train": 300, "num_test": 40},
+    "model": {"name": "cnn", "width": 4, "hidden": 8},
+}
+THEORY = {"evaluation": {"every": 1, "theory": True}, "method": {"name": "rdpfl", "aggregator": "mean"}}
+
+
+def on(device: str, executor: str = "inline", **changes: Any) -> Scenario:
+    return small_scenario(
+        **{"model": {"name": "mlp", "hidden": [4]}, **changes},
+        execution={"device": device, "executor": executor},
+    )
+
+
+def on_both(executor: str = "inline", **changes: Any) -> tuple[Result, Result]:
+    """The same run on a CPU and on a simulated GPU."""
+    here = simulate(on("cpu", executor, **changes))
+    with SimulatedGpu() as gpu:
+        blueprint = Blueprint(on("cuda", executor, **changes))
+        assert blueprint.model.vector.is_cuda
+        there = simulate(blueprint)
+    assert gpu.counts.launches > 0
+    return here, there
+
+
+def assert_alike(here: Result, there: Result) -> None:
+    """Equal up to rounding: on a GPU some things are computed in another way."""
+    assert here.summary["messages"] == there.summary["messages"]
+    for v, w in zip(here.models, there.models, strict=True):
+        assert torch.allclose(v, w, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [*METHODS, {"name": "rdpfl", "estimator": "anchored"}], ids=str)
+def test_every_method_runs_on_a_gpu(method: Any) -> None:
+    assert_alike(*on_both(method=method, **ATTACKED))
+
+
+@pytest.mark.parametrize("method", [*METHODS, {"name": "rdpfl", "estimator": "anchored"}], ids=str)
+def test_every_method_runs_stacked_on_a_gpu(method: Any) -> None:
+    assert_alike(*on_both("stacked", method=method, **ATTACKED))
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_every_attack_runs_on_a_gpu(attack: str) -> None:
+    assert_alike(*on_both(topology="complete", adversary=[{"ids": [1, 4], "attack": attack}]))
+
+
+@pytest.mark.parametrize("equivocation", EQUIVOCATIONS)
+def test_every_equivocation_runs_on_a_gpu(equivocation: str) -> None:
+    adversary = {"ids": [1, 4], "attack": "noise", "equivocation": equivocation}
+    assert_alike(*on_both(topology="complete", adversary=[adversary]))
+
+
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+def test_every_aggregator_runs_on_a_gpu(aggregator: str) -> None:
+    assert_alike(*on_both(method={"name": "direct", "lambda": 0.5, "aggregator": aggregator}, **ATTACKED))
+
+
+@pytest.mark.parametrize("pre_aggregator", PRE_AGGREGATORS)
+def test_every_pre_aggregator_runs_on_a_gpu(pre_aggregator: str) -> None:
+    steps = [pre_aggregator, "trimmed_mean"]
+    assert_alike(*on_both(method={"name": "direct", "lambda": 0.5, "aggregator": steps}, **ATTACKED))
+
+
+@pytest.mark.parametrize("executor", ["inline", "stacked", "threads"])
+@pytest.mark.parametrize("changes", [IMAGES, THEORY, SMALL["everything"]], ids=["images", "theory", "faults"])
+def test_every_executor_of_this_process_runs_on_a_gpu(executor: str, changes: dict[str, Any]) -> None:
+    assert_alike(*on_both(executor, **changes))
+
+
+@pytest.mark.parametrize("executor", ["inline", "stacked", "threads"])
+def test_a_run_on_a_gpu_is_resumed_there(tmp_path: Path, executor: str) -> None:
+    scenario = on("cuda", executor, **SMALL["asynchronous"], checkpoint={"every_rounds": 1}, rounds=6)
+    with SimulatedGpu():
+        assert Blueprint(scenario).model.vector.is_cuda
+        whole = simulate(scenario, tmp_path / "whole")
+        folder = left(scenario, tmp_path / "left", 13, interrupt)
+        resumed = resume(folder)
+        assert all(w.is_cpu for w in resumed.models)
+    assert resumed.summary["wall"]["trained_on"] == NAME
+    assert resumed.summary["digest"] == whole.summary["digest"]
+
+
+def test_a_step_of_a_large_model_keeps_the_gpu_busy() -> None:
+    """Launches are many and cheap; the host waits, and copies, once per job."""
+    num_steps = 10
+    scenario = on("cuda", **IMAGES, training={"local_steps": num_steps, "momentum": 0.9})
+    with SimulatedGpu() as gpu:
+        trainer = Blueprint(scenario).trainer
+        job = trainer.materials.job(0, 1, Work(trainer.model.initial(0)))
+        with gpu.counting() as counts:
+            trainer.materials.train(trainer.model, job)
+    assert counts.launches <= 55 * num_steps
+    assert counts.synchronisations <= 1
+    assert counts.to_host == 0
+    assert counts.to_device <= 1
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "launches", "synchronisations", "copies"), [(True, 42, 6, 0.3), (False, 17, 3, 0.3)]
+)
+def test_a_round_of_a_small_client_seldom_waits_for_the_gpu(
+    telemetry: bool, launches: float, synchronisations: float, copies: float
+) -> None:
+    """Upper bounds, a little above what there was when they were written."""
+    scenario = on(
+        "cuda",
+        "stacked",
+        clients={"count": 20},
+        rounds=5,
+        method="rdpfl",
+        data={"name": "synthetic", "shape": [8], "num_classes": 3, "num_train": 1000, "num_test": 200},
+        evaluation={"every": 5},
+        output={"telemetry": telemetry},
+    )
+    with SimulatedGpu() as gpu:
+        blueprint = Blueprint(scenario)
+        with gpu.counting() as counts:
+            simulate(blueprint)
+    num_rounds = scenario.clients.count * scenario.rounds
+    assert counts.synchronisations <= synchronisations * num_rounds
+    assert counts.to_device <= copies * num_rounds
+    assert counts.launches <= launches * num_rounds

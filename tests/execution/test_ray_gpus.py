@@ -1,0 +1,213 @@
+"""GPUs of a Ray cluster: what workers and runs request of them. Ray is told that they are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdpfl_sim import Scenario, ScenarioError, simulate
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.execution.ray_actors import RayActors
+from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.simulation.experiment import Blueprint, wants_gpu
+from rdpfl_sim.sweeps.plan import Run
+from rdpfl_sim.sweeps.ray_runner import Gpus, RayCluster, Tasks
+from tests.execution.test_gpu import assert_alike
+from tests.killing import until
+from tests.simulated_gpu import NAME, SimulatedGpu, simulate_for_ever
+from tests.support import small_scenario
+from tests.sweeps.sweeping import ENDLESS, Notes, make_run
+
+pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+
+LARGE = {"model": {"name": "mlp", "hidden": [5000]}}
+
+
+@pytest.fixture(scope="module")
+def two_gpus() -> Iterator[None]:
+    """A cluster with four processors and two GPUs, which its workers simulate."""
+    import ray
+
+    environment = {
+        "worker_process_setup_hook": simulate_for_ever,
+        "env_vars": {"PYTHONPATH": str(Path(__file__).parents[2])},  # workers load the hook from there
+    }
+    ray.init(
+        "local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def no_gpu(two_gpus: None) -> Iterator[None]:
+    """The last of the module: a cluster without GPUs in place of that one."""
+    import ray
+
+    ray.shutdown()
+    ray.init("local", num_cpus=1, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def on_ray(device: str, workers: int | None = None, share: float | None = None, **changes: Any) -> Scenario:
+    options = {"workers": workers, "gpus_per_worker": share}
+    executor = {"name": "ray", **{key: value for key, value in options.items() if value is not None}}
+    return small_scenario(**changes, execution={"device": device, "executor": executor})
+
+
+def free_gpus() -> float:
+    import ray
+
+    return float(ray.available_resources().get("GPU", 0.0))
+
+
+def until_free(num_gpus: float) -> None:
+    """Wait until Ray has given all but so many GPUs away."""
+    until(lambda: free_gpus() == num_gpus, lambda: f"{free_gpus()} GPUs are free, not {num_gpus}")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "free"),
+    [
+        (on_ray("cuda", 2), 0.0),
+        (on_ray("cuda", 3, 0.25), 1.25),
+        (on_ray("cuda", share=0.5), 0.0),  # four workers, as many as there is room for
+        (on_ray("auto", 1, **LARGE), 1.0),
+        (on_ray("auto", 1), 2.0),  # small models are trained on processors
+        (on_ray("cpu", 1, **LARGE), 2.0),
+    ],
+)
+@pytest.mark.usefixtures("two_gpus")
+def test_workers_request_gpus(scenario: Scenario, free: float) -> None:
+    until_free(2.0)
+    blueprint = Blueprint(scenario)
+    trainer = blueprint.trainer
+    assert isinstance(trainer, RayActors)
+    try:
+        trained = trainer.submit(0, 1, Work(trainer.model.initial(1))).result()
+        assert trained.w_tilde.is_cpu
+        assert trainer.device_kind == ("cpu" if free == 2.0 else NAME)
+        until_free(free)
+    finally:
+        trainer.close()
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_run_whose_workers_have_gpus_is_the_run_that_it_is_on_the_cpu() -> None:
+    until_free(2.0)
+    changes: dict[str, Any] = {"method": "ditto", "adversary": [{"ids": [1], "attack": "label_flip"}]}
+    there = simulate(on_ray("cuda", **changes))
+    assert there.summary["wall"]["trained_on"] == NAME
+    assert_alike(simulate(small_scenario(**changes, execution={"executor": "inline"})), there)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_more_workers_than_gpus_have_room_for_are_refused() -> None:
+    text = "execution.executor.workers: the GPUs of the Ray cluster have room for 2 workers"
+    with pytest.raises(RunError, match=text):
+        simulate(on_ray("cuda", 3, 1.0))
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_more_workers_than_processors_are_refused() -> None:
+    text = "execution.executor.workers: the Ray cluster has 4 processors, one for each worker"
+    with pytest.raises(RunError, match=text):
+        simulate(on_ray("cpu", 5))
+
+
+def test_ray_chooses_the_gpu() -> None:
+    with pytest.raises(ScenarioError, match="Ray chooses the GPU of each worker; allowed: auto, cpu, cuda"):
+        Blueprint(on_ray("cuda:1"))
+
+
+def run(device: str, **changes: Any) -> Run:
+    return make_run(1, execution={"device": device}, **changes)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_runs_of_a_sweep_request_gpus(tmp_path: Path) -> None:
+    until_free(2.0)
+    runs = {
+        "cpu": run("cpu", **LARGE),
+        "auto, small": run("auto"),
+        "auto": run("auto", **LARGE),
+        "cuda": run("cuda"),
+    }
+
+    notes = Notes()
+    RayCluster(None, None, gpus_per_run=0.5).run(list(runs.values()), tmp_path, notes)
+    assert set(notes.errors.values()) == {None}
+    trained_on = {
+        name: json.loads((tmp_path / one.key / "summary.json").read_text())["wall"]["trained_on"]
+        for name, one in runs.items()
+    }
+    assert trained_on == {"cpu": "cpu", "auto, small": "cpu", "auto": NAME, "cuda": NAME}
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_runs_share_a_gpu_if_they_are_told_to() -> None:
+    until_free(2.0)
+    tasks = Tasks(Notes(), Gpus([], 0.25))
+    try:
+        tasks.start(make_run(1, ENDLESS, **LARGE))
+        tasks.start(make_run(2, ENDLESS, **LARGE))
+        tasks.start(make_run(3, ENDLESS))
+        until_free(1.5)
+    finally:
+        tasks.cancel()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "expected"),
+    [
+        (small_scenario(**LARGE), True),
+        (small_scenario(), False),
+        (small_scenario(**LARGE, execution={"executor": "stacked"}), False),
+        (small_scenario(**LARGE, execution={"device": "cpu"}), False),
+        (small_scenario(execution={"device": "cuda"}), True),
+        (small_scenario(execution={"device": "cuda", "executor": "ray"}), False),  # its workers do
+        (small_scenario(data={"name": "npz", "path": "/nowhere.npz"}), True),  # nothing is known
+    ],
+)
+def test_a_gpu_is_for_runs_that_would_use_it(scenario: Scenario, expected: bool) -> None:
+    assert wants_gpu(scenario) == expected
+    if expected and scenario.data.name != "npz":
+        with SimulatedGpu():
+            assert Blueprint(scenario).device.type == "cuda"
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_sweep_on_ray_cannot_name_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="Ray chooses the GPU of each run; allowed: auto, cpu, cuda"):
+        RayCluster(None, None).run([run("cuda:1")], tmp_path, Notes())
+
+
+def test_shares_of_gpus_belong_to_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = tmp_path / "sweep.toml"
+    sweep.write_text("base = 'scenario.toml'\nseeds = [1]\n")
+    (tmp_path / "scenario.toml").write_text("rounds = 1\n")
+    assert main(["sweep", str(sweep), "--gpus-per-run", "0.5"]) == 2
+    assert "--gpus-per-run: belongs to --engine ray (given: 0.5)" in capsys.readouterr().err
+    for text in ("0", "1.5", "half", "nan"):
+        with pytest.raises(SystemExit):
+            main(["sweep", str(sweep), "--engine", "ray", "--gpus-per-run", text])
+        assert f"must be above 0 and at most 1, not '{text}'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_gpus_auto_is_the_cpu_and_cuda_is_refused(tmp_path: Path) -> None:
+    simulated = simulate(on_ray("auto", 1, **LARGE))
+    assert simulated.summary["wall"]["trained_on"] == "cpu"
+    with pytest.raises(RunError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
+        simulate(on_ray("cuda"))
+    with pytest.raises(ScenarioError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
+        RayCluster(None, None).run([run("cuda")], tmp_path, Notes())
+    RayCluster(None, None).run([run("auto", **LARGE)], tmp_path, notes := Notes())
+    assert set(notes.errors.values()) == {None}

@@ -1,0 +1,118 @@
+"""The runs of a sweep by what varies among them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.frames import Sweep
+from rdpfl_sim.sweeps.plan import Sweep as Plan
+from rdpfl_sim.sweeps.results import write_plan
+from tests.frames.written import SCENARIO, write_run
+
+PLAN = Plan.from_dict(
+    {
+        "seeds": [1, 2],
+        "grid": {"rounds": [2, 3]},
+        "axis": [{"name": "attack", "cases": [{"label": "none"}, {"label": "noise", "set": {"seed": 9}}]}],
+        "table": [
+            {"title": "Scores", "rows": ["attack"], "columns": ["rounds"], "metrics": {"Score": "score"}}
+        ],
+    }
+)
+
+
+def written(folder: Path, with_plan: bool = True) -> Path:
+    """Scores are 10 x rounds + seed, and 1 less under attack with 3 rounds; one run of eight is missing."""
+    plan = {
+        "name": "scores",
+        "axes": [{"name": "attack", "labels": ["none", "noise"]}, {"name": "rounds", "labels": ["2", "3"]}],
+        "runs": [],
+        "tables": [PLAN.table[0].model_dump()],
+    }
+    for attack in ("none", "noise"):
+        for rounds in (2, 3):
+            for seed in (1, 2):
+                name = f"{attack}-{rounds}-{seed}"
+                plan["runs"].append({"folder": name, "labels": {"attack": attack, "rounds": str(rounds)}})
+                if name == "noise-3-2":
+                    continue
+                score = 10 * rounds + seed - (attack == "noise" and rounds == 3)
+                scenario = {**SCENARIO, "rounds": rounds, "seed": seed, "attack": attack}
+                write_run(folder / name, (), {"status": "finished", "score": score}, scenario)
+    if with_plan:
+        (folder / "sweep.json").write_text(json.dumps(plan))
+    return folder
+
+
+def test_runs_have_their_labels_in_the_order_of_the_axes(tmp_path: Path) -> None:
+    sweep = Sweep(written(tmp_path))
+    assert (sweep.name, sweep.num_planned) == ("scores", 8)
+    assert sweep.axes == {"attack": ["none", "noise"], "rounds": ["2", "3"]}
+    assert sweep.results.select("run", "attack", "rounds", "seed", "score").rows()[4:] == [
+        ("noise-2-1", "noise", "2", 1, 21),
+        ("noise-2-2", "noise", "2", 2, 22),
+        ("noise-3-1", "noise", "3", 1, 30),
+    ]
+
+
+def test_estimates_are_over_seeds(tmp_path: Path) -> None:
+    estimates = Sweep(written(tmp_path)).estimates("score")
+    assert (estimates["none", "3"].mean, estimates["none", "3"].num) == (31.5, 2)
+    assert (estimates["noise", "3"].mean, estimates["noise", "3"].half_width) == (30.0, None)
+
+
+def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
+    differences = Sweep(written(tmp_path)).differences("attack", "none", "score")
+    assert {labels: (each.mean, each.num) for labels, each in differences.items()} == {
+        ("noise", "2"): (0.0, 2),
+        ("noise", "3"): (-1.0, 1),
+    }
+
+
+def test_tables_are_those_of_the_file_or_of_any_layout(tmp_path: Path) -> None:
+    sweep = Sweep(written(tmp_path))
+    [table] = sweep.tables()
+    assert (table.title, table.text(("none",), ("3",))) == ("Scores", "31.5000 ± 0.7071")
+    [other] = sweep.tables([{"columns": ["attack"], "metrics": {"Score": "score"}}])
+    assert (other.rows, other.columns) == ([("2",), ("3",)], [("none",), ("noise",)])
+
+
+def test_runs_without_a_plan_vary_in_what_their_scenarios_differ_in(tmp_path: Path) -> None:
+    sweep = Sweep(written(tmp_path, with_plan=False))
+    assert {axis: sorted(labels) for axis, labels in sweep.axes.items()} == {
+        "attack": ["noise", "none"],
+        "rounds": ["2", "3"],
+    }
+    assert (sweep.num_planned, len(sweep.runs)) == (7, 7)
+    assert len(sweep.differences("attack", "none", "score")) == 2
+
+
+def test_runs_that_have_little_in_common_are_cases_of_their_own(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        settings = {f"part_{number}": {"value": f"{name} {number}"} for number in range(5)}
+        write_run(tmp_path / name, scenario={**SCENARIO, **settings})
+    sweep = Sweep(tmp_path)
+    assert sweep.axes == {"run": ["one", "other"]}
+    assert [run.labels for run in sweep.runs] == [{"run": "one"}, {"run": "other"}]
+
+
+def test_runs_of_an_earlier_plan_are_left_out(tmp_path: Path) -> None:
+    written(tmp_path)
+    write_run(tmp_path / "old", (), {"status": "finished", "score": 1})
+    assert len(Sweep(tmp_path).runs) == 7
+
+
+def test_the_plan_of_a_sweep_names_the_folders_of_all_runs(tmp_path: Path) -> None:
+    write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", PLAN.runs())
+    plan = Sweep(tmp_path / "new").plan
+    assert [run["folder"] for run in plan["runs"]] == [run.key for run in PLAN.runs()]
+    assert plan["runs"][-1]["labels"] == {"attack": "noise", "rounds": "3"}
+    assert plan["tables"][0]["title"] == "Scores"
+
+
+@pytest.mark.parametrize(("name", "words"), [("", "no run is in it"), ("nowhere", "does not exist")])
+def test_a_folder_without_runs_is_no_sweep(tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        Sweep(tmp_path / name)

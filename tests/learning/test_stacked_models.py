@@ -1,0 +1,203 @@
+"""Many models side by side against each alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rdpfl_sim import learning
+from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.learning.datasets.dataset import Shard
+from rdpfl_sim.learning.evaluation import Answers, evaluate, evaluate_together
+from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
+from rdpfl_sim.learning.stacked_models import NotStackableError, Stack
+from rdpfl_sim.learning.stacked_training import Pupil, train_together
+from rdpfl_sim.learning.training import Trained, train
+
+SIZES = [1, 3, 17, 40, 41, 9, 64]
+MODELS = {
+    "softmax": (lambda: softmax([5], 3), [5]),
+    "mlp": (lambda: mlp([5], 3, hidden=[7, 4]), [5]),
+    "cnn": (lambda: cnn([2, 6, 6], 3, width=3, hidden=5), [2, 6, 6]),
+}
+
+
+def shards(shape: list[int], augmented: bool = False) -> list[Shard]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(sum(SIZES), *shape, generator=generator)
+    y = torch.randint(3, (sum(SIZES),), generator=generator)
+
+    def shaken(batch: Tensor, variants: torch.Generator) -> Tensor:
+        return batch + torch.randn(batch.shape, generator=variants)
+
+    parts = torch.randperm(len(y), generator=generator).split(SIZES)
+    return [Shard(x, y, part, shaken if augmented else None) for part in parts]
+
+
+def both_ways(name: str, augmented: bool = False, **bent) -> tuple[list[Trained], list[Trained]]:
+    make, shape = MODELS[name]
+    model, data = FlatModel(make()), shards(shape, augmented)
+    steps = [2 * -(-len(shard) // 8) for shard in data]
+    starts = [model.initial(i) for i in range(len(data))]
+    mask = torch.arange(model.num_parameters) % 3 > 0 if bent.pop("masked", False) else None
+    anchors = [model.initial(99) if "pull" in bent else None] * len(data)
+    settings = {"batch_size": 8, "learning_rate": 0.1, **bent}
+    alone = [
+        train(model, w, shard, num_steps=k, seed=i, mask=mask, anchor=anchor, **settings)
+        for i, (w, shard, k, anchor) in enumerate(zip(starts, data, steps, anchors, strict=True))
+    ]
+    pupils = [
+        Pupil(w, shard, k, i, mask, anchor)
+        for i, (w, shard, k, anchor) in enumerate(zip(starts, data, steps, anchors, strict=True))
+    ]
+    return alone, train_together(Stack(model), pupils, **settings)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "bent",
+    [
+        {},
+        {"momentum": 0.9, "weight_decay": 0.1},
+        {"pull": 0.5},
+        {"masked": True, "momentum": 0.5},
+        {"augmented": True},
+    ],
+    ids=str,
+)
+def test_training_together_is_training_alone_up_to_rounding(name: str, bent: dict) -> None:
+    alone, together = both_ways(name, **bent)
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(one.w_tilde, other.w_tilde, rtol=1e-4, atol=1e-6)
+        assert other.num_steps == one.num_steps
+        assert other.loss == pytest.approx(one.loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["softmax", "mlp"])
+@pytest.mark.parametrize("batch_size", [1, 5, 16, 33])
+def test_a_clients_numbers_do_not_depend_on_who_else_is_in_the_stack(name: str, batch_size: int) -> None:
+    make, shape = MODELS[name]
+    model, data = FlatModel(make()), shards(shape)
+    pupils = [Pupil(model.initial(i), shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
+    stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
+    everybody = train_together(stack, pupils, **settings)
+    for size in (1, 2, 5):
+        for start in range(0, len(pupils), size):
+            some = train_together(stack, pupils[start : start + size], **settings)
+            for one, other in zip(some, everybody[start:], strict=False):
+                assert torch.equal(one.w_tilde, other.w_tilde)
+                assert one.loss == other.loss
+
+
+LARGE = {
+    "softmax": (lambda: softmax([3072], 10), [3072], 33),
+    "wide": (lambda: mlp([64], 10, hidden=[512]), [64], 64),
+    "deep": (lambda: mlp([33], 10, hidden=[100, 50, 20]), [33], 16),
+    "cnn": (lambda: cnn([3, 8, 8], 10, width=4, hidden=16), [3, 8, 8], 16),
+    "long batch": (lambda: softmax([2], 3), [2], 33_000),
+}
+"""A model, the shape of an example, and the size of a batch."""
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_numbers_of_large_models_do_not_depend_on_the_company_with_any_number_of_threads(name: str) -> None:
+    make, shape, batch_size = LARGE[name]
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(max(400, batch_size), *shape, generator=generator)
+    y = torch.randint(3, (len(x),), generator=generator)
+    model = FlatModel(make())
+    stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
+    lengths = [len(x) if batch_size > 400 else 5 + 51 * i for i in range(6)]
+    data = [Shard(x, y, torch.randperm(len(x), generator=generator)[:length]) for length in lengths]
+    pupils = [Pupil(model.initial(i), shard, 1 + i % 2, i) for i, shard in enumerate(data)]
+    for num_threads in (1, 2, 3, 4):
+        with repeatable(num_threads):
+            everybody = train_together(stack, pupils, **settings)
+            models = [trained.w_tilde for trained in everybody]
+            evaluations = evaluate_together(stack, models, data)
+            for size in (1, 2, 4):
+                part = slice(2, 2 + size)
+                some = train_together(stack, pupils[part], **settings)
+                for one, other in zip(some, everybody[part], strict=True):
+                    assert torch.equal(one.w_tilde, other.w_tilde)
+                    assert torch.equal(one.direction, other.direction)
+                    assert one.loss == other.loss
+                assert evaluate_together(stack, models[part], data[part]) == evaluations[part]
+
+
+def test_evaluation_of_a_model_does_not_depend_on_the_shards_of_others() -> None:
+    generator = torch.Generator().manual_seed(2)
+    x, y = torch.randn(500, 5, generator=generator), torch.randint(3, (500,), generator=generator)
+    model = FlatModel(mlp([5], 3, hidden=[64]))
+    stack, models = Stack(model), [model.initial(i) for i in range(120)]
+    data = [Shard(x, y, torch.randperm(500, generator=generator)[: 1 + 3 * i]) for i in range(120)]
+    together = evaluate_together(stack, models, data)
+    for w, shard, found in zip(models, data, together, strict=True):
+        assert evaluate_together(stack, [w], [shard]) == [found]
+
+
+def test_every_function_for_many_clients_is_tested_here() -> None:
+    package = Path(learning.__file__).parent
+    found = {
+        name
+        for path in package.glob("*.py")
+        for name in re.findall(r"^def (\w+_together)\(", path.read_text(), re.M)
+    }
+    assert found == {"train_together", "evaluate_together"}
+
+
+def test_a_client_that_diverges_leaves_all_others_alone() -> None:
+    model, data = FlatModel(mlp([5], 3, hidden=[7])), shards([5])
+    pupils = [Pupil(model.initial(i), shard, 3, i) for i, shard in enumerate(data)]
+    sound = train_together(Stack(model), pupils, batch_size=8, learning_rate=0.1)
+    pupils[2] = Pupil(torch.full_like(pupils[2].w, 1e38), data[2], 3, 2)
+    mixed = train_together(Stack(model), pupils, batch_size=8, learning_rate=0.1)
+    assert not mixed[2].w_tilde.isfinite().all()
+    for place in (0, 1, 3, 4, 5, 6):
+        assert torch.equal(mixed[place].w_tilde, sound[place].w_tilde)
+
+
+def test_a_trained_model_does_not_keep_the_others_in_memory() -> None:
+    for trained in both_ways("softmax")[1]:
+        assert trained.w_tilde.untyped_storage().nbytes() == trained.w_tilde.nbytes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_evaluation_of_many_models_is_that_of_each(name: str) -> None:
+    make, shape = MODELS[name]
+    model, data = FlatModel(make()), shards(shape)
+    models = [model.initial(i) for i in range(len(data))]
+    models[3] = torch.full_like(models[3], torch.nan)
+    together = evaluate_together(Stack(model), models, data, batch_size=16)
+    for w, shard, found in zip(models, data, together, strict=True):
+        expected = evaluate(model, w, shard)
+        assert (found.accuracy, found.num_samples) == (expected.accuracy, expected.num_samples)
+        assert found.loss == pytest.approx(expected.loss, rel=1e-5, nan_ok=True)
+
+
+def test_answers_to_a_whole_set_give_the_evaluation_on_every_part_of_it() -> None:
+    model, data = FlatModel(mlp([5], 3)), shards([5])
+    w = model.initial(1)
+    answers = Answers.of(model, w, data[0], batch_size=16)
+    for shard in data:
+        expected = evaluate(model, w, shard)
+        assert answers.on(shard).accuracy == expected.accuracy
+        assert answers.on(shard).loss == pytest.approx(expected.loss, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [nn.Linear(4, 4), nn.Softplus()],
+        [nn.Flatten(2), nn.Linear(4, 4)],
+        [nn.Conv2d(1, 1, 3, padding_mode="reflect")],
+        [shared := nn.Linear(4, 4), shared],
+    ],
+)
+def test_what_cannot_be_stacked_is_refused(layers: list[nn.Module]) -> None:
+    with pytest.raises(NotStackableError):
+        Stack(FlatModel(nn.Sequential(*layers)))

@@ -1,0 +1,83 @@
+"""The honest clients' mean accuracy, and when it first got how far."""
+
+from typing import Any
+
+import pytest
+
+from rdpfl_sim.records.evaluation_log import TARGETS, Scoreboard
+from rdpfl_sim.records.state_codec import Decoder, Encoder
+from rdpfl_sim.simulation.simulation import simulate
+from tests.support import small_scenario
+
+
+def scoreboard(byzantine: tuple[int, ...] = (), num_honest: int = 1) -> Scoreboard:
+    return Scoreboard(byzantine, num_honest, keep=lambda row: None)
+
+
+def add(scores: Scoreboard, time_s: float, client: int, accuracy: float) -> None:
+    scores.add(time_s, client, round_=1, scores={"personal_accuracy": accuracy})
+
+
+def test_jump_reaches_every_target_on_its_way() -> None:
+    scores = scoreboard()
+    add(scores, 0.0, 0, 0.05)
+    assert scores.time_to_accuracy_s == {}
+    add(scores, 1.5, 0, 0.28)
+    assert scores.time_to_accuracy_s == {"0.1": 1.5, "0.15": 1.5, "0.2": 1.5, "0.25": 1.5}
+    add(scores, 2.0, 0, 0.3)
+    assert scores.time_to_accuracy_s["0.3"] == 2.0, "a target is reached by being equal to it"
+
+
+def test_first_time_stays_whatever_happens_later() -> None:
+    scores = scoreboard()
+    for time_s, accuracy in ((1.0, 0.2), (2.0, 0.0), (3.0, 0.2), (4.0, 0.25)):
+        add(scores, time_s, 0, accuracy)
+    assert scores.time_to_accuracy_s == {"0.1": 1.0, "0.15": 1.0, "0.2": 1.0, "0.25": 4.0}
+
+
+def test_mean_is_that_of_all_honest_clients_and_of_nobody_else() -> None:
+    scores = scoreboard(byzantine=(2,), num_honest=2)
+    add(scores, 1.0, 2, 1.0)
+    add(scores, 1.0, 0, 0.18)
+    assert scores.time_to_accuracy_s == {}, "the other honest client has not been tested yet"
+    add(scores, 2.0, 1, 0.02)
+    assert scores.time_to_accuracy_s == {"0.1": 2.0}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rounding_does_not_keep_clients_from_a_target_at_which_all_of_them_are(target: float) -> None:
+    scores = scoreboard(num_honest=7)
+    for accuracy in (0.01, 0.34, target):
+        for client in range(7):
+            add(scores, accuracy, client, accuracy)
+    assert str(target) in scores.time_to_accuracy_s
+
+
+def test_checkpoint_keeps_the_times() -> None:
+    def grown(scores: Scoreboard, more: list[tuple[float, float]]) -> Scoreboard:
+        for time_s, accuracy in more:
+            add(scores, time_s, 0, accuracy)
+        return scores
+
+    before, after = [(1.0, 0.12), (2.0, 0.27)], [(3.0, 0.1), (4.0, 0.4)]
+    left = grown(scoreboard(), before)
+    encoder = Encoder({}, [])
+    state = encoder.part(left)
+    taken_up = scoreboard()
+    Decoder({}, [], encoder.values, encoder.tensors).restore(taken_up, state)
+    expected: dict[str, Any] = grown(scoreboard(), before + after).time_to_accuracy_s
+    assert grown(taken_up, after).time_to_accuracy_s == expected
+    assert expected["0.25"] == 2.0
+    assert expected["0.3"] == 4.0
+
+
+def test_summary_tells_when_which_accuracy_was_reached() -> None:
+    result = simulate(small_scenario(rounds=6, evaluation={"every": 1}, training={"learning_rate": 0.5}))
+    means: dict[float, float] = {}
+    for row in result.metrics:
+        means[row["time_s"]] = means.get(row["time_s"], 0.0) + row["personal_accuracy"] / 6
+    found = result.summary["time_to_accuracy_s"]
+    assert found
+    for target in TARGETS:
+        reached = [time_s for time_s, mean in means.items() if mean >= target]
+        assert found.get(str(target)) == (min(reached) if reached else None)

@@ -1,0 +1,88 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim.records.run_folder import METRICS, RunFolder, is_complete, read_metrics
+
+
+def row(client: int) -> dict:
+    return {**dict.fromkeys(METRICS), "client": client, "round": 0, "byzantine": 0}
+
+
+def test_records_after_a_checkpoint_are_cut_off_and_written_again(tmp_path: Path) -> None:
+    files = RunFolder.create(tmp_path, "demo")
+    files.events.write(b"one\n")
+    files.write_metrics(row(1))
+    sizes = files.sync()
+    files.events.write(b"two\n")
+    files.write_metrics(row(2))
+    files.close()
+
+    files = RunFolder(files.path)
+    assert files.cut_off(sizes)
+    files.events.write(b"again\n")
+    files.write_metrics(row(3))
+    files.close()
+    assert (files.path / "events.jsonl").read_bytes() == b"one\nagain\n"
+    assert [row["client"] for row in read_metrics(files.path)] == [1, 3]
+
+
+def test_what_is_not_there_cannot_be_kept(tmp_path: Path) -> None:
+    files = RunFolder.create(tmp_path, "demo")
+    files.events.write(b"one\n")
+    events, metrics = files.sync()
+    assert not files.cut_off([events + 1, metrics])
+    assert not files.cut_off([0, metrics + 1])
+    assert (files.path / "events.jsonl").read_bytes() == b"one\n", "and nothing is lost in trying"
+    files.close()
+
+
+def test_folder_that_starts_afresh_has_a_header_and_nothing_else(tmp_path: Path) -> None:
+    files = RunFolder.create(tmp_path, "demo")
+    header = files.sync()
+    files.events.write(b"one\n")
+    files.write_metrics(row(1))
+    files.sync()
+    files.start_afresh()
+    assert files.sync() == header
+    files.close()
+
+
+def test_folder_is_open_once_at_a_time(tmp_path: Path) -> None:
+    files = RunFolder.create(tmp_path, "demo")
+    with pytest.raises(BlockingIOError):
+        RunFolder(files.path)
+    files.close()
+    RunFolder(files.path).close()
+
+
+@pytest.mark.parametrize(
+    ("summary", "complete"),
+    [
+        ({"status": "finished"}, True),
+        ({"status": "out of time"}, True),
+        ({"status": "interrupted"}, False),
+        ({"status": "failed", "error": "x"}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_run_is_complete_if_its_summary_says_so(tmp_path: Path, summary: dict | None, complete: bool) -> None:
+    if summary is not None:
+        (tmp_path / "summary.json").write_text(json.dumps(summary))
+    assert is_complete(tmp_path) is complete
+
+
+def test_others_see_what_was_written_after_a_second(tmp_path: Path, monkeypatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("rdpfl_sim.records.run_folder.monotonic", lambda: clock[0])
+    folder = RunFolder.create(tmp_path, "demo")
+    folder.events.write(b"{}\n")
+    seen = []
+    for clock[0] in (0.5, 1.0, 1.5):
+        folder.show()
+        seen.append((folder.path / "events.jsonl").read_bytes())
+        folder.events.write(b"[]\n")
+    assert seen == [b"", b"{}\n[]\n", b"{}\n[]\n"]
+    folder.close()

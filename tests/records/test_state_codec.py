@@ -1,0 +1,142 @@
+import json
+import math
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder
+
+
+@dataclass(frozen=True)
+class Note:
+    text: str
+    vector: Tensor | None = None
+    answers: "Note | None" = None
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Board:
+    """A part: it keeps notes, and can be called to clear them."""
+
+    STATE = ("notes", "_num")
+    CALLS = ("clear",)
+
+    def __init__(self) -> None:
+        self.notes: Any = []
+        self._num = 0
+        self.colour = "green"
+
+    def clear(self) -> None:
+        self.notes = []
+
+    def burn(self) -> None:
+        raise AssertionError("nobody may call this")
+
+
+def there_and_back(value: Any, board: Board | None = None, classes: tuple[type, ...] = (Note, Pair)) -> Any:
+    """A value after it was written as JSON and read for another board."""
+    encoder = Encoder({"board": board or Board()}, classes)
+    data = json.loads(json.dumps([encoder.encode(value), encoder.values]))
+    return Decoder({"board": OTHER}, classes, data[1], encoder.tensors).decode(data[0])
+
+
+OTHER = Board()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 3, -(2**70), 0.1 + 0.2, math.inf, -math.inf, "phase", b"\x00\xff", ""),
+        *([], [1, [2]], (), (1, (2,)), {1, 2}, frozenset({3}), deque([1, 2])),
+        *({}, {1: "a", None: "b", (1, 2): [3]}, Counter({"used": 2}), {"x": {2: frozenset({1})}}),
+        *(Note("hello"), Pair(1, Note("in it"))),
+    ],
+    ids=repr,
+)
+def test_value_comes_back_with_its_type(value: Any) -> None:
+    back = there_and_back(value)
+    assert back == value
+    assert type(back) is type(value)
+
+
+def test_nan_and_the_order_of_keys_survive() -> None:
+    back = there_and_back({3: math.nan, 1: 0.0, 2: 0.0})
+    assert math.isnan(back[3])
+    assert list(back) == [3, 1, 2]
+
+
+def test_text_can_be_compared_by_identity_with_a_constant() -> None:
+    assert there_and_back("".join(["trai", "ning"])) is "training".__str__()
+
+
+def test_what_was_shared_is_shared_again_and_what_was_equal_stays_apart() -> None:
+    vector = torch.ones(2)
+    note = Note("a", vector)
+    one, other, equal, same_vector = there_and_back([note, note, Note("a", vector), vector])
+    assert one is other
+    assert equal is not one
+    assert one.vector is equal.vector is same_vector
+
+
+def test_value_may_refer_to_other_values() -> None:
+    question = Note("question")
+    first, second = there_and_back((Note("answer", answers=question), question))
+    assert first.answers is second
+
+
+def test_part_and_its_methods_are_those_of_the_reader() -> None:
+    board = Board()
+    assert there_and_back(board, board) is OTHER
+    assert there_and_back(board.clear, board) == OTHER.clear
+
+
+def test_part_gets_back_what_changes_in_it_and_nothing_else() -> None:
+    board, other = Board(), Board()
+    board.notes, board._num, board.colour = [Note("a")], 7, "red"
+    encoder = Encoder({"board": board}, (Note,))
+    state = encoder.part(board)
+    Decoder({"board": other}, (Note,), encoder.values, []).restore(other, state)
+    assert (other.notes, other._num, other.colour) == ([Note("a")], 7, "green")
+
+
+@pytest.mark.parametrize(
+    "value", [object(), Board(), len, Board().clear, Pair, math, 1j], ids=lambda value: type(value).__name__
+)
+def test_what_is_not_known_is_not_written(value: Any) -> None:
+    with pytest.raises(CodecError, match="a checkpoint cannot hold"):
+        there_and_back(value)
+
+
+def test_method_that_must_not_be_called_is_neither_written_nor_read() -> None:
+    board = Board()
+    with pytest.raises(CodecError, match="cannot hold method"):
+        Encoder({"board": board}, ()).encode(board.burn)
+    with pytest.raises(CodecError, match="nothing is known"):
+        Decoder({"board": board}, (), [], []).decode(["call", "board", "burn"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([["os.system", "true"]], "must not hold os.system"),
+        ([["builtins.eval", "1"]], "must not hold builtins.eval"),
+        ([[f"{__name__}.Note", "one field"]], "has the fields"),
+    ],
+)
+def test_only_known_classes_with_all_their_fields_are_built(values: list, message: str) -> None:
+    with pytest.raises(CodecError, match=message):
+        Decoder({}, (Note,), values, [])
+
+
+def test_state_of_another_version_of_a_part_is_refused() -> None:
+    board = Board()
+    with pytest.raises(CodecError, match="Board has the state"):
+        Decoder({}, (), [], []).restore(board, {"notes": ["list"]})

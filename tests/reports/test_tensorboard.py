@@ -1,0 +1,64 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.reports.tensorboard import scalars
+from tests.support import small_scenario
+
+
+def line(event: str, time_s: float, client: int, round_: int, **numbers) -> bytes:
+    return json.dumps(
+        {"event": event, "time_s": time_s, "client": client, "round": round_, **numbers}
+    ).encode()
+
+
+def test_series_hold_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
+    lines = [
+        line("round_finished", 1.0, 0, 1, tau=2.0, max_age=None),
+        line("round_finished", 1.5, 1, 1, tau=4.0, max_age=1),
+        line("round_finished", 1.75, 2, 1, tau=100.0, max_age=0),
+        line("round_finished", 2.0, 0, 2, tau=3.0, max_age=None),
+        line("evaluation", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
+        line("message_sent", 2.0, 0, 2, size_bytes=4),
+    ]
+    series = scalars(lines, num_clients=3, byzantine=[2])
+    assert {name: {tag: list(v) for tag, v in tags.items()} for name, tags in series.items()} == {
+        "client-0-honest": {"round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0], "accuracy/personal": [2, 2.0, 0.5]},
+        "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.5, 1.0]},
+        "client-2-byzantine": {"round/tau": [1, 1.75, 100.0], "round/max_age": [1, 1.75, 0.0]},
+        "honest-mean": {
+            "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
+            "round/max_age": [1, 1.5, 1.0],
+            "accuracy/personal": [2, 2.0, 0.5],
+        },
+    }
+
+
+def test_tensorboard_reads_back_what_was_evaluated(tmp_path: Path, capsys) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = simulate(small_scenario(), tmp_path / "runs")
+    assert result.folder is not None
+    for _ in range(2):  # the second time replaces the first
+        assert main(["tensorboard", str(result.folder), "--output", str(tmp_path / "board")]) == 0
+    assert "tensorboard --logdir" in capsys.readouterr().out
+    folder = tmp_path / "board" / result.folder.name
+    assert {path.name for path in folder.iterdir()} == {
+        "honest-mean",
+        *(f"client-{i}-honest" for i in range(6)),
+    }
+    read = EventAccumulator(str(folder / "client-3-honest")).Reload()
+    told = [(e.step, e.wall_time, e.value) for e in read.Scalars("accuracy/personal")]
+    rows = [row for row in result.metrics if row["client"] == 3]
+    assert told == [pytest.approx((row["round"], row["time_s"], row["personal_accuracy"])) for row in rows]
+    assert "round/tau" in read.Tags()["scalars"]
+
+
+def test_missing_package_is_told_with_its_remedy(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("rdpfl_sim.cli.tensorboard.find_spec", lambda name: None)
+    assert main(["tensorboard", str(tmp_path)]) == 1
+    assert "pip install 'rdpfl-sim[tensorboard]'" in capsys.readouterr().err

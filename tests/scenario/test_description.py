@@ -1,0 +1,87 @@
+from typing import Annotated, Any
+
+import pytest
+
+from rdpfl_sim.components.options import Doc
+from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.methods import METHODS
+from rdpfl_sim.methods.direct import Direct
+from rdpfl_sim.scenario.description import attack_in_words, described, in_words, method_in_words
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("local", "local"),
+        ("rdpfl", "rdpfl (median), lambda 0.01"),
+        ({"name": "direct", "lambda": 1.0}, "direct (mean), lambda 1"),
+        (
+            {"name": "rdpfl", "max_norm": 0.001, "clip": False},
+            "rdpfl (median), lambda 0.01, clip false, max_norm 0.001",
+        ),
+        (
+            {"name": "direct", "aggregator": {"name": "trimmed_mean", "trim": 0.25}, "step": 0.5},
+            "direct (trimmed_mean, trim 0.25), lambda 0.01, step 0.5",
+        ),
+        (
+            {"name": "direct", "aggregator": [{"name": "nnm", "byzantine": 0.4}, "median"]},
+            "direct (nnm, byzantine 0.4 + median), lambda 0.01",
+        ),
+        ({"name": "balance", "gamma": 0.3}, "balance"),
+        ({"name": "balance", "gamma": 0.4}, "balance, gamma 0.4"),
+    ],
+)
+def test_method_is_named_with_its_aggregator_lambda_and_what_is_not_at_its_default(
+    method: Any, words: str
+) -> None:
+    assert method_in_words(CHOICES["method"].validate(method)) == words
+
+
+@pytest.mark.parametrize(
+    ("adversary", "words"),
+    [
+        ({}, "none"),
+        ({"attack": "noise"}, "noise"),
+        ({"attack": {"name": "noise", "sigma": 3.0}}, "noise (sigma 3)"),
+        (
+            {"attack": "sign_flip", "timing": {"name": "delayed", "seconds": 1.5}, "schedule": "sleeper"},
+            "sign_flip + delayed (seconds 1.5), schedule sleeper",
+        ),
+        ({"attack": "alie", "knowledge": "own", "collude": False}, "alie, knowledge own, collude false"),
+    ],
+)
+def test_attack_is_named_with_what_is_unusual(adversary: dict[str, Any], words: str) -> None:
+    assert attack_in_words(AdversarySection.model_validate(adversary)) == words
+
+
+def test_scenario_is_described_group_by_group() -> None:
+    groups = [{"attack": "noise", "ids": [0]}, {"attack": {"name": "noise", "sigma": 2.0}, "ids": [1]}]
+    scenario = Scenario.from_dict({"adversary": groups, "topology": {"name": "torus", "rows": 2}})
+    assert described(scenario) == {
+        "method": "rdpfl (median), lambda 0.01",
+        "attack": "noise; noise (sigma 2)",
+        "topology": "torus (rows 2)",
+    }
+
+
+def test_required_option_and_file_are_named_without_the_folder() -> None:
+    topology = CHOICES["topology"].validate({"name": "file", "path": "/some/where/edges.txt"})
+    assert in_words(topology) == "file (path edges.txt)"
+
+
+class Worded(Direct):
+    """A method of another package, whose aggregator is a word."""
+
+    def __init__(self, settings: Any, *, aggregator: Annotated[str, Doc("a word")] = "first") -> None:
+        super().__init__(settings)
+
+
+def test_option_called_aggregator_may_be_a_plain_string() -> None:
+    choice = OneOf("method", {**METHODS, "worded": Worded})
+    assert method_in_words(choice.validate("worded")) == "worded"
+    assert (
+        method_in_words(choice.validate({"name": "worded", "aggregator": "last"}))
+        == "worded, aggregator last"
+    )

@@ -1,0 +1,136 @@
+"""When models are tested, on what, and that no work is done twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import orjson
+import pytest
+import torch
+
+from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.jobs import Exam, Marks
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import simulate
+from tests.runs import lived
+from tests.support import cheap, small_scenario
+
+EVERY_SECOND = {"every": 2}
+
+
+class Counting:
+    """Counts what an executor is asked to test."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.evaluate_there = executor.evaluate
+        self.sessions: list[list[Exam]] = []
+
+    def __call__(self, exams: list[Exam]) -> list[Marks]:
+        self.sessions.append(exams)
+        return self.evaluate_there(exams)
+
+
+def counted(**changes: Any) -> tuple[Counting, Any]:
+    blueprint = cheap(small_scenario(**changes))
+    counting = blueprint.trainer.evaluate = Counting(blueprint.trainer)
+    return counting, lived(blueprint)
+
+
+def test_all_models_of_an_instant_are_tested_together() -> None:
+    counting, _ = counted(rounds=4, evaluation=EVERY_SECOND)
+    sizes = [len(exams) for exams in counting.sessions if exams]
+    assert sizes == [6, 6, 6]  # at the beginning, and after rounds 2 and 4
+
+
+def test_every_model_is_tested_once_after_each_round_that_is_due_also_in_asynchronous_runs() -> None:
+    timing = {
+        "compute": {"name": "uniform", "low_s": 0.5, "high_s": 2.0},
+        "wait": "none",
+        "staleness": "keep",
+    }
+    _, life = counted(rounds=5, evaluation=EVERY_SECOND, timing=timing)
+    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    tested = Counter((r["client"], r["round"]) for r in records if r["event"] == "evaluation")
+    assert tested == Counter({(client, round_): 1 for client in range(6) for round_ in (0, 2, 4, 5)})
+    times = [record["time_s"] for record in records]
+    assert times == sorted(times)
+
+
+def test_a_client_that_leaves_is_tested_before_it_is_gone() -> None:
+    faults = [{"name": "leave", "clients": [3], "at_s": 3.5}]
+    timing = {"wait": {"name": "deadline", "seconds": 0.5}}
+    _, life = counted(rounds=6, evaluation={"every": 5}, faults=faults, timing=timing)
+    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    last = [r for r in records if r["event"] == "evaluation" and r["client"] == 3][-1]
+    assert (last["round"], last["time_s"]) == (3, 3.5)
+
+
+def crashed_for_good_after_catching_up(state: str) -> list[dict[str, Any]]:
+    """The rows of a client that has finished rounds 1 and 2, gone on in round 6, and not finished that."""
+    faults = [
+        {"name": "crash", "clients": [3], "at_s": 2.6, "recover_after_s": 3.0, "state": state},
+        {"name": "crash", "clients": [3], "at_s": 5.7},
+    ]
+    timing = {"wait": {"name": "deadline", "seconds": 0.1}, "compute": {"name": "constant", "seconds": 1.0}}
+    _, life = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
+    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    trained = [r["round"] for r in records if r["event"] == "training_started" and r["client"] == 3]
+    assert trained == [1, 2, 3, 6], "it was in round 3 when it crashed, and its neighbours in round 6 later"
+    return [row for row in life.folder.metrics if row["client"] == 3]
+
+
+def test_model_that_has_not_changed_since_a_catch_up_is_not_tested_under_a_round_that_was_skipped() -> None:
+    rows = crashed_for_good_after_catching_up("kept")
+    assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (2, 2.2)]
+
+
+def test_fresh_model_of_a_client_that_catches_up_is_tested_under_the_last_round_that_it_did() -> None:
+    rows = crashed_for_good_after_catching_up("fresh")
+    assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (2, 2.2), (2, 5.7)]
+    assert rows[2]["personal_loss"] == rows[0]["personal_loss"], "the model with which it began"
+
+
+def test_last_round_before_a_catch_up_is_the_one_that_is_tested() -> None:
+    faults = [
+        {"name": "crash", "clients": [3], "at_s": 1.5, "recover_after_s": 3.0},
+        {"name": "crash", "clients": [3], "at_s": 4.7},
+    ]
+    timing = {"wait": {"name": "deadline", "seconds": 0.1}, "compute": {"name": "constant", "seconds": 1.0}}
+    _, life = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
+    rows = [row for row in life.folder.metrics if row["client"] == 3]
+    assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (1, 4.7)]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(None, [0, 2, 4, 6, 7]), (4, [0, 4, 7]), (100, [0, 7])])
+def test_global_test_set_can_be_used_less_often(every: int | None, expected: list[int]) -> None:
+    section = EVERY_SECOND if every is None else {**EVERY_SECOND, "global_every": every}
+    result = simulate(cheap(small_scenario(rounds=7, evaluation=section)))
+    rows = [row for row in result.metrics if row["client"] == 0]
+    assert [row["round"] for row in rows] == [0, 2, 4, 6, 7]
+    assert [row["round"] for row in rows if row["global_accuracy"] is not None] == expected
+
+
+def test_global_test_set_is_the_same_part_for_everybody() -> None:
+    whole, part = (
+        Blueprint(small_scenario(evaluation={"global_samples": number})).global_test for number in (10**6, 20)
+    )
+    assert torch.equal(whole.indices, torch.arange(60))
+    assert len(part) == 20
+    assert len(part.indices.unique()) == 20
+
+
+def test_a_model_that_all_clients_have_is_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    blueprint = Blueprint(small_scenario(execution={"executor": "inline"}))
+    calls = Counter[str]()
+    module = type(blueprint.model)
+    original = module.__call__
+
+    def count(self: Any, x: torch.Tensor) -> torch.Tensor:
+        calls["images"] += len(x)
+        return original(self, x)
+
+    monkeypatch.setattr(module, "__call__", count)
+    w = blueprint.initial_model(0)
+    blueprint.trainer.evaluate([Exam(client, w, is_global=True) for client in range(6)])
+    assert calls["images"] == 60  # the whole test set, once

@@ -1,0 +1,159 @@
+"""Random scenarios run to their end, keep their accounts, and do the same again.
+
+`make fuzz` tries 500 new ones and prints failures as TOML.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+import torch
+from hypothesis import HealthCheck, assume, given, note, settings
+
+from rdpfl_sim import Scenario, ScenarioError
+from rdpfl_sim.errors import Problem
+from rdpfl_sim.simulation.simulation import Result, Simulation
+from tests.fuzzing import Sketch, sketches
+from tests.runs import Mail, lived
+from tests.support import cheap
+
+NUM_SCENARIOS = 40 if settings().derandomize else 500
+NUM_RESUMED = 8
+
+
+def loaded(path: Path) -> tuple[Any, list[Problem]]:
+    """What a scenario becomes, or what is wrong with it."""
+    try:
+        return cheap(Scenario.load(path)), []
+    except ScenarioError as error:
+        return None, error.problems
+
+
+def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scenario: Scenario) -> None:
+    assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
+    fates = ("used", "stale", "duplicate", "rejected")
+    assert account["delivered"] == sum(account[fate] for fate in fates) + account["left_over"]
+    if scenario.output.events and scenario.output.message_events == 1:
+        told = Counter(record["event"] for record in records)
+        assert told["message_sent"] + told["message_copied"] == account["sent"]
+        for fate in ("lost", "delivered", *fates):
+            assert told[f"message_{fate}"] == account[fate], fate
+
+
+def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:
+    times = [record["time_s"] for record in records]
+    assert times == sorted(times), "time goes backwards"
+    rounds = [
+        (r["client"], r["round"], r.get("d_norm", 0.0)) for r in records if r["event"] == "round_finished"
+    ]
+    for client in range(scenario.clients.count):
+        lived = [round_ for who, round_, _ in rounds if who == client]
+        assert lived == sorted(set(lived)), f"client {client} lives a round twice"
+        assert all(1 <= round_ <= scenario.rounds for round_ in lived)
+    method: Any = scenario.method
+    if method.name == "rdpfl":
+        limit = method.max_norm * (1 + 1e-5)
+        assert all(d_norm <= limit for _, _, d_norm in rounds), "Lemma 3 is violated"
+
+
+def check_messages(records: list[dict[str, Any]]) -> None:
+    """A message is sent, then arrives, then is used, each once; of a message all is recorded, or nothing."""
+    stages: dict[int, str] = {}
+    before = {"message_delivered": ("message_sent", "message_copied"), "message_used": ("message_delivered",)}
+    for record in records:
+        if record["event"] in ("message_sent", "message_copied", *before):
+            number, stage = record["message"], record["event"]
+            assert stages.get(number) in before.get(stage, (None,)), f"message {number} is out of order"
+            stages[number] = stage
+
+
+def check_who_is_down(records: list[dict[str, Any]]) -> None:
+    """Whoever has crashed, or is not there, does nothing and hears nothing."""
+    causes: Counter[int] = Counter()
+    for record in records:
+        if record["event"] == "fault":
+            down = {"crash": 1, "absent": 1, "leave": 1, "recover": -1, "join": -1}.get(record["change"], 0)
+            causes.update(dict.fromkeys(record.get("clients", ()), down))
+        elif record["event"] in ("training_started", "training_finished", "round_finished"):
+            assert not causes[record["client"]], f"client {record['client']} is down"
+        elif record["event"] in ("message_sent", "message_delivered"):
+            who = record["sender" if record["event"] == "message_sent" else "recipient"]
+            assert not causes[who], f"client {who} is down"
+
+
+def check_end(simulation: Simulation, result: Result) -> None:
+    status, scenario = result.summary["status"], simulation.scenario
+    if status == "finished" and not scenario.faults:
+        assert result.summary["rounds_done"] == [scenario.rounds] * 2
+    if status == "out of time":
+        assert result.summary["simulated_s"] == scenario.timing.max_time_s
+        assert simulation.kernel.peek() < inf, "everybody waits, and nothing will ever happen"
+    for client in simulation.clients:
+        for they in client.life.mailbox.neighbours.values():
+            assert len(they.held) <= scenario.timing.mailbox_per_sender
+
+
+def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
+    """Honest models are finite if no step can be so long that float32 cannot hold where it leads.
+
+    The directions of honest clients are at most 2 long in every entry: 1, and as much for rounding. What
+    R-DPFL adds is bounded by Lemma 3, whoever attacks; the undefended method is bounded by what arrives. The
+    methods that exchange models stay among those that arrive, and these are finite.
+    """
+    scenario, blueprint = simulation.scenario, simulation.blueprint
+    method: Any = scenario.method
+    num_steps = max(blueprint.trainer.settings.num_steps(len(shard)) for shard in blueprint.train_shards)
+    gamma, added = scenario.training.learning_rate * num_steps, 0.0
+    if method.name in ("rdpfl", "direct"):
+        gamma = method.step if method.step != "local" else method.coefficient * gamma
+        arrives = inf if blueprint.byzantine or mail else 2.0
+        added = method.lambda_ * (method.max_norm if method.name == "rdpfl" else arrives)
+    elif gamma > 1e30:  # less is lost in the rounding of the largest number
+        return
+    honest = [w for client, w in enumerate(result.models) if client not in blueprint.byzantine]
+    num_diverged = sum(not torch.isfinite(w).all() for w in honest)
+    if scenario.rounds * gamma * (2.0 + added) < 1e37:
+        assert num_diverged == 0, "an honest model has diverged"
+    warned = f"the models of {num_diverged} honest clients have diverged" in result.summary["warnings"]
+    assert warned == (num_diverged > 0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
+@given(sketch=sketches())
+def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resumed(
+    folder: Path, sketch: Sketch
+) -> None:
+    files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+        note(f"--- {name}\n{text}")
+    blueprint, problems = loaded(folder / "fuzz.toml")
+    assert all(problem.path and problem.message for problem in problems)
+    assume(blueprint is not None)
+    scenario = blueprint.scenario
+    note(f"--- odd mail\n{sketch.mail}")
+    once = lived(blueprint, mail=sketch.mail)
+    simulation, result = once.simulation, once.result
+    records = [json.loads(line) for line in once.folder.events.getvalue().splitlines()]
+    check_accounts(result.summary["messages"], records, scenario)
+    check_records(records, scenario)
+    check_messages(records)
+    check_who_is_down(records)
+    check_end(simulation, result)
+    check_models(simulation, result, sketch.mail)
+    resolved = tomllib.loads(tomli_w.dumps(scenario.to_dict()))
+    pause = 1 + once.num_events // NUM_RESUMED
+    again = lived(cheap(Scenario.from_dict(resolved)), lambda event: event % pause == 0, sketch.mail)
+    assert again.traces == once.traces, "the same scenario gives another run if it is left and resumed"

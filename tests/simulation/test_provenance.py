@@ -1,0 +1,101 @@
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import simpy
+import torch
+
+from rdpfl_sim import simulate
+from rdpfl_sim.simulation import provenance as origin
+from rdpfl_sim.simulation.provenance import provenance, session
+from tests.support import small_scenario
+
+CPU = torch.device("cpu")
+
+
+def test_every_run_says_where_it_comes_from(tmp_path: Path) -> None:
+    scenario = small_scenario(execution={"threads": 2})
+    folder = simulate(scenario, tmp_path).folder
+    assert folder is not None
+    found = json.loads((folder / "provenance.json").read_text())
+    assert found["scenario_hash"] == scenario.hash
+    [only] = found["sessions"]
+    assert only["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert only["versions"]["numpy"] == numpy.__version__
+    assert only["versions"]["simpy"] == simpy.__version__
+    assert only["versions"]["python"] == platform.python_version()
+    assert only["machine"]["cores"] == os.cpu_count()
+    assert (only["device"], only["threads"]) == ("cpu", 2)
+    assert only["started_at"].endswith("+00:00")
+    assert Path(only["command"].split()[0]).name == Path(sys.argv[0]).name
+
+
+def test_run_that_fails_has_it_too(tmp_path: Path) -> None:
+    class Impatient:
+        def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        simulate(small_scenario(), tmp_path, Impatient())
+    [folder] = tmp_path.iterdir()
+    assert (folder / "provenance.json").exists()
+    assert json.loads((folder / "summary.json").read_text()) == {
+        "status": "failed",
+        "error": "ZeroDivisionError: ",
+    }
+
+
+def test_run_that_is_taken_up_again_keeps_what_was_known(tmp_path: Path) -> None:
+    first = provenance(tmp_path, "abc", CPU)
+    (tmp_path / "provenance.json").write_text(json.dumps(first))
+    second = provenance(tmp_path, "abc", CPU)
+    assert second["sessions"][0] == first["sessions"][0]
+    assert len(second["sessions"]) == 2
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, in which the package seems to lie."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    environment = {
+        **os.environ,
+        **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    }
+    package = tmp_path / "rdpfl_sim"
+    package.mkdir()
+    (package / "simulation/provenance.py").write_text("")
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True, env=environment)
+    monkeypatch.setattr(origin, "__file__", str(package / "simulation/provenance.py"))
+    origin._code.cache_clear()
+    yield tmp_path
+    origin._code.cache_clear()
+
+
+def test_commit_is_told_and_whether_the_code_was_changed_since(checkout: Path) -> None:
+    head = subprocess.run(
+        ["git", "-C", checkout, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    assert session(CPU)["code"] == {"commit": head, "changed": False}
+    (checkout / "rdpfl_sim" / "simulation/provenance.py").write_text("changed")
+    origin._code.cache_clear()
+    assert session(CPU)["code"] == {"commit": head, "changed": True}
+
+
+def test_without_git_or_a_checkout_the_commit_is_not_known(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(checkout))
+    assert session(CPU)["code"] == {"commit": None, "changed": None}
+    monkeypatch.undo()
+    origin._code.cache_clear()
+    shutil.rmtree(checkout / ".git")
+    monkeypatch.setattr(origin, "__file__", str(checkout / "rdpfl_sim" / "simulation/provenance.py"))
+    assert session(CPU)["code"] == {"commit": None, "changed": None}

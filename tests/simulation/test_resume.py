@@ -1,0 +1,331 @@
+"""A run that was interrupted, killed or has crashed is resumed to what it would have been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import tomli_w
+import torch
+
+from rdpfl_sim import Scenario, ScenarioError, resume, simulate
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.checkpoint_file import Checkpoints
+from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
+from tests.killing import finished, killed, killed_after_the_summary
+from tests.simulation.test_snapshot import SMALL
+from tests.support import small_scenario
+
+OFTEN = {"checkpoint": {"every_rounds": 1}}
+
+
+def scenario(name: str = "asynchronous", **changes: Any) -> Scenario:
+    return small_scenario(**{**SMALL[name], "rounds": 6, **OFTEN, **changes})
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """All files of a run but its provenance, which tells of every session, and without wall-clock times."""
+    files: dict[str, Any] = {path.name: path.read_bytes() for path in folder.iterdir()}
+    del files["provenance.json"]
+    files["summary.json"] = {**json.loads(files["summary.json"]), "wall": None}
+    return files
+
+
+class At:
+    """Does something when clients have trained so often, all together."""
+
+    def __init__(self, num_trained: int, action: Callable[[], None]) -> None:
+        self.num_trained = num_trained
+        self.action = action
+        self.seen: list[tuple[int, float | None]] = []
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        self.seen.append((rounds_done, accuracy))
+        if rounds_done == self.num_trained:
+            self.num_trained = -1
+            self.action()
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def crash() -> None:
+    raise MemoryError("no more")
+
+
+def left(scenario: Scenario, parent: Path, num_trained: int, action: Callable[[], None]) -> Path:
+    """The folder of a run that did not come to its end."""
+    with suppress(RunError):
+        simulate(scenario, parent, At(num_trained, action))
+    [folder] = parent.iterdir()
+    return folder
+
+
+@pytest.mark.parametrize("action", [interrupt, crash])
+@pytest.mark.parametrize("name", SMALL)
+def test_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(
+    tmp_path: Path, name: str, action: Callable[[], None]
+) -> None:
+    whole = simulate(scenario(name), tmp_path / "whole")
+    folder = left(scenario(name), tmp_path / "left", 13, action)
+    assert list((folder / "checkpoints").iterdir())
+    resumed = resume(folder)
+    assert resumed.summary["digest"] == whole.summary["digest"]
+    assert resumed.folder == folder
+    assert contents(folder) == contents(whole.folder)
+    assert resumed.metrics == whole.metrics
+    assert len(json.loads((folder / "provenance.json").read_text())["sessions"]) == 2
+
+
+@pytest.mark.parametrize("changes", [{"output": {"events": False}}, {"method": "dfedavgm"}])
+def test_resumed_run_has_the_warnings_of_one_that_was_not_interrupted(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    whole = simulate(scenario(**changes), tmp_path / "whole")
+    resumed = resume(left(scenario(**changes), tmp_path / "left", 13, interrupt))
+    assert resumed.summary["warnings"] == whole.summary["warnings"]
+
+
+@pytest.mark.parametrize("name", ["synchronous", "asynchronous", "everything"])
+def test_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path, name: str) -> None:
+    random, raw = Random(name), scenario(name).to_dict()
+    moments = [("events", random.randrange(1, 70)) for _ in range(4)]
+    moments += [("blocks", random.randrange(1, 60)) for _ in range(3)]  # while a checkpoint is written
+    random.shuffle(moments)
+    num_killed = sum(killed(raw, tmp_path / "killed", moment) for moment in moments)
+    assert num_killed >= 4, "the run has come to its end too early to be of interest"
+    whole = simulate(scenario(name), tmp_path / "whole")
+    assert contents(finished(raw, tmp_path / "killed")) == contents(whole.folder)
+
+
+def test_failure_that_simpy_has_not_told_yet_is_not_written_down(tmp_path: Path) -> None:
+    # Of six clients that train at the same instant one fails; the sixth of them asks for a checkpoint.
+    folder = left(scenario("synchronous"), tmp_path, 8, crash)
+    [path] = (folder / "checkpoints").iterdir()
+    assert path.name.startswith("000001-")
+    assert resume(folder).summary["status"] == "finished"
+
+
+def test_settings_of_checkpoints_do_not_change_the_records(tmp_path: Path) -> None:
+    seldom, often, by_the_clock = (
+        simulate(scenario(checkpoint=section), tmp_path)
+        for section in ({}, {"every_rounds": 1}, {"every_minutes": 1e-9})
+    )
+    for name in ("events.jsonl", "metrics.csv"):
+        texts = {(result.folder / name).read_bytes() for result in (seldom, often, by_the_clock)}
+        assert len(texts) == 1
+    assert len({result.summary["digest"] for result in (seldom, often, by_the_clock)}) == 1
+
+
+def test_complete_run_keeps_no_checkpoints(tmp_path: Path) -> None:
+    folder = simulate(scenario(), tmp_path).folder
+    assert not (folder / "checkpoints").exists()
+
+
+def test_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    whole = simulate(scenario(), tmp_path / "whole")
+    folder = left(scenario(), tmp_path / "left", 20, crash)
+    newest = max((folder / "checkpoints").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert resume(folder).summary["digest"] == whole.summary["digest"]
+    assert contents(folder) == contents(whole.folder)
+
+
+def test_without_a_checkpoint_the_run_starts_again_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = simulate(scenario(), tmp_path / "whole")
+    folder = left(scenario(), tmp_path / "left", 20, crash)
+    Checkpoints(folder / "checkpoints").clear()
+    resume(folder)
+    assert "the run starts again from its beginning" in caplog.text
+    assert contents(folder) == contents(whole.folder)
+
+
+def test_checkpoint_whose_records_are_gone_is_not_used(tmp_path: Path) -> None:
+    whole = simulate(scenario(), tmp_path / "whole")
+    folder = left(scenario(), tmp_path / "left", 20, crash)
+    (folder / "events.jsonl").write_bytes(b"")
+    resume(folder)
+    assert contents(folder) == contents(whole.folder)
+
+
+@pytest.mark.parametrize("moment", range(5))
+def test_run_that_is_killed_after_its_summary_is_completed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: int
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(tomli_w.dumps(scenario().to_dict()))
+    assert main([str(file), "--output", str(tmp_path / "whole")]) == 0
+    killed_after_the_summary(file, tmp_path / "killed", moment)
+    [whole], [folder] = ((tmp_path / name).iterdir() for name in ("whole", "killed"))
+    assert (folder / "checkpoints").exists() == (moment == 0)
+    assert not (folder / "topology.png").exists()
+    capsys.readouterr()
+    assert main(["resume", str(folder)]) == 0
+    done = "its checkpoints have been removed and " if moment == 0 else ""
+    assert f"this run is already complete; {done}its pictures have been drawn" in capsys.readouterr().out
+    assert contents(folder) == contents(whole)
+    assert main(["resume", str(folder)]) == 0
+    assert "this run is already complete; there is nothing to resume" in capsys.readouterr().out
+
+
+def test_pictures_from_before_the_end_of_a_run_are_drawn_again(tmp_path: Path) -> None:
+    result = simulate(scenario(), tmp_path)
+    for name in ("curves.png", "topology.png"):
+        (result.folder / name).write_bytes(b"drawn when the run was interrupted")
+        os.utime(result.folder / name, (0, 0))
+    assert main(["resume", str(result.folder)]) == 0
+    assert (result.folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_complete_run_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = simulate(scenario(output={"figures": False}), tmp_path).folder
+    before = contents(folder)
+    (folder / "checkpoints").mkdir()
+    with pytest.raises(ScenarioError, match="is already complete"):
+        resume(folder)
+    assert main(["resume", str(folder)]) == 0
+    assert "there is nothing to resume" in capsys.readouterr().out
+    assert contents(folder) == before
+
+
+def test_run_that_is_still_going_on_is_not_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = left(scenario(), tmp_path, 20, crash)
+    owner = RunFolder(folder)
+    with pytest.raises(ScenarioError, match="is still running in another process"):
+        resume(folder)
+    assert main(["resume", str(folder)]) == 2
+    assert "is still running in another process" in capsys.readouterr().err
+    owner.close()
+    assert main(["resume", str(folder), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("name", ["nowhere", "."])
+def test_what_is_no_run_folder_is_told_in_words(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ScenarioError, match=r"is not a run folder: it has no scenario\.toml"):
+        resume(tmp_path / name)
+
+
+def test_scenario_that_was_changed_is_not_that_of_the_run(tmp_path: Path) -> None:
+    folder = left(scenario(), tmp_path, 20, crash)
+    before = (folder / "events.jsonl").read_bytes()
+    file = folder / "scenario.toml"
+    file.write_text(file.read_text().replace("rounds = 6", "rounds = 7"))
+    with pytest.raises(ScenarioError, match=r"scenario\.toml: has changed since the run began"):
+        resume(folder)
+    assert (folder / "events.jsonl").read_bytes() == before
+
+
+def test_other_instructions_are_worth_a_warning_that_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    here = torch.backends.cpu.get_cpu_capability()
+    folder = left(scenario(), tmp_path / "left", 10, crash)
+    code = "import sys; from tests.test_resuming import *\n"
+    code += "with suppress(RunError): resume(sys.argv[1], At(20, crash))"
+    there = subprocess.run(
+        [sys.executable, "-c", code, folder],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    there_and_back = [
+        f"{RESUMED_ELSEWHERE}: instructions was {here}, is DEFAULT",
+        f"{RESUMED_ELSEWHERE}: instructions was DEFAULT, is {here}",
+    ]
+    assert there_and_back[0] in there.stderr
+    assert resume(folder).summary["warnings"][-2:] == there_and_back
+    assert there_and_back[1] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("versions", {"torch": "0.4"}, "torch was 0.4, is "),
+        ("machine", {"processor": "an abacus"}, "processor was an abacus, is "),
+        ("device", "cuda:7", "device was cuda:7, is cpu"),
+        ("threads", 64, "threads was 64, is 1"),
+        ("versions", {"matplotlib": "0.1"}, None),
+    ],
+)
+def test_resume_warns_of_what_can_change_the_last_bits_and_of_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, told: str | None
+) -> None:
+    here = {**environment("cpu"), "threads": 1}
+    there = {**here, key: {**here[key], **value} if isinstance(value, dict) else value}
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("rdpfl_sim.simulation.checkpoint.environment", lambda device: there)
+        folder = left(scenario(), tmp_path, 20, crash)
+    warnings = resume(folder).summary["warnings"]
+    found = [text for text in warnings if text.startswith(RESUMED_ELSEWHERE)]
+    assert len(found) == (told is not None)
+    assert told is None or found[0].startswith(f"{RESUMED_ELSEWHERE}: {told}")
+
+
+def test_disk_that_is_full_costs_the_checkpoint_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = simulate(scenario(), tmp_path / "whole")
+
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Checkpoints, "save", full)
+    result = simulate(scenario(), tmp_path / "full")
+    assert contents(result.folder) == contents(whole.folder)
+    assert "the run goes on: [Errno 28] No space left on device" in caplog.text
+
+
+def test_progress_and_wall_clock_go_on_where_they_were(tmp_path: Path) -> None:
+    whole = At(-1, interrupt)
+    simulate(scenario("synchronous"), tmp_path / "whole", whole)
+    folder = left(scenario("synchronous"), tmp_path / "left", 17, interrupt)
+    before_s = json.loads((folder / "summary.json").read_text())["wall"]["seconds"]
+    rest = At(-1, interrupt)
+    resumed = resume(folder, rest)
+    assert rest.seen[0][0] == 17
+    assert rest.seen[1:] == whole.seen[-len(rest.seen) + 1 :]
+    assert resumed.summary["wall"]["seconds"] > before_s
+
+
+def test_ctrl_c_says_how_to_go_on_and_that_is_how_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('rounds = 6\nclients = { count = 4 }\nmodel = "softmax"\noutput = { figures = false }\n')
+    whole = simulate(Scenario.load(path), tmp_path / "whole")
+    monkeypatch.setattr("rdpfl_sim.cli.live.make_progress", lambda *_: Shown(At(9, interrupt)))
+    assert main([str(path), "--output", str(tmp_path / "runs")]) == 130
+    output = capsys.readouterr().out
+    [hint] = [line for line in output.splitlines() if line.startswith("go on with: rdpfl-sim resume ")]
+    monkeypatch.undo()
+    assert main(hint.removeprefix("go on with: rdpfl-sim ").split()) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-1])
+    assert contents(folder) == contents(whole.folder)
+
+
+class Shown:
+    """A progress display, as the command line uses it."""
+
+    def __init__(self, progress: At) -> None:
+        self.progress = progress
+
+    def __enter__(self) -> At:
+        return self.progress
+
+    def __exit__(self, *error: object) -> None:
+        pass

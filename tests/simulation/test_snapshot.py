@@ -1,0 +1,169 @@
+"""A run that is left and taken up again, however often and wherever, is the same run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdpfl_sim import Scenario
+from rdpfl_sim.learning.datasets.download import CLASSES
+from rdpfl_sim.methods import METHODS
+from rdpfl_sim.records.state_codec import CodecError
+from rdpfl_sim.simulation import snapshot
+from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.simulation import Simulation
+from rdpfl_sim.simulation.snapshot import Snapshot
+from tests.runs import Lived, lived
+from tests.scenario.test_scenario_files import FILES
+from tests.support import cheap, small_scenario
+
+SHORT = ["rounds=6", "model=softmax", "evaluation.every=3", "evaluation.global_test=false"]
+NUM_RESUMED = 12
+
+FAULTS = [
+    {"name": "partition", "sides": ["0..2"], "from_s": 2.5, "until_s": 3.5},
+    {"name": "random_outages", "mean_time_to_fail_s": 4.0, "mean_time_to_heal_s": 1.0},
+    {"name": "crash", "clients": [1, 2], "at_s": 3.0, "recover_after_s": 1.5, "state": "fresh"},
+    {"name": "late_join", "clients": [4], "at_s": 2.0},
+    {"name": "leave", "clients": [5], "at_s": 4.0},
+    {"name": "slow_down", "clients": [0], "factor": 2.0, "from_s": 1.0, "until_s": 3.0},
+    {"name": "resample_topology", "every_s": 2.0},
+]
+PATIENT = {
+    "wait": {"name": "quorum", "fraction": 0.7, "timeout_s": 1.5},
+    "staleness": {"name": "decay", "max_age": 3},
+    "compute": {"name": "uniform"},
+}
+SMALL = {
+    "synchronous": {"topology": "complete", "adversary": {"ids": [1, 2], "attack": "min_max"}},
+    "asynchronous": {
+        "topology": "complete",
+        "adversary": {"ids": [1], "attack": "mimic"},
+        "network": {"latency": "exponential", "loss": "bernoulli"},
+        "timing": {"wait": "none", "staleness": "keep", "compute": "lognormal", "prefer": "newest"},
+    },
+    "everything": {
+        "topology": {"name": "erdos_renyi", "p": 0.7},
+        "adversary": [
+            {"ids": [1], "attack": "alie", "timing": {"name": "delayed", "seconds": 0.4}},
+            {"ids": [3], "attack": "dissensus", "knowledge": "neighbourhood", "collude": False},
+        ],
+        "network": {
+            "latency": {"name": "pareto", "minimum_s": 0.05, "shape": 1.5},
+            "loss": {"name": "gilbert_elliott", "mean_calm_s": 3.0, "mean_burst_s": 1.0},
+            "duplication": 0.2,
+            "bandwidth": {"name": "shared", "up_bytes_per_s": 1000.0, "down_bytes_per_s": 700.0},
+        },
+        "faults": FAULTS,
+        "timing": PATIENT,
+    },
+    "reliable": {
+        "topology": {"name": "erdos_renyi", "p": 0.7},
+        "adversary": [
+            {"ids": [1], "attack": "ipm", "timing": {"name": "replay", "age": 1}},
+            {"ids": [3], "attack": "label_flip", "timing": "just_in_time", "equivocation": "mirrored"},
+        ],
+        "network": {
+            "loss": {"name": "bernoulli", "probability": 0.3},
+            "transport": {"name": "reliable", "timeout_s": 0.3, "max_attempts": 3},
+            "bandwidth": {"name": "uplink", "bytes_per_s": 1500.0},
+        },
+        "faults": FAULTS,
+        "timing": {**PATIENT, "max_time_s": 6.0},
+    },
+}
+
+
+def small(name: str, **changes: Any) -> Blueprint:
+    return cheap(small_scenario(rounds=3, **{**SMALL[name], **changes}))
+
+
+def assert_same(one: Lived, other: Lived) -> None:
+    for left, right in zip(
+        one.folder.events.getvalue().splitlines(), other.folder.events.getvalue().splitlines(), strict=False
+    ):
+        assert left == right
+    assert one.traces == other.traces
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_run_that_is_left_and_taken_up_after_every_single_event_is_the_same_run(name: str) -> None:
+    blueprint = small(name)
+    once = lived(blueprint)
+    assert once.num_events > 60
+    assert_same(once, lived(blueprint, leave_after=lambda event: True))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_scenario_can_be_left_and_taken_up(path: Path) -> None:
+    scenario = Scenario.load(path, SHORT)
+    if scenario.data.name in CLASSES:
+        pytest.skip("its images are no matter here")
+    blueprint = cheap(scenario)
+    once = lived(blueprint)
+    pause = max(1, once.num_events // NUM_RESUMED)
+    assert_same(once, lived(blueprint, leave_after=lambda event: event % pause == 0))
+
+
+@pytest.mark.parametrize("method", [*METHODS, {"name": "rdpfl", "estimator": "anchored"}], ids=str)
+def test_state_of_every_method_is_kept_with_real_training(method: Any) -> None:
+    blueprint = Blueprint(small_scenario(method=method, model="mlp", rounds=8, training={"momentum": 0.9}))
+    assert_same(lived(blueprint), lived(blueprint, leave_after=lambda event: event % 9 == 0))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_part_names_all_that_changes_in_it(name: str) -> None:
+    simulation = Simulation(small(name), None, None)
+
+    def constants() -> dict[tuple[str, str], str]:
+        return {
+            (owner, attribute): f"{id(value)} {value!r}"
+            for owner, part in snapshot._parts(simulation).items()
+            if owner.partition(" ")[0] not in ("simulation", "kernel", "link")  # they hold all the others
+            for attribute, value in vars(part).items()
+            if attribute not in part.STATE
+        }
+
+    before = constants()
+    simulation.run()
+    changed = {key for key, value in constants().items() if value != before[key]}
+    # Processes are begun again, and what they wait for; changes are drawn again; lives and links are parts.
+    transient = ("processes", "awaited", "_job", "changes", "life", "links")
+    assert {key for key in changed if key[1] not in transient} == set()
+
+
+def left_after(blueprint: Blueprint, num_events: int) -> Snapshot:
+    simulation = Simulation(blueprint, None, None)
+    simulation.begin()
+    for _ in range(num_events):
+        simulation.kernel.step()
+    return snapshot.take(simulation)
+
+
+def test_tensor_that_is_shared_is_written_once_and_shared_again() -> None:
+    blueprint = small("synchronous")
+    taken = left_after(blueprint, 12)
+    assert len(taken.tensors) == len({id(tensor) for tensor in taken.tensors})
+    simulation = Simulation(blueprint, None, None)
+    simulation.begin(taken)
+    in_flight = [event.payload for _, _, event in simulation.kernel.queue if hasattr(event, "payload")]
+    assert len(in_flight) > len({id(payload) for payload in in_flight})
+    assert len({id(client.life.learning.w) for client in simulation.clients}) == 1, "they start with the same"
+
+
+def test_what_a_run_holds_does_not_grow_with_its_rounds() -> None:
+    sizes = []
+    for rounds in (10, 40):
+        blueprint = cheap(small_scenario(**{**SMALL["synchronous"], "rounds": rounds}))
+        simulation = Simulation(blueprint, None, None)
+        simulation.begin()
+        while simulation.num_trained < 6 * (rounds - 1):
+            simulation.kernel.step()
+        sizes.append(len(snapshot.take(simulation).tensors))
+    assert sizes[0] == sizes[1]
+
+
+def test_snapshot_of_another_scenario_is_refused() -> None:
+    taken = left_after(small("synchronous"), 20)
+    with pytest.raises(CodecError, match="other parts"):
+        snapshot.restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)

@@ -1,0 +1,137 @@
+"""With zero latency, no loss and wait = "all" the simulator is Algorithm 1: a plain loop, no events."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.maths.attacks.attacks import ATTACKS, View
+from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.simulation.experiment import Blueprint
+
+ROUNDS = 9  # beyond the warm-up of 5, so that the Barzilai-Borwein prediction is at work
+ETA, LAMBDA, ALPHA, C, TAU_0, G_D = 0.1, 0.5, 0.9, 1.5, 0.02, 3.0  # so that both clips bind
+GOOD_NATURED = {
+    "sign_flip": {"scale": 3.0},
+    "noise": {"sigma": 0.1},
+    "random": {"sigma": 0.1},
+    "constant": {"value": 0.02},
+    "scaling": {"factor": 5.0},
+    "mimic": {"warmup": 4},
+}
+
+
+def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged") -> Scenario:
+    return Scenario.from_dict(
+        {
+            "rounds": ROUNDS,
+            "seed": 3,
+            "clients": {"count": 8},
+            "topology": topology,
+            "model": {"name": "mlp", "hidden": [8]},
+            "training": {"learning_rate": ETA, "batch_size": 32},
+            "method": {
+                "name": "rdpfl",
+                "lambda": LAMBDA,
+                "threshold": threshold,
+                "tau_0": TAU_0,
+                "max_norm": G_D,
+            },
+            "adversary": {
+                "attack": {"name": attack, **GOOD_NATURED.get(attack, {})},
+                "ids": [] if attack == "none" else [1, 4],
+                "patience_s": 1e6,
+            },
+            "network": {"latency": {"name": "constant", "seconds": 0.0}},
+            "timing": {"wait": "all", "compute": compute},
+            "evaluation": {"every": 1000},
+        }
+    )
+
+
+def plain_loop(sim: Blueprint, attack: str, threshold: str) -> list[Tensor]:
+    """Algorithms 1 and 2 of the paper, line by line, with notes 1 to 4 of paper_notes.md."""
+    n, byzantine = len(sim.neighbours), set(sim.byzantine)
+    craft = ATTACKS[attack]
+    w = [sim.initial_model(i) for i in range(n)]
+    w_history = [[] for _ in range(n)]
+    d_history = [[] for _ in range(n)]
+    tau, delta_before = [TAU_0] * n, [0.0] * n
+    memory = {j: {} for j in byzantine}
+    for t in range(1, ROUNDS + 1):
+        poisoned = byzantine if attack == "label_flip" else ()
+        jobs = [sim.trainer.submit(i, t, Work(w[i]), poisoned=i in poisoned).result() for i in range(n)]
+        u = [(w[i] - jobs[i].w_tilde) / (ETA * jobs[i].num_steps) for i in range(n)]
+        d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
+
+        def lie(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
+            """What attacker j tells victim i, or everybody."""
+            seen = [k for k in (range(n) if i is None else sim.neighbours[i]) if k not in byzantine]
+            details = {"seed": sim.streams.key("attack", j, t, *([] if i is None else [i])), "round": t}
+            if i is not None:
+                details["victim"] = u[i] if i not in byzantine else None
+                details["expected"] = d_hat[i]
+            num_byzantine = len(byzantine if i is None else byzantine & set(sim.neighbours[i]))
+            honest = torch.stack([u[k] for k in seen] or [u[j]])
+            view = View(u[j], honest, seen, num_byzantine=num_byzantine, memory=memory[j], **details)
+            return craft(view, **GOOD_NATURED.get(attack, {}))
+
+        to_all = {} if attack in ("adaptive", "dissensus") else {j: lie(j, None) for j in byzantine}
+        for i in range(n):
+            told = [
+                u[j] if j not in byzantine else to_all[j] if to_all else lie(j, i) for j in sim.neighbours[i]
+            ]
+            d_bar = middle(torch.stack([m for m in told if m.isfinite().all()]))
+            prediction = d_bar if d_hat[i] is None else d_hat[i]
+            delta = d_bar - prediction
+            tau[i] = ALPHA * tau[i] + (1 - ALPHA) * C * (
+                delta_before[i] if threshold == "lagged" else float(delta.norm())
+            )
+            delta_before[i] = float(delta.norm())
+            d = prediction + delta * min(1.0, tau[i] / max(float(delta.norm()), 1e-12))
+            d = d * min(1.0, G_D / float(d.norm()))
+            w[i] = w[i] - ETA * jobs[i].num_steps * (u[i] + LAMBDA * d)
+            w_history[i].append(w[i])
+            d_history[i].append(d_bar)
+    return w
+
+
+def predict(t: int, w: list[Tensor], d_bar: list[Tensor]) -> Tensor | None:
+    if t == 1:
+        return None
+    if t <= 5:
+        return d_bar[-1]
+    s, y = w[-1] - w[-2], d_bar[-1] - d_bar[-2]
+    beta = torch.dot(s, y) / (torch.dot(s, s) + 1e-8)
+    return d_bar[-1] + beta.clamp(-10, 10) * s
+
+
+def middle(rows: Tensor) -> Tensor:
+    ordered = rows.sort(dim=0).values
+    return (ordered[(len(rows) - 1) // 2] + ordered[len(rows) // 2]) / 2
+
+
+@pytest.mark.parametrize("compute", ["constant", "lognormal"])
+@pytest.mark.parametrize("topology", ["complete", "ring"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_the_simulator_equals_the_plain_loop(attack: str, topology: str, compute: str) -> None:
+    blueprint = Blueprint(scenario(topology, attack, compute))
+    expected = plain_loop(blueprint, attack, "lagged")
+    result = simulate(blueprint)
+    assert result.summary["telemetry"]["rounds"]["all"]["clipped"] > 0
+    for client, (w, w_expected) in enumerate(zip(result.models, expected, strict=True)):
+        torch.testing.assert_close(
+            w, w_expected, rtol=1e-4, atol=1e-5, msg=lambda m, c=client: f"client {c}: {m}"
+        )
+        assert not torch.equal(w, blueprint.initial_model(client)), (
+            "nothing was learnt, so nothing was tested"
+        )
+
+
+def test_algorithm_2_with_the_current_threshold_equals_the_plain_loop() -> None:
+    blueprint = Blueprint(scenario("complete", "sign_flip", "constant", threshold="current"))
+    expected = plain_loop(blueprint, "sign_flip", "current")
+    lagged = plain_loop(blueprint, "sign_flip", "lagged")
+    for w, w_expected in zip(simulate(blueprint).models, expected, strict=True):
+        torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
+    assert any(not torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, lagged, strict=True))

@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from rdpfl_sim import simulate
+from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.sweeps.checks import check_data, check_metrics
+from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.results import flat
+from tests.support import small_scenario
+from tests.sweeps.sweeping import make_run
+
+ROOT = Path(__file__).parents[2]
+SWEEPS = [
+    path
+    for folder in ("scenarios", "analysis")
+    for path in sorted((ROOT / folder).rglob("*.toml"))
+    if "table" in read_toml(path)
+]
+
+
+def table(*metrics: str) -> Sweep:
+    """A sweep with one table of these metrics."""
+    return Sweep.from_dict({"table": [{"metrics": {path: path for path in metrics}}]})
+
+
+def test_every_number_of_a_summary_can_be_a_metric() -> None:
+    scenario = small_scenario(
+        rounds=2,
+        topology="ring",
+        adversary={"ids": [0], "attack": "noise"},
+        evaluation={"global_test": True, "theory": True},
+    )
+    summary = flat(simulate(scenario).summary)
+    numbers = [path for path, value in summary.items() if isinstance(value, int | float)]
+    assert "time_to_accuracy_s.0.1" in numbers
+    check_metrics(
+        table(*numbers, "time_to_accuracy_s.0.95", "telemetry.age.-2", "telemetry.by_hops.17.clipped")
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "method",
+        "byzantine",
+        "accuracy",
+        "accuracy.honest.personal",
+        "time_to_accuracy_s.0.87",
+        "telemetry.age.x",
+    ],
+)
+def test_what_is_not_a_number_of_a_summary_is_no_metric(path: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        check_metrics(table("messages.lost", path))
+    [problem] = caught.value.problems
+    assert (problem.path, problem.value) == (f"table[0].metrics.{path}", path)
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_the_sweeps_of_the_repository_have_known_metrics(path: Path) -> None:
+    check_metrics(Sweep.load(path))
+
+
+def test_every_data_set_is_loaded_once_and_a_problem_told_once(tmp_path: Path) -> None:
+    absent = {"name": "npz", "path": str(tmp_path / "absent.npz")}
+    runs = [make_run(seed, data=data) for seed in (1, 2) for data in (absent, {**absent, "subset": 10})]
+    with pytest.raises(ScenarioError) as caught:
+        check_data([*runs, make_run(1)])
+    [problem] = caught.value.problems
+    assert (problem.path, problem.value) == ("data.path", absent["path"])
+    check_data([make_run(1), make_run(2)])

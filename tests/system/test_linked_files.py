@@ -1,0 +1,290 @@
+"""A folder from elsewhere changes nothing outside of it, and nothing in it makes a command hang.
+
+Symbolic links and pipes in a run folder or a sweep's folder are replaced or refused.
+"""
+
+import os
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rdpfl_sim import ScenarioError, resume, simulate
+from rdpfl_sim.cli.main import main
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.reports.tensorboard import scalars
+from rdpfl_sim.sweeps.staging import scratch_in
+from rdpfl_sim.system.files import ForeignFileError, create, open_inside, open_to_append, replacing
+from rdpfl_sim.verification.replay import replay
+from tests.simulation.test_resume import interrupt, left
+from tests.support import small_scenario
+
+READ = ("scenario.toml", "events.jsonl", "metrics.csv", "summary.json", "topology.json", "provenance.json")
+WRITTEN = ("curves.png", "topology.png", "report.html", "trace.json", "checkpoints")
+COMMANDS = {
+    "resume": ["resume", "RUN"],
+    "show": ["show", "RUN"],
+    "report": ["report", "RUN"],
+    "trace": ["trace", "RUN"],
+    "tensorboard": ["tensorboard", "RUN", "-o", "board"],
+    "verify": ["verify", "RUN"],
+    "replay": ["verify", "RUN", "--replay"],
+    "watch": ["watch", "RUN"],
+    "compare": ["compare", "RUN", "OTHER"],
+}
+NEEDED = {
+    "resume": {*READ, "checkpoints"},
+    "show": {"summary.json", "provenance.json"},
+    "report": set(READ),
+    "trace": {"events.jsonl", "topology.json"},
+    "tensorboard": {"events.jsonl", "topology.json"},
+    "verify": set(READ),
+    "replay": set(READ),
+    "watch": {"scenario.toml", "events.jsonl", "summary.json"},
+    "compare": {"scenario.toml", "summary.json"},
+}
+"""What a command cannot do without."""
+
+
+def code_of_refusal(command: str, name: str) -> int:
+    """2 if the scenario or what is to be compared cannot be used, as for other bad input; else 1."""
+    refused_as_input = {("resume", "events.jsonl"), ("resume", "metrics.csv"), ("compare", "summary.json")}
+    return 2 if name == "scenario.toml" or (command, name) in refused_as_input else 1
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs: one was interrupted after a checkpoint."""
+    folder = tmp_path_factory.mktemp("runs")
+    left(small_scenario(checkpoint={"every_rounds": 1}), folder, 13, interrupt).rename(folder / "RUN")
+    other = simulate(small_scenario(rounds=2), folder).folder
+    assert other is not None
+    other.rename(folder / "OTHER")
+    return folder
+
+
+@cache
+def ordinary_code(command: str, runs: Path, elsewhere: Path) -> int:
+    """The exit code of a command on the same run without links."""
+    return called(command, Path(shutil.copytree(runs, elsewhere)))
+
+
+def called(command: str, runs: Path) -> int:
+    return main([str(runs / word) if word in ("RUN", "OTHER") else word for word in COMMANDS[command]])
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", [*READ, *WRITTEN])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_follows_a_link_in_a_run_folder(
+    command: str, name: str, runs: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if command == "tensorboard":
+        pytest.importorskip("tensorboard")
+    expected = ordinary_code(command, runs, tmp_path / "ordinary")
+    outside, path = tmp_path / "outside", shutil.copytree(runs, tmp_path / "runs") / "RUN" / name
+    if path.is_dir():
+        path.rename(outside)
+        path.symlink_to(outside)
+    else:
+        outside.mkdir()
+        if path.exists():
+            path.rename(outside / name)
+        else:
+            (outside / name).write_text("not to be changed")
+        path.symlink_to(outside / name)
+    before = state_of(outside)
+    capsys.readouterr()
+    code = called(command, tmp_path / "runs")
+    told = " ".join(capsys.readouterr().err.split())
+    assert state_of(outside) == before
+    assert "Traceback" not in told
+    if name in NEEDED[command]:
+        assert code == code_of_refusal(command, name)
+        assert f"{path}" in told
+        assert "is a symbolic link" in told
+    else:
+        assert code == expected
+
+
+@pytest.mark.parametrize("name", [*READ, *WRITTEN])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_hangs_at_a_pipe_in_a_run_folder(
+    command: str, name: str, runs: Path, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if command == "tensorboard":
+        pytest.importorskip("tensorboard")
+    expected = ordinary_code(command, runs, tmp_path / "ordinary")
+    path = shutil.copytree(runs, tmp_path / "runs") / "RUN" / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    capsys.readouterr()
+    code = called(command, tmp_path / "runs")
+    told = " ".join(capsys.readouterr().err.split())
+    assert "Traceback" not in told
+    if name == "scenario.toml":
+        assert code == 2
+        assert str(path.parent) in told
+    elif name in NEEDED[command]:
+        assert code == code_of_refusal(command, name)
+        assert f"{path}" in told
+        assert "is not a" in told
+    else:
+        assert code == expected
+
+
+def test_the_folder_of_a_run_may_be_a_link(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "RUN", tmp_path / "real")
+    (tmp_path / "link").symlink_to("real")
+    assert main(["resume", str(tmp_path / "link"), "--quiet"]) == 0
+    assert main(["report", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "real" / "report.html").is_file()
+
+
+def test_records_with_a_second_name_are_not_appended_to(runs: Path, tmp_path: Path, capsys) -> None:
+    run = Path(shutil.copytree(runs / "RUN", tmp_path / "run"))
+    os.link(run / "events.jsonl", tmp_path / "backup.jsonl")
+    before = (tmp_path / "backup.jsonl").read_bytes()
+    assert main(["resume", str(run)]) == 2
+    assert "has hard links" in capsys.readouterr().err
+    assert (tmp_path / "backup.jsonl").read_bytes() == before
+
+
+def test_file_is_replaced_in_place_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("before")
+    (tmp_path / "file").symlink_to("outside")
+    with replacing(tmp_path / "file") as file:
+        file.write(b"after")
+    assert (tmp_path / "outside").read_text() == "before"
+    assert not (tmp_path / "file").is_symlink()
+    assert (tmp_path / "file").read_text() == "after"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "outside"]
+
+
+def test_file_that_could_not_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("before")
+    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "file") as file:
+        file.write(b"after" * (100_000 // 0))
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "before")]
+
+
+def test_new_file_is_created_with_the_permissions_of_others(tmp_path: Path) -> None:
+    with replacing(tmp_path / "file"):
+        pass
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_nothing_is_opened_through_a_link_to_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    for function in (create, open_to_append, open_inside):
+        with pytest.raises(ForeignFileError, match="is a symbolic link"):
+            function(tmp_path / "link")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_links_are_refused_where_the_system_has_no_flag_for_it(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("rdpfl_sim.system.files._NO_LINK", 0)
+    test_nothing_is_opened_through_a_link_to_nowhere(tmp_path)
+
+
+def test_what_a_killed_process_left_of_a_file_is_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "run")
+    run.close()
+    left = run.path / ".summary.json.0123456789abcdef.partial"
+    left.write_text("{")
+    RunFolder(run.path).close()
+    assert not left.exists()
+
+
+def test_number_of_a_client_that_is_a_path_makes_no_folder() -> None:
+    record = b'{"event":"training_finished","time_s":1.0,"client":"../../outside","round":1,"loss":1.0}\n'
+    with pytest.raises(RunError, match=r"a record names the client '\.\./\.\./outside'; there are 3"):
+        scalars([record], num_clients=3, byzantine=[])
+
+
+@pytest.mark.parametrize("name", [".running", "failed", ".running/lock"])
+def test_sweep_does_not_follow_a_link_in_its_folder(name: str, tmp_path: Path) -> None:
+    outside, output = tmp_path / "outside", tmp_path / "sweep"
+    (output / name).parent.mkdir(parents=True)
+    if name.endswith("lock"):
+        outside.write_text("not to be changed")
+    else:
+        (outside / "dead").mkdir(parents=True)
+    (output / name).symlink_to(outside)
+    with pytest.raises(ForeignFileError, match="is a symbolic link"), scratch_in(output):
+        pass
+    assert (
+        outside.read_text() == "not to be changed"
+        if outside.is_file()
+        else [*outside.rglob("*")] == [outside / "dead"]
+    )
+
+
+def test_scratch_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "sweep" / ".running").mkdir(parents=True)
+    (tmp_path / "sweep" / ".running" / "dead").symlink_to(tmp_path / "outside")
+    with scratch_in(tmp_path / "sweep"):
+        pass
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+@pytest.fixture
+def on_a_cluster(tmp_path: Path) -> Path:
+    """The folder of a run that was not begun, whose scenario names a cluster."""
+    scenario = small_scenario(execution={"executor": {"name": "ray", "address": "198.51.100.1:6379"}})
+    run = RunFolder.create(tmp_path, "run")
+    run.write_scenario(scenario.to_dict())
+    run.write_json("topology.json", {"num_clients": 6, "edges": [], "byzantine": []})
+    run.close()
+    return run.path
+
+
+@pytest.mark.parametrize("words", [["resume"], ["verify", "--replay"]])
+def test_cluster_that_a_folder_names_is_connected_to_only_if_allowed(
+    words: list[str], on_a_cluster: Path, capsys
+) -> None:
+    assert main([*words, str(on_a_cluster)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "execution.executor.address: a run folder may come from elsewhere" in told
+    assert "--allow-cluster" in told
+    assert "198.51.100.1:6379" in told
+
+
+def test_python_connects_to_the_cluster_of_a_folder_only_if_allowed(on_a_cluster: Path, monkeypatch) -> None:
+    pytest.importorskip("ray")
+    for call in (resume, replay):
+        with pytest.raises(ScenarioError, match="allow_cluster=True"):
+            call(on_a_cluster)
+
+    def refuse(address: str) -> None:
+        raise ConnectionRefusedError(f"nobody listens at {address}")
+
+    # the first thing that uses the network
+    monkeypatch.setattr(
+        "rdpfl_sim.system.ray_session._knock", refuse
+    )  # the first thing that uses the network
+    with pytest.raises(RunError, match=r"no Ray cluster can be used: nobody listens at 198\.51\.100\.1:6379"):
+        resume(on_a_cluster, allow_cluster=True)
+
+
+def test_run_folder_fetches_no_data(tmp_path: Path) -> None:
+    scenario = small_scenario(data={"name": "mnist", "download": True, "folder": str(tmp_path / "data")})
+    run = RunFolder.create(tmp_path, "run")
+    run.write_scenario(scenario.to_dict())
+    run.close()
+    for call in (resume, replay):
+        with pytest.raises(ScenarioError, match=r"data\.download: would be fetched now; .* data mnist"):
+            call(run.path)
+    assert not (tmp_path / "data").exists()
