@@ -14,7 +14,7 @@ from overhead import scenario
 from table import Row, show
 
 from rdpfl_sim.records.checkpoint_file import Checkpoints
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation, simulate
 
 
@@ -22,7 +22,7 @@ def rows(rounds: int = 20, num_clients: int = 10, every: int = 10) -> list[Row]:
     """Run once: the share of the wall time that went into checkpoints."""
     base = scenario(rounds, num_clients)
     checkpoint = base.checkpoint.model_copy(update={"every_rounds": every, "every_minutes": 1e9})
-    blueprint = Blueprint(base.model_copy(update={"checkpoint": checkpoint}))
+    experiment = Experiment(base.model_copy(update={"checkpoint": checkpoint}))
     spent_s, sizes, write, save = list[float](), list[int](), Simulation._checkpoint, Checkpoints.save
 
     def timed(simulation: Simulation) -> None:
@@ -38,7 +38,7 @@ def rows(rounds: int = 20, num_clients: int = 10, every: int = 10) -> list[Row]:
     Simulation._checkpoint, Checkpoints.save = timed, sized  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        simulate(blueprint, folder)
+        simulate(experiment, folder)
         wall_s = time.perf_counter() - began
     size = f"{len(spent_s)} checkpoints of {max(sizes) / 1e6:.0f} MB"
     work = f"{num_clients} CNN clients, {size}, share of the wall time"

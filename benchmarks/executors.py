@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.models import cnn, mlp
 from rdpfl_sim.learning.training import batches
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 
 NUM_CLIENTS, STEPS, BATCH, LEARNING_RATE = 10, 5, 64, 0.01
 NUM_CORES = os.cpu_count() or 1
@@ -68,16 +68,16 @@ def scenario(work: str, rounds: int, executor: str, **execution: Any) -> Scenari
     )
 
 
-def plain_loop(blueprint: Blueprint, module: nn.Module, rounds: int) -> float:
+def plain_loop(experiment: Experiment, module: nn.Module, rounds: int) -> float:
     """Seconds for the synchronous algorithm, client after client."""
     models = [torch.nn.utils.parameters_to_vector(module.parameters()).detach() for _ in range(NUM_CLIENTS)]
     before: list[Tensor | None] = [None] * NUM_CLIENTS
     tau = [1.0] * NUM_CLIENTS
     began = time.perf_counter()
-    with repeatable(NUM_CORES):
+    with deterministic_torch(NUM_CORES):
         for round_ in range(1, rounds + 1):
             u = torch.stack(
-                [_direction(module, w, blueprint, client, round_) for client, w in enumerate(models)]
+                [_direction(module, w, experiment, client, round_) for client, w in enumerate(models)]
             )
             for client in range(NUM_CLIENTS):
                 others = torch.arange(NUM_CLIENTS) != client
@@ -93,8 +93,8 @@ def plain_loop(blueprint: Blueprint, module: nn.Module, rounds: int) -> float:
     return time.perf_counter() - began
 
 
-def _direction(module: nn.Module, w: Tensor, blueprint: Blueprint, client: int, round_: int) -> Tensor:
-    shard = blueprint.train_shards[client]
+def _direction(module: nn.Module, w: Tensor, experiment: Experiment, client: int, round_: int) -> Tensor:
+    shard = experiment.train_shards[client]
     torch.nn.utils.vector_to_parameters(w, module.parameters())
     optimiser = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
     for positions in batches(len(shard), BATCH, STEPS, seed=1000 * round_ + client):
@@ -106,30 +106,30 @@ def _direction(module: nn.Module, w: Tensor, blueprint: Blueprint, client: int, 
     return (w - w_tilde) / (LEARNING_RATE * STEPS)
 
 
-def simulated(blueprint: Blueprint) -> float:
+def simulated(experiment: Experiment) -> float:
     """Seconds for the whole simulation, records in memory."""
     began = time.perf_counter()
-    simulate(blueprint)
+    simulate(experiment)
     return time.perf_counter() - began
 
 
 def measure(work: str, rounds: int, repeats: int) -> dict[str, float]:
     """The median ratio of every executor's time to that of the plain loop, without the start of workers."""
-    executors = {name: Blueprint(scenario(work, rounds, name, **more)) for name, more in EXECUTORS[work]}
+    executors = {name: Experiment(scenario(work, rounds, name, **more)) for name, more in EXECUTORS[work]}
     module = MODULES[work]()
     ratios: dict[str, list[float]] = {name: [] for name in executors}
-    for blueprint in executors.values():
-        blueprint.trainer.close = lambda: None  # type: ignore[method-assign]  # workers stay for all repeats
+    for experiment in executors.values():
+        experiment.trainer.close = lambda: None  # type: ignore[method-assign]  # workers stay for all repeats
     try:
         for repeat in range(repeats + 1):
             plain = plain_loop(next(iter(executors.values())), module, rounds)
-            for name, blueprint in executors.items():
-                seconds = simulated(blueprint)
+            for name, experiment in executors.items():
+                seconds = simulated(experiment)
                 if repeat > 0:  # the first starts the workers
                     ratios[name].append(seconds / plain)
     finally:
-        for blueprint in executors.values():
-            type(blueprint.trainer).close(blueprint.trainer)
+        for experiment in executors.values():
+            type(experiment.trainer).close(experiment.trainer)
     return {name: median(values) for name, values in ratios.items()}
 
 

@@ -21,7 +21,7 @@ from simpy import Environment
 from table import Row, show
 
 from rdpfl_sim.components.registry import specialised
-from rdpfl_sim.execution.allocation import seldom_collected
+from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.methods.base import Home, Method, State
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.exchange import Payload, Work
@@ -113,7 +113,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
         network = network_of(kernel, num_clients, observer, streams, lossy)
         begin(kernel, network, observer, streams, rounds, timeout_s=0.5 if lossy else None)
         started = time.process_time()
-        with seldom_collected():  # as every run
+        with gc_paused():  # as every run
             kernel.run_on()
         file.flush()
         seconds = time.process_time() - started

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from rdpfl_sim import Scenario
 from rdpfl_sim.learning.models import cnn
 from rdpfl_sim.learning.training import batches
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import simulate
 
 STEPS, BATCH, LEARNING_RATE = 5, 64, 0.01
@@ -46,13 +46,13 @@ def scenario(rounds: int, num_clients: int) -> Scenario:
     )
 
 
-def plain_loop(blueprint: Blueprint, rounds: int, memory_format: torch.memory_format) -> float:
+def plain_loop(experiment: Experiment, rounds: int, memory_format: torch.memory_format) -> float:
     """Seconds for the same local training, client after client, with a module and an optimiser."""
     module: nn.Module = cnn([3, 32, 32], 10).to(memory_format=memory_format)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     began = time.perf_counter()
     for round_ in range(1, rounds + 1):
-        for client, shard in enumerate(blueprint.train_shards):
+        for client, shard in enumerate(experiment.train_shards):
             module.load_state_dict(start)
             optimiser = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
             for positions in batches(len(shard), BATCH, STEPS, seed=1000 * round_ + client):
@@ -63,21 +63,21 @@ def plain_loop(blueprint: Blueprint, rounds: int, memory_format: torch.memory_fo
     return time.perf_counter() - began
 
 
-def simulated(blueprint: Blueprint) -> float:
+def simulated(experiment: Experiment) -> float:
     """Seconds for the whole simulation, records in memory."""
     began = time.perf_counter()
-    simulate(blueprint)
+    simulate(experiment)
     return time.perf_counter() - began
 
 
 def rows(rounds: int = 2, num_clients: int = 10, repeats: int = 3) -> list[Row]:
     """Alternate the three; medians count."""
-    blueprint = Blueprint(scenario(rounds, num_clients))
+    experiment = Experiment(scenario(rounds, num_clients))
     runs = [
         (
-            plain_loop(blueprint, rounds, torch.contiguous_format),
-            plain_loop(blueprint, rounds, torch.channels_last),
-            simulated(blueprint),
+            plain_loop(experiment, rounds, torch.contiguous_format),
+            plain_loop(experiment, rounds, torch.channels_last),
+            simulated(experiment),
         )
         for _ in range(repeats)
     ]

@@ -29,16 +29,16 @@ def measure(num_clients: int, rounds: int, model: str, executor: str) -> dict[st
     from small_clients import scenario
 
     from rdpfl_sim import Scenario, simulate
-    from rdpfl_sim.simulation.experiment import Blueprint
+    from rdpfl_sim.simulation.experiment import Experiment
 
     plan = scenario(num_clients, rounds, executor=executor).to_dict()
     if model == "cnn":
         data = {"name": "synthetic", "shape": [3, 32, 32], "num_train": 32 * num_clients, "num_test": 1000}
         plan |= {"model": {"name": "cnn"}, "data": data}
     began = time.perf_counter()
-    blueprint = Blueprint(Scenario.from_dict(plan))
+    experiment = Experiment(Scenario.from_dict(plan))
     clock = Clock(began, num_clients)
-    simulate(blueprint, progress=clock)
+    simulate(experiment, progress=clock)
     return {
         "clients": num_clients,
         "model": model,

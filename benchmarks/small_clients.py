@@ -36,7 +36,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 
 BATCH, LEARNING_RATE, FEATURES, CLASSES = 32, 0.1, 64, 10
 NO_GOSSIPY = "gossipy cannot be imported: pip install --no-deps --target FOLDER gossipy-dfl dill tqdm"
@@ -61,21 +61,21 @@ def scenario(num_clients: int, rounds: int, method: str = "rdpfl", executor: str
     )
 
 
-def ours(blueprint: Blueprint) -> float:
+def ours(experiment: Experiment) -> float:
     """Client-steps a second of the whole simulation, without its set-up."""
     began = time.process_time()
-    simulate(blueprint)
-    steps = blueprint.scenario.clients.count * blueprint.scenario.rounds
+    simulate(experiment)
+    steps = experiment.scenario.clients.count * experiment.scenario.rounds
     return steps / (time.process_time() - began)
 
 
-def plain_loop(blueprint: Blueprint, rounds: int) -> float:
+def plain_loop(experiment: Experiment, rounds: int) -> float:
     """Client-steps a second of the same training, as one would write it first."""
-    modules = [nn.Linear(FEATURES, CLASSES) for _ in blueprint.train_shards]
+    modules = [nn.Linear(FEATURES, CLASSES) for _ in experiment.train_shards]
     optimisers = [torch.optim.SGD(module.parameters(), lr=LEARNING_RATE) for module in modules]
     began = time.process_time()
     for _ in range(rounds):
-        for module, optimiser, shard in zip(modules, optimisers, blueprint.train_shards, strict=True):
+        for module, optimiser, shard in zip(modules, optimisers, experiment.train_shards, strict=True):
             x, y = shard.take(torch.randperm(len(shard))[:BATCH])
             optimiser.zero_grad()
             cross_entropy(module(x.flatten(1)), y).backward()
@@ -83,7 +83,7 @@ def plain_loop(blueprint: Blueprint, rounds: int) -> float:
     return rounds * len(modules) / (time.process_time() - began)
 
 
-def gossipy(blueprint: Blueprint, rounds: int) -> float:
+def gossipy(experiment: Experiment, rounds: int) -> float:
     """Client-steps a second of gossipy's simulator, on the same graph and data."""
     import gossipy
     from gossipy.core import AntiEntropyProtocol, ConstantDelay, CreateModelMode, StaticP2PNetwork
@@ -100,8 +100,10 @@ def gossipy(blueprint: Blueprint, rounds: int) -> float:
 
     gossipy.set_seed(1)
     gossipy.LOG.setLevel("ERROR")
-    network = StaticP2PNetwork(len(blueprint.graph), nx.to_scipy_sparse_array(blueprint.graph, format="csr"))
-    network._topology = dict(enumerate(map(list, blueprint.neighbours)))  # it knows csr_matrix only
+    network = StaticP2PNetwork(
+        len(experiment.graph), nx.to_scipy_sparse_array(experiment.graph, format="csr")
+    )
+    network._topology = dict(enumerate(map(list, experiment.neighbours)))  # it knows csr_matrix only
     handler = TorchModelHandler(
         net=LogisticRegression(FEATURES, CLASSES),
         optimizer=torch.optim.SGD,
@@ -120,7 +122,7 @@ def gossipy(blueprint: Blueprint, rounds: int) -> float:
 
     step, TorchModelHandler._local_step = TorchModelHandler._local_step, counted
     nodes = {}
-    for client, shard in enumerate(blueprint.train_shards):
+    for client, shard in enumerate(experiment.train_shards):
         x, y = shard.take(torch.arange(len(shard)))
         nodes[client] = GossipNode(
             client, ((x.flatten(1), y), None), round_len=100, model_handler=handler.copy(), p2p_net=network
@@ -139,8 +141,8 @@ def gossipy(blueprint: Blueprint, rounds: int) -> float:
 def rows(num_clients: int = 1000, executor: str = "auto", repeats: int = 3) -> list[Row]:
     """Ours against the plain loop and gossipy; all take turns, medians count."""
     torch.set_num_threads(1)
-    rdpfl = Blueprint(scenario(num_clients, 20, "rdpfl", executor))
-    dpsgd = Blueprint(scenario(num_clients, 20, "dpsgd", executor))
+    rdpfl = Experiment(scenario(num_clients, 20, "rdpfl", executor))
+    dpsgd = Experiment(scenario(num_clients, 20, "dpsgd", executor))
     has_gossipy = find_spec("gossipy") is not None
     rates: list[tuple[float, ...]] = []
     for _ in range(repeats):

@@ -23,7 +23,7 @@ from torch import Tensor
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.methods.exchange import Work
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.verification.verify import verify
 
 SCENARIO = {
@@ -65,11 +65,11 @@ class FakeTrainer(Inline):
 
 def rows() -> list[Row]:
     """Make a run, and verify it."""
-    blueprint: Any = Blueprint(Scenario.from_dict(SCENARIO))
-    blueprint.trainer = FakeTrainer(blueprint.model, blueprint.trainer.materials)
+    experiment: Any = Experiment(Scenario.from_dict(SCENARIO))
+    experiment.trainer = FakeTrainer(experiment.model, experiment.trainer.training_data)
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
-        run = simulate(blueprint, folder).folder
+        run = simulate(experiment, folder).folder
         assert run is not None
         made_s = time.process_time() - started
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

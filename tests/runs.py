@@ -11,11 +11,11 @@ from typing import Any
 import orjson
 import tomli_w
 
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import packed, unpacked
 from rdpfl_sim.records.run_folder import METRICS
 from rdpfl_sim.simulation import snapshot
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result, Simulation
 from tests.support import odd_payloads
 
@@ -67,7 +67,7 @@ class Lived:
 
 
 def lived(
-    blueprint: Blueprint,
+    experiment: Experiment,
     leave_after: Callable[[int], bool] = lambda event: False,
     mail: Mail = (),
     folder: Any = None,
@@ -78,9 +78,9 @@ def lived(
     simulation that knows nothing but the scenario and that.
     """
     folder = FolderInMemory() if folder is None else folder
-    simulation = _simulation(blueprint, folder)
+    simulation = _simulation(experiment, folder)
     num_events = 0
-    with repeatable(1):
+    with deterministic_torch(1):
         post(simulation, mail)
         simulation.begin()
         while simulation.status is None:
@@ -89,8 +89,8 @@ def lived(
             assert num_events < MAX_EVENTS, f"more than {MAX_EVENTS} events: the run hangs"
             if simulation.status is None and leave_after(num_events):
                 content = bytearray().join(packed(*snapshot.take(simulation)))
-                simulation = _simulation(blueprint, folder)
-                simulation.begin(snapshot.Snapshot(*unpacked(content, blueprint.device)))
+                simulation = _simulation(experiment, folder)
+                simulation.begin(snapshot.Snapshot(*unpacked(content, experiment.device)))
         return Lived(simulation, simulation.finish(), folder, num_events)
 
 
@@ -99,13 +99,13 @@ def post(simulation: Simulation, mail: Mail) -> None:
     for recipient, sender, stamp, kind in mail:
         client = simulation.clients[recipient % len(simulation.clients)]
         payloads = list(odd_payloads(client.life.mailbox.form).values())
-        if client.neighbours and simulation.blueprint.method.exchanges:
+        if client.neighbours and simulation.experiment.method.exchanges:
             neighbour = client.neighbours[sender % len(client.neighbours)]
             simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])
 
 
-def _simulation(blueprint: Blueprint, folder: Any) -> Simulation:
-    simulation = Simulation(blueprint, folder, None)
+def _simulation(experiment: Experiment, folder: Any) -> Simulation:
+    simulation = Simulation(experiment, folder, None)
     simulation.checkpointer = None  # there is no disk
     simulation.world.changes = _at_most(MAX_EVENTS, simulation.world.changes)
     return simulation

@@ -17,7 +17,7 @@ from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.exchange import Form, Payload, Work
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.faults.faults import merged
@@ -151,9 +151,9 @@ class CheapTrainer(Inline):
     A companion is pulled likewise; masks are respected, momentum is not. Batches and examinations are real.
     """
 
-    def __init__(self, blueprint: Blueprint) -> None:
-        super().__init__(blueprint.model, blueprint.trainer.materials)
-        self.shards, self.settings = blueprint.train_shards, blueprint.settings
+    def __init__(self, experiment: Experiment) -> None:
+        super().__init__(experiment.model, experiment.trainer.training_data)
+        self.shards, self.settings = experiment.train_shards, experiment.settings
 
     def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Any:
         num_steps = self.settings.num_steps(len(self.shards[client]))
@@ -170,10 +170,10 @@ class CheapTrainer(Inline):
 
 
 def cheap(scenario: Scenario) -> Any:
-    """The blueprint of a scenario whose training costs nothing."""
-    blueprint: Any = Blueprint(scenario)
-    blueprint.trainer = CheapTrainer(blueprint)
-    return blueprint
+    """The experiment of a scenario whose training costs nothing."""
+    experiment: Any = Experiment(scenario)
+    experiment.trainer = CheapTrainer(experiment)
+    return experiment
 
 
 def odd_payloads(form: Form) -> dict[str, Payload]:

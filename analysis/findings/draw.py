@@ -22,7 +22,7 @@ import style
 from rows import ATTACKS, HERE, LAMBDAS, alone_on_digits, by, comparisons, estimate, paired, read, with_gain
 from tables import tables
 
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import Estimate
 
 COLOURS = {
@@ -69,7 +69,7 @@ def draw_tables() -> Figure:
             x = np.full(len(runs), at + 0.18 * (place - 1.5))
             label = defence if at == 0 else None
             left.plot(x, runs["accuracy"], "o", markersize=4, color=style.PALETTE[place], label=label)
-    (table,) = Sweep.load(HERE.parents[1] / "scenarios" / "paper" / "robustness.toml").table
+    (table,) = SweepSpec.load(HERE.parents[1] / "scenarios" / "paper" / "robustness.toml").table
     paper = [table.published(["R-DPFL", attack, "Honest"]) for attack in ATTACKS[1:]]
     left.plot(range(6), paper, "k_", markersize=22, label="the paper, all four rows")
     left.set_xticks(range(6), ATTACKS[1:])

@@ -21,7 +21,7 @@ from rows import (
     with_gain,
 )
 
-from rdpfl_sim.sweeps.plan import Layout, Sweep
+from rdpfl_sim.sweeps.plan import Layout, SweepSpec
 from rdpfl_sim.sweeps.results import Estimate
 
 PAPER = HERE.parents[1] / "scenarios" / "paper"
@@ -53,7 +53,7 @@ def paper() -> Iterator[str]:
         ("ablation", "variant", "attack", "Table III on CIFAR-10"),
         ("sensitivity", "attack", "method.lambda", "Table IV on CIFAR-10"),
     ):
-        frame, (layout,) = read(name), Sweep.load(PAPER / f"{name}.toml").table
+        frame, (layout,) = read(name), SweepSpec.load(PAPER / f"{name}.toml").table
         for metric, path in layout.metrics.items():
             several = len(layout.metrics) > 1
             heading = f"{title}: {metric.lower()} clients" if several else title

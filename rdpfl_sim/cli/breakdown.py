@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 
 from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
-from rdpfl_sim.cli.runner_options import add_engine, check_data_here, make_engine, print_repeated
+from rdpfl_sim.cli.runner_options import add_runner, check_data_here, make_runner, print_repeated
 
 MAX_SEEDS = 10_000
 HELP = "find the value from which on clients had better train alone"
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
     )
     add_overrides(parser, "change a key; can be given again")
-    add_engine(parser)
+    add_runner(parser)
     parser.add_argument(
         "--output",
         type=Path,
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Bisect all seeds at once, running what is missing; then a table, a picture and the answer."""
     console = make_console(quiet=options.quiet)
-    engine = make_engine(options)
+    engine = make_runner(options)
     with console.status("building the scenario"):
         engine.prepare()
         from rdpfl_sim.reports.breakdown import BreakdownProgress, opening, points_table, verdict
@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace) -> int:
         from rdpfl_sim.sweeps.runner import missing
 
         reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
-        question = ask(
+        spec = ask(
             Scenario.load(options.file, options.set),
             options.vary,
             options.start,
@@ -105,11 +105,11 @@ def execute(options: argparse.Namespace) -> int:
             options.margin,
             options.metric,
         )
-        output = options.output / f"{question.base.name}-{question.path}"
-        search = Search(question, output)
+        output = options.output / f"{spec.base.name}-{spec.path}"
+        search = Search(spec, output)
         check_data_here(options, missing(search.wanted(), output))
-    print_warnings([question.base], [], console)
-    console.print(opening(question))
+    print_warnings([spec.base], [], console)
+    console.print(opening(spec))
     try:
         with closing(engine), BreakdownProgress(console) as progress:
             while wanted := search.wanted():

@@ -59,7 +59,7 @@ def in_words(error: Exception) -> str:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_frozen() -> Iterator[None]:
     """What is imported and built here stays to the command's end: nobody need look for garbage in it."""
     gc.disable()
     try:

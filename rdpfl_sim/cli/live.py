@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rdpfl_sim.records.run_folder import EVENTS, METRICS, METRICS_FILE
 from rdpfl_sim.records.tail import Follower
 from rdpfl_sim.reports.dashboard import Dashboard
-from rdpfl_sim.reports.live_stats import Pulse
+from rdpfl_sim.reports.live_stats import LiveStats
 from rdpfl_sim.reports.terminal import Progress, make_progress
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.5
 REDRAWS_PER_S = 4
 
 
-class Watcher:
+class RunMonitor:
     """Keeps a dashboard up to date with the files of a run; `scenario` is the resolved one."""
 
     def __init__(self, folder: Path, scenario: dict[str, Any]) -> None:
@@ -33,29 +33,29 @@ class Watcher:
         self._follower = Follower(folder / (EVENTS if self.has_events else METRICS_FILE))
         self.dashboard = Dashboard(
             f"{scenario['name']}, seed {scenario['seed']}",
-            Pulse(self.num_clients),
+            LiveStats(self.num_clients),
             scenario["rounds"] * self.num_clients,
             scenario["output"]["message_events"],
         )
 
     @property
-    def pulse(self) -> Pulse:
+    def stats(self) -> LiveStats:
         """How the run is doing."""
-        return self.dashboard.pulse
+        return self.dashboard.stats
 
     def look(self) -> bool:
         """Read what is new; whether there was anything. A run that was resumed is read again."""
         if self._follower.has_restarted():
-            self.dashboard.pulse = Pulse(self.num_clients)
+            self.dashboard.stats = LiveStats(self.num_clients)
         news = False
         for lines in self._follower.chunks():
             news = news or bool(lines)
             if self.has_events:
-                self.pulse.see(lines)
+                self.stats.see(lines)
             else:
                 for record in _evaluations(lines):
-                    self.pulse.record(record)
-                    self.pulse.clients[record["client"]].is_byzantine = record["byzantine"]
+                    self.stats.record(record)
+                    self.stats.clients[record["client"]].is_byzantine = record["byzantine"]
         self.dashboard.note()
         return news
 
@@ -68,12 +68,12 @@ class LiveDashboard:
 
         self._scenario = scenario
         self._live = Live(console=console, screen=True, refresh_per_second=REDRAWS_PER_S)
-        self._watcher: Watcher | None = None
+        self._watcher: RunMonitor | None = None
         self._due_s = 0.0
 
     def follow(self, folder: Path) -> None:
         """The run has this folder."""
-        self._watcher = Watcher(folder, self._scenario)
+        self._watcher = RunMonitor(folder, self._scenario)
         self._live.update(self._watcher.dashboard)
 
     def __enter__(self) -> Self:

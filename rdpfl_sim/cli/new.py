@@ -24,7 +24,7 @@ examples:
 
 
 @dataclass(frozen=True)
-class Question:
+class Prompt:
     """One choice: its flag, where it stands in a scenario, what to ask, and the kind if it is a component."""
 
     flag: str
@@ -43,18 +43,18 @@ class Started(NamedTuple):
 
 
 QUESTIONS = (
-    Question("clients", "clients.count", "How many clients", "NUMBER"),
-    Question("topology", "topology", "How are they linked", kind="topology"),
-    Question("data", "data", "Which data do they learn", kind="data"),
-    Question("partition", "partition", "How is the data dealt among them", kind="partition"),
-    Question("method", "method", "How do they learn", kind="method"),
-    Question("attack", "adversary.attack", "What do attackers send", kind="attack"),
-    Question("byzantine", "adversary.fraction", "Which fraction of the clients attacks", "FRACTION"),
-    Question("latency", "network.latency", "How long do messages take", kind="latency"),
-    Question("loss", "network.loss", "Which messages are lost", kind="loss"),
-    Question("wait", "timing.wait", "How long does a client wait for its neighbours", kind="wait"),
-    Question("rounds", "rounds", "How many rounds", "NUMBER"),
-    Question("seed", "seed", "Which seed", "NUMBER"),
+    Prompt("clients", "clients.count", "How many clients", "NUMBER"),
+    Prompt("topology", "topology", "How are they linked", kind="topology"),
+    Prompt("data", "data", "Which data do they learn", kind="data"),
+    Prompt("partition", "partition", "How is the data dealt among them", kind="partition"),
+    Prompt("method", "method", "How do they learn", kind="method"),
+    Prompt("attack", "adversary.attack", "What do attackers send", kind="attack"),
+    Prompt("byzantine", "adversary.fraction", "Which fraction of the clients attacks", "FRACTION"),
+    Prompt("latency", "network.latency", "How long do messages take", kind="latency"),
+    Prompt("loss", "network.loss", "Which messages are lost", kind="loss"),
+    Prompt("wait", "timing.wait", "How long does a client wait for its neighbours", kind="wait"),
+    Prompt("rounds", "rounds", "How many rounds", "NUMBER"),
+    Prompt("seed", "seed", "Which seed", "NUMBER"),
 )
 START: dict[str, Any] = {
     "rounds": 30,
@@ -218,7 +218,7 @@ def _asked(given: dict[str, str | None]) -> Started:
     return result
 
 
-def _list(question: Question) -> None:
+def _list(question: Prompt) -> None:
     """What can be answered."""
     from rich.text import Text
 
@@ -245,11 +245,11 @@ def _told(file: Path) -> int:
     """Say what to do next, or what is still missing."""
     from rdpfl_sim.reports.terminal import warning_lines
     from rdpfl_sim.scenario.scenario import Scenario
-    from rdpfl_sim.simulation.experiment import Blueprint
+    from rdpfl_sim.simulation.experiment import Experiment
 
     console = make_console()
     console.print(f"wrote {file}", markup=False, highlight=False)
-    blueprint = Blueprint(Scenario.load(file))
-    console.print(warning_lines(blueprint.warnings))
+    experiment = Experiment(Scenario.load(file))
+    console.print(warning_lines(experiment.warnings))
     console.print(f"run it with: rdpfl-sim {shlex.quote(str(file))}", markup=False, highlight=False)
     return 0

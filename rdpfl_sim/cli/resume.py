@@ -11,9 +11,9 @@ from rdpfl_sim.cli.common import (
     BAD_INPUT,
     FAILED,
     add_allow_cluster,
+    gc_frozen,
     make_console,
     print_warnings,
-    uncollected,
 )
 from rdpfl_sim.cli.run import add_live, draw_pictures, show
 
@@ -41,33 +41,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Go on with it from its last checkpoint, draw pictures, print a table."""
     console = make_console(quiet=options.quiet)
-    with console.status("building the scenario"), uncollected():
-        from rdpfl_sim.records.run_folder import is_complete, why_no_run
+    with console.status("building the scenario"), gc_frozen():
+        from rdpfl_sim.records.run_folder import is_complete, run_folder_problem
 
-        reason = why_no_run(options.file)
+        reason = run_folder_problem(options.file)
         if reason is not None:
             sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
             return BAD_INPUT
         from rdpfl_sim.cli.live import LiveDashboard, progress_of
         from rdpfl_sim.scenario.scenario import stay_offline
-        from rdpfl_sim.simulation.experiment import Blueprint
+        from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.resume import resume, scenario_of
 
         folder: Path = options.file
         scenario = scenario_of(folder)
         if is_complete(folder):
-            blueprint = None
+            experiment = None
         else:
             stay_offline(scenario, options.allow_cluster)
-            blueprint = Blueprint(scenario)
-    if blueprint is None:
+            experiment = Experiment(scenario)
+    if experiment is None:
         return _complete(folder, scenario, console)
-    print_warnings([scenario], blueprint.warnings, console)
+    print_warnings([scenario], experiment.warnings, console)
     with progress_of(options, scenario, console) as progress:
         if isinstance(progress, LiveDashboard):
             progress.follow(folder)
-        result = resume(folder, progress, blueprint, allow_cluster=options.allow_cluster)
-    return show(result, blueprint, console)
+        result = resume(folder, progress, experiment, allow_cluster=options.allow_cluster)
+    return show(result, experiment, console)
 
 
 def _complete(folder: Path, scenario: Scenario, console: Console) -> int:

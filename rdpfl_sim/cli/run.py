@@ -12,18 +12,18 @@ from rdpfl_sim.cli.common import (
     FAILED,
     INTERRUPTED,
     add_scenario,
+    gc_frozen,
     in_words,
     load_scenario,
     make_console,
     print_warnings,
     reading,
-    uncollected,
 )
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rdpfl_sim.simulation.experiment import Blueprint
+    from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.simulation.simulation import Result
 
 HELP = "run a scenario (the default: rdpfl-sim FILE)"
@@ -58,35 +58,35 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run it, draw pictures, print a table."""
     console = make_console(quiet=options.quiet)
-    with console.status("building the scenario"), uncollected():
+    with console.status("building the scenario"), gc_frozen():
         from rdpfl_sim.cli.live import LiveDashboard, progress_of
         from rdpfl_sim.scenario.draft import reject_overrides
         from rdpfl_sim.scenario.overrides import parse_override
-        from rdpfl_sim.simulation.experiment import Blueprint
+        from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.simulation import simulate
 
         scenario = load_scenario(options)
         if options.output is not None:
             overrides = dict(map(parse_override, options.set))
             reject_overrides(overrides, {"output.folder": "--output replaces it"})
-        blueprint = Blueprint(scenario)
-    print_warnings([scenario], blueprint.warnings, console)
+        experiment = Experiment(scenario)
+    print_warnings([scenario], experiment.warnings, console)
     folder = options.output or scenario.output.folder
     with progress_of(options, scenario, console) as progress:
         on_folder = progress.follow if isinstance(progress, LiveDashboard) else None
-        result = simulate(blueprint, folder, progress, on_folder)
-    return show(result, blueprint, console)
+        result = simulate(experiment, folder, progress, on_folder)
+    return show(result, experiment, console)
 
 
-def show(result: Result, blueprint: Blueprint, console: Console) -> int:
+def show(result: Result, experiment: Experiment, console: Console) -> int:
     """Draw pictures, print a table, and return the exit code."""
     from rdpfl_sim.reports.terminal import summary_table, warning_lines
 
     assert result.folder is not None
     summary = result.summary
-    drawn = not blueprint.scenario.output.figures or draw_pictures(result.folder, console)
+    drawn = not experiment.scenario.output.figures or draw_pictures(result.folder, console)
     console.print(summary_table(summary))
-    console.print(warning_lines([text for text in summary["warnings"] if text not in blueprint.warnings]))
+    console.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
     if summary["status"] == "interrupted":
         console.print(f"go on with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
     print(result.folder)  # noqa: T201  # also with --quiet: scripts read it

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rdpfl_sim.sweeps.plan import Run
-    from rdpfl_sim.sweeps.runner import Engine
+    from rdpfl_sim.sweeps.plan import PlannedRun
+    from rdpfl_sim.sweeps.runner import Runner
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
+def add_runner(parser: argparse.ArgumentParser) -> None:
     """The arguments that choose an engine."""
     parser.add_argument(
         "--engine",
@@ -57,21 +57,21 @@ def share(text: str) -> float:
     return value
 
 
-def make_engine(options: argparse.Namespace) -> Engine:
+def make_runner(options: argparse.Namespace) -> Runner:
     """The engine that the arguments name."""
     if options.engine == "ray":
-        from rdpfl_sim.sweeps.ray_runner import RayCluster
+        from rdpfl_sim.sweeps.ray_runner import RayRunner
 
-        return RayCluster(options.workers, options.address, options.gpus_per_run or 1.0)
+        return RayRunner(options.workers, options.address, options.gpus_per_run or 1.0)
     for option, value in (("--address", options.address), ("--gpus-per-run", options.gpus_per_run)):
         if value is not None:
             raise ScenarioError([Problem(option, "belongs to --engine ray", value)])
-    from rdpfl_sim.sweeps.process_runner import Processes
+    from rdpfl_sim.sweeps.process_runner import ProcessRunner
 
-    return Processes(options.workers or os.cpu_count() or 1)
+    return ProcessRunner(options.workers or os.cpu_count() or 1)
 
 
-def check_data_here(options: argparse.Namespace, runs: Sequence[Run]) -> None:
+def check_data_here(options: argparse.Namespace, runs: Sequence[PlannedRun]) -> None:
     """Check that this machine has the data sets of these runs, unless they run on other machines."""
     from rdpfl_sim.sweeps.checks import check_data
 
@@ -79,7 +79,7 @@ def check_data_here(options: argparse.Namespace, runs: Sequence[Run]) -> None:
         check_data(runs)
 
 
-def print_repeated(missing_runs: Sequence[Run], output: Path, console: Console) -> None:
+def print_repeated(missing_runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
     """Print which of the missing runs were complete once."""
     from rdpfl_sim.sweeps.runner import damaged
 

@@ -28,14 +28,14 @@ def execute(options: argparse.Namespace) -> int:
         SUMMARY,
         last_record,
         read_json_if_there,
-        why_no_run,
+        run_folder_problem,
     )
     from rdpfl_sim.reports.runs import provenance_table, unfinished_lines
     from rdpfl_sim.reports.terminal import summary_table, warning_lines
     from rdpfl_sim.scenario.overrides import read_toml
 
     run: Path = options.run
-    reason = why_no_run(run)
+    reason = run_folder_problem(run)
     if reason is not None:
         sys.stderr.write(f"rdpfl-sim show: {reason}\n")
         return BAD_INPUT

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
-from rdpfl_sim.cli.runner_options import add_engine, check_data_here, make_engine, print_repeated
+from rdpfl_sim.cli.runner_options import add_runner, check_data_here, make_runner, print_repeated
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rdpfl_sim.sweeps.plan import Run, Sweep
+    from rdpfl_sim.sweeps.plan import PlannedRun, SweepSpec
 
 HELP = "run what is missing of a sweep, and print its tables"
 EXAMPLES = """\
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a sweep, in TOML")
     add_overrides(parser, "change a key of the base scenario; can be given again")
     parser.add_argument("--profile", metavar="NAME", help="a scaled-down version that the file defines")
-    add_engine(parser)
+    add_runner(parser)
     parser.add_argument(
         "--output", type=Path, default=Path("sweeps"), metavar="FOLDER", help="where to (default: sweeps)"
     )
@@ -44,16 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Run what is missing, then write results.csv and the tables."""
     console = make_console(quiet=options.quiet)
-    with closing(make_engine(options)) as engine:
+    with closing(make_runner(options)) as engine:
         with console.status("building the sweep"):
             engine.prepare()
             from rdpfl_sim.reports.sweeps import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
-            from rdpfl_sim.sweeps.plan import Sweep
+            from rdpfl_sim.sweeps.plan import SweepSpec
             from rdpfl_sim.sweeps.results import write_plan
             from rdpfl_sim.sweeps.runner import missing
 
-            planned = Sweep.load(options.file, options.set)
+            planned = SweepSpec.load(options.file, options.set)
             check_metrics(planned)
             runs = planned.runs(options.profile)
             name = "-".join(filter(None, (planned.name, options.profile)))
@@ -83,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 
 
-def _report(planned: Sweep, runs: Sequence[Run], output: Path, console: Console) -> None:
+def _report(planned: SweepSpec, runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
     """Write and print what is known by now."""
     from rdpfl_sim.records.run_folder import write_atomically
     from rdpfl_sim.reports.heatmap import draw_table

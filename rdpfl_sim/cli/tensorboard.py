@@ -42,10 +42,10 @@ def execute(options: argparse.Namespace) -> int:
         )
         return FAILED
     from rdpfl_sim.records.reader import record_lines
-    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, why_no_run
+    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
     from rdpfl_sim.reports.tensorboard import scalars, write_scalars
 
-    reasons = [reason for run in options.runs if (reason := why_no_run(run)) is not None]
+    reasons = [reason for run in options.runs if (reason := run_folder_problem(run)) is not None]
     if reasons:
         sys.stderr.write("".join(f"rdpfl-sim tensorboard: {reason}\n" for reason in reasons))
         return BAD_INPUT

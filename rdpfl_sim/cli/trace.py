@@ -39,11 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Write the trace, say how to look at it."""
     from rdpfl_sim.records.reader import record_lines
-    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, why_no_run
+    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
     from rdpfl_sim.reports.trace import write_trace
 
     run: Path = options.run
-    reason = why_no_run(run)
+    reason = run_folder_problem(run)
     if reason is not None:
         sys.stderr.write(f"rdpfl-sim trace: {reason}\n")
         return BAD_INPUT

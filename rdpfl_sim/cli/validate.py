@@ -24,15 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Check that it can be built, or that all runs of a sweep are possible; write nothing."""
     from rdpfl_sim.scenario.overrides import read_toml
-    from rdpfl_sim.simulation.experiment import Blueprint
+    from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.checks import check_metrics
-    from rdpfl_sim.sweeps.plan import Sweep
+    from rdpfl_sim.sweeps.plan import SweepSpec
 
     console = make_console()
     if "base" in read_toml(options.file):
         if options.seed is not None:
             raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
-        sweep = Sweep.load(options.file, options.set)
+        sweep = SweepSpec.load(options.file, options.set)
         check_metrics(sweep)
         for profile in (None, *sweep.profiles):
             lost = [] if profile is None else sweep.overrides_lost_to(profile)
@@ -44,6 +44,6 @@ def execute(options: argparse.Namespace) -> int:
             console.print(f"{profile or 'all of it'}: {told}", markup=False, highlight=False)
     else:
         scenario = load_scenario(options)
-        print_warnings([scenario], Blueprint(scenario).warnings, console)
+        print_warnings([scenario], Experiment(scenario).warnings, console)
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0

@@ -35,11 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Check one run after the other; 1 if anything is violated."""
     with make_console(stderr=True).status("loading"):
-        from rdpfl_sim.records.run_folder import why_no_run
+        from rdpfl_sim.records.run_folder import run_folder_problem
         from rdpfl_sim.reports.runs import replay_note, verification_table
         from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
     console, told, violated = make_console(), [], False
-    reasons = [reason for path in options.runs if (reason := why_no_run(path)) is not None]
+    reasons = [reason for path in options.runs if (reason := run_folder_problem(path)) is not None]
     if reasons:
         sys.stderr.write("".join(f"rdpfl-sim verify: {reason}\n" for reason in reasons))
         return BAD_INPUT

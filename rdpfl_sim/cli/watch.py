@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rdpfl_sim.cli.live import Watcher
+    from rdpfl_sim.cli.live import RunMonitor
 
 HELP = "watch a run while it happens: accuracy, messages, faults"
 EXAMPLES = """\
@@ -43,13 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Follow the run to its end, then show what came out of it."""
-    from rdpfl_sim.cli.live import Watcher
-    from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, newest_run, read_json_if_there, why_no_run
+    from rdpfl_sim.cli.live import RunMonitor
+    from rdpfl_sim.records.run_folder import (
+        SCENARIO,
+        SUMMARY,
+        newest_run,
+        read_json_if_there,
+        run_folder_problem,
+    )
     from rdpfl_sim.reports.terminal import summary_table
     from rdpfl_sim.scenario.overrides import read_toml
 
     run: Path = options.run
-    reason = why_no_run(run)
+    reason = run_folder_problem(run)
     if reason is not None:
         newest = newest_run(run)
         if newest is None:
@@ -58,13 +64,13 @@ def execute(options: argparse.Namespace) -> int:
         run = newest
     console = make_console()
     with reading(run):
-        watcher = Watcher(run, read_toml(run / SCENARIO, is_inside=True))
+        monitor = RunMonitor(run, read_toml(run / SCENARIO, is_inside=True))
     try:
         with reading(run):
-            _show(watcher, run, console)
+            _show(monitor, run, console)
     except KeyboardInterrupt:
-        watcher.dashboard.state = "no longer watched"
-        console.print(watcher.dashboard)
+        monitor.dashboard.state = "no longer watched"
+        console.print(monitor.dashboard)
         return INTERRUPTED
     summary = read_json_if_there(run / SUMMARY)
     if summary is not None and "accuracy" in summary:
@@ -72,58 +78,58 @@ def execute(options: argparse.Namespace) -> int:
             console.print(summary_table(summary))
         print(run)  # noqa: T201  # as after a run
         return 0
-    watcher.dashboard.state = "killed" if summary is None else "failed"
+    monitor.dashboard.state = "killed" if summary is None else "failed"
     if console.is_interactive:
-        console.print(watcher.dashboard)
+        console.print(monitor.dashboard)
     told = "the run was killed" if summary is None else f"the run has failed: {summary.get('error')}"
     sys.stderr.write(f"{told}; go on with: rdpfl-sim resume {shlex.quote(str(run))}\n")
     return FAILED
 
 
-def _show(watcher: Watcher, run: Path, console: Console) -> None:
+def _show(monitor: RunMonitor, run: Path, console: Console) -> None:
     """Draw the dashboard, or write lines where that is not possible, until the run is over."""
     from rich.live import Live
 
     from rdpfl_sim.cli.live import REDRAWS_PER_S
     from rdpfl_sim.reports.terminal import PlainProgress
 
-    watcher.look()
+    monitor.look()
     if console.is_interactive:
-        with Live(watcher.dashboard, console=console, screen=True, refresh_per_second=REDRAWS_PER_S):
-            for _ in _looks(watcher, run):
+        with Live(monitor.dashboard, console=console, screen=True, refresh_per_second=REDRAWS_PER_S):
+            for _ in _looks(monitor, run):
                 pass
         return
-    told = watcher.pulse.num_faults
-    with PlainProgress(console.file, watcher.dashboard.total_rounds) as progress:
-        for _ in _looks(watcher, run):
-            pulse = watcher.pulse
-            progress.update(pulse.rounds_done, pulse.time_s, pulse.honest_accuracy, pulse.messages["sent"])
-            _tell_faults(watcher, told, console)
-            told = pulse.num_faults
+    told = monitor.stats.num_faults
+    with PlainProgress(console.file, monitor.dashboard.total_rounds) as progress:
+        for _ in _looks(monitor, run):
+            stats = monitor.stats
+            progress.update(stats.rounds_done, stats.time_s, stats.honest_accuracy, stats.messages["sent"])
+            _tell_faults(monitor, told, console)
+            told = stats.num_faults
 
 
-def _looks(watcher: Watcher, run: Path) -> Iterator[None]:
+def _looks(monitor: RunMonitor, run: Path) -> Iterator[None]:
     """Look at the run now and then, until it is over."""
     from rdpfl_sim.cli.live import LOOK_EVERY_S
     from rdpfl_sim.records.tail import is_running
 
     quiet_s = QUIET_S
     while True:
-        quiet_s = 0.0 if watcher.look() else quiet_s + LOOK_EVERY_S
-        may_be_over = quiet_s >= QUIET_S or watcher.pulse.status is not None
+        quiet_s = 0.0 if monitor.look() else quiet_s + LOOK_EVERY_S
+        may_be_over = quiet_s >= QUIET_S or monitor.stats.status is not None
         if may_be_over and not is_running(run):
-            watcher.look()
+            monitor.look()
             yield
             return
         yield
         time.sleep(LOOK_EVERY_S)
 
 
-def _tell_faults(watcher: Watcher, told: int, console: Console) -> None:
+def _tell_faults(monitor: RunMonitor, told: int, console: Console) -> None:
     from rdpfl_sim.reports.terminal import duration, plain
 
-    num_new = watcher.pulse.num_faults - told
-    for time_s, text in list(watcher.pulse.faults)[-min(num_new, MAX_FAULTS) :] if num_new > 0 else []:
+    num_new = monitor.stats.num_faults - told
+    for time_s, text in list(monitor.stats.faults)[-min(num_new, MAX_FAULTS) :] if num_new > 0 else []:
         console.file.write(f"fault at {duration(time_s)}: {plain(text)}\n")
     if num_new > MAX_FAULTS:
         console.file.write(f"and {num_new - MAX_FAULTS:,} faults before these\n")

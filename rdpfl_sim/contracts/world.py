@@ -18,8 +18,8 @@ from rdpfl_sim.contracts.vectors import vector
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.adversary.schedules import Moment
-from rdpfl_sim.world.adversary.timing import Occasion, Parcel
+from rdpfl_sim.world.adversary.schedules import ScheduleView
+from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView
 from rdpfl_sim.world.durations import constant
 from rdpfl_sim.world.faults.changes import Change
 from rdpfl_sim.world.kernel import Kernel
@@ -122,7 +122,7 @@ class Schedule(Truth):
             yield partial(self._moment, round_, partitioned)
 
     def _moment(self, round_: int, partitioned: bool) -> Arguments:
-        return (Moment(round_, 2.5 * round_, partitioned=partitioned, num_trusted=lambda: 10 * round_),)
+        return (ScheduleView(round_, 2.5 * round_, partitioned=partitioned, num_trusted=lambda: 10 * round_),)
 
 
 class TimingAttack(Contract):
@@ -135,8 +135,8 @@ class TimingAttack(Contract):
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
         """Anything but a list of parcels that can be sent."""
-        if not isinstance(result, list) or not all(isinstance(parcel, Parcel) for parcel in result):
-            return f"returns {a(result)}, not a list of Parcel"
+        if not isinstance(result, list) or not all(isinstance(parcel, ScheduledMessage) for parcel in result):
+            return f"returns {a(result)}, not a list of ScheduledMessage"
         for parcel in result:
             if type(parcel.stamp) is not int:
                 return f"returns a parcel whose stamp is {a(parcel.stamp)}, not a whole number"
@@ -149,7 +149,7 @@ class TimingAttack(Contract):
 
     def _occasion(self, round_: int, deadline_s: float | None) -> Arguments:
         past = {past: Payload(vector(past)) for past in range(1, round_ + 1)}
-        return (Occasion(round_, 2, 20.0, deadline_s, past, key=7, num_clients=NUM_CLIENTS),)
+        return (TimingView(round_, 2, 20.0, deadline_s, past, key=7, num_clients=NUM_CLIENTS),)
 
 
 class Without(Contract):

@@ -30,7 +30,7 @@ SELDOM = 100_000, 50, 100
 _thresholds = ProcessWide(SELDOM, gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
 
 
-def seldom_collected() -> AbstractContextManager[None]:
+def gc_paused() -> AbstractContextManager[None]:
     """Let Python look for garbage less often for a while."""
     return _thresholds.held()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rdpfl_sim.execution.devices import SMALL_MODEL
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.jobs import Materials
+from rdpfl_sim.execution.jobs import TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.execution.ray_actors import RayActors
 from rdpfl_sim.execution.stacked import Stacked
@@ -19,36 +19,36 @@ from rdpfl_sim.learning.stacked_models import NotStackableError
 log = logging.getLogger(__name__)
 
 
-def auto(model: FlatModel, materials: Materials, *, workers: Workers = None) -> Executor:
+def auto(model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> Executor:
     """Stacked for small models without convolutions; threads for all others; on a GPU one after the other.
 
     On a CPU only the scenario decides whether clients are stacked, not the machine: it changes the last bits.
     """
     if model.vector.is_cuda:
-        return Inline(model, materials)
-    if is_small(model, materials):
+        return Inline(model, training_data)
+    if is_small(model, training_data):
         try:
-            return Stacked(model, materials)
+            return Stacked(model, training_data)
         except NotStackableError:
             pass
     if (workers or num_cores()) == 1:
-        return Inline(model, materials)
-    return Threads(model, materials, workers=workers)
+        return Inline(model, training_data)
+    return Threads(model, training_data, workers=workers)
 
 
-def is_small(model: FlatModel, materials: Materials) -> bool:
+def is_small(model: FlatModel, training_data: TrainingData) -> bool:
     """Whether stacking is worth while."""
     convolutions = any(len(shape) > 2 for shape in model.shapes.values())
-    return len(materials.shards) > 1 and model.num_parameters < SMALL_MODEL and not convolutions
+    return len(training_data.shards) > 1 and model.num_parameters < SMALL_MODEL and not convolutions
 
 
-def stacked(model: FlatModel, materials: Materials) -> Executor:
+def stacked(model: FlatModel, training_data: TrainingData) -> Executor:
     """All jobs that are under way, batched over clients: for many clients with small models."""
     try:
-        return Stacked(model, materials)
+        return Stacked(model, training_data)
     except NotStackableError as error:
         log.warning("the model cannot be stacked, as it has %s: clients train one after the other", error)
-        return Inline(model, materials)
+        return Inline(model, training_data)
 
 
 EXECUTORS: dict[str, Callable[..., Executor]] = {

@@ -30,7 +30,7 @@ def set_repeatable(num_threads: int, device: torch.device = CPU) -> None:
 
 
 @contextmanager
-def repeatable(num_threads: int, device: torch.device = CPU) -> Iterator[None]:
+def deterministic_torch(num_threads: int, device: torch.device = CPU) -> Iterator[None]:
     """The same for a while."""
     threads_before = torch.get_num_threads()
     torch.set_num_threads(num_threads)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
-from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.learning.evaluation import Answers
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch, Trained
@@ -28,9 +28,9 @@ class Executor(ABC):
     together = False
     """Whether what can wait had better be computed for many clients at once."""
 
-    def __init__(self, model: FlatModel, materials: Materials) -> None:
+    def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
         self.model = model
-        self.materials = materials
+        self.training_data = training_data
         keep_freed_memory()
 
     @property
@@ -40,7 +40,7 @@ class Executor(ABC):
 
     def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Pending:
         """Start K local steps of the client, on its data or on a poisoned copy of it."""
-        return self.start(self.materials.job(client, round_, work, poisoned))
+        return self.start(self.training_data.job(client, round_, work, poisoned))
 
     @abstractmethod
     def start(self, job: Job) -> Pending:
@@ -48,32 +48,34 @@ class Executor(ABC):
 
     def batch(self, client: int, round_: int) -> OwnBatch:
         """Some of the client's own data, another batch in every round."""
-        return self.materials.batch(self.model, client, round_)
+        return self.training_data.batch(self.model, client, round_)
 
-    def evaluate(self, exams: Sequence[Exam]) -> list[Marks]:
+    def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """The marks of all exams, in their order. A model that several clients have is tested once."""
         places_of: dict[int, list[int]] = {}
-        for place, exam in enumerate(exams):
-            places_of.setdefault(id(exam.w), []).append(place)
+        for place, job in enumerate(jobs):
+            places_of.setdefault(id(job.w), []).append(place)
         alone = [places[0] for places in places_of.values() if len(places) == 1]
-        marks = dict(zip(alone, self.examine([exams[place] for place in alone]), strict=True))
+        results = dict(zip(alone, self.evaluate_many([jobs[place] for place in alone]), strict=True))
         for places in places_of.values():
             if len(places) > 1:
-                marks.update(zip(places, self._examine_once([exams[place] for place in places]), strict=True))
-        return [marks[place] for place in range(len(exams))]
+                results.update(
+                    zip(places, self._evaluate_once([jobs[place] for place in places]), strict=True)
+                )
+        return [results[place] for place in range(len(jobs))]
 
-    def _examine_once(self, exams: Sequence[Exam]) -> list[Marks]:
+    def _evaluate_once(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """The marks of exams that have the same model."""
-        tests, whole = self.materials.personal_tests, self.materials.global_test
-        answers = Answers.of(self.model, exams[0].w, whole)
+        tests, whole = self.training_data.personal_tests, self.training_data.global_test
+        answers = Answers.of(self.model, jobs[0].w, whole)
         everything = answers.on(whole)
         return [
-            Marks(answers.on(tests[exam.client]), everything if exam.is_global else None) for exam in exams
+            EvalResult(answers.on(tests[job.client]), everything if job.is_global else None) for job in jobs
         ]
 
-    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+    def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """The marks of exams whose models all differ."""
-        return [self.materials.examine(self.model, exam) for exam in exams]
+        return [self.training_data.evaluate_many(self.model, job) for job in jobs]
 
     def close(self) -> None:  # noqa: B027 (most have nothing to stop)
         """Stop what was started."""

@@ -10,7 +10,7 @@ from rdpfl_sim.learning.training import Trained
 
 
 @dataclass(frozen=True)
-class Later:
+class LazyJob:
     """A job that is done when somebody asks for its result."""
 
     executor: Executor
@@ -18,12 +18,12 @@ class Later:
 
     def result(self) -> Trained:
         """Train now."""
-        return self.executor.materials.train(self.executor.model, self.job)
+        return self.executor.training_data.train(self.executor.model, self.job)
 
 
 class Inline(Executor):
     """One job after the other, in this process: nothing to start, nothing to copy."""
 
-    def start(self, job: Job) -> Later:
+    def start(self, job: Job) -> LazyJob:
         """Put it off until its result is wanted."""
-        return Later(self, job)
+        return LazyJob(self, job)

@@ -44,7 +44,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Exam:
+class EvalJob:
     """A client's model that is to be tested, on the client's own test set and maybe on the global one."""
 
     client: int
@@ -53,7 +53,7 @@ class Exam:
 
 
 @dataclass(frozen=True)
-class Marks:
+class EvalResult:
     """How good a model is on its client's own test set and, if that was asked for, on the global one."""
 
     personal: Evaluation
@@ -61,7 +61,7 @@ class Marks:
 
 
 @dataclass(frozen=True)
-class Materials:
+class TrainingData:
     """What all jobs share: every client's data, and how to train."""
 
     shards: Sequence[Shard]
@@ -122,7 +122,7 @@ class Materials:
             seed=job.seed,
         )
 
-    def examine(self, model: FlatModel, exam: Exam) -> Marks:
+    def evaluate_many(self, model: FlatModel, eval_job: EvalJob) -> EvalResult:
         """Test a model now."""
-        everything = evaluate(model, exam.w, self.global_test) if exam.is_global else None
-        return Marks(evaluate(model, exam.w, self.personal_tests[exam.client]), everything)
+        everything = evaluate(model, eval_job.w, self.global_test) if eval_job.is_global else None
+        return EvalResult(evaluate(model, eval_job.w, self.personal_tests[eval_job.client]), everything)

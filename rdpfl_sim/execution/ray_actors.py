@@ -16,9 +16,9 @@ from typing_extensions import override
 from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError, RunError
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.execution.num_workers import Workers
-from rdpfl_sim.execution.worker import Luggage, Worker
+from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.system.ray_session import MISSING, NoClusterError, RaySession, is_installed
@@ -29,7 +29,7 @@ MAX_RETRIES = 3
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class RemoteJob(Generic[T]):
     """Something that an actor was asked to do."""
 
     def __init__(self, reference: Any) -> None:
@@ -54,7 +54,7 @@ class RayActors(Executor):
     def __init__(
         self,
         model: FlatModel,
-        materials: Materials,
+        training_data: TrainingData,
         *,
         workers: Workers = None,
         address: Annotated[str | None, Doc("of a cluster; by default one is started on this machine")] = None,
@@ -64,7 +64,7 @@ class RayActors(Executor):
     ) -> None:
         if not is_installed():
             raise OptionError("", MISSING)
-        super().__init__(model, materials)
+        super().__init__(model, training_data)
         self.num_workers = workers
         self.gpus_per_worker = gpus_per_worker
         self.session = RaySession(workers, address)
@@ -80,20 +80,20 @@ class RayActors(Executor):
             self._device_kind = str(self._ask("device_kind").result())
         return self._device_kind
 
-    def start(self, job: Job) -> Errand[Trained]:
+    def start(self, job: Job) -> RemoteJob[Trained]:
         """Hand it to the next worker in turn."""
         return self._ask("train", job)
 
-    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+    def evaluate_many(self, eval_jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Each exam by one of the workers."""
-        errands: list[Errand[Marks]] = [self._ask("examine", exam) for exam in exams]
+        errands: list[RemoteJob[EvalResult]] = [self._ask("examine", eval_job) for eval_job in eval_jobs]
         return [errand.result() for errand in errands]
 
-    def _ask(self, task: str, *subject: Job | Exam) -> Errand[Any]:
+    def _ask(self, task: str, *subject: Job | EvalJob) -> RemoteJob[Any]:
         if self._actors is None:
             self._hire()
         assert self._actors is not None
-        return Errand(next(self._actors).do.remote([self._cargo], task, *subject))
+        return RemoteJob(next(self._actors).do.remote([self._cargo], task, *subject))
 
     def _hire(self) -> None:
         import ray
@@ -102,9 +102,9 @@ class RayActors(Executor):
             self.session.connect()
         except NoClusterError as error:
             raise RunError(str(error)) from error
-        luggage, sets = Luggage.packed(self.model, self.materials)
+        payload, sets = WorkerPayload.packed(self.model, self.training_data)
         # As arrays, which all workers of a machine read where they are.
-        self._cargo = ray.put((luggage, [tensor.numpy() for tensor in sets]))
+        self._cargo = ray.put((payload, [tensor.numpy() for tensor in sets]))
         device, num_workers = self._places(ray.cluster_resources())  # type: ignore[no-untyped-call]
         num_gpus = self.gpus_per_worker if device.type == "cuda" else 0
         remote = ray.remote(num_cpus=1, num_gpus=num_gpus, max_restarts=-1, max_task_retries=MAX_RETRIES)
@@ -124,7 +124,7 @@ class RayActors(Executor):
             )
         per_gpu = int(1 / self.gpus_per_worker + 1e-9)
         room = min(num_cpus, int(resources.get("GPU", 0)) * per_gpu)
-        if self.materials.device == "cpu" or (self.materials.device == "auto" and room == 0):
+        if self.training_data.device == "cpu" or (self.training_data.device == "auto" and room == 0):
             return torch.device("cpu"), self.num_workers or num_cpus
         if room == 0:
             raise RunError("execution.device: no machine of the Ray cluster has a GPU; allowed: auto, cpu")
@@ -149,11 +149,11 @@ class Actor:
         """Ray shows a worker only the GPU that it has been given."""
         self.worker: Worker | None = None
 
-    def do(self, cargo: list[Any], task: str, *subject: Job | Exam) -> Any:
+    def do(self, cargo: list[Any], task: str, *subject: Job | EvalJob) -> Any:
         """Do a job, test a model, or say what kind of device this is."""
         import ray
 
         if self.worker is None:
-            luggage, sets = ray.get(cargo[0])
-            self.worker = Worker(luggage, [torch.from_numpy(array) for array in sets], self.device)
+            payload, sets = ray.get(cargo[0])
+            self.worker = Worker(payload, [torch.from_numpy(array) for array in sets], self.device)
         return getattr(self.worker, task)(*subject)

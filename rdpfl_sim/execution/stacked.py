@@ -12,19 +12,19 @@ from dataclasses import replace
 from torch import Tensor
 
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_together
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import Stack
-from rdpfl_sim.learning.stacked_training import Pupil, train_together
+from rdpfl_sim.learning.stacked_training import BatchedClient, train_together
 from rdpfl_sim.learning.training import Trained
 
 MAX_FLOATS = 1 << 22
 """So many numbers of models and batches are in use at a time: more would not stay near the processor."""
 
 
-class Waiting:
+class BatchedJob:
     """A job that waits to be computed together with others."""
 
     def __init__(self, executor: Stacked, job: Job) -> None:
@@ -45,17 +45,17 @@ class Stacked(Executor):
 
     together = True
 
-    def __init__(self, model: FlatModel, materials: Materials) -> None:
-        super().__init__(model, materials)
+    def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
+        super().__init__(model, training_data)
         self.stack = Stack(model)
-        self.waiting: dict[int, Waiting] = {}
+        self.waiting: dict[int, BatchedJob] = {}
         """By client: one that has crashed begins a new job, and nobody will ask for the old one."""
-        self.num_steps = [materials.settings.num_steps(len(shard)) for shard in materials.shards]
-        self.example_size = materials.global_test.x[0].numel()
+        self.num_steps = [training_data.settings.num_steps(len(shard)) for shard in training_data.shards]
+        self.example_size = training_data.global_test.x[0].numel()
 
-    def start(self, job: Job) -> Waiting:
+    def start(self, job: Job) -> BatchedJob:
         """Let it wait for the first result that is due."""
-        waiting = self.waiting[job.client] = Waiting(self, job)
+        waiting = self.waiting[job.client] = BatchedJob(self, job)
         return waiting
 
     def compute(self) -> None:
@@ -69,15 +69,15 @@ class Stacked(Executor):
         """Forget what nobody has asked for."""
         self.waiting.clear()
 
-    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+    def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Personal test sets, then the global one, each for many models at once."""
-        tests, whole = self.materials.personal_tests, self.materials.global_test
-        personal = self._evaluate([exam.w for exam in exams], [tests[exam.client] for exam in exams])
-        asked = [exam.w for exam in exams if exam.is_global]
+        tests, whole = self.training_data.personal_tests, self.training_data.global_test
+        personal = self._evaluate([job.w for job in jobs], [tests[job.client] for job in jobs])
+        asked = [job.w for job in jobs if job.is_global]
         everything = iter(self._evaluate(asked, [whole] * len(asked)))
         return [
-            Marks(evaluation, next(everything) if exam.is_global else None)
-            for exam, evaluation in zip(exams, personal, strict=True)
+            EvalResult(evaluation, next(everything) if job.is_global else None)
+            for job, evaluation in zip(jobs, personal, strict=True)
         ]
 
     def _evaluate(self, models: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
@@ -93,10 +93,10 @@ class Stacked(Executor):
             found.update(zip(group, evaluations, strict=True))
         return [found[place] for place in range(len(models))]
 
-    def _groups(self, waiting: Sequence[Waiting]) -> Iterator[list[Waiting]]:
+    def _groups(self, waiting: Sequence[BatchedJob]) -> Iterator[list[BatchedJob]]:
         """Jobs that can be done together: of the same kind, with similar numbers of steps, not too many."""
-        room = self._room(self.materials.settings.batch_size)
-        alike: dict[tuple[object, ...], list[Waiting]] = {}
+        room = self._room(self.training_data.settings.batch_size)
+        alike: dict[tuple[object, ...], list[BatchedJob]] = {}
         for one in waiting:
             alike.setdefault(self._kind(one.job), []).append(one)
         for group in alike.values():
@@ -107,7 +107,7 @@ class Stacked(Executor):
         """What has to be the same in a group."""
         work = job.work
         bent = work.mask is not None, work.companion is not None
-        return job.poisoned, *bent, self.materials.momentum(work), work.pull
+        return job.poisoned, *bent, self.training_data.momentum(work), work.pull
 
     def _room(self, batch_size: int) -> int:
         """How many clients are computed at a time."""
@@ -128,17 +128,17 @@ class Stacked(Executor):
         anchors: Sequence[Tensor | None] | None = None,
         pull: float = 0.0,
     ) -> list[Trained]:
-        materials, settings = self.materials, self.materials.settings
-        pupils = [
-            Pupil(w, materials.shard(job), self.num_steps[job.client], job.seed, job.work.mask, anchor)
+        data, settings = self.training_data, self.training_data.settings
+        clients = [
+            BatchedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.work.mask, anchor)
             for job, w, anchor in zip(jobs, starts, anchors or [None] * len(jobs), strict=True)
         ]
         return train_together(
             self.stack,
-            pupils,
+            clients,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            momentum=materials.momentum(jobs[0].work),
+            momentum=data.momentum(jobs[0].work),
             weight_decay=settings.weight_decay,
             pull=pull,
         )

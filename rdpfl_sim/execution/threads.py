@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
@@ -22,25 +22,25 @@ T = TypeVar("T")
 class Threads(Executor):
     """A thread per core, each with one client's job at a time: for large models on one machine."""
 
-    def __init__(self, model: FlatModel, materials: Materials, *, workers: Workers = None) -> None:
-        super().__init__(model, materials)
+    def __init__(self, model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> None:
+        super().__init__(model, training_data)
         self.num_workers = workers or num_cores()
         self._own = threading.local()
         self._pool: ThreadPoolExecutor | None = None
 
     def start(self, job: Job) -> Future[Trained]:
         """Begin as soon as a thread is free."""
-        return self._run(lambda model: self.materials.train(model, job))
+        return self._run(lambda model: self.training_data.train(model, job))
 
-    def examine(self, exams: Sequence[Exam]) -> list[Marks]:
+    def evaluate_many(self, eval_jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Each exam in one of the threads."""
-        if len(exams) == 1:  # all threads may be busy with what is due later
-            return super().examine(exams)
-        marks = [
-            self._run(lambda model, exam=exam: self.materials.examine(model, exam))  # type: ignore[misc]
-            for exam in exams
+        if len(eval_jobs) == 1:  # all threads may be busy with what is due later
+            return super().evaluate_many(eval_jobs)
+        eval_result = [
+            self._run(lambda model, eval_job=eval_job: self.training_data.evaluate_many(model, eval_job))  # type: ignore[misc]
+            for eval_job in eval_jobs
         ]
-        return [future.result() for future in marks]
+        return [future.result() for future in eval_result]
 
     def close(self) -> None:
         """Wait for what runs, and forget what has not begun."""

@@ -14,7 +14,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.determinism import set_repeatable
-from rdpfl_sim.execution.jobs import Exam, Job, Marks, Materials, Settings
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, Settings, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
@@ -23,7 +23,7 @@ from rdpfl_sim.randomness import Streams
 
 
 @dataclass(frozen=True)
-class Luggage:
+class WorkerPayload:
     """All that a worker needs; `sets` travel apart, since there are better ways for large things."""
 
     model: FlatModel
@@ -37,31 +37,31 @@ class Luggage:
     num_threads: int
 
     @classmethod
-    def packed(cls, model: FlatModel, materials: Materials) -> tuple[Luggage, list[Tensor]]:
+    def packed(cls, model: FlatModel, training_data: TrainingData) -> tuple[WorkerPayload, list[Tensor]]:
         """The luggage, and the sets: x and y for training, false labels, x and y for tests."""
-        train, test = materials.shards[0], materials.global_test
-        false = next((shard.y for shard in materials.poisoned.values()), train.y)
-        luggage = cls(
+        train, test = training_data.shards[0], training_data.global_test
+        false = next((shard.y for shard in training_data.poisoned.values()), train.y)
+        payload = cls(
             model,
-            [shard.indices.numpy() for shard in materials.shards],
-            list(materials.poisoned),
-            [shard.indices.numpy() for shard in materials.personal_tests],
+            [shard.indices.numpy() for shard in training_data.shards],
+            list(training_data.poisoned),
+            [shard.indices.numpy() for shard in training_data.personal_tests],
             test.indices.numpy(),
             train.augment,
-            materials.settings,
-            materials.streams,
+            training_data.settings,
+            training_data.streams,
             torch.get_num_threads(),
         )
-        return luggage, [train.x, train.y, false, test.x, test.y]
+        return payload, [train.x, train.y, false, test.x, test.y]
 
-    def unpacked(self, sets: Sequence[Tensor]) -> Materials:
+    def unpacked(self, sets: Sequence[Tensor]) -> TrainingData:
         """The materials, on the device of the sets."""
         x, y, false, x_test, y_test = sets
 
         def part(x: Tensor, y: Tensor, indices: np.ndarray, augment: Augmentation | None = None) -> Shard:
             return Shard(x, y, torch.from_numpy(indices).to(x.device), augment)
 
-        return Materials(
+        return TrainingData(
             [part(x, y, indices, self.augment) for indices in self.shards],
             {client: part(x, false, self.shards[client], self.augment) for client in self.poisoned},
             [part(x_test, y_test, indices) for indices in self.personal_tests],
@@ -74,31 +74,33 @@ class Luggage:
 class Worker:
     """Does jobs in another process, on a device of its own; whatever comes and goes is on the CPU."""
 
-    def __init__(self, luggage: Luggage, sets: Sequence[Tensor], device: torch.device = devices.CPU) -> None:
+    def __init__(
+        self, payload: WorkerPayload, sets: Sequence[Tensor], device: torch.device = devices.CPU
+    ) -> None:
         if device.type == "cuda" and not torch.cuda.is_available():
             raise RunError("torch cannot use the GPU of a worker; execution.device = 'cpu' does without it")
         keep_freed_memory()
         devices.prepare(device)
-        set_repeatable(luggage.num_threads, device)
+        set_repeatable(payload.num_threads, device)
         self.device = device
-        self.model = luggage.model.on(device)
-        self.materials = luggage.unpacked([tensor.to(device) for tensor in sets])
+        self.model = payload.model.on(device)
+        self.training_data = payload.unpacked([tensor.to(device) for tensor in sets])
 
     def train(self, job: Job) -> Trained:
         """Do a job."""
         job = replace(job, work=_moved(job.work, self.device))
-        return _moved(self.materials.train(self.model, job), devices.CPU)
+        return _moved(self.training_data.train(self.model, job), devices.CPU)
 
-    def examine(self, exam: Exam) -> Marks:
+    def evaluate_many(self, eval_job: EvalJob) -> EvalResult:
         """Test a model."""
-        return self.materials.examine(self.model, _moved(exam, self.device))
+        return self.training_data.evaluate_many(self.model, _moved(eval_job, self.device))
 
     def device_kind(self) -> str:
         """The kind of device that trains here."""
         return devices.kind(self.device)
 
 
-V = TypeVar("V", Work, Trained, Exam)
+V = TypeVar("V", Work, Trained, EvalJob)
 
 
 def _moved(value: V, device: torch.device) -> V:

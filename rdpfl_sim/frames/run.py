@@ -22,7 +22,7 @@ from rdpfl_sim.records.run_folder import (
     TOPOLOGY,
     is_complete,
     read_json_if_there,
-    why_no_run,
+    run_folder_problem,
 )
 from rdpfl_sim.scenario.overrides import read_toml
 from rdpfl_sim.system.files import size_inside
@@ -36,7 +36,7 @@ class Run:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
-        reason = why_no_run(self.folder)
+        reason = run_folder_problem(self.folder)
         if reason is not None:
             raise RunError(reason)
 

@@ -175,5 +175,5 @@ class Sweep:
             for name, labels in self.axes.items()
         ]
         chosen = [*(layouts or self.plan.get("tables", ()))]
-        planned = plan.Sweep.from_dict({"name": "sweep", "axis": axes, "table": chosen})
+        planned = plan.SweepSpec.from_dict({"name": "sweep", "axis": axes, "table": chosen})
         return tables.tables(planned, [(run, run.summary) for run in self.runs])

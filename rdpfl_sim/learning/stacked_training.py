@@ -25,7 +25,7 @@ MAX_SUMMED = 8192
 
 
 @dataclass(frozen=True)
-class Pupil:
+class BatchedClient:
     """One client's part: where it starts, its data, and how many steps it takes."""
 
     w: Tensor
@@ -38,7 +38,7 @@ class Pupil:
 
 def train_together(
     stack: Stack,
-    pupils: Sequence[Pupil],
+    clients: Sequence[BatchedClient],
     *,
     batch_size: int,
     learning_rate: float,
@@ -46,17 +46,17 @@ def train_together(
     weight_decay: float = 0.0,
     pull: float = 0.0,
 ) -> list[Trained]:
-    """What `train` makes of every pupil. All have a mask or none has; the same holds for anchors."""
-    order = sorted(range(len(pupils)), key=lambda place: -pupils[place].num_steps)
-    pupils = [pupils[place] for place in order]
-    starts = torch.stack([pupil.w for pupil in pupils])
+    """What `train` makes of every client. All have a mask or none has; the same holds for anchors."""
+    order = sorted(range(len(clients)), key=lambda place: -clients[place].num_steps)
+    clients = [clients[place] for place in order]
+    starts = torch.stack([client.w for client in clients])
     parameters = stack.unpacked(starts)
     velocities = [torch.zeros_like(p) for p in parameters] if momentum else None
-    anchors = _rows(stack, [pupil.anchor for pupil in pupils])
-    masks = _rows(stack, [pupil.mask for pupil in pupils])
-    losses = torch.zeros(len(pupils), device=pupils[0].w.device)
-    lessons = Lessons(pupils, batch_size)
-    for step in range(pupils[0].num_steps):
+    anchors = _rows(stack, [client.anchor for client in clients])
+    masks = _rows(stack, [client.mask for client in clients])
+    losses = torch.zeros(len(clients), device=clients[0].w.device)
+    lessons = BatchedLoader(clients, batch_size)
+    for step in range(clients[0].num_steps):
         x, y, weights = lessons.at(step)
         now = [p[: len(x)] for p in parameters]
         leaves = [p.detach().requires_grad_() for p in now]
@@ -77,47 +77,49 @@ def train_together(
             if velocities is not None:
                 g = velocities[place][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
-    trained: list[Trained | None] = [None] * len(pupils)
+    trained: list[Trained | None] = [None] * len(clients)
     ends = stack.packed(parameters)
-    lengths = torch.tensor([learning_rate * pupil.num_steps for pupil in pupils], device=ends.device)
+    lengths = torch.tensor([learning_rate * client.num_steps for client in clients], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
-    rows = zip(order, pupils, ends, directions, losses.tolist(), strict=True)
-    for place, pupil, end, direction, loss_sum in rows:
+    rows = zip(order, clients, ends, directions, losses.tolist(), strict=True)
+    for place, client, end, direction, loss_sum in rows:
         # Vectors of its own, so that one client's model does not keep all others in memory.
         trained[place] = Trained(
-            end.clone(), pupil.num_steps, loss_sum / pupil.num_steps, direction=direction.clone()
+            end.clone(), client.num_steps, loss_sum / client.num_steps, direction=direction.clone()
         )
     return [outcome for outcome in trained if outcome is not None]
 
 
-class Lessons:
-    """The batches of all pupils, step by step."""
+class BatchedLoader:
+    """The batches of all clients, step by step."""
 
-    def __init__(self, pupils: Sequence[Pupil], batch_size: int) -> None:
-        self.data = pupils[0].shard
-        shape = pupils[0].num_steps, len(pupils)
+    def __init__(self, clients: Sequence[BatchedClient], batch_size: int) -> None:
+        self.data = clients[0].shard
+        shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
         chosen = np.zeros((*shape, filled_up(batch_size)), dtype=np.int64)
         self.sizes = np.zeros(shape, dtype=np.int64)
-        """The number of true examples of step and pupil."""
+        """The number of true examples of step and client."""
         generator = torch.Generator()
-        for place, pupil in enumerate(pupils):
-            self._plan(chosen, place, pupil, generator.manual_seed(pupil.seed))
+        for place, client in enumerate(clients):
+            self._plan(chosen, place, client, generator.manual_seed(client.seed))
         # One copy each for all steps: every copy makes the host wait for a GPU.
-        device = pupils[0].w.device
+        device = clients[0].w.device
         self.chosen = torch.from_numpy(chosen).to(device)
-        """The examples of step, pupil and place in the batch."""
+        """The examples of step, client and place in the batch."""
         self.sizes_on_device = torch.from_numpy(self.sizes).to(device)
         augmented = self.data.augment is not None
-        self.variants = [variants_of(pupil.seed) for pupil in pupils] if augmented else None
+        self.variants = [variants_of(client.seed) for client in clients] if augmented else None
 
-    def _plan(self, chosen: NDArray[np.int64], place: int, pupil: Pupil, generator: torch.Generator) -> None:
-        """Cut the epochs of a pupil into batches, as `batches` does."""
-        examples, batch_size = pupil.shard.places, self.batch_size
+    def _plan(
+        self, chosen: NDArray[np.int64], place: int, client: BatchedClient, generator: torch.Generator
+    ) -> None:
+        """Cut the epochs of a client into batches, as `batches` does."""
+        examples, batch_size = client.shard.places, self.batch_size
         step = 0
-        while step < pupil.num_steps:
+        while step < client.num_steps:
             epoch = examples[torch.randperm(len(examples), generator=generator).numpy()]
-            for start in range(0, len(epoch), batch_size)[: pupil.num_steps - step]:
+            for start in range(0, len(epoch), batch_size)[: client.num_steps - step]:
                 batch, row = epoch[start : start + batch_size], chosen[step, place]
                 row[: len(batch)] = batch
                 row[len(batch) :] = batch[0]
@@ -125,9 +127,9 @@ class Lessons:
                 step += 1
 
     def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """x (n, batch, ...), y and weights (n, batch) of the n pupils that take this step.
+        """x (n, batch, ...), y and weights (n, batch) of the n clients that take this step.
 
-        The weights of a pupil's true examples are one over their number, so that they give the mean.
+        The weights of a client's true examples are one over their number, so that they give the mean.
         """
         sizes = self.sizes[step]
         num_active = np.count_nonzero(sizes)
@@ -145,6 +147,6 @@ class Lessons:
 
 
 def _rows(stack: Stack, vectors: Sequence[Tensor | None]) -> list[Tensor] | None:
-    """One vector a pupil, as parameters; None if they have none."""
+    """One vector a client, as parameters; None if they have none."""
     present = [vector for vector in vectors if vector is not None]
     return stack.unpacked(torch.stack(present)) if present else None

@@ -12,7 +12,7 @@ SLACK = 1e-9
 """For rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
 
 
-class Scoreboard:
+class EvaluationLog:
     """The latest evaluation of every client, the honest clients' mean accuracy, and when it got how far."""
 
     STATE = ("latest", "time_to_accuracy_s", "_honest_sum")

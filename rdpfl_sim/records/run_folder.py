@@ -107,7 +107,7 @@ class RunFolder:
 
     def start_afresh(self) -> None:
         """Forget all events and metrics."""
-        self.cut_off((0, 0))
+        self.truncate((0, 0))
         self._metrics.writeheader()
 
     def show(self) -> None:
@@ -126,7 +126,7 @@ class RunFolder:
             os.fsync(descriptor)
         return self._sizes()
 
-    def cut_off(self, sizes: Sequence[int]) -> bool:
+    def truncate(self, sizes: Sequence[int]) -> bool:
         """Keep so many bytes of events and metrics; False, and nothing done, if there are not so many."""
         if any(size > present for size, present in zip(sizes, self._sizes(), strict=True)):
             return False
@@ -151,7 +151,7 @@ class RunFolder:
         with suppress(OSError):
             write_atomically(self.path / TRACEBACK, "".join(format_exception(error)).encode())
 
-    def abandon(self, error: str) -> None:
+    def mark_failed(self, error: str) -> None:
         """Leave what a run that has failed could write: whole lines, and the reason if there is room."""
         with suppress(OSError):  # what is still buffered cannot be written either
             self.close()
@@ -214,7 +214,7 @@ def read_json_if_there(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def why_no_run(path: Path) -> str | None:
+def run_folder_problem(path: Path) -> str | None:
     """Why a path is not the folder of a run, or None if it is."""
     if (path / SCENARIO).is_file():
         return None

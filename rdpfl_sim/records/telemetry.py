@@ -76,7 +76,7 @@ class Histogram:
 
 
 @dataclass
-class Tally:
+class RoundStats:
     """Sums over rounds, of one client or of a group of clients."""
 
     num_rounds: int = 0
@@ -109,7 +109,7 @@ class Tally:
 
 
 @dataclass
-class Treatment:
+class SenderStats:
     """How the messages of honest or of Byzantine senders are treated by honest recipients."""
 
     fates: Counter[str] = field(default_factory=Counter)
@@ -151,13 +151,13 @@ class Telemetry:
         self.ages: Counter[int] = Counter()
         self.neighbour_shares = Histogram()
         """Of honest clients' rounds; see `neighbour_share` of rdpfl_sim.methods.base."""
-        self.treatment = {"honest": Treatment(), "byzantine": Treatment()}
-        self.rounds = {"all": Tally(), "clean": Tally(), "attacked": Tally()}
+        self.treatment = {"honest": SenderStats(), "byzantine": SenderStats()}
+        self.rounds = {"all": RoundStats(), "clean": RoundStats(), "attacked": RoundStats()}
         """Honest clients' rounds; in those that are attacked, a message of a Byzantine client was used."""
         self.num_trimmed_less = 0
         """Honest clients' rounds with messages, but too few for the scenario's trimmed mean."""
-        self.by_hops: dict[int | None, Tally] = {}
-        self.recent: dict[int, Tally] = {}
+        self.by_hops: dict[int | None, RoundStats] = {}
+        self.recent: dict[int, RoundStats] = {}
         """Every client's rounds since its last evaluation."""
 
     def delivered(self, delay_s: float) -> None:
@@ -230,7 +230,7 @@ class Telemetry:
 
     def since_last_evaluation(self, client: int) -> dict[str, float | None]:
         """Means over a client's rounds since this was last asked."""
-        return self.recent.pop(client, Tally()).means()
+        return self.recent.pop(client, RoundStats()).means()
 
     def summary(self) -> dict[str, Any]:
         """All of it, for summary.json."""
@@ -253,21 +253,21 @@ class Telemetry:
             },
         }
 
-    def _recent(self, client: int) -> Tally:
+    def _recent(self, client: int) -> RoundStats:
         """The tally of a client's rounds since its last evaluation."""
         tally = self.recent.get(client)
         if tally is None:
-            tally = self.recent[client] = Tally()
+            tally = self.recent[client] = RoundStats()
         return tally
 
-    def _at_distance(self, hops: int | None) -> Tally:
+    def _at_distance(self, hops: int | None) -> RoundStats:
         """The tally of all honest clients so far from the nearest Byzantine one."""
         tally = self.by_hops.get(hops)
         if tally is None:
-            tally = self.by_hops[hops] = Tally()
+            tally = self.by_hops[hops] = RoundStats()
         return tally
 
-    def _treatment(self, message: Known) -> Treatment:
+    def _treatment(self, message: Known) -> SenderStats:
         return self.treatment["byzantine" if message.sender in self.byzantine else "honest"]
 
 

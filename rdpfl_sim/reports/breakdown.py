@@ -33,12 +33,12 @@ class BreakdownProgress(SweepProgress):
         self._show()
 
 
-def opening(question: Any) -> RenderableType:
+def opening(spec: Any) -> RenderableType:
     """What is going to be tried."""
-    first, last = question.values[0], question.values[-1]
+    first, last = spec.values[0], spec.values[-1]
     return Text(
-        f"{plain(question.base.name)}: {plain(question.path)} from {first:g} to {last:g} "
-        f"({len(question.values)} values), {_seeds(question.seeds)}"
+        f"{plain(spec.base.name)}: {plain(spec.path)} from {first:g} to {last:g} "
+        f"({len(spec.values)} values), {_seeds(spec.seeds)}"
     )
 
 
@@ -51,10 +51,10 @@ def points_table(breakdown: Any) -> RenderableType:
 
 def _table(breakdown: Any, seeds: Sequence[int], whole: bool) -> Table:
     """The columns of some seeds; `whole` adds the mean over all."""
-    values, path = breakdown.question.values, breakdown.question.path
+    values, path = breakdown.spec.values, breakdown.spec.path
     table = Table(
         box=rich.box.SIMPLE_HEAD,
-        title=f"{measure(breakdown.question)} less local training, by {plain(path)}",
+        title=f"{measure(breakdown.spec)} less local training, by {plain(path)}",
         title_justify="left",
     )
     table.add_column("value")
@@ -76,7 +76,7 @@ def _table(breakdown: Any, seeds: Sequence[int], whole: bool) -> Table:
 def _cell(breakdown: Any, difference: float | None) -> Text:
     if difference is None:
         return Text("")
-    return Text(f"{difference:+.4f}", style="red" if breakdown.question.is_below(difference) else "")
+    return Text(f"{difference:+.4f}", style="red" if breakdown.spec.is_below(difference) else "")
 
 
 def _place(values: Sequence[float], place: int | None, nowhere: str) -> str:
@@ -92,25 +92,25 @@ def verdict(breakdown: Any) -> RenderableType:
 
 def sentences(breakdown: Any) -> list[str]:
     """The answer first, then what to know about it."""
-    question, num = breakdown.question, len(breakdown.crossings)
+    spec, num = breakdown.spec, len(breakdown.crossings)
     if not num:
         return ["No seed could be searched: all have failed runs."]
-    margin = f" by more than {question.margin:g}" if question.margin else ""
-    what = f"{measure(question)} falls below local training{margin}"
+    margin = f" by more than {spec.margin:g}" if spec.margin else ""
+    what = f"{measure(spec)} falls below local training{margin}"
     return [f"{what}: {answer(breakdown)}.", *_limits(breakdown)]
 
 
 def answer(breakdown: Any) -> str:
     """Where it breaks down, in few words."""
-    question, num = breakdown.question, len(breakdown.crossings)
-    first, last = (number(question.values[place]) for place in (0, -1))
+    spec, num = breakdown.spec, len(breakdown.crossings)
+    first, last = (number(spec.values[place]) for place in (0, -1))
     if len(breakdown.never) == num:
-        return f"not up to {question.path} = {last}, in none of {_count(num)}"
+        return f"not up to {spec.path} = {last}, in none of {_count(num)}"
     if len(breakdown.always) == num:
-        return f"already at {question.path} = {first}, in all of {_count(num)}"
+        return f"already at {spec.path} = {first}, in all of {_count(num)}"
     if breakdown.estimate is None:
         return f"{_median(breakdown)}, median of {_count(num)}"
-    return f"{question.path} = {_interval(breakdown.estimate)}"
+    return f"{spec.path} = {_interval(breakdown.estimate)}"
 
 
 def _count(num: int) -> str:
@@ -118,8 +118,8 @@ def _count(num: int) -> str:
 
 
 def _limits(breakdown: Any) -> Iterator[str]:
-    question, num = breakdown.question, len(breakdown.crossings)
-    first, last = (number(question.values[place]) for place in (0, -1))
+    spec, num = breakdown.spec, len(breakdown.crossings)
+    first, last = (number(spec.values[place]) for place in (0, -1))
     censored = [*breakdown.always, *breakdown.never]
     if 0 < len(censored) < num or (breakdown.always and breakdown.never):
         if breakdown.always:
@@ -130,12 +130,12 @@ def _limits(breakdown: Any) -> Iterator[str]:
     if breakdown.width:
         yield f"A seed's point is its first value below; the last that holds is {breakdown.width:.2g} away."
     if breakdown.without_effect:
-        yield f"warning: both ends of the range give the same accuracy; does {question.path} have any effect?"
+        yield f"warning: both ends of the range give the same accuracy; does {spec.path} have any effect?"
     yield "Assumed: from one end of the range to the other, the difference changes its sign at most once."
 
 
 def _median(breakdown: Any) -> str:
-    values, path, place = breakdown.question.values, breakdown.question.path, breakdown.median
+    values, path, place = breakdown.spec.values, breakdown.spec.path, breakdown.median
     if place is None:
         return f"beyond {path} = {number(values[-1])}"
     return f"{path} = {number(values[place])}{'' if place else ' or before'}"
@@ -149,14 +149,14 @@ def _interval(estimate: Any) -> str:
     return f"{interval} (95 % interval over {estimate.num} seeds)"
 
 
-def measure(question: Any) -> str:
+def measure(spec: Any) -> str:
     """The metric in words.
 
     >>> from types import SimpleNamespace
     >>> measure(SimpleNamespace(metric="accuracy.honest.global.worst"))
     "Worst client's global accuracy of honest clients"
     """
-    _, _, test, over = question.metric.split(".")
+    _, _, test, over = spec.metric.split(".")
     words = f"{WORDS[over]} {test} accuracy of honest clients"
     return words[0].upper() + words[1:]
 

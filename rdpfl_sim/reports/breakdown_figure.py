@@ -21,13 +21,13 @@ def draw_breakdown(breakdown: Any, path: Path) -> Path:
 
 def breakdown_figure(breakdown: Any) -> Figure:
     """A line a seed, local training at zero, the interval of the breakdown point shaded."""
-    question = breakdown.question
-    figure = new_figure((question.base.name, f"below local training: {answer(breakdown)}"), 9, 5.2)
+    spec = breakdown.spec
+    figure = new_figure((spec.base.name, f"below local training: {answer(breakdown)}"), 9, 5.2)
     axes = figure.subplots()
     style_axes(axes)
-    axes.set_xlabel(question.path, fontsize=12, color=INK)
-    axes.set_ylabel(f"{measure(question)},\nless local training", fontsize=12, color=INK)
-    axes.axhline(-question.margin, color=INK, lw=1.2)
+    axes.set_xlabel(spec.path, fontsize=12, color=INK)
+    axes.set_ylabel(f"{measure(spec)},\nless local training", fontsize=12, color=INK)
+    axes.axhline(-spec.margin, color=INK, lw=1.2)
     keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_interval(axes, breakdown)]
     keys.append(
         Line2D(
@@ -35,7 +35,7 @@ def breakdown_figure(breakdown: Any) -> Figure:
             [],
             color=INK,
             lw=1.2,
-            label="local training" if not question.margin else "local training, less the margin",
+            label="local training" if not spec.margin else "local training, less the margin",
         )
     )
     figure.legend(handles=keys, ncols=4, fontsize=10, **LEGEND)
@@ -56,7 +56,7 @@ def _draw_interval(axes: Axes, breakdown: Any) -> list[Line2D | Patch]:
     if estimate is None:
         places = [c.below for c in breakdown.crossings if c.below is not None and c.holds is not None]
         for place in places:
-            axes.axvline(breakdown.question.values[place], color=BYZANTINE, lw=1, ls=DASHES, alpha=0.7)
+            axes.axvline(breakdown.spec.values[place], color=BYZANTINE, lw=1, ls=DASHES, alpha=0.7)
         label = "a seed's breakdown point (others lie outside the range)"
         return [Line2D([], [], color=BYZANTINE, lw=1, ls=DASHES, label=label)] if places else []
     axes.axvline(estimate.mean, color=BYZANTINE, lw=2)

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.reports.live_stats import Health, Pulse
+from rdpfl_sim.reports.live_stats import ClientStats, LiveStats
 from rdpfl_sim.reports.terminal import count_in_short, duration, plain, score
 
 BLOCKS, CRUDE_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
@@ -44,9 +44,11 @@ class Speed:
 class Dashboard:
     """What `Live` draws: as much as there is room for."""
 
-    def __init__(self, title: str, pulse: Pulse, total_rounds: int, message_fraction: float = 1.0) -> None:
+    def __init__(
+        self, title: str, stats: LiveStats, total_rounds: int, message_fraction: float = 1.0
+    ) -> None:
         self.title = title
-        self.pulse = pulse
+        self.stats = stats
         self.total_rounds = total_rounds
         self.message_fraction = message_fraction
         self.speed = Speed()
@@ -54,59 +56,59 @@ class Dashboard:
 
     def note(self) -> None:
         """The pulse has changed."""
-        self.speed.note(monotonic(), self.pulse.rounds_done, self.pulse.messages["sent"])
+        self.speed.note(monotonic(), self.stats.rounds_done, self.stats.messages["sent"])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         room = (options.height or console.size.height) - 1 - HEAD_LINES
-        num_faults = min(len(self.pulse.faults), MAX_FAULT_LINES, max(room // 3 - 1, 0))
+        num_faults = min(len(self.stats.faults), MAX_FAULT_LINES, max(room // 3 - 1, 0))
         yield from self._head(width)
         yield from self._clients(width, room - (num_faults + 1 if num_faults else 0), _blocks(console))
         if num_faults:
-            yield _line(f"faults: {self.pulse.num_faults:,} changes, the last:", "bold", width)
-            for time_s, text in list(self.pulse.faults)[-num_faults:]:
+            yield _line(f"faults: {self.stats.num_faults:,} changes, the last:", "bold", width)
+            for time_s, text in list(self.stats.faults)[-num_faults:]:
                 yield _line(f"  {duration(time_s):>9}  {plain(text)}", "yellow", width)
 
     def _head(self, width: int) -> RenderResult:
-        pulse, speed = self.pulse, self.speed.per_second()
+        stats, speed = self.stats, self.speed.per_second()
         left = ""
         if speed is not None and speed[0] > 0 and self.state == "running":
-            left = f"{duration((self.total_rounds - pulse.rounds_done) / speed[0])} left"
+            left = f"{duration((self.total_rounds - stats.rounds_done) / speed[0])} left"
         yield _ends(f"{plain(self.title)}: {self.state}", left, width)
-        done = f" {count_in_short(pulse.rounds_done)}/{count_in_short(self.total_rounds)} rounds"
+        done = f" {count_in_short(stats.rounds_done)}/{count_in_short(self.total_rounds)} rounds"
         bar = Table.grid(expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
-        bar.add_row(ProgressBar(self.total_rounds, pulse.rounds_done), done)
+        bar.add_row(ProgressBar(self.total_rounds, stats.rounds_done), done)
         yield bar
-        yield _line(_facts([duration(pulse.time_s) + " simulated", *self._messages(speed)], width), "", width)
+        yield _line(_facts([duration(stats.time_s) + " simulated", *self._messages(speed)], width), "", width)
         shares = {
-            "accuracy": score(pulse.honest_accuracy),
-            "lost": _percent(pulse.share("lost", "sent")),
-            "late": _percent(pulse.share("stale", "delivered")),
-            "clipped": _percent(pulse.clipped_share),
+            "accuracy": score(stats.honest_accuracy),
+            "lost": _percent(stats.share("lost", "sent")),
+            "late": _percent(stats.share("stale", "delivered")),
+            "clipped": _percent(stats.clipped_share),
         }
         told = [f"{label} {text}" for label, text in shares.items() if text != "-"]
         yield _line(_facts(told, width), "", width)
 
     def _messages(self, speed: tuple[float, float] | None) -> list[str]:
         """How many messages, and how many a second on either clock; estimated if not all are recorded."""
-        if not self.pulse.messages["sent"]:
+        if not self.stats.messages["sent"]:
             return []
         about = "~" if self.message_fraction < 1 else ""
-        num = self.pulse.messages["sent"] / self.message_fraction
+        num = self.stats.messages["sent"] / self.message_fraction
         told = [f"{about}{count_in_short(round(num))} messages"]
         if speed is not None and self.state == "running":
             told.append(f"{about}{count_in_short(round(speed[1] / self.message_fraction))}/s")
-        if self.pulse.time_s > 0:
-            told.append(f"{about}{num / self.pulse.time_s:.3g} per simulated s")
+        if self.stats.time_s > 0:
+            told.append(f"{about}{num / self.stats.time_s:.3g} per simulated s")
         return told
 
     def _clients(self, width: int, room: int, blocks: str) -> RenderResult:
         """A line each, the worst honest client first; if there is no room for all, the worst and the best."""
         if room < 2:
             return
-        ranked = sorted(enumerate(self.pulse.clients), key=_rank)
+        ranked = sorted(enumerate(self.stats.clients), key=_rank)
         worst, best = ranked, ranked[:0]
         num_hidden = len(ranked) - (room - 1)
         if num_hidden > 0:
@@ -114,7 +116,7 @@ class Dashboard:
             num_lines = min(room - 2, len(honest))
             worst, best = honest[: -(-num_lines // 2)], honest[len(honest) - num_lines // 2 :]
             num_hidden = len(ranked) - len(worst) - len(best)
-        scores = [value for client in self.pulse.clients for value in client.accuracy]
+        scores = [value for client in self.stats.clients for value in client.accuracy]
         low, high = (min(scores), max(scores)) if scores else (0.0, 1.0)
         digits = len(str(len(ranked) - 1))
         heading = (
@@ -132,7 +134,7 @@ class Dashboard:
             yield self._client(*item, digits, width, blocks, low, high)
 
     def _client(
-        self, number: int, client: Health, digits: int, width: int, blocks: str, low: float, high: float
+        self, number: int, client: ClientStats, digits: int, width: int, blocks: str, low: float, high: float
     ) -> Text:
         kind = "Byzantine" if client.is_byzantine else "honest"
         doing = f"{client.doing:10}" if width >= MIN_WIDTH_FOR_DOING else ""
@@ -162,7 +164,7 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float, bloc
     )
 
 
-def _rank(item: tuple[int, Health]) -> tuple[bool, float, int]:
+def _rank(item: tuple[int, ClientStats]) -> tuple[bool, float, int]:
     number, client = item
     return client.is_byzantine, client.accuracy[-1] if client.accuracy else 0.0, number
 

@@ -15,7 +15,7 @@ MAX_IDS = 8
 
 
 @dataclass
-class Health:
+class ClientStats:
     """One client: its accuracy at every evaluation, its round, and what it is doing."""
 
     accuracy: list[float] = field(default_factory=list)
@@ -25,11 +25,11 @@ class Health:
     is_byzantine: bool = False
 
 
-class Pulse:
+class LiveStats:
     """The state of a run, kept up to date by its records."""
 
     def __init__(self, num_clients: int) -> None:
-        self.clients = [Health() for _ in range(num_clients)]
+        self.clients = [ClientStats() for _ in range(num_clients)]
         self.time_s = 0.0
         self.messages: Counter[str] = Counter()
         """How many records of each kind, such as sent, lost and used."""

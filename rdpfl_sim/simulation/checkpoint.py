@@ -51,7 +51,7 @@ class Checkpointer:
         try:
             state, tensors = snapshot.take(simulation)
             about = {
-                "environment": environment(simulation.blueprint.trainer.device_kind),
+                "environment": environment(simulation.experiment.trainer.device_kind),
                 "scenario": self.files.scenario,
                 "records": self.files.sync(),
             }

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from simpy.events import EventPriority
 from torch import Tensor
 
-from rdpfl_sim.execution.jobs import Exam
+from rdpfl_sim.execution.jobs import EvalJob
 from rdpfl_sim.methods.deferred import Update
-from rdpfl_sim.records.evaluation_log import Scoreboard
+from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
 from rdpfl_sim.world.kernel import DEADLINE, Call, Kernel
@@ -36,19 +36,21 @@ class Candidate:
         return self.update.state.w
 
 
-class Examination:
+class EvaluationSchedule:
     """Tests the models of all clients when the scenario says so, and writes down what it finds."""
 
     STATE = ("candidates",)
     CALLS = ("_on_the_instants_end",)
 
-    def __init__(self, blueprint: Blueprint, kernel: Kernel, recorder: Recorder, scores: Scoreboard) -> None:
-        self.blueprint = blueprint
-        self.section, self.rounds = blueprint.scenario.evaluation, blueprint.scenario.rounds
+    def __init__(
+        self, experiment: Experiment, kernel: Kernel, recorder: Recorder, scores: EvaluationLog
+    ) -> None:
+        self.experiment = experiment
+        self.section, self.rounds = experiment.scenario.evaluation, experiment.scenario.rounds
         self.kernel = kernel
         self.recorder = recorder
         self.scores = scores
-        self.theory = TheoryMonitor(blueprint) if self.section.theory else None
+        self.theory = TheoryMonitor(experiment) if self.section.theory else None
         self.candidates: list[Candidate] = []
 
     def begin(self, clients: Iterable[Client]) -> None:
@@ -76,14 +78,14 @@ class Examination:
     def hold(self) -> None:
         """Test all models that wait for it."""
         candidates, self.candidates = self.candidates, []
-        exams = [Exam(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
-        for candidate, marks in zip(candidates, self.blueprint.trainer.evaluate(exams), strict=True):
-            everything = marks.everything
+        jobs = [EvalJob(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
+        for candidate, result in zip(candidates, self.experiment.trainer.evaluate(jobs), strict=True):
+            everything = result.everything
             self._write(
                 candidate,
                 {
-                    "personal_accuracy": marks.personal.accuracy,
-                    "personal_loss": marks.personal.loss,
+                    "personal_accuracy": result.personal.accuracy,
+                    "personal_loss": result.personal.loss,
                     "global_accuracy": None if everything is None else everything.accuracy,
                     "global_loss": None if everything is None else everything.loss,
                 },
@@ -102,11 +104,11 @@ class Examination:
     def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
         client, recorder = candidate.client, self.recorder
         recorder.event("evaluation", client=client, round=candidate.round, **scores)
-        if self.theory is not None and client not in self.blueprint.byzantine:
+        if self.theory is not None and client not in self.experiment.byzantine:
             seen = self.theory.look(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **seen)
         details = {
-            "hops": self.blueprint.hops[client],
+            "hops": self.experiment.hops[client],
             **recorder.telemetry.since_last_evaluation(client),
         }
         self.scores.add(self.kernel.now, client, candidate.round, {**scores, **details})

@@ -17,8 +17,8 @@ from rdpfl_sim.contracts.methods import Rehearsal, rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, located
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import Materials
 from rdpfl_sim.execution.jobs import Settings as TrainingSettings
+from rdpfl_sim.execution.jobs import TrainingData
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
@@ -41,7 +41,7 @@ HASTY_CRASHES = (
 )
 
 
-class Blueprint(Deployment):
+class Experiment(Deployment):
     """A scenario made concrete. What cannot be built raises a `ScenarioError`; nothing is written."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -154,7 +154,7 @@ class Blueprint(Deployment):
         poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
         device, executor = self.scenario.execution.device, self.scenario.execution.executor
         gpu = devices.wants_gpu(device, model.num_parameters, executor.name)
-        materials = Materials(
+        training_data = TrainingData(
             self.train_shards,
             poisoned,
             self.personal_tests,
@@ -164,7 +164,7 @@ class Blueprint(Deployment):
             device if gpu else "cpu",
         )
         with located("execution.executor", executor):
-            self.trainer: Executor = executor.bind()(model, materials)
+            self.trainer: Executor = executor.bind()(model, training_data)
 
     def _sample(self, num_test: int) -> Tensor:
         """The part of the test set on which all models are compared."""

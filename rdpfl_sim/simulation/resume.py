@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rdpfl_sim.errors import Problem, RunError, ScenarioError, is_out_of_memory
-from rdpfl_sim.execution.allocation import seldom_collected
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.allocation import gc_paused
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder, is_complete
 from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.scenario.scenario import Scenario, stay_offline
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environment
 from rdpfl_sim.simulation.simulation import Progress, Result, Simulation, failure_noted
 from rdpfl_sim.simulation.snapshot import Snapshot
@@ -26,36 +26,36 @@ log = logging.getLogger(__name__)
 def resume(
     folder: str | Path,
     progress: Progress | None = None,
-    blueprint: Blueprint | None = None,
+    experiment: Experiment | None = None,
     *,
     allow_cluster: bool = False,
 ) -> Result:
     """Go on with the run in a folder, from its last checkpoint, to the result that it would have had.
 
-    Without a checkpoint that can be used it starts again. `blueprint`, if somebody has it already, is that of
-    the folder's scenario. A complete run is refused, after the checkpoints are removed that it may have left.
+    Without a usable checkpoint it starts again. `experiment`, if given, must be that of the folder's
+    scenario. A complete run is refused, after the checkpoints are removed that it may have left.
     A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
     folder = Path(folder)
-    scenario = scenario_of(folder) if blueprint is None else blueprint.scenario
+    scenario = scenario_of(folder) if experiment is None else experiment.scenario
     stay_offline(scenario, allow_cluster)
-    if blueprint is None:
-        blueprint = Blueprint(scenario)
+    if experiment is None:
+        experiment = Experiment(scenario)
     files = _opened(folder)
     try:
         if is_complete(folder):  # asked when nobody else can complete it any more
             Checkpoints(folder / CHECKPOINTS).clear()
             raise _refusal(folder, "is already complete; there is nothing to resume")
-        with repeatable(blueprint.scenario.execution.threads, blueprint.device), seldom_collected():
-            snapshot, warnings = _last_state(files, blueprint)
+        with deterministic_torch(experiment.scenario.execution.threads, experiment.device), gc_paused():
+            snapshot, warnings = _last_state(files, experiment)
             for name in (SUMMARY, TRACEBACK):  # of the part before
                 (folder / name).unlink(missing_ok=True)
-            with _suspecting(folder, snapshot), failure_noted(files, blueprint.scenario):
-                return Simulation(blueprint, files, progress).run(snapshot, warnings)
+            with _suspecting(folder, snapshot), failure_noted(files, experiment.scenario):
+                return Simulation(experiment, files, progress).run(snapshot, warnings)
     except CodecError as error:
         raise _refusal(folder, f"has a checkpoint that this version cannot take up: {error}") from error
     finally:
-        blueprint.trainer.close()
+        experiment.trainer.close()
         files.close()
 
 
@@ -102,17 +102,17 @@ def _opened(folder: Path) -> RunFolder:
     return files
 
 
-def _last_state(files: RunFolder, blueprint: Blueprint) -> tuple[Snapshot | None, list[str]]:
+def _last_state(files: RunFolder, experiment: Experiment) -> tuple[Snapshot | None, list[str]]:
     """Where the run is to be taken up, and warnings about that; its records end there."""
 
     def can_be_used(state: dict[str, Any]) -> bool:
         if state["about"]["scenario"] != files.scenario:
             message = "has changed since the run began; put it back, or run it as a scenario of its own"
             raise ScenarioError([Problem("scenario.toml", message)])
-        return files.cut_off(state["about"]["records"])
+        return files.truncate(state["about"]["records"])
 
     with decoding():
-        found = Checkpoints(files.path / CHECKPOINTS).newest(can_be_used, blueprint.device)
+        found = Checkpoints(files.path / CHECKPOINTS).newest(can_be_used, experiment.device)
         if found is None:
             log.warning("there is no checkpoint: the run starts again from its beginning")
             files.start_afresh()
@@ -120,7 +120,7 @@ def _last_state(files: RunFolder, blueprint: Blueprint) -> tuple[Snapshot | None
         state, tensors = found
         if "environment" not in state["about"]:
             raise CodecError("it was written by an older version")
-        differences = changes(state["about"]["environment"], environment(blueprint.trainer.device_kind))
+        differences = changes(state["about"]["environment"], environment(experiment.trainer.device_kind))
         snapshot = Snapshot(state["run"], tensors)
     warnings = [f"{RESUMED_ELSEWHERE}: {'; '.join(differences)}"] if differences else []
     for warning in warnings:

@@ -1,4 +1,4 @@
-"""The run itself: it lets a blueprint come to life, evaluates models, and writes down what happened."""
+"""The run itself: it lets an experiment come to life, evaluates models, and writes down what happened."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torch import Tensor
 
 from rdpfl_sim.contracts.kinds import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, Problem, RunError, ScenarioError, is_out_of_memory
-from rdpfl_sim.execution.allocation import seldom_collected
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.allocation import gc_paused
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.base import Home, State
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.directions import when_trimmed_less
-from rdpfl_sim.records.evaluation_log import Scoreboard
+from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, TRACEBACK, RunFolder, read_metrics
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation import summary as summing_up
 from rdpfl_sim.simulation.checkpoint import Checkpointer
-from rdpfl_sim.simulation.evaluation_schedule import Examination
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.evaluation_schedule import EvaluationSchedule
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
@@ -64,7 +64,7 @@ class Result:
 
 
 def simulate(
-    scenario: Scenario | Blueprint,
+    scenario: Scenario | Experiment,
     folder: str | Path | None = None,
     progress: Progress | None = None,
     on_folder: Callable[[Path], None] | None = None,
@@ -73,20 +73,20 @@ def simulate(
 
     `on_folder` is told the run folder as soon as there is one.
     """
-    blueprint = Blueprint(scenario) if isinstance(scenario, Scenario) else scenario
-    files = None if folder is None else _folder(Path(folder), blueprint.scenario.name)
+    experiment = Experiment(scenario) if isinstance(scenario, Scenario) else scenario
+    files = None if folder is None else _folder(Path(folder), experiment.scenario.name)
     if files is not None and on_folder is not None:
         on_folder(files.path)
     try:
-        threads = blueprint.scenario.execution.threads
+        threads = experiment.scenario.execution.threads
         with (
-            failure_noted(files, blueprint.scenario),
-            repeatable(threads, blueprint.device),
-            seldom_collected(),
+            failure_noted(files, experiment.scenario),
+            deterministic_torch(threads, experiment.device),
+            gc_paused(),
         ):
-            return Simulation(blueprint, files, progress).run()
+            return Simulation(experiment, files, progress).run()
     finally:
-        blueprint.trainer.close()
+        experiment.trainer.close()
         if files is not None:
             files.close()
 
@@ -101,7 +101,7 @@ def failure_noted(files: RunFolder | None, scenario: Scenario) -> Iterator[None]
         if files is not None:
             if isinstance(told, PluginError) or not isinstance(told, RunError):
                 files.write_traceback(error)
-            files.abandon(str(told) if isinstance(told, RunError) else f"{type(told).__name__}: {told}")
+            files.mark_failed(str(told) if isinstance(told, RunError) else f"{type(told).__name__}: {told}")
         if told is error:
             raise
         raise told from error
@@ -112,22 +112,22 @@ class Simulation:
 
     STATE = ("num_trained", "wall_s", "warnings")
 
-    def __init__(self, blueprint: Blueprint, files: RunFolder | None, progress: Progress | None) -> None:
-        scenario = blueprint.scenario
-        self.blueprint, self.scenario, self.files, self.progress = blueprint, scenario, files, progress
-        self.byzantine = frozenset(blueprint.byzantine)
+    def __init__(self, experiment: Experiment, files: RunFolder | None, progress: Progress | None) -> None:
+        scenario = experiment.scenario
+        self.experiment, self.scenario, self.files, self.progress = experiment, scenario, files, progress
+        self.byzantine = frozenset(experiment.byzantine)
         self.kernel = Kernel(initial_time=0.0)
         self.time_limit = Alarm(self.kernel, self._run_out_of_time)
-        self.telemetry = Telemetry(self.byzantine, blueprint.hops, when_trimmed_less(scenario.method))
+        self.telemetry = Telemetry(self.byzantine, experiment.hops, when_trimmed_less(scenario.method))
         self.recorder = Recorder(
             lambda: self.kernel.now,
-            blueprint.streams,
+            experiment.streams,
             files.events if files is not None and scenario.output.events else None,
             scenario.output.message_events,
             self.telemetry,
             inspects=scenario.output.telemetry,
         )
-        self.updates = Updates(blueprint.method, blueprint.trainer.together, self.recorder.catch_up)
+        self.updates = Updates(experiment.method, experiment.trainer.together, self.recorder.catch_up)
         self.network = self._network()
         self.clients: list[Client] = []
         self.adversaries = self._adversaries()
@@ -138,18 +138,18 @@ class Simulation:
             self.network,
             self.clients,
             self.recorder,
-            changes=blueprint.changes(),
-            fresh_state=lambda client: self._fresh_state(client, blueprint.initial_model(client)),
-            on_gone=lambda client: self.examination.once_more([client]),
+            changes=experiment.changes(),
+            fresh_state=lambda client: self._fresh_state(client, experiment.initial_model(client)),
+            on_gone=lambda client: self.evaluations.once_more([client]),
             on_end=lambda: self._end("finished"),
         )
         self.metrics: list[dict[str, Any]] = []
-        self.scores = Scoreboard(
+        self.scores = EvaluationLog(
             self.byzantine,
             len(self.clients) - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
-        self.examination = Examination(blueprint, self.kernel, self.recorder, self.scores)
+        self.evaluations = EvaluationSchedule(experiment, self.kernel, self.recorder, self.scores)
         self.checkpointer = (
             None if files is None else Checkpointer(scenario.checkpoint, scenario.clients.count, files)
         )
@@ -178,11 +178,11 @@ class Simulation:
     def begin(self, snapshot: Snapshot | None = None) -> None:
         """Prepare the first event, or the first after a snapshot."""
         if self.files is not None:
-            about = provenance(self.files.path, self.scenario.hash, self.blueprint.device)
+            about = provenance(self.files.path, self.scenario.hash, self.experiment.device)
             self.files.write_json(PROVENANCE, about)
         if snapshot is None:
             self._write_beginning()
-            self.examination.begin(self.clients)
+            self.evaluations.begin(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
             self.world.start()
@@ -197,7 +197,7 @@ class Simulation:
         if self.status == "interrupted":
             self._checkpoint()
         else:
-            self.examination.once_more(self.clients)
+            self.evaluations.once_more(self.clients)
         self._show_progress()
         summary = summing_up.sum_up(self)
         if self.files is not None:
@@ -225,7 +225,7 @@ class Simulation:
             self.kernel,
             self.scenario.clients.count,
             self.recorder,
-            self.blueprint.link,
+            self.experiment.link,
             bandwidth=None if unlimited else section.bandwidth.bind()(self.kernel),
             transport=section.transport.bind()(),
             duplication=section.duplication,
@@ -233,36 +233,36 @@ class Simulation:
         )
 
     def _clients(self) -> list[Client]:
-        blueprint, scenario, timing = self.blueprint, self.scenario, self.scenario.timing
+        experiment, scenario, timing = self.experiment, self.scenario, self.scenario.timing
         self.surroundings = surroundings = Surroundings(
             kernel=self.kernel,
             network=self.network,
-            trainer=blueprint.trainer,
-            method=blueprint.method,
+            trainer=experiment.trainer,
+            method=experiment.method,
             updates=self.updates,
             onlookers=[adversary for adversary in self.adversaries if adversary.sees_updates_of],
             observer=self.recorder,
             degree=lambda client: len(self.clients[client].neighbours),
-            seed=blueprint.streams.key,
+            seed=experiment.streams.key,
             wait=timing.wait.bind()(),
             staleness=timing.staleness.bind()(),
             rounds=scenario.rounds,
             duration_s=lambda client, round_: (
-                blueprint.duration_s(client, round_) * self.world.slowdown(client)
+                experiment.duration_s(client, round_) * self.world.slowdown(client)
             ),
             on_training=self._on_training,
-            on_round=lambda client: self.examination.after_round(client),
+            on_round=lambda client: self.evaluations.after_round(client),
             on_finish=lambda client: self.world.finish(client),
         )
         adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
-        same = blueprint.initial_model(0)
+        same = experiment.initial_model(0)
         clients = []
-        for client, neighbours in enumerate(blueprint.neighbours):
-            w = same if scenario.training.start == "same" else blueprint.initial_model(client)
+        for client, neighbours in enumerate(experiment.neighbours):
+            w = same if scenario.training.start == "same" else experiment.initial_model(client)
             home = Home(client, 0, surroundings)
-            learning = blueprint.method.start(w, home)
+            learning = experiment.method.start(w, home)
             if client == 0:  # all messages are of one form
-                _, example = blueprint.method.outgoing(learning, Trained(w, 1, 0.0), home)
+                _, example = experiment.method.outgoing(learning, Trained(w, 1, 0.0), home)
             mailbox = Mailbox(
                 neighbours,
                 self.recorder,
@@ -276,7 +276,7 @@ class Simulation:
         return clients
 
     def _fresh_state(self, client: int, w: Tensor) -> State:
-        return self.blueprint.method.start(w, Home(client, 0, self.surroundings))
+        return self.experiment.method.start(w, Home(client, 0, self.surroundings))
 
     def _adversaries(self) -> list[Adversary]:
         return [
@@ -287,10 +287,10 @@ class Simulation:
                 self.kernel,
                 self.network,
                 self.clients,
-                self.blueprint.streams,
-                method=self.blueprint.method,
+                self.experiment.streams,
+                method=self.experiment.method,
             )
-            for plan, members in zip(self.blueprint.plans(), self.blueprint.groups, strict=True)
+            for plan, members in zip(self.experiment.plans(), self.experiment.groups, strict=True)
             if members
         ]
 
@@ -328,15 +328,15 @@ class Simulation:
             self.kernel.pause()
 
     def _write_beginning(self) -> None:
-        blueprint = self.blueprint
+        experiment = self.experiment
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
-            self.files.write_json(TOPOLOGY, blueprint.topology)
+            self.files.write_json(TOPOLOGY, experiment.topology)
         self.recorder.event(
             "run_started",
             seed=self.scenario.seed,
-            num_parameters=blueprint.model.num_parameters,
-            byzantine=blueprint.byzantine,
+            num_parameters=experiment.model.num_parameters,
+            byzantine=experiment.byzantine,
         )
 
 

@@ -21,12 +21,12 @@ from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder, Plain, decoding
-from rdpfl_sim.records.telemetry import Histogram, Tally, Treatment
+from rdpfl_sim.records.telemetry import Histogram, RoundStats, SenderStats
 from rdpfl_sim.simulation.evaluation_schedule import Candidate
 from rdpfl_sim.simulation.theory import Trajectory
-from rdpfl_sim.world.adversary.adversary import HeldBack
+from rdpfl_sim.world.adversary.adversary import DelayedMessage
 from rdpfl_sim.world.adversary.observations import Knowledge
-from rdpfl_sim.world.adversary.timing import Parcel
+from rdpfl_sim.world.adversary.timing import ScheduledMessage
 from rdpfl_sim.world.faults.changes import Change
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.mailbox import Correspondent
@@ -39,7 +39,17 @@ if TYPE_CHECKING:
 
 VALUES: tuple[type, ...] = (
     *(Message, Letter, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
-    *(HeldBack, Parcel, Knowledge, Histogram, Tally, Treatment, Trajectory, Candidate, Update),
+    *(
+        DelayedMessage,
+        ScheduledMessage,
+        Knowledge,
+        Histogram,
+        RoundStats,
+        SenderStats,
+        Trajectory,
+        Candidate,
+        Update,
+    ),
     *get_args(Change),
 )
 """What comes and goes in a run, besides the states of methods."""
@@ -143,7 +153,7 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
     optional = {
         "transport": network.reliable,
         "bandwidth": network.bandwidth,
-        "theory": simulation.examination.theory,
+        "theory": simulation.evaluations.theory,
     }
     return {
         "simulation": simulation,
@@ -152,7 +162,7 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
         "digest": simulation.recorder.digest,
         "telemetry": simulation.telemetry,
         "scores": simulation.scores,
-        "examination": simulation.examination,
+        "examination": simulation.evaluations,
         "world": simulation.world,
         "network": network,
         **{name: part for name, part in optional.items() if part is not None},
@@ -172,7 +182,7 @@ def _values(simulation: Simulation) -> list[type]:
     return [
         *VALUES,
         *_data_classes("rdpfl_sim.methods."),
-        *_data_classes(type(simulation.blueprint.method).__module__),
+        *_data_classes(type(simulation.experiment.method).__module__),
     ]
 
 

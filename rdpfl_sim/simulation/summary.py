@@ -12,7 +12,7 @@ import torch
 
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.records import statistics as summaries
-from rdpfl_sim.records.evaluation_log import Scoreboard
+from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.description import described
 from rdpfl_sim.scenario.scenario import Scenario
@@ -39,7 +39,7 @@ class Outcome:
     """Of every client, the rounds that it has finished."""
     messages: dict[str, int]
     telemetry: dict[str, Any]
-    scores: Scoreboard
+    scores: EvaluationLog
     theory: dict[str, Any] | None
     num_faults: int
     simulated_s: float
@@ -50,19 +50,19 @@ class Outcome:
 
 def sum_up(run: Simulation) -> dict[str, Any]:
     """The summary of a run; its last records, with the hashes of its final models, are written on the way."""
-    blueprint, messages = run.blueprint, _messages(run)
+    experiment, messages = run.experiment, _messages(run)
     for client in run.clients:
         run.recorder.model(client.id, client.life.learning.w)
     run.recorder.event("run_finished", status=run.status, **messages)
-    theory, num_rounds = run.examination.theory, [client.life.num_rounds for client in run.clients]
+    theory, num_rounds = run.evaluations.theory, [client.life.num_rounds for client in run.clients]
     diverged = [c.id for c in run.clients if c.adversary is None and not Payload(c.life.learning.w).is_finite]
-    wall_s, trained_on = time.monotonic() - run.started_s, blueprint.trainer.device_kind
+    wall_s, trained_on = time.monotonic() - run.started_s, experiment.trainer.device_kind
     assert run.status is not None
     outcome = Outcome(
         status=run.status,
-        byzantine=blueprint.byzantine,
-        neighbourhoods=blueprint.neighbourhoods,
-        num_parameters=blueprint.model.num_parameters,
+        byzantine=experiment.byzantine,
+        neighbourhoods=experiment.neighbourhoods,
+        num_parameters=experiment.model.num_parameters,
         num_rounds=num_rounds,
         messages=messages,
         telemetry=run.telemetry.summary(),
@@ -71,11 +71,11 @@ def sum_up(run: Simulation) -> dict[str, Any]:
         num_faults=run.world.num_changes,
         simulated_s=run.kernel.now,
         wall=dict(
-            zip(WALL, (wall_s, str(blueprint.device), trained_on, torch.get_num_threads()), strict=True)
+            zip(WALL, (wall_s, str(experiment.device), trained_on, torch.get_num_threads()), strict=True)
         ),
         digest=run.recorder.digest.value.hex(),
         warnings=[
-            *blueprint.warnings,
+            *experiment.warnings,
             *([DIVERGED.format(len(diverged))] if diverged else []),
             *warnings_of_rounds(run.telemetry, num_rounds),
             *run.warnings,

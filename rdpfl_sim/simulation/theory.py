@@ -24,7 +24,7 @@ from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,14 @@ class TheoryMonitor:
 
     STATE = ("trajectories",)
 
-    def __init__(self, blueprint: Blueprint) -> None:
-        self.blueprint = blueprint
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
         self.trajectories: dict[int, Trajectory] = {}
 
     def look(self, client: int, w: Tensor) -> dict[str, float]:
         """What is to be seen of a client's loss, at its model w."""
-        settings, shard = self.blueprint.settings, self.blueprint.train_shards[client]
-        seen = look(self.blueprint.model, w, shard, settings.batch_size)
+        settings, shard = self.experiment.settings, self.experiment.train_shards[client]
+        seen = look(self.experiment.model, w, shard, settings.batch_size)
         before = self.trajectories.get(client)
         now = Trajectory.begun(w, seen) if before is None else before.extended(w, seen)
         self.trajectories[client] = now
@@ -135,9 +135,9 @@ class TheoryMonitor:
         return counted(verdicts)
 
     def _terms(self, client: int) -> Terms | None:
-        settings = self.blueprint.settings
-        num_steps = settings.num_steps(len(self.blueprint.train_shards[client]))
-        return terms_of(self.blueprint.method, settings.learning_rate, num_steps)
+        settings = self.experiment.settings
+        num_steps = settings.num_steps(len(self.experiment.train_shards[client]))
+        return terms_of(self.experiment.method, settings.learning_rate, num_steps)
 
 
 def terms_of(method: Method, learning_rate: float, num_steps: int) -> Terms | None:

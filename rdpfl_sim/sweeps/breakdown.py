@@ -24,7 +24,7 @@ from rdpfl_sim.records.run_folder import read_metrics, write_atomically
 from rdpfl_sim.scenario.overrides import set_value
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps import parameter_range as variation
-from rdpfl_sim.sweeps.plan import Run
+from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.results import Estimate, flat
 from rdpfl_sim.sweeps.runner import folder_of, summary_of
 
@@ -69,7 +69,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Question:
+class BreakdownSpec:
     """What is varied, in which scenario, and when it counts as broken down."""
 
     base: Scenario
@@ -86,19 +86,19 @@ class Question:
         raw["execution"].setdefault("threads", 1)  # the runs share the cores among them
         return raw
 
-    def run(self, place: int, seed: int) -> Run:
+    def run(self, place: int, seed: int) -> PlannedRun:
         """The run with the value at this place."""
         raw = deepcopy(self._raw)
         raw["seed"] = seed
         set_value(raw, self.path, self.values[place])
-        return Run({self.path: f"{self.values[place]:g}"}, Scenario.from_dict(raw))
+        return PlannedRun({self.path: f"{self.values[place]:g}"}, Scenario.from_dict(raw))
 
-    def local_run(self, place: int, seed: int) -> Run:
+    def local_run(self, place: int, seed: int) -> PlannedRun:
         """Local training in the same world; it is another for each value only if the value matters to it."""
         raw = self.run(place, seed).scenario.to_dict()
         for path, value in LOCAL.items():
             set_value(raw, path, deepcopy(value))
-        return Run({"method": "local"}, Scenario.from_dict(raw))
+        return PlannedRun({"method": "local"}, Scenario.from_dict(raw))
 
     def is_below(self, difference: float) -> bool:
         """Whether honest clients had better train alone."""
@@ -114,16 +114,16 @@ def ask(
     tolerance: float | None = None,
     margin: float = 0.0,
     metric: str = METRICS[0],
-) -> Question:
+) -> BreakdownSpec:
     """The question, or a `ScenarioError` that tells what is wrong with it."""
     problems = [*_misfits(base, metric), *variation.problems(base, path)]
     if problems:
         raise ScenarioError(problems)
     values = variation.values(base, path, start, end, tolerance)
-    question = Question(base, path, values, list(seeds), tolerance or 0.0, margin, metric)
+    spec = BreakdownSpec(base, path, values, list(seeds), tolerance or 0.0, margin, metric)
     for place in (0, len(values) - 1):
-        question.local_run(place, seeds[0])  # what cannot be run is told before anything is
-    return question
+        spec.local_run(place, seeds[0])  # what cannot be run is told before anything is
+    return spec
 
 
 def _misfits(base: Scenario, metric: str) -> Iterator[Problem]:
@@ -141,7 +141,7 @@ def _misfits(base: Scenario, metric: str) -> Iterator[Problem]:
 class Search:
     """The bisection of all seeds at once, and what it has found so far."""
 
-    question: Question
+    spec: BreakdownSpec
     output: Path
     points: dict[tuple[int, int], Point] = field(default_factory=dict)
     """by seed and place"""
@@ -150,14 +150,14 @@ class Search:
     known: set[str] = field(default_factory=set)
     """keys of the runs that were wanted before"""
 
-    def wanted(self) -> list[Run]:
+    def wanted(self) -> list[PlannedRun]:
         """The runs that tell more: both ends of the range, then the middle of what is left to each seed."""
         runs = [run for seed, place in self._open() for run in self._runs(place, seed)]
         return [run for run in {run.key: run for run in runs}.values() if run.key not in self.known]
 
     def num_later(self) -> int:
         """How many values may be tried after those that are wanted now."""
-        last = len(self.question.values) - 1
+        last = len(self.spec.values) - 1
         total = 0
         for seed in {seed for seed, _ in self._open()}:
             found = self._of(seed)
@@ -182,14 +182,14 @@ class Search:
         """Where each seed breaks down, as far as it is known."""
         return [
             self._crossing(seed, found)
-            for seed in self.question.seeds
+            for seed in self.spec.seeds
             if seed not in self.failed and len(found := self._of(seed)) >= 2
         ]
 
     def _open(self) -> Iterator[tuple[int, int]]:
         """The seeds and places to look at next."""
-        last = len(self.question.values) - 1
-        for seed in self.question.seeds:
+        last = len(self.spec.values) - 1
+        for seed in self.spec.seeds:
             found = self._of(seed)
             ends = [place for place in (0, last) if place not in found]
             places = ends or self._middle(self._crossing(seed, found))
@@ -199,13 +199,13 @@ class Search:
         low, high = crossing.holds, crossing.below
         if low is None or high is None or high - low == 1:
             return []
-        width = abs(self.question.values[high] - self.question.values[low])
-        return [] if width <= self.question.tolerance else [(low + high) // 2]
+        width = abs(self.spec.values[high] - self.spec.values[low])
+        return [] if width <= self.spec.tolerance else [(low + high) // 2]
 
     def _crossing(self, seed: int, found: Mapping[int, Point]) -> Crossing:
-        below = [place for place, point in found.items() if self.question.is_below(point.difference)]
+        below = [place for place, point in found.items() if self.spec.is_below(point.difference)]
         holds = [place for place in found if place not in below]
-        last = len(self.question.values) - 1
+        last = len(self.spec.values) - 1
         if 0 in below:
             return Crossing(seed, None, 0)
         return Crossing(seed, max(holds), min(below) if last in below else None)
@@ -213,8 +213,8 @@ class Search:
     def _of(self, seed: int) -> dict[int, Point]:
         return {place: point for (own, place), point in self.points.items() if own == seed}
 
-    def _runs(self, place: int, seed: int) -> list[Run]:
-        return [self.question.local_run(place, seed), self.question.run(place, seed)]
+    def _runs(self, place: int, seed: int) -> list[PlannedRun]:
+        return [self.spec.local_run(place, seed), self.spec.run(place, seed)]
 
     def _read(self, place: int, seed: int) -> Point | None:
         local, run = self._runs(place, seed)
@@ -222,7 +222,7 @@ class Search:
         if summary is None or summary_of(local, self.output) is None:
             return None
         alone = local_accuracy(folder_of(local, self.output), summary["byzantine"])
-        metric, value = self.question.metric, self.question.values[place]
+        metric, value = self.spec.metric, self.spec.values[place]
         return Point(place, value, seed, float(flat(summary)[metric]), float(flat(alone)[metric]))
 
 
@@ -240,7 +240,7 @@ def local_accuracy(folder: Path, byzantine: Sequence[int]) -> dict[str, Any]:
 class Breakdown:
     """The answer: where each seed breaks down, and what can be said about all of them."""
 
-    question: Question
+    spec: BreakdownSpec
     crossings: list[Crossing]
     points: list[Point]
 
@@ -260,12 +260,12 @@ class Breakdown:
         found = [crossing.below for crossing in self.crossings]
         if not found or self.never or self.always:
             return None
-        return Estimate.of([self.question.values[place] for place in found if place is not None])
+        return Estimate.of([self.spec.values[place] for place in found if place is not None])
 
     @property
     def median(self) -> int | None:
         """The place of the (lower) median of the first values below, None beyond the end of the range."""
-        beyond = len(self.question.values)
+        beyond = len(self.spec.values)
         places = [beyond if c.below is None else c.below for c in self.crossings]
         place = median_low(places)
         return None if place == beyond else place
@@ -273,7 +273,7 @@ class Breakdown:
     @property
     def width(self) -> float:
         """The largest distance between the last value that holds and the first below, over seeds."""
-        values = self.question.values
+        values = self.spec.values
         gaps = [
             abs(values[c.below] - values[c.holds])
             for c in self.crossings
@@ -284,7 +284,7 @@ class Breakdown:
     @property
     def without_effect(self) -> bool:
         """Whether both ends of the range gave the same accuracies to every seed."""
-        last = len(self.question.values) - 1
+        last = len(self.spec.values) - 1
         ends = [{p.seed: p.accuracy for p in self.points if p.place == place} for place in (0, last)]
         return ends[0] == ends[1]
 
@@ -292,22 +292,22 @@ class Breakdown:
 def conclude(search: Search) -> Breakdown:
     """What the search has found."""
     points = sorted(search.points.values(), key=lambda point: (point.place, point.seed))
-    return Breakdown(search.question, search.crossings(), points)
+    return Breakdown(search.spec, search.crossings(), points)
 
 
 def write(breakdown: Breakdown, folder: Path) -> None:
     """Write points.csv, a row for every value and seed that was tried, and breakdown.json, the answer."""
-    question, values = breakdown.question, breakdown.question.values
+    spec, values = breakdown.spec, breakdown.spec.values
     rows = [["value", "seed", "accuracy", "local", "difference"]]
     rows += [[*map(repr, (p.value, p.seed, p.accuracy, p.local, p.difference))] for p in breakdown.points]
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "points.csv", "".join(f"{','.join(row)}\n" for row in rows).encode())
     answer = {
-        "vary": question.path,
+        "vary": spec.path,
         "from": values[0],
         "to": values[-1],
-        "margin": question.margin,
-        "metric": question.metric,
+        "margin": spec.margin,
+        "metric": spec.metric,
         "mean": None if breakdown.estimate is None else breakdown.estimate.mean,
         "half_width": None if breakdown.estimate is None else breakdown.estimate.half_width,
         "seeds": {

@@ -16,7 +16,7 @@ from rdpfl_sim.simulation.simulation import simulate
 from rdpfl_sim.sweeps.results import flat
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.plan import Run, Sweep
+    from rdpfl_sim.sweeps.plan import PlannedRun, SweepSpec
 
 EVERYTHING = {
     "rounds": 1,
@@ -31,7 +31,7 @@ EVERYTHING = {
 _NUMBER = re.compile(r"\.-?\d+(?=\.|$)")
 
 
-def check_data(runs: Iterable[Run]) -> None:
+def check_data(runs: Iterable[PlannedRun]) -> None:
     """Load each data set of these runs once; a `ScenarioError` names those that cannot be loaded."""
     problems: dict[str, Problem] = {}
     for scenario in {repr(run.scenario.data): run.scenario for run in runs}.values():
@@ -43,7 +43,7 @@ def check_data(runs: Iterable[Run]) -> None:
         raise ScenarioError(list(problems.values()))
 
 
-def check_metrics(sweep: Sweep) -> None:
+def check_metrics(sweep: SweepSpec) -> None:
     """Raise a `ScenarioError` that names the metrics of tables which no summary.json has."""
     problems = [
         problem

@@ -41,7 +41,7 @@ class ComparisonError(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunResult:
     """A run that has been: its folder, the argument that named it, its scenario and its summary."""
 
     folder: Path
@@ -66,7 +66,7 @@ class Group:
     """Runs that differ only in their seeds."""
 
     label: str
-    runs: dict[int, Outcome]
+    runs: dict[int, RunResult]
     """by seed"""
 
 
@@ -90,9 +90,9 @@ class Comparison:
     notes: list[str]
 
 
-def find_runs(arguments: Sequence[Path]) -> list[Outcome]:
+def find_runs(arguments: Sequence[Path]) -> list[RunResult]:
     """The runs in the folders; each is a run folder or contains run folders."""
-    found: dict[Path, Outcome] = {}
+    found: dict[Path, RunResult] = {}
     for place, argument in enumerate(arguments):
         for folder in _run_folders(argument):
             if folder.resolve() in found:
@@ -115,7 +115,7 @@ def _run_folders(path: Path) -> list[Path]:
     return inside
 
 
-def _read(folder: Path, argument: int) -> Outcome:
+def _read(folder: Path, argument: int) -> RunResult:
     path = folder / SUMMARY
     try:
         summary = flat(read_json_if_there(path) or {})
@@ -123,15 +123,15 @@ def _read(folder: Path, argument: int) -> Outcome:
         raise ComparisonError(f"{path} cannot be read: {error.strerror}") from error
     except RunError as error:
         raise ComparisonError(str(error)) from error
-    return Outcome(folder, argument, read_toml(folder / SCENARIO, is_inside=True), summary)
+    return RunResult(folder, argument, read_toml(folder / SCENARIO, is_inside=True), summary)
 
 
-def grouped(runs: Iterable[Outcome], by_argument: bool = False) -> list[Group]:
+def grouped(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:
     """The runs of each scenario whatever its seed, or of each argument.
 
     They are in the order of the arguments, and within one in the order of the settings that differ.
     """
-    found: dict[Any, dict[int, Outcome]] = {}
+    found: dict[Any, dict[int, RunResult]] = {}
     for run in runs:
         group = found.setdefault(run.argument if by_argument else _without_seed(run.scenario), {})
         if run.seed in group:
@@ -148,7 +148,7 @@ def grouped(runs: Iterable[Outcome], by_argument: bool = False) -> list[Group]:
     ]
 
 
-def _ordered(groups: Sequence[dict[int, Outcome]]) -> list[dict[int, Outcome]]:
+def _ordered(groups: Sequence[dict[int, RunResult]]) -> list[dict[int, RunResult]]:
     """By argument, then by the values of what differs: folders of a sweep are named by hashes."""
     firsts = [next(iter(group.values())) for group in groups]
     rows = _differing([run.scenario for run in firsts]).values()
@@ -235,7 +235,7 @@ def _cell(group: Group, baseline: Group, seeds: Iterable[int], metric: str) -> C
     return Cell(Estimate.of(values), None if group is baseline else Estimate.of(differences))
 
 
-def _chosen(runs: Sequence[Outcome], extra: Iterable[str]) -> list[str]:
+def _chosen(runs: Sequence[RunResult], extra: Iterable[str]) -> list[str]:
     known = {path: None for run in runs for path in run.summary if run.metric(path) is not None}
     chosen = [path for path in HEADLINES if path in known]
     for path in extra:

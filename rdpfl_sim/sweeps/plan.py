@@ -85,7 +85,7 @@ class Layout(Strict):
         return found if isinstance(found, int | float) else None
 
 
-class Sweep(Strict):
+class SweepSpec(Strict):
     """A base scenario, what varies, and the tables to make of it."""
 
     name: Name = "sweep"
@@ -105,7 +105,7 @@ class Sweep(Strict):
     """The base scenario with what the file's `set` and the command line change in it."""
 
     @classmethod
-    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> Sweep:
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SweepSpec:
         """The sweep in a TOML file; the overrides change its base scenario, after the file's own `set`."""
         path = Path(path)
         raw = read_toml(path)
@@ -134,7 +134,7 @@ class Sweep(Strict):
         return sweep
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Sweep:
+    def from_dict(cls, raw: Mapping[str, Any]) -> SweepSpec:
         """The validated sweep, or a `ScenarioError` that lists all problems."""
         try:
             sweep = cls.model_validate(dict(raw))
@@ -154,7 +154,7 @@ class Sweep(Strict):
         ]
         return [*self.axis, *grid]
 
-    def runs(self, profile: str | None = None) -> list[Run]:
+    def runs(self, profile: str | None = None) -> list[PlannedRun]:
         """Every run of the sweep, in the order of its axes; a `ScenarioError` tells what is impossible."""
         chosen = self._profile(profile)
         base = Draft(Scenario, self.base) if self._draft is None else self._draft
@@ -179,7 +179,7 @@ class Sweep(Strict):
             labels = {axis.name: case.label for axis, case in zip(self.axes, cases, strict=True)}
             try:
                 scenario = Scenario.from_dict(raw)
-                runs.append(Run(labels, scenario.with_notes(draft.notes(scenario.to_dict()))))
+                runs.append(PlannedRun(labels, scenario.with_notes(draft.notes(scenario.to_dict()))))
             except ScenarioError as error:
                 where = ", ".join(f"{axis} = {label}" for axis, label in labels.items()) or "base"
                 for problem in error.problems:
@@ -252,7 +252,7 @@ class Sweep(Strict):
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One scenario of a sweep, and the labels of its cases by axis."""
 
     labels: dict[str, str]

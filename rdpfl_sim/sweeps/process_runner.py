@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.sweeps.run_one import attempt
-from rdpfl_sim.sweeps.runner import Watcher
+from rdpfl_sim.sweeps.runner import SweepListener
 from rdpfl_sim.sweeps.staging import Scratch, scratch_in
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.plan import Run
+    from rdpfl_sim.sweeps.plan import PlannedRun
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
@@ -44,7 +44,7 @@ PATIENCE_S = 5.0
 """How long a worker that has closed its pipe may take to end."""
 
 
-class Processes:
+class ProcessRunner:
     """So many worker processes."""
 
     def __init__(self, num_workers: int) -> None:
@@ -64,7 +64,7 @@ class Processes:
     def close(self) -> None:
         """Nothing: the fork server ends with this process."""
 
-    def run(self, runs: Sequence[Run], output: Path, watcher: Watcher) -> None:
+    def run(self, runs: Sequence[PlannedRun], output: Path, listener: SweepListener) -> None:
         """Run all, each in one of the workers."""
         self.prepare()
         interrupted, interrupt = CONTEXT.Pipe(duplex=False)
@@ -73,7 +73,7 @@ class Processes:
             try:
                 while waiting or workers:
                     while waiting and len(workers) < self.num_workers:
-                        workers.append(Worker(scratch, watcher))
+                        workers.append(Worker(scratch, listener))
                         workers[-1].begin(waiting.popleft())
                     wait([interrupted, *(end for worker in workers for end in worker.ends)])
                     if interrupted.poll():
@@ -94,10 +94,10 @@ class Processes:
 class Worker:
     """A process, its run, and the connection on which it gets runs and reports."""
 
-    def __init__(self, scratch: Scratch, watcher: Watcher) -> None:
+    def __init__(self, scratch: Scratch, listener: SweepListener) -> None:
         self.scratch = scratch
-        self.watcher = watcher
-        self.run: Run | None = None
+        self.listener = listener
+        self.run: PlannedRun | None = None
         self.connection, self.process = _started()
 
     @property
@@ -110,10 +110,10 @@ class Worker:
         """Whether the process has not ended."""
         return bool(self.process.is_alive())
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: PlannedRun) -> None:
         """Give it something to do."""
         self.run = run
-        self.watcher.started(run)
+        self.listener.started(run)
         with suppress(OSError):  # it has died: `has_ended_its_run` will see that
             self.connection.send((run.scenario.to_dict(), str(self.scratch.place_of(run))))
 
@@ -125,7 +125,7 @@ class Worker:
             while self.connection.poll():
                 report = self.connection.recv()
                 if isinstance(report, float):
-                    self.watcher.advanced(self.run, report)
+                    self.listener.advanced(self.run, report)
                 else:
                     return self._end(report)
         except (EOFError, OSError):  # it has ended, perhaps in the middle of a report
@@ -149,7 +149,7 @@ class Worker:
     def _end(self, error: str | None) -> bool:
         assert self.run is not None
         run, self.run = self.run, None
-        self.watcher.ended(run, self.scratch.settle(run, error))
+        self.listener.ended(run, self.scratch.settle(run, error))
         return True
 
 

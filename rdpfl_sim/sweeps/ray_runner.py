@@ -23,12 +23,12 @@ from rdpfl_sim.errors import Problem, RunError, ScenarioError
 from rdpfl_sim.simulation.experiment import wants_gpu
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.sweeps.run_one import attempt
-from rdpfl_sim.sweeps.runner import Watcher
+from rdpfl_sim.sweeps.runner import SweepListener
 from rdpfl_sim.sweeps.staging import own_folder, scratch_in
 from rdpfl_sim.system.ray_session import MISSING, NoClusterError, RaySession, is_installed
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.plan import Run
+    from rdpfl_sim.sweeps.plan import PlannedRun
 
 MAX_IN_FLIGHT = 1000
 """Ray queues what its machines cannot run yet; a longer queue would only slow it down."""
@@ -38,7 +38,7 @@ PATIENCE_S = 5.0
 """How long cancelled tasks may take to tidy up."""
 
 
-class RayCluster:
+class RayRunner:
     """The cluster at an address, or a new one on this machine; so many runs at a time, or all that fit.
 
     A run that can use a GPU takes `gpus_per_run` of one, if the cluster has any.
@@ -67,7 +67,7 @@ class RayCluster:
         """Disconnect, and stop a cluster that was started here."""
         self.session.close()
 
-    def run(self, runs: Sequence[Run], output: Path, watcher: Watcher) -> None:
+    def run(self, runs: Sequence[PlannedRun], output: Path, listener: SweepListener) -> None:
         """Run all, each as a task."""
         import ray
 
@@ -77,7 +77,7 @@ class RayCluster:
         limit = MAX_IN_FLIGHT if self.address is None or self.num_workers is None else self.num_workers
         waiting, interrupted = deque(runs), Event()
         with scratch_in(output) as scratch, on_interrupt(interrupted.set):
-            tasks = Tasks(watcher, num_gpus)
+            tasks = Tasks(listener, num_gpus)
             try:
                 while waiting or tasks.running:
                     while waiting and len(tasks.running) < limit:
@@ -89,7 +89,7 @@ class RayCluster:
                     for task in ended:
                         run = tasks.running.pop(task)
                         error = _received(task, scratch.place_of(run))
-                        watcher.ended(run, scratch.settle(run, error))
+                        listener.ended(run, scratch.settle(run, error))
             finally:
                 tasks.cancel()
 
@@ -97,7 +97,7 @@ class RayCluster:
 class Gpus:
     """The share of a GPU that each run takes; a `ScenarioError` if a run names one that it cannot have."""
 
-    def __init__(self, runs: Iterable[Run], share: float) -> None:
+    def __init__(self, runs: Iterable[PlannedRun], share: float) -> None:
         self.share = share
         """0 in a cluster without GPUs."""
         self.known: dict[str, bool] = {}
@@ -110,7 +110,7 @@ class Gpus:
                 text = "no machine of the Ray cluster has a GPU; allowed: auto, cpu"
                 raise ScenarioError([Problem("execution.device", text, device)])
 
-    def of(self, run: Run) -> float:
+    def of(self, run: PlannedRun) -> float:
         """The share that a run takes."""
         if self.share == 0:
             return 0.0
@@ -124,23 +124,23 @@ class Gpus:
 class Tasks:
     """The runs that Ray has been given, and the queue on which they tell how far they are."""
 
-    def __init__(self, watcher: Watcher, num_gpus: Gpus) -> None:
+    def __init__(self, listener: SweepListener, num_gpus: Gpus) -> None:
         import ray
         from ray.util.queue import Queue
 
-        self.watcher = watcher
+        self.listener = listener
         self.num_gpus = num_gpus
-        self.running: dict[Any, Run] = {}
+        self.running: dict[Any, PlannedRun] = {}
         self.reports = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
         self.remote = ray.remote(num_cpus=1, max_retries=1)(run_and_pack)  # again if its worker dies
 
-    def start(self, run: Run) -> None:
+    def start(self, run: PlannedRun) -> None:
         """Hand a run to Ray."""
         task = self.remote.options(num_gpus=self.num_gpus.of(run)).remote(
             run.scenario.to_dict(), run.key, self.reports
         )
         self.running[task] = run
-        self.watcher.started(run)
+        self.listener.started(run)
 
     def listen(self) -> None:
         """Tell the watcher how far the runs are."""
@@ -150,7 +150,7 @@ class Tasks:
         with suppress(RayError):  # its process was killed: Ray starts it again, and later reports arrive
             for key, fraction in self.reports.get_nowait_batch(self.reports.qsize()):
                 if key in by_key:
-                    self.watcher.advanced(by_key[key], fraction)
+                    self.listener.advanced(by_key[key], fraction)
 
     def cancel(self) -> None:
         """Stop what still runs: politely, so that it tidies up, then by force."""

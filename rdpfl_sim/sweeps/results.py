@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from rdpfl_sim.records.run_folder import write_atomically
-from rdpfl_sim.sweeps.plan import Run, Sweep
+from rdpfl_sim.sweeps.plan import PlannedRun, SweepSpec
 from rdpfl_sim.sweeps.runner import summary_of
 
 LEVEL = 0.95
@@ -40,7 +40,7 @@ class Estimate:
         return cls(fmean(values), deviation, quantile * deviation / sqrt(len(values)), len(values))
 
 
-Result: TypeAlias = tuple[Run, Mapping[str, Any]]
+Result: TypeAlias = tuple[PlannedRun, Mapping[str, Any]]
 """A complete run, and its summary in dotted keys."""
 
 
@@ -59,13 +59,13 @@ def flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def read(runs: Iterable[Run], output: Path) -> list[Result]:
+def read(runs: Iterable[PlannedRun], output: Path) -> list[Result]:
     """The complete runs with their summaries, dotted."""
     found = ((run, summary_of(run, output)) for run in runs)
     return [(run, flat(summary)) for run, summary in found if summary is not None]
 
 
-def write_plan(path: Path, sweep: Sweep, name: str, runs: Iterable[Run]) -> None:
+def write_plan(path: Path, sweep: SweepSpec, name: str, runs: Iterable[PlannedRun]) -> None:
     """What is to be run: the axes, the folder and the labels of every run, and the tables that are wanted."""
     plan = {
         "name": name,

@@ -14,7 +14,7 @@ from rdpfl_sim.sweeps.runner import folder_of, summary_of
 from rdpfl_sim.system.files import check_folder, make_folder, open_to_append
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.plan import Run
+    from rdpfl_sim.sweeps.plan import PlannedRun
 
 RUNNING = ".running"
 FAILED = "failed"
@@ -29,11 +29,11 @@ class Scratch:
         self.output = output
         self.path = path
 
-    def place_of(self, run: Run) -> Path:
+    def place_of(self, run: PlannedRun) -> Path:
         """Where a run may write; nothing is there yet."""
         return self.path / run.key
 
-    def settle(self, run: Run, error: str | None) -> str | None:
+    def settle(self, run: PlannedRun, error: str | None) -> str | None:
         """Give a run that has ended its place: complete, or failed. The error, and where its records are."""
         place, failed = self.place_of(run), self.output / FAILED / run.key
         shutil.rmtree(failed, ignore_errors=True)  # of an earlier attempt

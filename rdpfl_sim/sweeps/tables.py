@@ -9,7 +9,7 @@ from itertools import groupby, product
 from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
-from rdpfl_sim.sweeps.plan import Layout, Sweep
+from rdpfl_sim.sweeps.plan import Layout, SweepSpec
 from rdpfl_sim.sweeps.results import Estimate
 
 Labels: TypeAlias = tuple[str, ...]
@@ -72,12 +72,12 @@ class Table:
         return text if published is None else f"{text} ({published:.{self.digits}f})"
 
 
-def tables(sweep: Sweep, results: Results) -> list[Table]:
+def tables(sweep: SweepSpec, results: Results) -> list[Table]:
     """The tables that the sweep asks for, or one with all its cases."""
     return [_table(sweep, layout, results) for layout in sweep.table or [Layout()]]
 
 
-def _table(sweep: Sweep, layout: Layout, results: Results) -> Table:
+def _table(sweep: SweepSpec, layout: Layout, results: Results) -> Table:
     others = [axis.name for axis in sweep.axes if axis.name not in (*layout.columns, *layout.where)]
     rows = layout.rows or others
     values: dict[tuple[Labels, Labels], list[float]] = {}

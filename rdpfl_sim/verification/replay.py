@@ -23,7 +23,7 @@ from rdpfl_sim.records.run_folder import (
     read_json_if_there,
 )
 from rdpfl_sim.scenario.scenario import Scenario, stay_offline
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
 from rdpfl_sim.system.files import lines_inside
@@ -48,15 +48,15 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
     """
     scenario = Scenario.of_run(folder)
     stay_offline(scenario, allow_cluster)
-    blueprint = Blueprint(scenario)
+    experiment = Experiment(scenario)
     with tempfile.TemporaryDirectory(prefix="rdpfl-sim-") as elsewhere:
-        again = simulate(blueprint, elsewhere, progress)
+        again = simulate(experiment, elsewhere, progress)
         if again.summary["status"] == "interrupted":
             raise KeyboardInterrupt
         assert again.folder is not None
         check = compare(folder, again.folder)
     if check.first is not None:
-        check.first += _changed(folder / PROVENANCE, session(blueprint.device))
+        check.first += _changed(folder / PROVENANCE, session(experiment.device))
     return check
 
 

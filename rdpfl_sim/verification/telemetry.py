@@ -8,7 +8,7 @@ from typing import Any
 
 from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.methods.directions import when_trimmed_less
-from rdpfl_sim.records.evaluation_log import Scoreboard
+from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Record
@@ -44,7 +44,7 @@ class Measures:
         self.knows_messages = scenario.output.message_events == 1
         self.row: dict[str, Any] = {}
         """The latest row of metrics.csv, as it should be."""
-        self.scores = Scoreboard(byzantine, len(hops) - len(byzantine), self._keep)
+        self.scores = EvaluationLog(byzantine, len(hops) - len(byzantine), self._keep)
         self.round: Record | None = None
         """The round whose messages follow."""
         self.used: list[Record] = []

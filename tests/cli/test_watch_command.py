@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.cli.live import Watcher
+from rdpfl_sim.cli.live import RunMonitor
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.records.run_folder import RunFolder
 from tests.support import small_scenario
@@ -76,28 +76,28 @@ def test_run_without_events_is_watched_by_its_metrics(tmp_path: Path) -> None:
     scenario = small_scenario(output={"events": False}, adversary={"ids": [2]})
     result = simulate(scenario, tmp_path)
     assert result.folder is not None
-    watcher = Watcher(result.folder, scenario.to_dict())
-    assert watcher.look()
-    assert not watcher.look()
+    monitor = RunMonitor(result.folder, scenario.to_dict())
+    assert monitor.look()
+    assert not monitor.look()
     mean = result.summary["accuracy"]["honest"]["personal"]["mean"]
-    assert watcher.pulse.honest_accuracy == pytest.approx(mean)
-    assert watcher.pulse.rounds_done == 24
+    assert monitor.stats.honest_accuracy == pytest.approx(mean)
+    assert monitor.stats.rounds_done == 24
 
 
 def test_resumed_run_is_read_again(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     scenario = small_scenario().to_dict()
-    watcher = Watcher(run, scenario)
-    watcher.look()
+    monitor = RunMonitor(run, scenario)
+    monitor.look()
     path = run / "events.jsonl"
     content = path.read_bytes()
     RunFolder(run).cut_off((0, 0))
     path.write_bytes(b"".join(content.splitlines(keepends=True)[:20]))
-    watcher.look()
-    fresh = Watcher(run, scenario)
+    monitor.look()
+    fresh = RunMonitor(run, scenario)
     fresh.look()
-    assert watcher.pulse.rounds_done == fresh.pulse.rounds_done < 24
-    assert watcher.pulse.messages == fresh.pulse.messages
+    assert monitor.stats.rounds_done == fresh.stats.rounds_done < 24
+    assert monitor.stats.messages == fresh.stats.messages
 
 
 def test_other_process_is_watched_until_it_is_killed(tmp_path: Path) -> None:

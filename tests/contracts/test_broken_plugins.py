@@ -10,7 +10,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.contracts.kinds import CONTRACTS
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.maths.attacks.attacks import ATTACKS
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from tests.contracts.using import HEAD, METHOD, PATHS, using
 from tests.packages import Packages
 from tests.support import small_scenario
@@ -47,10 +47,10 @@ BROKEN = {
     },
     "equivocation": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
     "timing_attack": {
-        "None": "returns None, not a list of Parcel",
-        "[Parcel(u.payload, u.round, -1.0)]": "returns -1.0 as the delay of a parcel; it must be",
-        "[Parcel(u.payload, 1.5)]": "returns a parcel whose stamp is an object of the type float",
-        "[Parcel(u.payload, u.round, random.random())]": TWO_ANSWERS,
+        "None": "returns None, not a list of ScheduledMessage",
+        "[ScheduledMessage(u.payload, u.round, -1.0)]": "returns -1.0 as the delay of a parcel; it must be",
+        "[ScheduledMessage(u.payload, 1.5)]": "returns a parcel whose stamp is an object of the type float",
+        "[ScheduledMessage(u.payload, u.round, random.random())]": TWO_ANSWERS,
     },
     "attack_schedule": {"1": "returns an object of the type int, not True or False"},
     "latency": {
@@ -162,7 +162,7 @@ def test_flaw_is_told_before_time_zero(packages: Packages, kind: str, body: str,
     parameters = PARAMETERS.get(kind, "u, v=None, *rest")
     packages.install("odds", f"{HEAD}\ndef odd({parameters}): return {body}\n{DEFINITIONS}", {kind: ["odd"]})
     with pytest.raises(ScenarioError) as caught:
-        Blueprint(small_scenario(**using(kind)))
+        Experiment(small_scenario(**using(kind)))
     [problem] = caught.value.problems
     assert problem.path == PATHS.get(kind, kind)
     assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 {flaw}")
@@ -199,7 +199,7 @@ STEPS = {
 def test_every_step_of_a_method_is_tried(packages: Packages, step: str) -> None:
     packages.install("odds", f"{HEAD}{METHOD}    {step}\n", {"method": ["odd"]})
     with pytest.raises(ScenarioError) as caught:
-        Blueprint(small_scenario(method="odd"))
+        Experiment(small_scenario(method="odd"))
     [problem] = caught.value.problems
     assert problem.path == "method"
     assert problem.message.startswith(f"the method 'odd' of the package odds 1.0 {STEPS[step]}")

@@ -14,7 +14,7 @@ from rdpfl_sim.contracts.kinds import CONTRACTS, contract_of
 from rdpfl_sim.contracts.methods import MethodContract, Rehearsal, rehearse
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.component_list import KINDS
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.faults.faults import Setting
 from rdpfl_sim.world.network.topology import neighbours, ring
 from tests.support import small_scenario
@@ -103,12 +103,12 @@ def test_component_keeps_its_contract_on_real_arguments(kind: str, name: str) ->
 
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_contract(name: str) -> None:
-    blueprint = Blueprint(small_scenario(method=name, model="mlp"))
+    experiment = Experiment(small_scenario(method=name, model="mlp"))
     plugin = Plugin("method", name, "package itself 1.0", "rdpfl_sim")
-    method = MethodContract().guarded(blueprint.method, plugin)
+    method = MethodContract().guarded(experiment.method, plugin)
     rehearse(
         method,
         plugin,
-        blueprint.initial_model(0),
-        Rehearsal(blueprint.streams.key, blueprint.trainer.batch),
+        experiment.initial_model(0),
+        Rehearsal(experiment.streams.key, experiment.trainer.batch),
     )

@@ -18,7 +18,7 @@ from rdpfl_sim.maths.types import Payload
 from rdpfl_sim.methods.base import Method, State, Inspection
 from rdpfl_sim.methods.gossip import Gossip
 from rdpfl_sim.world.changes import Crash
-from rdpfl_sim.world.timing_attacks import Parcel
+from rdpfl_sim.world.timing_attacks import ScheduledMessage
 from rdpfl_sim.world.transport import Transport
 from rdpfl_sim.world.waiting import Staleness, Wait
 calls = []

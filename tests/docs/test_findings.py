@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from tests.docs.test_notebooks import run_small
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def results_of(path: Path, labels: int) -> Counter[tuple[str, ...]]:
 
 @pytest.mark.parametrize("path", sorted({*SWEEPS, *LARGE}), ids=lambda path: path.stem)
 def test_every_run_of_a_sweep_has_its_result(path: Path) -> None:
-    sweep = Sweep.load(path)
+    sweep = SweepSpec.load(path)
     planned = Counter(tuple(run.labels.values()) for run in sweep.runs("hour" if path in LARGE else None))
     assert results_of(path, len(sweep.axes)) == planned
 
@@ -62,7 +62,7 @@ def test_tables_are_those_of_the_results(module) -> None:
 
 @pytest.mark.parametrize("name", ["clean", "robustness", "ablation", "sensitivity"])
 def test_every_number_of_the_paper_stands_beside_ours(name: str) -> None:
-    (layout,) = Sweep.load(ROOT / "scenarios" / "paper" / f"{name}.toml").table
+    (layout,) = SweepSpec.load(ROOT / "scenarios" / "paper" / f"{name}.toml").table
     text = (FINDINGS / "TABLES.md").read_text()
     numbers = list(numbers_in(layout.paper))
     assert len(numbers) >= 8
@@ -92,4 +92,4 @@ def test_results_are_collected_from_the_runs(module, tmp_path: Path, monkeypatch
     (found,) = [collect.collect(plan.parent) for plan in tmp_path.glob("*/sweep.json")]
     head, *rows = found.read_text().splitlines()
     assert {"seed", "accuracy", "worst", "simulated_s"} <= set(head.split(","))
-    assert len(rows) == len(Sweep.load(ROOT / "analysis" / "scenarios" / "loss.toml").runs("tiny"))
+    assert len(rows) == len(SweepSpec.load(ROOT / "analysis" / "scenarios" / "loss.toml").runs("tiny"))

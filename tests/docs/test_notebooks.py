@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import write_plan
 from rdpfl_sim.sweeps.runner import folder_of, missing
 
@@ -29,7 +29,7 @@ def sweeps_of(path: Path) -> list[str]:
 
 def run_small(name: str, folder: Path) -> None:
     """What `rdpfl-sim sweep --profile tiny` does, without worker processes, which are slow to start."""
-    planned = Sweep.load(ANALYSIS / "scenarios" / f"{name}.toml")
+    planned = SweepSpec.load(ANALYSIS / "scenarios" / f"{name}.toml")
     runs, output = planned.runs("tiny"), folder / f"{name}-tiny"
     write_plan(output / "sweep.json", planned, output.name, runs)
     for run in missing(runs, output):

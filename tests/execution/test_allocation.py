@@ -5,17 +5,17 @@ import gc
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.execution.allocation import SELDOM, seldom_collected
+from rdpfl_sim.execution.allocation import SELDOM, gc_paused
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.support import cheap, small_scenario
 
 
 def test_thresholds_are_put_back_also_after_an_error() -> None:
     before = gc.get_threshold()
-    with seldom_collected():
+    with gc_paused():
         assert gc.get_threshold() == SELDOM
     assert gc.get_threshold() == before
-    with pytest.raises(ValueError, match="on the way"), seldom_collected():
+    with pytest.raises(ValueError, match="on the way"), gc_paused():
         raise ValueError("on the way")
     assert gc.get_threshold() == before
 

@@ -11,9 +11,9 @@ import torch
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.execution import devices
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from tests.simulated_gpu import NAME, SimulatedGpu
 from tests.simulation.test_resume import interrupt, left
 from tests.support import small_scenario
@@ -29,7 +29,7 @@ def on(device: str, executor: str = "auto", **changes: Any) -> Scenario:
 
 def problem(device: str, executor: str = "auto") -> str:
     with pytest.raises(ScenarioError) as error:
-        Blueprint(on(device, executor))
+        Experiment(on(device, executor))
     [only] = error.value.problems
     return str(only)
 
@@ -57,9 +57,9 @@ def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
 
 def test_the_second_gpu_can_be_named() -> None:
     with SimulatedGpu(num_devices=2):
-        blueprint = Blueprint(on("cuda:1"))
-        assert blueprint.model.vector.device == torch.device("cuda", 1)
-        result = simulate(blueprint)
+        experiment = Experiment(on("cuda:1"))
+        assert experiment.model.vector.device == torch.device("cuda", 1)
+        result = simulate(experiment)
     assert result.summary["wall"]["device"] == "cuda:1"
 
 
@@ -75,19 +75,19 @@ def test_the_second_gpu_can_be_named() -> None:
     ],
 )
 def test_auto_is_a_gpu_for_large_models(executor: str, changes: dict[str, Any], expected: str) -> None:
-    assert Blueprint(on("auto", executor, **changes)).device == devices.CPU
+    assert Experiment(on("auto", executor, **changes)).device == devices.CPU
     with SimulatedGpu():
-        assert str(Blueprint(on("auto", executor, **changes)).device) == expected
+        assert str(Experiment(on("auto", executor, **changes)).device) == expected
 
 
 def test_on_a_gpu_the_executor_auto_computes_one_client_at_a_time() -> None:
     with SimulatedGpu():
-        assert isinstance(Blueprint(on("cuda")).trainer, Inline)
+        assert isinstance(Experiment(on("cuda")).trainer, Inline)
 
 
 def test_stacking_on_a_gpu_is_worth_a_warning() -> None:
     def warns(device: str, executor: str) -> bool:
-        warnings = Blueprint(on(device, executor)).warnings
+        warnings = Experiment(on(device, executor)).warnings
         return any("checkpoints and interruptions may change the digest" in text for text in warnings)
 
     with SimulatedGpu():
@@ -139,7 +139,7 @@ def test_cublas_is_told_to_repeat_its_numbers(
     if given is not None:
         monkeypatch.setenv(devices.CUBLAS, given)
     with SimulatedGpu():
-        Blueprint(on("cuda"))
+        Experiment(on("cuda"))
         assert os.environ[devices.CUBLAS] == becomes
     assert ("results may differ from run to run" in caplog.text) == warns
 
@@ -150,34 +150,34 @@ def test_cublas_that_has_begun_cannot_be_told_any_more(
     monkeypatch.delenv(devices.CUBLAS, raising=False)
     with SimulatedGpu():
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-        Blueprint(on("cuda"))
+        Experiment(on("cuda"))
         assert "CUDA was started before CUBLAS_WORKSPACE_CONFIG was set" in caplog.text
         caplog.clear()
-        Blueprint(on("cuda"))  # for the first run it was set in time, or the user has been warned
+        Experiment(on("cuda"))  # for the first run it was set in time, or the user has been warned
         assert not caplog.text
 
 
 def test_a_run_on_the_cpu_leaves_cublas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(devices.CUBLAS, raising=False)
-    Blueprint(on("cpu"))
+    Experiment(on("cpu"))
     assert devices.CUBLAS not in os.environ
 
 
 def test_a_gpu_computes_deterministically_while_a_run_lasts() -> None:
-    with repeatable(1, GPU):
+    with deterministic_torch(1, GPU):
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.backends.cudnn.deterministic
         assert not torch.backends.cuda.matmul.allow_tf32
     assert not torch.are_deterministic_algorithms_enabled()
-    with repeatable(1):
+    with deterministic_torch(1):
         assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_users_own_strictness_is_kept() -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        with repeatable(1, GPU):
+        with deterministic_torch(1, GPU):
             assert not torch.is_deterministic_algorithms_warn_only_enabled()
         assert torch.are_deterministic_algorithms_enabled()
     finally:

@@ -17,14 +17,14 @@ from torch import nn
 from rdpfl_sim import simulate
 from rdpfl_sim.execution.choice import auto, stacked
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.jobs import Exam
+from rdpfl_sim.execution.jobs import EvalJob
 from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
 from rdpfl_sim.methods.exchange import Work
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result
 from rdpfl_sim.system.ray_session import RaySession
 from tests.killing import ray_processes
@@ -96,54 +96,54 @@ def test_convolutions_can_be_stacked() -> None:
 
 
 def test_a_stacked_run_that_is_left_after_any_event_ends_as_if_it_had_not_been() -> None:
-    blueprint = Blueprint(on("stacked", **ATTACKED, model={"name": "mlp", "hidden": [5]}))
-    assert isinstance(blueprint.trainer, Stacked)
-    expected = lived(blueprint)
+    experiment = Experiment(on("stacked", **ATTACKED, model={"name": "mlp", "hidden": [5]}))
+    assert isinstance(experiment.trainer, Stacked)
+    expected = lived(experiment)
     for place in range(0, expected.num_events, 17):
-        assert lived(blueprint, lambda event, place=place: event == place).traces == expected.traces
+        assert lived(experiment, lambda event, place=place: event == place).traces == expected.traces
 
 
 def test_a_model_that_cannot_be_stacked_is_trained_anyway_and_that_is_said(caplog: Any) -> None:
-    blueprint = Blueprint(on("inline"))
+    experiment = Experiment(on("inline"))
     odd = FlatModel(nn.Sequential(nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 3)))
-    executor = stacked(odd, blueprint.trainer.materials)
+    executor = stacked(odd, experiment.trainer.training_data)
     assert isinstance(executor, Inline)
     assert "Softplus" in caplog.text
     assert executor.submit(0, 1, Work(odd.initial(0))).result().num_steps > 0
 
 
 def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
-    materials = Blueprint(on("inline")).trainer.materials
-    assert isinstance(auto(FlatModel(mlp([8], 3)), materials, workers=1), Stacked)
-    assert isinstance(auto(FlatModel(mlp([8], 3, hidden=[10_000])), materials, workers=2), Threads)
-    assert isinstance(auto(FlatModel(cnn([3, 8, 8], 3)), materials, workers=1), Inline)
+    training_data = Experiment(on("inline")).trainer.training_data
+    assert isinstance(auto(FlatModel(mlp([8], 3)), training_data, workers=1), Stacked)
+    assert isinstance(auto(FlatModel(mlp([8], 3, hidden=[10_000])), training_data, workers=2), Threads)
+    assert isinstance(auto(FlatModel(cnn([3, 8, 8], 3)), training_data, workers=1), Inline)
 
 
 @pytest.mark.parametrize("executor", ["inline", "stacked", *ELSEWHERE])
 @pytest.mark.usefixtures("cluster")
 def test_marks_are_the_same_everywhere(executor: str) -> None:
-    blueprint = Blueprint(on("inline"))
-    same, models = blueprint.initial_model(0), [torch.randn(27, generator=_generator(i)) for i in range(6)]
-    exams = [Exam(i, w, is_global=i % 2 == 0) for i, w in enumerate(models)] + [
-        Exam(i, same) for i in range(6)
+    experiment = Experiment(on("inline"))
+    same, models = experiment.initial_model(0), [torch.randn(27, generator=_generator(i)) for i in range(6)]
+    eval_jobs = [EvalJob(i, w, is_global=i % 2 == 0) for i, w in enumerate(models)] + [
+        EvalJob(i, same) for i in range(6)
     ]
-    trainer = Blueprint(on(executor)).trainer
+    trainer = Experiment(on(executor)).trainer
     try:
-        marks = trainer.evaluate(exams)
+        eval_result = trainer.evaluate(eval_jobs)
     finally:
         trainer.close()
-    for exam, mark in zip(exams, marks, strict=True):
-        expected = blueprint.trainer.materials.examine(blueprint.model, exam)
+    for eval_job, mark in zip(eval_jobs, eval_result, strict=True):
+        expected = experiment.trainer.training_data.evaluate_many(experiment.model, eval_job)
         assert mark.personal.accuracy == expected.personal.accuracy
         assert mark.personal.loss == pytest.approx(expected.personal.loss, rel=1e-5)
-        assert (mark.everything is None) == (not exam.is_global)
+        assert (mark.everything is None) == (not eval_job.is_global)
         if mark.everything is not None and expected.everything is not None:
             assert mark.everything.accuracy == expected.everything.accuracy
 
 
 def test_an_executor_can_be_used_again_after_it_was_closed() -> None:
-    blueprint = Blueprint(on({"name": "threads", "workers": 2}))
-    assert simulate(blueprint).summary["digest"] == simulate(blueprint).summary["digest"]
+    experiment = Experiment(on({"name": "threads", "workers": 2}))
+    assert simulate(experiment).summary["digest"] == simulate(experiment).summary["digest"]
 
 
 @with_ray
@@ -151,7 +151,7 @@ def test_an_executor_can_be_used_again_after_it_was_closed() -> None:
 def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
     import ray
 
-    here, there = Blueprint(on("inline")).trainer, Blueprint(on({"name": "ray", "workers": 2})).trainer
+    here, there = Experiment(on("inline")).trainer, Experiment(on({"name": "ray", "workers": 2})).trainer
     assert isinstance(there, RayActors)
     work = Work(here.model.initial(1))
     try:

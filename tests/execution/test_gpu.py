@@ -18,7 +18,7 @@ from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.exchange import Work
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result
 from tests.simulated_gpu import NAME, SimulatedGpu
 from tests.simulation.test_resume import interrupt, left
@@ -44,9 +44,9 @@ def on_both(executor: str = "inline", **changes: Any) -> tuple[Result, Result]:
     """The same run on a CPU and on a simulated GPU."""
     here = simulate(on("cpu", executor, **changes))
     with SimulatedGpu() as gpu:
-        blueprint = Blueprint(on("cuda", executor, **changes))
-        assert blueprint.model.vector.is_cuda
-        there = simulate(blueprint)
+        experiment = Experiment(on("cuda", executor, **changes))
+        assert experiment.model.vector.is_cuda
+        there = simulate(experiment)
     assert gpu.counts.launches > 0
     return here, there
 
@@ -100,7 +100,7 @@ def test_every_executor_of_this_process_runs_on_a_gpu(executor: str, changes: di
 def test_a_run_on_a_gpu_is_resumed_there(tmp_path: Path, executor: str) -> None:
     scenario = on("cuda", executor, **SMALL["asynchronous"], checkpoint={"every_rounds": 1}, rounds=6)
     with SimulatedGpu():
-        assert Blueprint(scenario).model.vector.is_cuda
+        assert Experiment(scenario).model.vector.is_cuda
         whole = simulate(scenario, tmp_path / "whole")
         folder = left(scenario, tmp_path / "left", 13, interrupt)
         resumed = resume(folder)
@@ -114,10 +114,10 @@ def test_a_step_of_a_large_model_keeps_the_gpu_busy() -> None:
     num_steps = 10
     scenario = on("cuda", **IMAGES, training={"local_steps": num_steps, "momentum": 0.9})
     with SimulatedGpu() as gpu:
-        trainer = Blueprint(scenario).trainer
-        job = trainer.materials.job(0, 1, Work(trainer.model.initial(0)))
+        trainer = Experiment(scenario).trainer
+        job = trainer.training_data.job(0, 1, Work(trainer.model.initial(0)))
         with gpu.counting() as counts:
-            trainer.materials.train(trainer.model, job)
+            trainer.training_data.train(trainer.model, job)
     assert counts.launches <= 55 * num_steps
     assert counts.synchronisations <= 1
     assert counts.to_host == 0
@@ -142,9 +142,9 @@ def test_a_round_of_a_small_client_seldom_waits_for_the_gpu(
         output={"telemetry": telemetry},
     )
     with SimulatedGpu() as gpu:
-        blueprint = Blueprint(scenario)
+        experiment = Experiment(scenario)
         with gpu.counting() as counts:
-            simulate(blueprint)
+            simulate(experiment)
     num_rounds = scenario.clients.count * scenario.rounds
     assert counts.synchronisations <= synchronisations * num_rounds
     assert counts.to_device <= copies * num_rounds

@@ -4,10 +4,10 @@ import torch
 
 from rdpfl_sim.learning.training import train
 from rdpfl_sim.methods.exchange import Work
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import small_scenario
 
-BLUEPRINT = Blueprint(
+BLUEPRINT = Experiment(
     small_scenario(
         training={"momentum": 0.5, "weight_decay": 0.1, "batch_size": 8}, execution={"executor": "inline"}
     )
@@ -66,5 +66,5 @@ def test_batch_is_of_the_clients_own_data_and_another_one_in_every_round() -> No
 
 
 def test_batch_of_a_client_with_few_examples_is_all_of_them() -> None:
-    trainer = Blueprint(small_scenario(training={"batch_size": 1000})).trainer
-    assert len(trainer.batch(0, 1).labels) == len(trainer.materials.shards[0])
+    trainer = Experiment(small_scenario(training={"batch_size": 1000})).trainer
+    assert len(trainer.batch(0, 1).labels) == len(trainer.training_data.shards[0])

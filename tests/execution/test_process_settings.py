@@ -4,15 +4,15 @@ import gc
 
 import torch
 
-from rdpfl_sim.execution.allocation import SELDOM, seldom_collected
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.allocation import SELDOM, gc_paused
+from rdpfl_sim.execution.determinism import deterministic_torch
 
 
 def test_a_run_that_ends_does_not_undo_the_settings_of_one_that_goes_on() -> None:
     cudnn = torch.backends.cudnn
     before = gc.get_threshold(), cudnn.deterministic
     assert before != (SELDOM, True)
-    runs = [(seldom_collected(), repeatable(1)) for _ in range(2)]
+    runs = [(gc_paused(), deterministic_torch(1)) for _ in range(2)]
     for run in runs:
         for setting in run:
             setting.__enter__()

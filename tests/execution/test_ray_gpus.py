@@ -15,9 +15,9 @@ from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.ray_actors import RayActors
 from rdpfl_sim.methods.exchange import Work
-from rdpfl_sim.simulation.experiment import Blueprint, wants_gpu
-from rdpfl_sim.sweeps.plan import Run
-from rdpfl_sim.sweeps.ray_runner import Gpus, RayCluster, Tasks
+from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
+from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.ray_runner import Gpus, RayRunner, Tasks
 from tests.execution.test_gpu import assert_alike
 from tests.killing import until
 from tests.simulated_gpu import NAME, SimulatedGpu, simulate_for_ever
@@ -87,8 +87,8 @@ def until_free(num_gpus: float) -> None:
 @pytest.mark.usefixtures("two_gpus")
 def test_workers_request_gpus(scenario: Scenario, free: float) -> None:
     until_free(2.0)
-    blueprint = Blueprint(scenario)
-    trainer = blueprint.trainer
+    experiment = Experiment(scenario)
+    trainer = experiment.trainer
     assert isinstance(trainer, RayActors)
     try:
         trained = trainer.submit(0, 1, Work(trainer.model.initial(1))).result()
@@ -124,10 +124,10 @@ def test_more_workers_than_processors_are_refused() -> None:
 
 def test_ray_chooses_the_gpu() -> None:
     with pytest.raises(ScenarioError, match="Ray chooses the GPU of each worker; allowed: auto, cpu, cuda"):
-        Blueprint(on_ray("cuda:1"))
+        Experiment(on_ray("cuda:1"))
 
 
-def run(device: str, **changes: Any) -> Run:
+def run(device: str, **changes: Any) -> PlannedRun:
     return make_run(1, execution={"device": device}, **changes)
 
 
@@ -142,7 +142,7 @@ def test_runs_of_a_sweep_request_gpus(tmp_path: Path) -> None:
     }
 
     notes = Notes()
-    RayCluster(None, None, gpus_per_run=0.5).run(list(runs.values()), tmp_path, notes)
+    RayRunner(None, None, gpus_per_run=0.5).run(list(runs.values()), tmp_path, notes)
     assert set(notes.errors.values()) == {None}
     trained_on = {
         name: json.loads((tmp_path / one.key / "summary.json").read_text())["wall"]["trained_on"]
@@ -180,13 +180,13 @@ def test_a_gpu_is_for_runs_that_would_use_it(scenario: Scenario, expected: bool)
     assert wants_gpu(scenario) == expected
     if expected and scenario.data.name != "npz":
         with SimulatedGpu():
-            assert Blueprint(scenario).device.type == "cuda"
+            assert Experiment(scenario).device.type == "cuda"
 
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_sweep_on_ray_cannot_name_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="Ray chooses the GPU of each run; allowed: auto, cpu, cuda"):
-        RayCluster(None, None).run([run("cuda:1")], tmp_path, Notes())
+        RayRunner(None, None).run([run("cuda:1")], tmp_path, Notes())
 
 
 def test_shares_of_gpus_belong_to_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +208,6 @@ def test_without_gpus_auto_is_the_cpu_and_cuda_is_refused(tmp_path: Path) -> Non
     with pytest.raises(RunError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
         simulate(on_ray("cuda"))
     with pytest.raises(ScenarioError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
-        RayCluster(None, None).run([run("cuda")], tmp_path, Notes())
-    RayCluster(None, None).run([run("auto", **LARGE)], tmp_path, notes := Notes())
+        RayRunner(None, None).run([run("cuda")], tmp_path, Notes())
+    RayRunner(None, None).run([run("auto", **LARGE)], tmp_path, notes := Notes())
     assert set(notes.errors.values()) == {None}

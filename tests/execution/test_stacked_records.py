@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from tests.runs import Lived, lived
 from tests.support import small_scenario
 
@@ -61,7 +61,7 @@ METHODS = ["rdpfl", {"name": "rdpfl", "estimator": "anchored"}, "direct", "dpsgd
 
 
 def run(executor: str, **changes: Any) -> Lived:
-    return lived(Blueprint(small_scenario(**{**EVERYTHING, **changes}, execution={"executor": executor})))
+    return lived(Experiment(small_scenario(**{**EVERYTHING, **changes}, execution={"executor": executor})))
 
 
 def records(life: Lived) -> list[dict[str, Any]]:
@@ -112,6 +112,6 @@ def test_digest_does_not_depend_on_which_messages_are_recorded() -> None:
 @pytest.mark.parametrize("name", ["crash, fresh", "changing graph"])
 def test_run_with_faults_that_is_left_and_taken_up_is_the_same_run(name: str) -> None:
     options = {**EVERYTHING, "evaluation": {"every": 4}, "method": "dpsgd", **RUNS[name]}
-    blueprint = Blueprint(small_scenario(**options, execution={"executor": "stacked"}))
-    once = lived(blueprint)
-    assert lived(blueprint, leave_after=lambda event: event % 7 == 0).traces == once.traces
+    experiment = Experiment(small_scenario(**options, execution={"executor": "stacked"}))
+    once = lived(experiment)
+    assert lived(experiment, leave_after=lambda event: event % 7 == 0).traces == once.traces

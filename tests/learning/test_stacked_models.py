@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from rdpfl_sim import learning
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Answers, evaluate, evaluate_together
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
 from rdpfl_sim.learning.stacked_models import NotStackableError, Stack
-from rdpfl_sim.learning.stacked_training import Pupil, train_together
+from rdpfl_sim.learning.stacked_training import BatchedClient, train_together
 from rdpfl_sim.learning.training import Trained, train
 
 SIZES = [1, 3, 17, 40, 41, 9, 64]
@@ -51,7 +51,7 @@ def both_ways(name: str, augmented: bool = False, **bent) -> tuple[list[Trained]
         for i, (w, shard, k, anchor) in enumerate(zip(starts, data, steps, anchors, strict=True))
     ]
     pupils = [
-        Pupil(w, shard, k, i, mask, anchor)
+        BatchedClient(w, shard, k, i, mask, anchor)
         for i, (w, shard, k, anchor) in enumerate(zip(starts, data, steps, anchors, strict=True))
     ]
     return alone, train_together(Stack(model), pupils, **settings)
@@ -82,7 +82,7 @@ def test_training_together_is_training_alone_up_to_rounding(name: str, bent: dic
 def test_a_clients_numbers_do_not_depend_on_who_else_is_in_the_stack(name: str, batch_size: int) -> None:
     make, shape = MODELS[name]
     model, data = FlatModel(make()), shards(shape)
-    pupils = [Pupil(model.initial(i), shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
+    pupils = [BatchedClient(model.initial(i), shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
     stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
     everybody = train_together(stack, pupils, **settings)
     for size in (1, 2, 5):
@@ -113,9 +113,9 @@ def test_numbers_of_large_models_do_not_depend_on_the_company_with_any_number_of
     stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
     lengths = [len(x) if batch_size > 400 else 5 + 51 * i for i in range(6)]
     data = [Shard(x, y, torch.randperm(len(x), generator=generator)[:length]) for length in lengths]
-    pupils = [Pupil(model.initial(i), shard, 1 + i % 2, i) for i, shard in enumerate(data)]
+    pupils = [BatchedClient(model.initial(i), shard, 1 + i % 2, i) for i, shard in enumerate(data)]
     for num_threads in (1, 2, 3, 4):
-        with repeatable(num_threads):
+        with deterministic_torch(num_threads):
             everybody = train_together(stack, pupils, **settings)
             models = [trained.w_tilde for trained in everybody]
             evaluations = evaluate_together(stack, models, data)
@@ -152,9 +152,9 @@ def test_every_function_for_many_clients_is_tested_here() -> None:
 
 def test_a_client_that_diverges_leaves_all_others_alone() -> None:
     model, data = FlatModel(mlp([5], 3, hidden=[7])), shards([5])
-    pupils = [Pupil(model.initial(i), shard, 3, i) for i, shard in enumerate(data)]
+    pupils = [BatchedClient(model.initial(i), shard, 3, i) for i, shard in enumerate(data)]
     sound = train_together(Stack(model), pupils, batch_size=8, learning_rate=0.1)
-    pupils[2] = Pupil(torch.full_like(pupils[2].w, 1e38), data[2], 3, 2)
+    pupils[2] = BatchedClient(torch.full_like(pupils[2].w, 1e38), data[2], 3, 2)
     mixed = train_together(Stack(model), pupils, batch_size=8, learning_rate=0.1)
     assert not mixed[2].w_tilde.isfinite().all()
     for place in (0, 1, 3, 4, 5, 6):

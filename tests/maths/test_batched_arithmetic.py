@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.maths import batched as together
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.vectors import bb_coefficient, norm
@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_a_row_has_the_same_bits_in_any_batch(name: str, d: int, num_threads: int) -> None:
     function = FUNCTIONS[name]
     x = torch.randn(40 if d < 100_000 else 12, d, generator=torch.Generator().manual_seed(d))
-    with repeatable(num_threads):
+    with deterministic_torch(num_threads):
         alone = torch.cat([function(row.unsqueeze(0).clone()) for row in x])
         for n in (2, 3, 7, len(x)):
             assert torch.equal(function(x[:n].clone()), alone[:n]), f"{n} rows"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.maths.aggregators import krum, mean, median, trimmed_mean
 from rdpfl_sim.methods import METHODS as REGISTRY
 from rdpfl_sim.methods import batching as grouping
@@ -141,7 +141,7 @@ def test_bits_of_long_models_depend_neither_on_the_company_nor_on_its_size(
     method = METHODS[name]
     some = long_cases(method, num_clients, size)
     for num_threads in (1, 2, 3, 4):
-        with repeatable(num_threads):
+        with deterministic_torch(num_threads):
             alone = [method.update_together([case])[0] for case in some]
             monkeypatch.setattr(grouping, "MAX_FLOATS", 1 << 40)  # all in one group
             together = method.update_together(some)

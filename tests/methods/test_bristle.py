@@ -10,7 +10,7 @@ from rdpfl_sim.learning.training import OwnBatch
 from rdpfl_sim.methods.base import Home, Layer, Settings
 from rdpfl_sim.methods.bristle import Bristle, f1_by_class, mixed_rows
 from rdpfl_sim.methods.exchange import Received
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import Neighbourhood, Own, small_scenario
 
 SETTINGS = Settings(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
@@ -142,7 +142,7 @@ def test_output_layer_without_biases_is_an_error() -> None:
     MODELS["unbiased"] = lambda shape, num_classes: torch.nn.Linear(shape[0], num_classes, bias=False)
     try:
         with pytest.raises(ScenarioError) as caught:
-            Blueprint(small_scenario(model="unbiased", method="bristle"))
+            Experiment(small_scenario(model="unbiased", method="bristle"))
     finally:
         del MODELS["unbiased"]
     [problem] = caught.value.problems

@@ -23,7 +23,7 @@ from rdpfl_sim.methods.fedper import Fedper
 from rdpfl_sim.methods.gossip import distances, mix
 from rdpfl_sim.methods.krum_gossip import KrumGossip
 from rdpfl_sim.methods.ubar import Ubar
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import NOWHERE, Neighbourhood, Own, small_scenario
 
 SETTINGS = Settings(
@@ -94,7 +94,7 @@ def test_dfedavgm_replaces_the_momentum_of_the_scenario_and_mixes_as_dpsgd() -> 
 
 def test_momentum_of_the_scenario_is_said_to_have_no_effect_on_dfedavgm() -> None:
     def warnings(method: str) -> list[str]:
-        return Blueprint(small_scenario(method=method, training={"momentum": 0.5})).warnings
+        return Experiment(small_scenario(method=method, training={"momentum": 0.5})).warnings
 
     assert any("training.momentum has no effect" in warning for warning in warnings("dfedavgm"))
     assert not any("momentum" in warning for warning in warnings("dpsgd"))
@@ -237,7 +237,7 @@ def test_layers_begin_where_their_first_parameter_does() -> None:
 @pytest.mark.parametrize(("model", "head_layers", "num_layers"), [("softmax", 1, 1), ("mlp", 2, 2)])
 def test_fedper_without_a_body_is_an_error(model: str, head_layers: int, num_layers: int) -> None:
     with pytest.raises(ScenarioError) as caught:
-        Blueprint(small_scenario(model=model, method={"name": "fedper", "head_layers": head_layers}))
+        Experiment(small_scenario(model=model, method={"name": "fedper", "head_layers": head_layers}))
     [problem] = caught.value.problems
     assert problem.path == "method.head_layers"
     assert problem.message == f"must leave something to share; the model has {num_layers} layers"
@@ -247,7 +247,7 @@ def test_fedper_with_more_personal_layers_sends_less() -> None:
     def num_sent(head_layers: int) -> int:
         method = {"name": "fedper", "head_layers": head_layers}
         scenario = small_scenario(model={"name": "mlp", "hidden": [5, 4]}, method=method)
-        return Blueprint(scenario).method.num_shared
+        return Experiment(scenario).method.num_shared
 
     # 8 - 5 - 4 - 3: the layers have 45, 24 and 15 parameters.
     assert [num_sent(1), num_sent(2)] == [69, 45]

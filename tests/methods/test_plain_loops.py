@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 
 ROUNDS, CLIENTS, BYZANTINE = 4, 6, (1, 4)
 ETA, MOMENTUM, DECAY, BATCH = 0.2, 0.5, 0.01, 16
@@ -58,7 +58,7 @@ def scenario(method: dict[str, Any], topology: str, attack: str) -> Scenario:
 class Plain:
     """D-PSGD; the others say what they do otherwise."""
 
-    def __init__(self, sim: Blueprint, options: dict[str, Any]) -> None:
+    def __init__(self, sim: Experiment, options: dict[str, Any]) -> None:
         self.sim, self.options = sim, options
         self.around = sim.neighbours
         self.w = [sim.initial_model(i).double().numpy() for i in range(CLIENTS)]
@@ -203,7 +203,7 @@ class PlainKrum(Plain):
 
 
 class PlainDitto(Plain):
-    def __init__(self, sim: Blueprint, options: dict[str, Any]) -> None:
+    def __init__(self, sim: Experiment, options: dict[str, Any]) -> None:
         super().__init__(sim, options)
         self.shared = list(self.w)
         self.personal = list(self.w)
@@ -304,7 +304,7 @@ class PlainBristle(Plain):
 class PlainDispfl(Plain):
     """As the authors' program has it: average, times the mask; train; then fire and regrow."""
 
-    def __init__(self, sim: Blueprint, options: dict[str, Any]) -> None:
+    def __init__(self, sim: Experiment, options: dict[str, Any]) -> None:
         super().__init__(sim, options)
         sizes = [int(np.prod(shape)) for shape in SHAPES]
         density = dict.fromkeys(range(4), 0.0)
@@ -405,10 +405,10 @@ CASES: list[tuple[type[Plain], dict[str, Any], set[str]]] = [
 def test_simulator_equals_the_plain_loop(
     plain: type[Plain], method: dict[str, Any], choices: set[str], topology: str, attack: str
 ) -> None:
-    blueprint = Blueprint(scenario(method, topology, attack))
-    loop = plain(blueprint, method)
+    experiment = Experiment(scenario(method, topology, attack))
+    loop = plain(experiment, method)
     expected = loop.run(attack)
-    for client, (w, w_expected) in enumerate(zip(simulate(blueprint).models, expected, strict=True)):
+    for client, (w, w_expected) in enumerate(zip(simulate(experiment).models, expected, strict=True)):
         np.testing.assert_allclose(w.numpy(), w_expected, rtol=1e-4, atol=1e-5, err_msg=f"client {client}")
     if (attack, topology) == ("sign_flip", "complete"):
         assert choices <= loop.choices, "the rule never binds, so it was not tested"
@@ -418,7 +418,7 @@ def test_simulator_equals_the_plain_loop(
 def test_the_loops_differ_from_each_other() -> None:
     models = []
     for plain, method, _ in CASES:
-        blueprint = Blueprint(scenario(method, "ring", "sign_flip"))
-        models.append(plain(blueprint, method).run("sign_flip")[0])
+        experiment = Experiment(scenario(method, "ring", "sign_flip"))
+        models.append(plain(experiment, method).run("sign_flip")[0])
     for place, one in enumerate(models):
         assert all(np.abs(one - other).max() > 1e-3 for other in models[:place]), CASES[place][1]

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.records.evaluation_log import TARGETS, Scoreboard
+from rdpfl_sim.records.evaluation_log import TARGETS, EvaluationLog
 from rdpfl_sim.records.state_codec import Decoder, Encoder
 from rdpfl_sim.simulation.simulation import simulate
 from tests.support import small_scenario
 
 
-def scoreboard(byzantine: tuple[int, ...] = (), num_honest: int = 1) -> Scoreboard:
-    return Scoreboard(byzantine, num_honest, keep=lambda row: None)
+def scoreboard(byzantine: tuple[int, ...] = (), num_honest: int = 1) -> EvaluationLog:
+    return EvaluationLog(byzantine, num_honest, keep=lambda row: None)
 
 
-def add(scores: Scoreboard, time_s: float, client: int, accuracy: float) -> None:
+def add(scores: EvaluationLog, time_s: float, client: int, accuracy: float) -> None:
     scores.add(time_s, client, round_=1, scores={"personal_accuracy": accuracy})
 
 
@@ -54,7 +54,7 @@ def test_rounding_does_not_keep_clients_from_a_target_at_which_all_of_them_are(t
 
 
 def test_checkpoint_keeps_the_times() -> None:
-    def grown(scores: Scoreboard, more: list[tuple[float, float]]) -> Scoreboard:
+    def grown(scores: EvaluationLog, more: list[tuple[float, float]]) -> EvaluationLog:
         for time_s, accuracy in more:
             add(scores, time_s, 0, accuracy)
         return scores

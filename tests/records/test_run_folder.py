@@ -20,7 +20,7 @@ def test_records_after_a_checkpoint_are_cut_off_and_written_again(tmp_path: Path
     files.close()
 
     files = RunFolder(files.path)
-    assert files.cut_off(sizes)
+    assert files.truncate(sizes)
     files.events.write(b"again\n")
     files.write_metrics(row(3))
     files.close()
@@ -32,8 +32,8 @@ def test_what_is_not_there_cannot_be_kept(tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path, "demo")
     files.events.write(b"one\n")
     events, metrics = files.sync()
-    assert not files.cut_off([events + 1, metrics])
-    assert not files.cut_off([0, metrics + 1])
+    assert not files.truncate([events + 1, metrics])
+    assert not files.truncate([0, metrics + 1])
     assert (files.path / "events.jsonl").read_bytes() == b"one\n", "and nothing is lost in trying"
     files.close()
 

@@ -6,14 +6,14 @@ from rich.console import Console
 
 from rdpfl_sim.reports.breakdown import points_table
 from rdpfl_sim.reports.breakdown_figure import breakdown_figure
-from rdpfl_sim.sweeps.breakdown import Breakdown, Point, Question, Search, conclude
+from rdpfl_sim.sweeps.breakdown import Breakdown, BreakdownSpec, Point, Search, conclude
 from tests.support import small_scenario
 
 
 def breakdown(first_below: dict[int, float]) -> Breakdown:
     """Seeds that fall below local training at these values of 0, 0.1, ..., 0.8."""
     base = small_scenario(network={"duplication": 0.1})
-    asked = Question(
+    asked = BreakdownSpec(
         base, "network.duplication", [place / 10 for place in range(9)], [*first_below], margin=0.01
     )
     search = Search(asked, Path())

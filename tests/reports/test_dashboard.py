@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.reports.dashboard import Dashboard, Speed, sparkline
-from rdpfl_sim.reports.live_stats import Pulse
+from rdpfl_sim.reports.live_stats import LiveStats
 from tests.support import small_scenario
 
 EVERYTHING = Path(__file__).parents[2] / "scenarios" / "stress" / "everything.toml"
@@ -27,38 +27,38 @@ def screen(dashboard: Dashboard, width: int, height: int, encoding: str = "utf-8
     return stream.read().splitlines()
 
 
-def evaluated(accuracies: list[float], byzantine: list[int]) -> Pulse:
-    pulse = Pulse(len(accuracies))
-    pulse.see([line("run_started", byzantine=byzantine)])
+def evaluated(accuracies: list[float], byzantine: list[int]) -> LiveStats:
+    stats = LiveStats(len(accuracies))
+    stats.see([line("run_started", byzantine=byzantine)])
     for client, value in enumerate(accuracies):
-        pulse.see([line("evaluation", client=client, round=5, personal_accuracy=value)])
-    return pulse
+        stats.see([line("evaluation", client=client, round=5, personal_accuracy=value)])
+    return stats
 
 
 def test_pulse_after_a_run_is_its_summary(tmp_path: Path) -> None:
     result = simulate(Scenario.load(EVERYTHING, ["rounds=6"]), tmp_path)
     assert result.folder is not None
-    pulse = Pulse(result.summary["num_clients"])
-    pulse.see((result.folder / "events.jsonl").read_bytes().splitlines())
+    stats = LiveStats(result.summary["num_clients"])
+    stats.see((result.folder / "events.jsonl").read_bytes().splitlines())
     summary, messages = result.summary, result.summary["messages"]
-    assert pulse.status == summary["status"]
-    assert pulse.time_s == summary["simulated_s"]
-    assert pulse.num_faults == summary["num_faults"]
-    assert pulse.honest_accuracy == pytest.approx(summary["accuracy"]["honest"]["personal"]["mean"])
-    assert pulse.clipped_share == pytest.approx(summary["telemetry"]["rounds"]["all"]["clipped"])
-    assert pulse.messages["sent"] + pulse.messages["copied"] == messages["sent"]
+    assert stats.status == summary["status"]
+    assert stats.time_s == summary["simulated_s"]
+    assert stats.num_faults == summary["num_faults"]
+    assert stats.honest_accuracy == pytest.approx(summary["accuracy"]["honest"]["personal"]["mean"])
+    assert stats.clipped_share == pytest.approx(summary["telemetry"]["rounds"]["all"]["clipped"])
+    assert stats.messages["sent"] + stats.messages["copied"] == messages["sent"]
     for fate in ("lost", "delivered", "used", "stale"):
-        assert pulse.messages[fate] == messages[fate]
-    byzantine = [number for number, client in enumerate(pulse.clients) if client.is_byzantine]
+        assert stats.messages[fate] == messages[fate]
+    byzantine = [number for number, client in enumerate(stats.clients) if client.is_byzantine]
     assert byzantine == summary["byzantine"]
 
 
 def test_client_is_down_until_the_last_fault_that_keeps_it_down_ends() -> None:
-    pulse = Pulse(2)
+    stats = LiveStats(2)
     doing = []
     for change in ("crash", "crash", "recover", "recover"):
-        pulse.see([line("fault", change=change, clients=[1])])
-        doing.append(pulse.clients[1].doing)
+        stats.see([line("fault", change=change, clients=[1])])
+        doing.append(stats.clients[1].doing)
     assert doing == ["down", "down", "down", ""]
 
 
@@ -74,42 +74,42 @@ def test_client_is_down_until_the_last_fault_that_keeps_it_down_ends() -> None:
     ],
 )
 def test_faults_are_told_in_words(fields: dict, words: str) -> None:
-    pulse = Pulse(10)
-    pulse.see([line("fault", 2.0, **fields)])
-    assert list(pulse.faults) == [(2.0, words)]
+    stats = LiveStats(10)
+    stats.see([line("fault", 2.0, **fields)])
+    assert list(stats.faults) == [(2.0, words)]
 
 
 @pytest.mark.parametrize("width", [20, 31, 40, 60, 80, 200])
 @pytest.mark.parametrize("height", [4, 6, 9, 15, 24, 60])
 def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
-    pulse = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
+    stats = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
     for number in range(200):
-        pulse.see([line("fault", 1e4, change="crash", clients=[number % 30])])
-        pulse.see([line("evaluation", client=3, round=number, personal_accuracy=0.5)])
-    pulse.see([line("message_sent")] * 50)
-    lines = screen(Dashboard("a rather long name, seed 12345", pulse, 3000), width, height)
+        stats.see([line("fault", 1e4, change="crash", clients=[number % 30])])
+        stats.see([line("evaluation", client=3, round=number, personal_accuracy=0.5)])
+    stats.see([line("message_sent")] * 50)
+    lines = screen(Dashboard("a rather long name, seed 12345", stats, 3000), width, height)
     assert len(lines) < max(height, 5)
     assert max(map(len, lines)) <= width
     assert lines[0].startswith("a rather long name"[:width])
 
 
 def test_worst_and_best_clients_are_shown_if_there_is_no_room_for_all() -> None:
-    pulse = evaluated([0.5, 0.1, 0.9, 0.3, 0.7, 0.0, 1.0], byzantine=[5])
-    lines = screen(Dashboard("demo", pulse, 100), 80, 11)
+    stats = evaluated([0.5, 0.1, 0.9, 0.3, 0.7, 0.0, 1.0], byzantine=[5])
+    lines = screen(Dashboard("demo", stats, 100), 80, 11)
     assert [text.split()[0] for text in lines[5:]] == ["1", "3", "...", "2", "6"]
     assert "... 3 more" in lines[7]
-    everybody = screen(Dashboard("demo", pulse, 100), 80, 24)[5:]
+    everybody = screen(Dashboard("demo", stats, 100), 80, 24)[5:]
     assert [text.split()[0] for text in everybody] == ["1", "3", "0", "4", "2", "6", "5"]
 
 
 def test_terminal_without_unicode_gets_ascii() -> None:
-    pulse = evaluated([0.1, 0.9], byzantine=[])
-    lines = screen(Dashboard("demo", pulse, 10), 80, 24, encoding="ascii")
+    stats = evaluated([0.1, 0.9], byzantine=[])
+    lines = screen(Dashboard("demo", stats, 10), 80, 24, encoding="ascii")
     assert all(text.isascii() for text in lines[2:])
 
 
 def test_what_a_user_wrote_is_no_markup_and_no_control_sequence() -> None:
-    lines = screen(Dashboard("[red]\x1b[2J", Pulse(1), 10), 80, 24)
+    lines = screen(Dashboard("[red]\x1b[2J", LiveStats(1), 10), 80, 24)
     assert lines[0].startswith("[red]\\x1b[2J: running")
 
 
@@ -127,9 +127,9 @@ def test_speed_is_that_of_the_last_seconds() -> None:
 
 
 def test_messages_are_estimated_if_only_some_are_recorded() -> None:
-    pulse = Pulse(1)
-    pulse.see([line("training_started", 10.0, client=0, round=1), *[line("message_sent", 10.0)] * 20])
-    assert "~200 messages, ~20 per simulated s" in screen(Dashboard("demo", pulse, 1, 0.1), 80, 24)[2]
+    stats = LiveStats(1)
+    stats.see([line("training_started", 10.0, client=0, round=1), *[line("message_sent", 10.0)] * 20])
+    assert "~200 messages, ~20 per simulated s" in screen(Dashboard("demo", stats, 1, 0.1), 80, 24)[2]
 
 
 def test_sparkline_ends_with_the_last_value_and_bears_equal_values() -> None:
@@ -139,9 +139,9 @@ def test_sparkline_ends_with_the_last_value_and_bears_equal_values() -> None:
 
 
 def test_line_of_a_client_tells_its_round_accuracy_and_what_it_is_doing() -> None:
-    pulse = evaluated([0.25, 0.75], byzantine=[1])
-    pulse.see([line("training_started", client=0, round=6)])
-    shown = screen(Dashboard("demo", pulse, 10), 80, 24)
+    stats = evaluated([0.25, 0.75], byzantine=[1])
+    stats.see([line("training_started", client=0, round=6)])
+    shown = screen(Dashboard("demo", stats, 10), 80, 24)
     assert Text(shown[5]).plain.split() == ["0", "honest", "training", "5", "0.250", "▁"]
     assert Text(shown[6]).plain.split() == ["1", "Byzantine", "5", "0.750", "█"]
 
@@ -149,7 +149,7 @@ def test_line_of_a_client_tells_its_round_accuracy_and_what_it_is_doing() -> Non
 def test_events_of_a_small_run_leave_nobody_down(tmp_path: Path) -> None:
     folder = simulate(small_scenario(), tmp_path).folder
     assert folder is not None
-    pulse = Pulse(6)
-    pulse.see((folder / "events.jsonl").read_bytes().splitlines())
-    assert {client.doing for client in pulse.clients} == {"done"}
-    assert pulse.rounds_done == 24
+    stats = LiveStats(6)
+    stats.see((folder / "events.jsonl").read_bytes().splitlines())
+    assert {client.doing for client in stats.clients} == {"done"}
+    assert stats.rounds_done == 24

@@ -5,7 +5,7 @@ import pytest
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 
 
 def problems(raw: dict) -> list[str]:
@@ -249,6 +249,6 @@ def test_schema_allows_one_group_of_attackers_or_several() -> None:
 def test_unknown_option_of_a_nested_topology_is_told_with_its_value() -> None:
     fault = {"name": "change_topology", "at_s": 1.0, "topology": {"name": "k_regular", "k": 99}}
     with pytest.raises(ScenarioError) as caught:
-        Blueprint(Scenario.from_dict({"faults": [fault], "timing": {"wait": "none"}}))
+        Experiment(Scenario.from_dict({"faults": [fault], "timing": {"wait": "none"}}))
     assert str(caught.value.problems[0]).startswith("faults[0].topology.k: ")
     assert "(given: 99)" in str(caught.value.problems[0])

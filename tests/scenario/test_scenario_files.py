@@ -8,7 +8,7 @@ import torch
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.learning.datasets.download import CLASSES, data_folder
 from rdpfl_sim.scenario.overrides import read_toml
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults.faults import FAULTS
 
@@ -35,7 +35,7 @@ def test_the_promised_scenarios_are_there() -> None:
 
 def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
     for name in ("clean", "robustness", "ablation", "sensitivity", "lambda"):
-        sweep = Sweep.load(SCENARIOS / "paper" / f"{name}.toml")
+        sweep = SweepSpec.load(SCENARIOS / "paper" / f"{name}.toml")
         assert list(sweep.profiles) == ["full", "half-day", "hour", "minutes"]
         for run in sweep.runs("full"):
             scenario = run.scenario
@@ -46,7 +46,7 @@ def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_sweep_is_possible_in_every_profile(path: Path) -> None:
-    sweep = Sweep.load(path)
+    sweep = SweepSpec.load(path)
     assert all(sweep.runs(profile) for profile in (None, *sweep.profiles))
 
 

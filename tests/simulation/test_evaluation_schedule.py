@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import Exam, Marks
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import simulate
 from tests.runs import lived
 from tests.support import cheap, small_scenario
@@ -24,22 +24,22 @@ class Counting:
 
     def __init__(self, executor: Executor) -> None:
         self.evaluate_there = executor.evaluate
-        self.sessions: list[list[Exam]] = []
+        self.sessions: list[list[EvalJob]] = []
 
-    def __call__(self, exams: list[Exam]) -> list[Marks]:
-        self.sessions.append(exams)
-        return self.evaluate_there(exams)
+    def __call__(self, eval_jobs: list[EvalJob]) -> list[EvalResult]:
+        self.sessions.append(eval_jobs)
+        return self.evaluate_there(eval_jobs)
 
 
 def counted(**changes: Any) -> tuple[Counting, Any]:
-    blueprint = cheap(small_scenario(**changes))
-    counting = blueprint.trainer.evaluate = Counting(blueprint.trainer)
-    return counting, lived(blueprint)
+    experiment = cheap(small_scenario(**changes))
+    counting = experiment.trainer.evaluate = Counting(experiment.trainer)
+    return counting, lived(experiment)
 
 
 def test_all_models_of_an_instant_are_tested_together() -> None:
     counting, _ = counted(rounds=4, evaluation=EVERY_SECOND)
-    sizes = [len(exams) for exams in counting.sessions if exams]
+    sizes = [len(eval_jobs) for eval_jobs in counting.sessions if eval_jobs]
     assert sizes == [6, 6, 6]  # at the beginning, and after rounds 2 and 4
 
 
@@ -113,7 +113,8 @@ def test_global_test_set_can_be_used_less_often(every: int | None, expected: lis
 
 def test_global_test_set_is_the_same_part_for_everybody() -> None:
     whole, part = (
-        Blueprint(small_scenario(evaluation={"global_samples": number})).global_test for number in (10**6, 20)
+        Experiment(small_scenario(evaluation={"global_samples": number})).global_test
+        for number in (10**6, 20)
     )
     assert torch.equal(whole.indices, torch.arange(60))
     assert len(part) == 20
@@ -121,9 +122,9 @@ def test_global_test_set_is_the_same_part_for_everybody() -> None:
 
 
 def test_a_model_that_all_clients_have_is_tested_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    blueprint = Blueprint(small_scenario(execution={"executor": "inline"}))
+    experiment = Experiment(small_scenario(execution={"executor": "inline"}))
     calls = Counter[str]()
-    module = type(blueprint.model)
+    module = type(experiment.model)
     original = module.__call__
 
     def count(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -131,6 +132,6 @@ def test_a_model_that_all_clients_have_is_tested_once(monkeypatch: pytest.Monkey
         return original(self, x)
 
     monkeypatch.setattr(module, "__call__", count)
-    w = blueprint.initial_model(0)
-    blueprint.trainer.evaluate([Exam(client, w, is_global=True) for client in range(6)])
+    w = experiment.initial_model(0)
+    experiment.trainer.evaluate([EvalJob(client, w, is_global=True) for client in range(6)])
     assert calls["images"] == 60  # the whole test set, once

@@ -107,17 +107,17 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     R-DPFL adds is bounded by Lemma 3, whoever attacks; the undefended method is bounded by what arrives. The
     methods that exchange models stay among those that arrive, and these are finite.
     """
-    scenario, blueprint = simulation.scenario, simulation.blueprint
+    scenario, experiment = simulation.scenario, simulation.experiment
     method: Any = scenario.method
-    num_steps = max(blueprint.trainer.settings.num_steps(len(shard)) for shard in blueprint.train_shards)
+    num_steps = max(experiment.trainer.settings.num_steps(len(shard)) for shard in experiment.train_shards)
     gamma, added = scenario.training.learning_rate * num_steps, 0.0
     if method.name in ("rdpfl", "direct"):
         gamma = method.step if method.step != "local" else method.coefficient * gamma
-        arrives = inf if blueprint.byzantine or mail else 2.0
+        arrives = inf if experiment.byzantine or mail else 2.0
         added = method.lambda_ * (method.max_norm if method.name == "rdpfl" else arrives)
     elif gamma > 1e30:  # less is lost in the rounding of the largest number
         return
-    honest = [w for client, w in enumerate(result.models) if client not in blueprint.byzantine]
+    honest = [w for client, w in enumerate(result.models) if client not in experiment.byzantine]
     num_diverged = sum(not torch.isfinite(w).all() for w in honest)
     if scenario.rounds * gamma * (2.0 + added) < 1e37:
         assert num_diverged == 0, "an honest model has diverged"
@@ -139,12 +139,12 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resum
     for name, text in files.items():
         (folder / name).write_text(text)
         note(f"--- {name}\n{text}")
-    blueprint, problems = loaded(folder / "fuzz.toml")
+    experiment, problems = loaded(folder / "fuzz.toml")
     assert all(problem.path and problem.message for problem in problems)
-    assume(blueprint is not None)
-    scenario = blueprint.scenario
+    assume(experiment is not None)
+    scenario = experiment.scenario
     note(f"--- odd mail\n{sketch.mail}")
-    once = lived(blueprint, mail=sketch.mail)
+    once = lived(experiment, mail=sketch.mail)
     simulation, result = once.simulation, once.result
     records = [json.loads(line) for line in once.folder.events.getvalue().splitlines()]
     check_accounts(result.summary["messages"], records, scenario)

@@ -14,7 +14,7 @@ from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.attacks.attacks import ATTACKS, View, sends_malformed
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.exchange import Payload
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.world.adversary.adversary import Level
 from tests.support import cheap, odd_payloads, small_scenario
@@ -90,7 +90,7 @@ def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> Non
 
 
 def test_a_flood_neither_grows_a_mailbox_nor_is_lost_in_the_accounts() -> None:
-    run = Simulation(Blueprint(small_scenario(rounds=3)), None, None)
+    run = Simulation(Experiment(small_scenario(rounds=3)), None, None)
     victim = run.clients[0]
     flooder = victim.neighbours[0]
     payload = Payload(torch.zeros_like(victim.life.learning.w))
@@ -208,10 +208,10 @@ def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_every_attacker_survives_odd_mail(attack: str, knowledge: str, method: str) -> None:
     adversary = {"attack": attack, "ids": [1, 4], "knowledge": knowledge}
-    blueprint = cheap(small_scenario(rounds=3, topology="ring", adversary=adversary, **options_of(method)))
-    form = Simulation(blueprint, None, None).clients[0].life.mailbox.form
+    experiment = cheap(small_scenario(rounds=3, topology="ring", adversary=adversary, **options_of(method)))
+    form = Simulation(experiment, None, None).clients[0].life.mailbox.form
     for kind, payload in odd_payloads(form).items():
-        run = Simulation(blueprint, None, None)
+        run = Simulation(experiment, None, None)
         for stamp in range(5):
             for sender, attacker in ((0, 1), (2, 1), (3, 4)):
                 run.network.send(sender, 1, stamp, payload, [attacker])

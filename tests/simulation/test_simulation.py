@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.methods.exchange import Work
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
 from tests.support import small_scenario
 
@@ -198,53 +198,57 @@ def test_last_round_of_every_client_is_evaluated_when_it_ends() -> None:
 
 def test_arithmetic_is_set_for_the_run_and_put_back_after_it() -> None:
     before = torch.get_num_threads(), torch.backends.cudnn.deterministic
-    with repeatable(before[0] + 1):
+    with deterministic_torch(before[0] + 1):
         assert torch.get_num_threads() == before[0] + 1
         assert torch.backends.cudnn.deterministic
     assert (torch.get_num_threads(), torch.backends.cudnn.deterministic) == before
 
 
 def test_different_starts_differ_and_same_starts_agree() -> None:
-    different = Blueprint(small_scenario(training={"start": "different"}))
-    same = Blueprint(small_scenario())
+    different = Experiment(small_scenario(training={"start": "different"}))
+    same = Experiment(small_scenario())
     assert not torch.equal(different.initial_model(0), different.initial_model(1))
     assert torch.equal(same.initial_model(0), same.initial_model(1))
 
 
 def test_compute_time_per_step_grows_with_the_shard() -> None:
-    blueprint = Blueprint(small_scenario(timing={"compute_per": "step"}, training={"batch_size": 10}))
-    steps = [-(-len(shard) // 10) for shard in blueprint.train_shards]
-    assert blueprint.compute_s == steps
+    experiment = Experiment(small_scenario(timing={"compute_per": "step"}, training={"batch_size": 10}))
+    steps = [-(-len(shard) // 10) for shard in experiment.train_shards]
+    assert experiment.compute_s == steps
     assert len(set(steps)) > 1
 
 
 def test_jitter_varies_the_rounds_of_a_client_around_its_speed() -> None:
-    blueprint = Blueprint(small_scenario(timing={"jitter": 0.2}))
-    durations = [blueprint.duration_s(0, t) for t in range(1, 200)]
+    experiment = Experiment(small_scenario(timing={"jitter": 0.2}))
+    durations = [experiment.duration_s(0, t) for t in range(1, 200)]
     assert len(set(durations)) == len(durations)
     assert sorted(durations)[100] == pytest.approx(1.0, abs=0.1)
-    assert len({blueprint.duration_s(client, 1) for client in range(6)}) == 6, "clients do not share a stream"
+    assert len({experiment.duration_s(client, 1) for client in range(6)}) == 6, (
+        "clients do not share a stream"
+    )
 
 
 def test_every_client_and_round_has_batches_of_its_own() -> None:
-    blueprint = Blueprint(small_scenario())
-    w = blueprint.initial_model(0)
+    experiment = Experiment(small_scenario())
+    w = experiment.initial_model(0)
     seeds = {
-        blueprint.trainer.materials.job(client, t, Work(w)).seed for client in range(6) for t in range(1, 5)
+        experiment.trainer.training_data.job(client, t, Work(w)).seed
+        for client in range(6)
+        for t in range(1, 5)
     }
     assert len(seeds) == 6 * 4
 
 
 def test_evaluation_is_on_the_personal_and_on_the_global_test_set() -> None:
-    blueprint = Blueprint(small_scenario(**LOSSY))
-    result = simulate(blueprint)
+    experiment = Experiment(small_scenario(**LOSSY))
+    result = simulate(experiment)
     last = {row["client"]: row for row in result.metrics}
     for client, w in enumerate(result.models):
-        personal = evaluate(blueprint.model, w, blueprint.personal_tests[client])
-        everything = evaluate(blueprint.model, w, blueprint.global_test)
+        personal = evaluate(experiment.model, w, experiment.personal_tests[client])
+        everything = evaluate(experiment.model, w, experiment.global_test)
         assert last[client]["personal_accuracy"] == personal.accuracy
         assert last[client]["global_accuracy"] == everything.accuracy
-    assert blueprint.personal_tests[0].x is blueprint.global_test.x is not blueprint.train_shards[0].x
+    assert experiment.personal_tests[0].x is experiment.global_test.x is not experiment.train_shards[0].x
 
 
 def test_first_and_last_round_are_evaluated_whatever_the_interval() -> None:
@@ -265,7 +269,7 @@ def test_estimator_statistics_are_those_of_honest_clients() -> None:
 
 
 def test_clients_have_speeds_of_their_own() -> None:
-    assert len(set(Blueprint(small_scenario(timing={"compute": "lognormal"})).compute_s)) == 6
+    assert len(set(Experiment(small_scenario(timing={"compute": "lognormal"})).compute_s)) == 6
 
 
 def test_diverged_models_are_reported() -> None:
@@ -296,14 +300,14 @@ def test_everything_that_cannot_be_built_is_told_at_once() -> None:
         method={"name": "rdpfl", "step": 0.1, "coefficient": 2.0},
     )
     with pytest.raises(ScenarioError) as caught:
-        Blueprint(scenario)
+        Experiment(scenario)
     paths = [problem.path for problem in caught.value.problems]
     assert paths == ["topology.k", "partition.min_samples", "model", "method.coefficient"]
 
 
 def test_method_that_does_not_suit_the_model_is_told_together_with_other_problems() -> None:
     with pytest.raises(ScenarioError) as caught:
-        Blueprint(small_scenario(topology={"name": "k_regular", "k": 9}, model="softmax", method="fedper"))
+        Experiment(small_scenario(topology={"name": "k_regular", "k": 9}, model="softmax", method="fedper"))
     assert [problem.path for problem in caught.value.problems] == ["topology.k", "method.head_layers"]
 
 
@@ -347,10 +351,10 @@ def test_honest_client_whose_own_training_diverges_does_not_stop_the_run(method:
 
 def test_run_that_is_cut_short_ends_with_an_evaluation_of_its_models() -> None:
     scenario = small_scenario(rounds=1000, timing={"max_time_s": 20.5}, evaluation={"every": 1000})
-    blueprint = Blueprint(scenario)
-    result = simulate(blueprint)
+    experiment = Experiment(scenario)
+    result = simulate(experiment)
     expected = [
-        evaluate(blueprint.model, w, blueprint.personal_tests[i]).accuracy
+        evaluate(experiment.model, w, experiment.personal_tests[i]).accuracy
         for i, w in enumerate(result.models)
     ]
     assert result.summary["accuracy"]["honest"]["personal"]["mean"] == pytest.approx(sum(expected) / 6)
@@ -393,8 +397,8 @@ ANCHORED = {"name": "rdpfl", "estimator": "anchored"}
     ],
 )
 def test_option_without_effect_is_worth_a_warning(changes: dict, warning: str) -> None:
-    assert [warning in text for text in Blueprint(small_scenario(**changes)).warnings].count(True) == 1
-    assert len(Blueprint(small_scenario()).warnings) == 1, "that the smallest test set is small"
+    assert [warning in text for text in Experiment(small_scenario(**changes)).warnings].count(True) == 1
+    assert len(Experiment(small_scenario()).warnings) == 1, "that the smallest test set is small"
 
 
 def test_anchored_estimator_has_a_memory_and_a_tolerance_and_none_of_the_papers_other_options() -> None:
@@ -409,7 +413,7 @@ def test_anchored_estimator_has_a_memory_and_a_tolerance_and_none_of_the_papers_
         "when_silent": "skip",
     }
     others = {"alpha": 0.5, "c": 2.0, "max_norm": 5.0, "lambda": 1.0, "aggregator": "mean"}
-    warnings = Blueprint(small_scenario(method={**ANCHORED, **of_the_paper, **others})).warnings
+    warnings = Experiment(small_scenario(method={**ANCHORED, **of_the_paper, **others})).warnings
     told = [warning.partition(" ")[0] for warning in warnings if "has no effect" in warning]
     assert told == [f"method.{option}" for option in sorted(of_the_paper)]
 

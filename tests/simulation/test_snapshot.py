@@ -10,7 +10,7 @@ from rdpfl_sim.learning.datasets.download import CLASSES
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.records.state_codec import CodecError
 from rdpfl_sim.simulation import snapshot
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.simulation.snapshot import Snapshot
 from tests.runs import Lived, lived
@@ -74,7 +74,7 @@ SMALL = {
 }
 
 
-def small(name: str, **changes: Any) -> Blueprint:
+def small(name: str, **changes: Any) -> Experiment:
     return cheap(small_scenario(rounds=3, **{**SMALL[name], **changes}))
 
 
@@ -88,10 +88,10 @@ def assert_same(one: Lived, other: Lived) -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_run_that_is_left_and_taken_up_after_every_single_event_is_the_same_run(name: str) -> None:
-    blueprint = small(name)
-    once = lived(blueprint)
+    experiment = small(name)
+    once = lived(experiment)
     assert once.num_events > 60
-    assert_same(once, lived(blueprint, leave_after=lambda event: True))
+    assert_same(once, lived(experiment, leave_after=lambda event: True))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -99,16 +99,16 @@ def test_every_scenario_can_be_left_and_taken_up(path: Path) -> None:
     scenario = Scenario.load(path, SHORT)
     if scenario.data.name in CLASSES:
         pytest.skip("its images are no matter here")
-    blueprint = cheap(scenario)
-    once = lived(blueprint)
+    experiment = cheap(scenario)
+    once = lived(experiment)
     pause = max(1, once.num_events // NUM_RESUMED)
-    assert_same(once, lived(blueprint, leave_after=lambda event: event % pause == 0))
+    assert_same(once, lived(experiment, leave_after=lambda event: event % pause == 0))
 
 
 @pytest.mark.parametrize("method", [*METHODS, {"name": "rdpfl", "estimator": "anchored"}], ids=str)
 def test_state_of_every_method_is_kept_with_real_training(method: Any) -> None:
-    blueprint = Blueprint(small_scenario(method=method, model="mlp", rounds=8, training={"momentum": 0.9}))
-    assert_same(lived(blueprint), lived(blueprint, leave_after=lambda event: event % 9 == 0))
+    experiment = Experiment(small_scenario(method=method, model="mlp", rounds=8, training={"momentum": 0.9}))
+    assert_same(lived(experiment), lived(experiment, leave_after=lambda event: event % 9 == 0))
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -132,8 +132,8 @@ def test_every_part_names_all_that_changes_in_it(name: str) -> None:
     assert {key for key in changed if key[1] not in transient} == set()
 
 
-def left_after(blueprint: Blueprint, num_events: int) -> Snapshot:
-    simulation = Simulation(blueprint, None, None)
+def left_after(experiment: Experiment, num_events: int) -> Snapshot:
+    simulation = Simulation(experiment, None, None)
     simulation.begin()
     for _ in range(num_events):
         simulation.kernel.step()
@@ -141,10 +141,10 @@ def left_after(blueprint: Blueprint, num_events: int) -> Snapshot:
 
 
 def test_tensor_that_is_shared_is_written_once_and_shared_again() -> None:
-    blueprint = small("synchronous")
-    taken = left_after(blueprint, 12)
+    experiment = small("synchronous")
+    taken = left_after(experiment, 12)
     assert len(taken.tensors) == len({id(tensor) for tensor in taken.tensors})
-    simulation = Simulation(blueprint, None, None)
+    simulation = Simulation(experiment, None, None)
     simulation.begin(taken)
     in_flight = [event.payload for _, _, event in simulation.kernel.queue if hasattr(event, "payload")]
     assert len(in_flight) > len({id(payload) for payload in in_flight})
@@ -154,8 +154,8 @@ def test_tensor_that_is_shared_is_written_once_and_shared_again() -> None:
 def test_what_a_run_holds_does_not_grow_with_its_rounds() -> None:
     sizes = []
     for rounds in (10, 40):
-        blueprint = cheap(small_scenario(**{**SMALL["synchronous"], "rounds": rounds}))
-        simulation = Simulation(blueprint, None, None)
+        experiment = cheap(small_scenario(**{**SMALL["synchronous"], "rounds": rounds}))
+        simulation = Simulation(experiment, None, None)
         simulation.begin()
         while simulation.num_trained < 6 * (rounds - 1):
             simulation.kernel.step()

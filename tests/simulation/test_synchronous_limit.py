@@ -7,7 +7,7 @@ from torch import Tensor
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.maths.attacks.attacks import ATTACKS, View
 from rdpfl_sim.methods.exchange import Work
-from rdpfl_sim.simulation.experiment import Blueprint
+from rdpfl_sim.simulation.experiment import Experiment
 
 ROUNDS = 9  # beyond the warm-up of 5, so that the Barzilai-Borwein prediction is at work
 ETA, LAMBDA, ALPHA, C, TAU_0, G_D = 0.1, 0.5, 0.9, 1.5, 0.02, 3.0  # so that both clips bind
@@ -49,7 +49,7 @@ def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged"
     )
 
 
-def plain_loop(sim: Blueprint, attack: str, threshold: str) -> list[Tensor]:
+def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
     """Algorithms 1 and 2 of the paper, line by line, with notes 1 to 4 of paper_notes.md."""
     n, byzantine = len(sim.neighbours), set(sim.byzantine)
     craft = ATTACKS[attack]
@@ -115,23 +115,23 @@ def middle(rows: Tensor) -> Tensor:
 @pytest.mark.parametrize("topology", ["complete", "ring"])
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_simulator_equals_the_plain_loop(attack: str, topology: str, compute: str) -> None:
-    blueprint = Blueprint(scenario(topology, attack, compute))
-    expected = plain_loop(blueprint, attack, "lagged")
-    result = simulate(blueprint)
+    experiment = Experiment(scenario(topology, attack, compute))
+    expected = plain_loop(experiment, attack, "lagged")
+    result = simulate(experiment)
     assert result.summary["telemetry"]["rounds"]["all"]["clipped"] > 0
     for client, (w, w_expected) in enumerate(zip(result.models, expected, strict=True)):
         torch.testing.assert_close(
             w, w_expected, rtol=1e-4, atol=1e-5, msg=lambda m, c=client: f"client {c}: {m}"
         )
-        assert not torch.equal(w, blueprint.initial_model(client)), (
+        assert not torch.equal(w, experiment.initial_model(client)), (
             "nothing was learnt, so nothing was tested"
         )
 
 
 def test_algorithm_2_with_the_current_threshold_equals_the_plain_loop() -> None:
-    blueprint = Blueprint(scenario("complete", "sign_flip", "constant", threshold="current"))
-    expected = plain_loop(blueprint, "sign_flip", "current")
-    lagged = plain_loop(blueprint, "sign_flip", "lagged")
-    for w, w_expected in zip(simulate(blueprint).models, expected, strict=True):
+    experiment = Experiment(scenario("complete", "sign_flip", "constant", threshold="current"))
+    expected = plain_loop(experiment, "sign_flip", "current")
+    lagged = plain_loop(experiment, "sign_flip", "lagged")
+    for w, w_expected in zip(simulate(experiment).models, expected, strict=True):
         torch.testing.assert_close(w, w_expected, rtol=1e-4, atol=1e-5)
     assert any(not torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(expected, lagged, strict=True))

@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.reports.breakdown import sentences
-from rdpfl_sim.sweeps.breakdown import Breakdown, Question, Search, ask, conclude, local_accuracy, write
+from rdpfl_sim.sweeps.breakdown import Breakdown, BreakdownSpec, Search, ask, conclude, local_accuracy, write
 from rdpfl_sim.sweeps.runner import folder_of
 from tests.support import small_scenario
 
 ATTACKED = small_scenario(adversary={"fraction": 0.4, "attack": "sign_flip"}, method={"name": "direct"})
 
 
-def question(num_values: int, seeds: list[int], **changes) -> Question:
+def spec(num_values: int, seeds: list[int], **changes) -> BreakdownSpec:
     values = [place / 100 for place in range(num_values)]
-    return Question(ATTACKED, "method.lambda", values, seeds, **changes)
+    return BreakdownSpec(ATTACKED, "method.lambda", values, seeds, **changes)
 
 
-def search(question: Question, output: Path, accuracy: Callable[[float, int], float | None]) -> Search:
+def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], float | None]) -> Search:
     """All rounds of a search; local training has accuracy 0.5, a run without accuracy fails."""
-    found = Search(question, output)
+    found = Search(spec, output)
     while wanted := found.wanted():
         for run in wanted:
             folder, method = folder_of(run, output), run.scenario.method
@@ -46,8 +46,8 @@ def search(question: Question, output: Path, accuracy: Callable[[float, int], fl
     return found
 
 
-def answered(question: Question, output: Path, accuracy: Callable[[float, int], float | None]) -> Breakdown:
-    return conclude(search(question, output, accuracy))
+def answered(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], float | None]) -> Breakdown:
+    return conclude(search(spec, output, accuracy))
 
 
 @settings(max_examples=20)
@@ -56,7 +56,7 @@ def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_
     first = data.draw(st.integers(1, num_values - 1))
     with TemporaryDirectory() as folder:
         found = answered(
-            question(num_values, [1]), Path(folder), lambda x, seed: 0.4 if x >= first / 100 - 1e-9 else 0.6
+            spec(num_values, [1]), Path(folder), lambda x, seed: 0.4 if x >= first / 100 - 1e-9 else 0.6
         )
     [crossing] = found.crossings
     assert (crossing.holds, crossing.below) == (first - 1, first)
@@ -64,7 +64,7 @@ def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_
 
 
 def test_every_seed_is_bisected_by_itself_and_all_at_once(tmp_path: Path) -> None:
-    asked = question(9, [1, 2])
+    asked = spec(9, [1, 2])
     begun = Search(asked, tmp_path)
     assert [(run.scenario.method.name, run.scenario.seed) for run in begun.wanted()] == [
         *[("local", 1), ("direct", 1), ("direct", 1)],
@@ -81,17 +81,17 @@ def test_every_seed_is_bisected_by_itself_and_all_at_once(tmp_path: Path) -> Non
 
 
 def test_tolerance_ends_the_search_early(tmp_path: Path) -> None:
-    found = answered(question(9, [1], tolerance=0.045), tmp_path, lambda x, seed: 0.6 if x < 0.015 else 0.4)
+    found = answered(spec(9, [1], tolerance=0.045), tmp_path, lambda x, seed: 0.6 if x < 0.015 else 0.4)
     assert [(c.holds, c.below) for c in found.crossings] == [(0, 4)]
 
 
 def test_margin_says_how_far_below_counts(tmp_path: Path) -> None:
-    found = answered(question(9, [1], margin=0.045), tmp_path, lambda x, seed: 0.5 - x)
+    found = answered(spec(9, [1], margin=0.045), tmp_path, lambda x, seed: 0.5 - x)
     assert found.crossings[0].below == 5
 
 
 def test_equal_to_local_training_is_not_below_it(tmp_path: Path) -> None:
-    found = answered(question(3, [1]), tmp_path, lambda x, seed: 0.5)
+    found = answered(spec(3, [1]), tmp_path, lambda x, seed: 0.5)
     assert (found.never, found.without_effect) == ([1], True)
     assert any("does method.lambda have any effect?" in line for line in sentences(found))
 
@@ -100,7 +100,7 @@ def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> N
     def accuracy(x: float, seed: int) -> float:
         return {1: 0.4, 2: 0.6, 3: 0.6 if x < 0.05 else 0.4, 4: 0.6 if x < 0.02 else 0.4}[seed]
 
-    found = answered(question(9, [1, 2, 3, 4]), tmp_path, accuracy)
+    found = answered(spec(9, [1, 2, 3, 4]), tmp_path, accuracy)
     assert (found.always, found.never, found.estimate) == ([1], [2], None)
     assert [(c.holds, c.below) for c in found.crossings] == [(None, 0), (8, None), (4, 5), (1, 2)]
     assert found.median == 2  # the lower one of 0, 2, 5 and beyond
@@ -116,14 +116,14 @@ def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> N
     [(0.6, "not up to method.lambda = 0.08, in none of 2 seeds"), (0.4, "already at method.lambda = 0,")],
 )
 def test_all_seeds_outside_the_range_are_told_so(accuracy: float, told: str, tmp_path: Path) -> None:
-    found = answered(question(9, [1, 2]), tmp_path, lambda x, seed: accuracy)
+    found = answered(spec(9, [1, 2]), tmp_path, lambda x, seed: accuracy)
     assert told in sentences(found)[0]
     assert len(found.points) == 4
 
 
 def test_seed_with_a_failed_run_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
     found = search(
-        question(9, [1, 2]),
+        spec(9, [1, 2]),
         tmp_path,
         lambda x, seed: None if (x, seed) == (0.04, 1) else 0.6 if x < 0.03 else 0.4,
     )
@@ -132,7 +132,7 @@ def test_seed_with_a_failed_run_is_given_up_and_the_others_go_on(tmp_path: Path)
 
 
 def test_files_hold_every_point_and_the_answer(tmp_path: Path) -> None:
-    found = answered(question(3, [1, 2]), tmp_path, lambda x, seed: 0.6 if x < seed / 100 else 0.4)
+    found = answered(spec(3, [1, 2]), tmp_path, lambda x, seed: 0.6 if x < seed / 100 else 0.4)
     write(found, tmp_path)
     with (tmp_path / "points.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 
 RAW = {
     "seeds": [1, 2],
@@ -24,7 +24,7 @@ RAW = {
 
 
 def test_every_combination_is_run_with_every_seed() -> None:
-    runs = Sweep.from_dict(RAW).runs()
+    runs = SweepSpec.from_dict(RAW).runs()
     assert len(runs) == 2 * 2 * 2
     found = {(run.labels["method"], run.labels["method.lambda"], run.scenario.seed) for run in runs}
     assert found == set(product(("Mean", "R-DPFL"), ("0.1", "1.0"), (1, 2)))
@@ -33,14 +33,14 @@ def test_every_combination_is_run_with_every_seed() -> None:
 
 
 def test_profile_changes_every_run() -> None:
-    runs = Sweep.from_dict(RAW).runs("quick")
+    runs = SweepSpec.from_dict(RAW).runs("quick")
     assert len(runs) == 4
     assert {(run.scenario.rounds, run.scenario.seed) for run in runs} == {(1, 7)}
 
 
 def test_overrides_of_the_sweep_change_every_run_and_profile_and_cases_win_over_them() -> None:
     overrides = {"rounds": 5, "method.alpha": 0.5, "method.lambda": 9.0, "clients.count": 6}
-    sweep = Sweep.from_dict({**RAW, "axis": [], "set": overrides})
+    sweep = SweepSpec.from_dict({**RAW, "axis": [], "set": overrides})
     for run in sweep.runs():
         assert (run.scenario.rounds, run.scenario.clients.count, run.scenario.method.alpha) == (5, 6, 0.5)
         assert run.scenario.method.lambda_ == float(run.labels["method.lambda"])
@@ -50,16 +50,16 @@ def test_overrides_of_the_sweep_change_every_run_and_profile_and_cases_win_over_
 
 
 def test_runs_of_a_sweep_have_one_thread_each_unless_told_otherwise() -> None:
-    assert {run.scenario.execution.threads for run in Sweep.from_dict(RAW).runs()} == {1}
+    assert {run.scenario.execution.threads for run in SweepSpec.from_dict(RAW).runs()} == {1}
     told = {**RAW, "base": {**RAW["base"], "execution": {"threads": 2}}}
-    assert {run.scenario.execution.threads for run in Sweep.from_dict(told).runs()} == {2}
+    assert {run.scenario.execution.threads for run in SweepSpec.from_dict(told).runs()} == {2}
 
 
 def test_hash_covers_the_whole_scenario() -> None:
-    runs = Sweep.from_dict(RAW).runs()
+    runs = SweepSpec.from_dict(RAW).runs()
     assert len({run.key for run in runs}) == len(runs)
-    assert [run.key for run in runs] == [run.key for run in Sweep.from_dict(RAW).runs()]
-    changed = Sweep.from_dict({**RAW, "base": {**RAW["base"], "evaluation": {"every": 2}}}).runs()
+    assert [run.key for run in runs] == [run.key for run in SweepSpec.from_dict(RAW).runs()]
+    changed = SweepSpec.from_dict({**RAW, "base": {**RAW["base"], "evaluation": {"every": 2}}}).runs()
     assert not {run.key for run in runs} & {run.key for run in changed}
     assert runs[0].scenario.hash == runs[0].key
 
@@ -83,19 +83,19 @@ def test_hash_covers_the_whole_scenario() -> None:
 )
 def test_impossible_sweep_is_refused_with_the_reason(changes: dict, words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        Sweep.from_dict({**RAW, **changes}).runs()
+        SweepSpec.from_dict({**RAW, **changes}).runs()
     assert words in str(caught.value)
 
 
 def test_unknown_profile_is_refused() -> None:
     with pytest.raises(ScenarioError, match="did you mean 'quick'"):
-        Sweep.from_dict(RAW).runs("quik")
+        SweepSpec.from_dict(RAW).runs("quik")
 
 
 def test_base_may_be_another_file_and_overrides_change_it(tmp_path: Path) -> None:
     (tmp_path / "base.toml").write_text("rounds = 2\n[clients]\ncount = 3\n")
     (tmp_path / "mine.toml").write_text('base = "base.toml"\n[grid]\nrounds = [5]\n')
-    (run,) = Sweep.load(tmp_path / "mine.toml", ["clients.count=6"]).runs()
+    (run,) = SweepSpec.load(tmp_path / "mine.toml", ["clients.count=6"]).runs()
     assert (run.scenario.name, run.scenario.rounds, run.scenario.clients.count) == ("mine", 5, 6)
 
 
@@ -103,7 +103,7 @@ def test_command_line_wins_over_the_overrides_of_the_file_and_these_over_the_bas
     (tmp_path / "base.toml").write_text("rounds = 2\n[clients]\ncount = 3\n[evaluation]\nevery = 9\n")
     text = 'base = "base.toml"\nset = { rounds = 4, "clients.count" = 5, "method.lambda" = 1.0 }\n'
     (tmp_path / "s.toml").write_text(f"{text}[profiles.small]\nset = {{ rounds = 1 }}\n")
-    sweep = Sweep.load(tmp_path / "s.toml", ["clients.count=6", "method.alpha=0.5"])
+    sweep = SweepSpec.load(tmp_path / "s.toml", ["clients.count=6", "method.alpha=0.5"])
     (run,), (small,) = sweep.runs(), sweep.runs("small")
     assert (run.scenario.rounds, run.scenario.clients.count, run.scenario.evaluation.every) == (4, 6, 9)
     assert (run.scenario.method.lambda_, run.scenario.method.alpha) == (1.0, 0.5)
@@ -116,14 +116,14 @@ def test_file_that_the_overrides_name_is_found_from_the_sweep(tmp_path: Path) ->
     (tmp_path / "s.toml").write_text(
         'base = "base/base.toml"\nset = { data = { name = "npz", path = "a.npz" } }\n'
     )
-    (run,) = Sweep.load(tmp_path / "s.toml").runs()
+    (run,) = SweepSpec.load(tmp_path / "s.toml").runs()
     assert run.scenario.data.path == str(tmp_path / "a.npz")
 
 
 def test_profiles_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "sizes.toml").write_text("[small]\nset = { rounds = 1 }\n")
     (tmp_path / "s.toml").write_text('profiles = "sizes.toml"\n[base]\nrounds = 9\n')
-    (run,) = Sweep.load(tmp_path / "s.toml").runs("small")
+    (run,) = SweepSpec.load(tmp_path / "s.toml").runs("small")
     assert run.scenario.rounds == 1
 
 
@@ -131,7 +131,7 @@ def test_sweeps_and_scenarios_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "scenario.toml").write_text("rounds = 9\n")
     (tmp_path / "sweep.toml").write_text("[base]\nrounds = 9\n")
     with pytest.raises(ScenarioError, match="is it a scenario"):
-        Sweep.load(tmp_path / "scenario.toml")
+        SweepSpec.load(tmp_path / "scenario.toml")
     with pytest.raises(ScenarioError, match="the file is a sweep"):
         Scenario.load(tmp_path / "sweep.toml")
 
@@ -174,7 +174,7 @@ def sweep_file(tmp_path: Path) -> Path:
 
 
 def test_override_that_nothing_replaces_reaches_every_run(sweep_file: Path) -> None:
-    runs = Sweep.load(sweep_file, ["clients.count=5", "rounds=7"]).runs()
+    runs = SweepSpec.load(sweep_file, ["clients.count=5", "rounds=7"]).runs()
     assert {(run.scenario.clients.count, run.scenario.rounds) for run in runs} == {(5, 7)}
 
 
@@ -198,7 +198,7 @@ def test_override_that_nothing_replaces_reaches_every_run(sweep_file: Path) -> N
 )
 def test_override_that_would_be_lost_is_rejected(sweep_file: Path, override: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        Sweep.load(sweep_file, [override]).runs()
+        SweepSpec.load(sweep_file, [override]).runs()
     assert message in str(caught.value)
     assert len(caught.value.problems) == 1
 
@@ -206,8 +206,8 @@ def test_override_that_would_be_lost_is_rejected(sweep_file: Path, override: str
 def test_override_of_what_the_grid_varies_is_rejected_unless_it_leaves_that_out(sweep_file: Path) -> None:
     sweep_file.write_text('base = { rounds = 3 }\nseeds = [1]\ngrid = { "method.lambda" = [0.1, 1.0] }\n')
     with pytest.raises(ScenarioError, match=r"method: the override is lost, because axis 'method.lambda'"):
-        Sweep.load(sweep_file, ["method={name='direct', lambda=2.0}"]).runs()
-    runs = Sweep.load(sweep_file, ["method={name='direct'}"]).runs()
+        SweepSpec.load(sweep_file, ["method={name='direct', lambda=2.0}"]).runs()
+    runs = SweepSpec.load(sweep_file, ["method={name='direct'}"]).runs()
     assert [(run.scenario.method.name, run.scenario.method.lambda_) for run in runs] == [
         ("direct", 0.1),
         ("direct", 1.0),
@@ -215,7 +215,7 @@ def test_override_of_what_the_grid_varies_is_rejected_unless_it_leaves_that_out(
 
 
 def test_override_that_a_profile_replaces_is_rejected_with_the_profile(sweep_file: Path) -> None:
-    sweep = Sweep.load(sweep_file, ["rounds=7"])
+    sweep = SweepSpec.load(sweep_file, ["rounds=7"])
     with pytest.raises(ScenarioError, match="because profile 'quick' replaces it"):
         sweep.runs("quick")
     assert sweep.overrides_lost_to("quick") == ["rounds"]
@@ -223,7 +223,7 @@ def test_override_that_a_profile_replaces_is_rejected_with_the_profile(sweep_fil
 
 def test_case_that_resets_a_key_of_the_base_is_noted_in_its_runs(sweep_file: Path) -> None:
     sweep_file.write_text(SWEEP.replace('"method.lambda" = [0.1, 1.0]', ""))
-    for run in Sweep.load(sweep_file).runs():
+    for run in SweepSpec.load(sweep_file).runs():
         [note] = run.scenario.notes
         assert note.startswith("method.lambda fell back from 1.0 to its default 0.01")
-    assert all(run.scenario.notes == [] for run in Sweep.from_dict(RAW).runs())
+    assert all(run.scenario.notes == [] for run in SweepSpec.from_dict(RAW).runs())

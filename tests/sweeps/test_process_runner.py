@@ -15,8 +15,8 @@ import tomli_w
 from rdpfl_sim import simulate
 from rdpfl_sim.sweeps import process_runner as processes
 from rdpfl_sim.sweeps import results
-from rdpfl_sim.sweeps.plan import Run
-from rdpfl_sim.sweeps.process_runner import Processes
+from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.process_runner import ProcessRunner
 from rdpfl_sim.sweeps.runner import folder_of, missing
 from tests.killing import Command, until
 from tests.support import small_scenario
@@ -25,7 +25,7 @@ from tests.sweeps.sweeping import ENDLESS, Notes, make_run
 
 def test_runs_give_the_numbers_of_single_runs_and_leave_nothing_else(tmp_path: Path) -> None:
     runs, notes = [make_run(seed) for seed in (1, 2, 3)], Notes()
-    Processes(2).run(runs, tmp_path, notes)
+    ProcessRunner(2).run(runs, tmp_path, notes)
     assert notes.begun == [run.key for run in runs]
     assert notes.errors == {run.key: None for run in runs}
     found = [summary["digest"] for _, summary in results.read(runs, tmp_path)]
@@ -40,19 +40,19 @@ def test_run_that_fails_or_is_killed_does_not_stop_the_others(tmp_path: Path) ->
     broken = make_run(4, topology={"name": "file", "path": str(tmp_path / "nowhere.csv")})
 
     class Killer(Notes):
-        def started(self, run: Run) -> None:
+        def started(self, run: PlannedRun) -> None:
             super().started(run)
             if run is killed:
                 [self.victim] = active_children()
 
-        def advanced(self, run: Run, fraction: float) -> None:
+        def advanced(self, run: PlannedRun, fraction: float) -> None:
             super().advanced(run, fraction)
             if run is killed:  # on a busy machine the others are slow enough to tell how far they are
                 os.kill(self.victim.pid, signal.SIGKILL)
 
     notes = Killer()
     runs = [killed, broken, good, better]
-    Processes(2).run(runs, tmp_path, notes)
+    ProcessRunner(2).run(runs, tmp_path, notes)
     assert (notes.errors[good.key], notes.errors[better.key]) == (None, None)
     left = tmp_path / "failed" / broken.key
     assert "topology.path: cannot be read" in notes.errors[broken.key]
@@ -70,12 +70,12 @@ def test_interrupted_sweep_keeps_what_is_complete(tmp_path: Path, number: signal
     complete, lost = make_run(1), make_run(2, ENDLESS)
 
     class Interrupter(Notes):
-        def advanced(self, run: Run, fraction: float) -> None:
+        def advanced(self, run: PlannedRun, fraction: float) -> None:
             if run is lost:
                 os.kill(os.getpid(), number)
 
     with pytest.raises(KeyboardInterrupt):
-        Processes(1).run([complete, lost], tmp_path, Interrupter())
+        ProcessRunner(1).run([complete, lost], tmp_path, Interrupter())
     assert {path.name for path in tmp_path.iterdir()} == {".running", complete.key}
     assert [path.name for path in (tmp_path / ".running").iterdir()] == ["lock"]
     assert not active_children()
@@ -95,13 +95,13 @@ def test_worker_that_is_killed_in_the_middle_of_a_report_loses_only_its_run(
     lost, good = make_run(1), make_run(2)
 
     class Mender(Notes):
-        def started(self, run: Run) -> None:
+        def started(self, run: PlannedRun) -> None:
             super().started(run)
             monkeypatch.undo()  # the next worker is a sound one
 
     monkeypatch.setattr(processes, "_work", half_a_report)
     notes = Mender()
-    Processes(1).run([lost, good], tmp_path, notes)
+    ProcessRunner(1).run([lost, good], tmp_path, notes)
     assert str(notes.errors[lost.key]).startswith("its process was killed")
     assert notes.errors[good.key] is None
     assert not active_children()
@@ -122,12 +122,12 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
     try:
         for _ in range(2):
             notes = Notes()
-            Processes(2).run(missing(runs, tmp_path), tmp_path, notes)
+            ProcessRunner(2).run(missing(runs, tmp_path), tmp_path, notes)
             assert sorted(notes.begun) == sorted(notes.errors)
     finally:
         ended.set()
         killer.join()
-    Processes(2).run(missing(runs, tmp_path), tmp_path, Notes())
+    ProcessRunner(2).run(missing(runs, tmp_path), tmp_path, Notes())
     found = [summary["digest"] for _, summary in results.read(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in runs]
     assert not active_children()

@@ -14,8 +14,8 @@ import tomli_w
 
 from rdpfl_sim import ScenarioError, simulate
 from rdpfl_sim.sweeps import results
-from rdpfl_sim.sweeps.plan import Run
-from rdpfl_sim.sweeps.ray_runner import RayCluster
+from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.ray_runner import RayRunner
 from rdpfl_sim.sweeps.runner import missing
 from tests.killing import Command, ray_processes, until
 from tests.support import small_scenario
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not ins
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    cluster = RayCluster(2, None)
+def cluster() -> Iterator[RayRunner]:
+    cluster = RayRunner(2, None)
     with TemporaryDirectory(dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", folder)  # its name must be short for Ray
         cluster.connect()
@@ -38,11 +38,11 @@ def test_cluster_that_does_not_answer_is_told_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(ScenarioError, match=r"--address: no Ray cluster can be used: .*refused"):
-        RayCluster(2, address).connect()
+        RayRunner(2, address).connect()
 
 
 def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others(
-    cluster: RayCluster, tmp_path: Path
+    cluster: RayRunner, tmp_path: Path
 ) -> None:
     killed, good, better = make_run(1, ENDLESS), make_run(2), make_run(3)
     absent = make_run(4, data={"name": "mnist", "folder": str(tmp_path)})
@@ -51,7 +51,7 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
         kills = 0
         queue_kills = 0
 
-        def advanced(self, run: Run, fraction: float) -> None:
+        def advanced(self, run: PlannedRun, fraction: float) -> None:
             if self.queue_kills == 0:  # the process that collects reports; Ray starts it again
                 [queue] = ray_processes("_QueueActor")
                 os.kill(queue, signal.SIGKILL)
@@ -75,11 +75,11 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayCluster, tmp_path: Path) -> None:
+def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayRunner, tmp_path: Path) -> None:
     complete, lost = make_run(1), make_run(2, ENDLESS)
 
     class Interrupter(Notes):
-        def advanced(self, run: Run, fraction: float) -> None:
+        def advanced(self, run: PlannedRun, fraction: float) -> None:
             if complete.key in self.errors:
                 os.kill(os.getpid(), signal.SIGINT)
 

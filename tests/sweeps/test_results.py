@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import Estimate, read, write_csv
 from rdpfl_sim.sweeps.runner import folder_of
 
-SWEEP = Sweep.from_dict(
+SWEEP = SweepSpec.from_dict(
     {
         "seeds": [1, 2],
         "base": {"rounds": 2},

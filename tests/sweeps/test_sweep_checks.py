@@ -6,7 +6,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario.overrides import read_toml
 from rdpfl_sim.sweeps.checks import check_data, check_metrics
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import flat
 from tests.support import small_scenario
 from tests.sweeps.sweeping import make_run
@@ -20,9 +20,9 @@ SWEEPS = [
 ]
 
 
-def table(*metrics: str) -> Sweep:
+def table(*metrics: str) -> SweepSpec:
     """A sweep with one table of these metrics."""
-    return Sweep.from_dict({"table": [{"metrics": {path: path for path in metrics}}]})
+    return SweepSpec.from_dict({"table": [{"metrics": {path: path for path in metrics}}]})
 
 
 def test_every_number_of_a_summary_can_be_a_metric() -> None:
@@ -60,7 +60,7 @@ def test_what_is_not_a_number_of_a_summary_is_no_metric(path: str) -> None:
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_the_sweeps_of_the_repository_have_known_metrics(path: Path) -> None:
-    check_metrics(Sweep.load(path))
+    check_metrics(SweepSpec.load(path))
 
 
 def test_every_data_set_is_loaded_once_and_a_problem_told_once(tmp_path: Path) -> None:

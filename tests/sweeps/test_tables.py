@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from rdpfl_sim.reports.sweeps import sweep_table
-from rdpfl_sim.sweeps.plan import Sweep
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.tables import Table, latex, markdown, markdown_page, tables
 
 RAW = {
@@ -26,7 +26,7 @@ LAYOUT = {
 
 def made(**layout: object) -> Table:
     """A table of fake results: the score is lambda plus a tenth of the seed; the last run is missing."""
-    sweep = Sweep.from_dict({**RAW, "table": [{**LAYOUT, **layout}]})
+    sweep = SweepSpec.from_dict({**RAW, "table": [{**LAYOUT, **layout}]})
     scores = [(run, run.scenario.method.lambda_ + run.scenario.seed / 10) for run in sweep.runs()]
     (table,) = tables(sweep, [(run, {"score": score, "half": score / 2}) for run, score in scores[:-1]])
     return table
@@ -101,7 +101,7 @@ def test_wide_table_is_cut_into_parts_that_fit_the_terminal(width: int) -> None:
 
 
 def test_table_without_a_complete_run_says_so() -> None:
-    sweep = Sweep.from_dict({**RAW, "table": [LAYOUT]})
+    sweep = SweepSpec.from_dict({**RAW, "table": [LAYOUT]})
     (table,) = tables(sweep, [])
     assert table.note == "no run is complete"
     assert replace(table, spread="interval").versions[0].rows == []

@@ -27,9 +27,9 @@ def test_any_run_is_verified(folder: Path, sketch: Sketch) -> None:
     for name, text in files.items():
         (folder / name).write_text(text)
         note(f"--- {name}\n{text}")
-    blueprint, _ = loaded(folder / "fuzz.toml")
-    assume(blueprint is not None)
+    experiment, _ = loaded(folder / "fuzz.toml")
+    assume(experiment is not None)
     run = RunFolder.create(folder, "run")
-    lived(blueprint, folder=run)
+    lived(experiment, folder=run)
     run.close()
     assert [check.told() for check in verify(run.path) if check.outcome == "violated"] == []

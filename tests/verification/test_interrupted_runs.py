@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.execution.determinism import repeatable
+from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.verification.verify import verify
@@ -19,7 +19,7 @@ def stopped_after(num_events: int, folder: Path, **changes: Any) -> Path:
     """The folder of a run that was interrupted after so many events."""
     files = RunFolder.create(folder, "run")
     simulation = Simulation(cheap(small_scenario(**changes)), files, None)
-    with repeatable(1):
+    with deterministic_torch(1):
         simulation.begin()
         for _ in range(num_events):
             simulation.kernel.step()

@@ -18,8 +18,8 @@ from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.adversary.observations import Knowledge, stacked
-from rdpfl_sim.world.adversary.schedules import Moment, Schedule, always
-from rdpfl_sim.world.adversary.timing import MEMORY_ROUNDS, Occasion, Parcel, TimingAttack, prompt
+from rdpfl_sim.world.adversary.schedules import Schedule, ScheduleView, always
+from rdpfl_sim.world.adversary.timing import MEMORY_ROUNDS, ScheduledMessage, TimingAttack, TimingView, prompt
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.network.network import Network
@@ -56,12 +56,12 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class HeldBack:
+class DelayedMessage:
     """A parcel that waits for its time."""
 
     attacker: int
     recipient: int
-    parcel: Parcel
+    parcel: ScheduledMessage
     num_stops: int
     """How often its sender had stopped when it was held back; a parcel does not survive the next stop."""
 
@@ -132,7 +132,7 @@ class Adversary:
 
     def is_active(self, attacker: Client) -> bool:
         """Whether it is time to attack."""
-        moment = Moment(
+        moment = ScheduleView(
             attacker.life.round,
             self.kernel.now,
             partitioned=bool(self.network.partitions),
@@ -189,7 +189,7 @@ class Adversary:
             return
         for recipient in self.network.in_turn(recipients, round_):
             for parcel in self._parcels(attacker, recipient, contents.get(recipient) or contents[None]):
-                self._post(HeldBack(attacker.id, recipient, parcel, self.num_stops[attacker.id]))
+                self._post(DelayedMessage(attacker.id, recipient, parcel, self.num_stops[attacker.id]))
 
     def _sees_updates_of(self) -> frozenset[int]:
         """Whose updates it sees as soon as they are computed."""
@@ -250,14 +250,14 @@ class Adversary:
         equal = len(known) == len(updates) > 0 and all(map(operator.is_, known, updates))
         return m if equal else None
 
-    def _parcels(self, attacker: Client, recipient: int, payload: Payload) -> list[Parcel]:
+    def _parcels(self, attacker: Client, recipient: int, payload: Payload) -> list[ScheduledMessage]:
         round_ = attacker.life.round
         past = self.past[attacker.id].setdefault(recipient, {})
         past[round_] = payload
         if len(past) > (MEMORY_ROUNDS if self.plan.remembers else 1):
             del past[min(past)]
         return self.plan.timing(
-            Occasion(
+            TimingView(
                 round=round_,
                 recipient=recipient,
                 now_s=self.kernel.now,
@@ -268,7 +268,7 @@ class Adversary:
             )
         )
 
-    def _post(self, held: HeldBack) -> None:
+    def _post(self, held: DelayedMessage) -> None:
         if held.parcel.delay_s == 0:
             self._release(held)
         else:
@@ -277,7 +277,7 @@ class Adversary:
     def _on_time(self, call: Call) -> None:
         self._release(call.subject)
 
-    def _release(self, held: HeldBack) -> None:
+    def _release(self, held: DelayedMessage) -> None:
         attacker, recipient, parcel = self.clients[held.attacker], held.recipient, held.parcel
         survives = held.num_stops == self.num_stops[attacker.id] and attacker.id not in self.network.down
         if survives and recipient in attacker.neighbours:

@@ -10,7 +10,7 @@ from rdpfl_sim.components.options import Count, Doc, NonNegative, Positive
 
 
 @dataclass(frozen=True)
-class Moment:
+class ScheduleView:
     """What a Byzantine client knows when it decides whether to attack."""
 
     round: int
@@ -21,16 +21,16 @@ class Moment:
     """How many of its messages its honest neighbours have used so far."""
 
 
-Schedule: TypeAlias = Callable[[Moment], bool]
+Schedule: TypeAlias = Callable[[ScheduleView], bool]
 
 
-def always(moment: Moment) -> bool:
+def always(moment: ScheduleView) -> bool:
     """In every round."""
     return True
 
 
 def window(
-    moment: Moment,
+    moment: ScheduleView,
     *,
     from_round: Count = 1,
     until_round: Annotated[
@@ -45,18 +45,18 @@ def window(
     return by_round and by_time
 
 
-def intermittent(moment: Moment, *, rounds_on: Count = 5, rounds_off: Count = 5) -> bool:
+def intermittent(moment: ScheduleView, *, rounds_on: Count = 5, rounds_off: Count = 5) -> bool:
     """In turns: so many rounds of attack, then so many of good behaviour."""
     return (moment.round - 1) % (rounds_on + rounds_off) < rounds_on
 
 
-def during_partitions(moment: Moment) -> bool:
+def during_partitions(moment: ScheduleView) -> bool:
     """Only while a partition lasts, when clients have the fewest honest voices to compare with."""
     return moment.partitioned
 
 
 def sleeper(
-    moment: Moment,
+    moment: ScheduleView,
     *,
     messages: Annotated[Count, Doc("honest messages that its neighbours must have used")] = 50,
 ) -> bool:

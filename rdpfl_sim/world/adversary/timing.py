@@ -21,7 +21,7 @@ MEMORY_ROUNDS = 16
 
 
 @dataclass(frozen=True)
-class Occasion:
+class TimingView:
     """A message that is due: what a timing attack knows when it decides.
 
     `deadline_s` is when the recipient will stop waiting for this round, if that is known; `past` are the
@@ -44,7 +44,7 @@ class Occasion:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class ScheduledMessage:
     """A payload, the round that it claims to be of, and how long it is held back."""
 
     payload: Payload
@@ -52,39 +52,39 @@ class Parcel:
     delay_s: float = 0.0
 
 
-TimingAttack: TypeAlias = Callable[[Occasion], list[Parcel]]
+TimingAttack: TypeAlias = Callable[[TimingView], list[ScheduledMessage]]
 
 
-def keeps_waiting(attack: Callable[..., list[Parcel]]) -> Callable[..., list[Parcel]]:
+def keeps_waiting(attack: Callable[..., list[ScheduledMessage]]) -> Callable[..., list[ScheduledMessage]]:
     """Mark a timing attack after which a recipient may wait in vain for a message of its round."""
     attack.keeps_waiting = True  # type: ignore[attr-defined]
     return attack
 
 
-def remembers(attack: Callable[..., list[Parcel]]) -> Callable[..., list[Parcel]]:
+def remembers(attack: Callable[..., list[ScheduledMessage]]) -> Callable[..., list[ScheduledMessage]]:
     """Mark a timing attack that uses payloads of earlier rounds."""
     attack.remembers = True  # type: ignore[attr-defined]
     return attack
 
 
-def prompt(occasion: Occasion) -> list[Parcel]:
+def prompt(occasion: TimingView) -> list[ScheduledMessage]:
     """At once, like an honest client."""
-    return [Parcel(occasion.payload, occasion.round)]
+    return [ScheduledMessage(occasion.payload, occasion.round)]
 
 
 @keeps_waiting
-def silent(occasion: Occasion) -> list[Parcel]:
+def silent(occasion: TimingView) -> list[ScheduledMessage]:
     """Never: everybody waits in vain."""
     return []
 
 
 @keeps_waiting
 def selective(
-    occasion: Occasion,
+    occasion: TimingView,
     *,
     victims: Annotated[ClientSet | None, Doc("who hears nothing; in place of fraction")] = None,
     fraction: Annotated[Fraction, Doc("of the recipients hear nothing, the same ones in every round")] = 0.5,
-) -> list[Parcel]:
+) -> list[ScheduledMessage]:
     """Silent towards some, prompt towards the others."""
     if victims is None:
         chosen = uniform(occasion.key, occasion.recipient) < fraction
@@ -95,65 +95,65 @@ def selective(
 
 @keeps_waiting
 def just_in_time(
-    occasion: Occasion,
+    occasion: TimingView,
     *,
     margin_s: Annotated[
         NonNegative, Doc("how long before the deadline it is sent; the link needs a part of it")
     ] = 0.2,
-) -> list[Parcel]:
+) -> list[ScheduledMessage]:
     """As late as the recipient's deadline allows, so that nobody can go on earlier."""
     if occasion.deadline_s is None:
         return prompt(occasion)
     delay_s = max(0.0, occasion.deadline_s - margin_s - occasion.now_s)
-    return [Parcel(occasion.payload, occasion.round, delay_s)]
+    return [ScheduledMessage(occasion.payload, occasion.round, delay_s)]
 
 
-def delayed(occasion: Occasion, *, seconds: NonNegative = 1.0) -> list[Parcel]:
+def delayed(occasion: TimingView, *, seconds: NonNegative = 1.0) -> list[ScheduledMessage]:
     """Always so many seconds late."""
-    return [Parcel(occasion.payload, occasion.round, seconds)]
+    return [ScheduledMessage(occasion.payload, occasion.round, seconds)]
 
 
 @keeps_waiting
 @remembers
 def replay(
-    occasion: Occasion,
+    occasion: TimingView,
     *,
     age: Annotated[int, Ge(1), Le(MEMORY_ROUNDS - 1), Doc("how many rounds old the message is")] = 5,
     stamp: Annotated[Literal["fresh", "old"], Doc("claims this round, or admits its age")] = "fresh",
-) -> list[Parcel]:
+) -> list[ScheduledMessage]:
     """An old message again; prompt until it has one that is old enough."""
     old = occasion.round - age
     if old not in occasion.past:
         return prompt(occasion)
-    return [Parcel(occasion.past[old], occasion.round if stamp == "fresh" else old)]
+    return [ScheduledMessage(occasion.past[old], occasion.round if stamp == "fresh" else old)]
 
 
 @keeps_waiting
 def wrong_stamp(
-    occasion: Occasion,
+    occasion: TimingView,
     *,
     offset: Annotated[
         int, Ge(-1_000_000), Le(1_000_000), Doc("added to the true round; positive claims the future")
     ] = 3,
-) -> list[Parcel]:
+) -> list[ScheduledMessage]:
     """Claims another round than its own."""
-    return [Parcel(occasion.payload, occasion.round + offset)]
+    return [ScheduledMessage(occasion.payload, occasion.round + offset)]
 
 
 def flood(
-    occasion: Occasion,
+    occasion: TimingView,
     *,
     copies: Annotated[Count, Le(10_000), Doc("messages to each recipient in each round")] = 20,
     stamps: Annotated[
         Literal["same", "spread"], Doc("all for this round, or one for each of the rounds from this one on")
     ] = "spread",
-) -> list[Parcel]:
+) -> list[ScheduledMessage]:
     """Many messages instead of one."""
     step = 1 if stamps == "spread" else 0
-    return [Parcel(occasion.payload, occasion.round + step * k) for k in range(copies)]
+    return [ScheduledMessage(occasion.payload, occasion.round + step * k) for k in range(copies)]
 
 
-TIMING_ATTACKS: dict[str, Callable[..., list[Parcel]]] = {
+TIMING_ATTACKS: dict[str, Callable[..., list[ScheduledMessage]]] = {
     "none": prompt,
     "silent": silent,
     "selective": selective,

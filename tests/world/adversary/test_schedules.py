@@ -14,8 +14,8 @@ from rdpfl_sim.maths.attacks.equivocation import mirrored
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.schedules import (
     SCHEDULES,
-    Moment,
     Schedule,
+    ScheduleView,
     always,
     during_partitions,
     intermittent,
@@ -31,11 +31,13 @@ from tests.support import FakeTrainer, Job, TinyWorld
 COMPLETE = [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
 
 
-def moment(round_: int = 1, time_s: float = 0.0, partitioned: bool = False, num_trusted: int = 0) -> Moment:
-    return Moment(round_, time_s, partitioned, lambda: num_trusted)
+def moment(
+    round_: int = 1, time_s: float = 0.0, partitioned: bool = False, num_trusted: int = 0
+) -> ScheduleView:
+    return ScheduleView(round_, time_s, partitioned, lambda: num_trusted)
 
 
-def never(moment: Moment) -> bool:
+def never(moment: ScheduleView) -> bool:
     return False
 
 
@@ -124,7 +126,7 @@ def test_messages_are_only_counted_for_a_sleeper() -> None:
 
     for name, schedule in SCHEDULES.items():
         if name != "sleeper":
-            schedule(Moment(1, 0.0, False, count))
+            schedule(ScheduleView(1, 0.0, False, count))
 
 
 # In a world

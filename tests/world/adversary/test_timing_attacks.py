@@ -21,9 +21,9 @@ from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import (
     MEMORY_ROUNDS,
     TIMING_ATTACKS,
-    Occasion,
-    Parcel,
+    ScheduledMessage,
     TimingAttack,
+    TimingView,
     delayed,
     flood,
     just_in_time,
@@ -40,10 +40,10 @@ from tests.support import Job, TinyWorld, small_scenario
 PAST = {round_: Payload(torch.tensor([float(round_)])) for round_ in range(1, 8)}
 
 
-def occasion(**changes: Any) -> Occasion:
+def occasion(**changes: Any) -> TimingView:
     """A message of round 7 that is due at 10 s, from a client that remembers all its rounds."""
     facts = {"round": 7, "recipient": 1, "now_s": 10.0, "deadline_s": None, "past": PAST, "key": 5}
-    return Occasion(**{**facts, "num_clients": 6, **changes})
+    return TimingView(**{**facts, "num_clients": 6, **changes})
 
 
 def parcels(attack: TimingAttack, **changes: Any) -> list[tuple[float, int, float]]:
@@ -180,7 +180,7 @@ def test_flood_sends_copies_for_this_round_or_one_for_each_from_now_on() -> None
 @given(st.floats(0, 1e6), st.one_of(st.none(), st.floats(0, 1e6)), st.sampled_from(sorted(TIMING_ATTACKS)))
 def test_nothing_is_sent_in_the_past(now_s: float, deadline_s: float | None, name: str) -> None:
     due = occasion(now_s=now_s, deadline_s=deadline_s)
-    held_back: list[Parcel] = TIMING_ATTACKS[name](due)
+    held_back: list[ScheduledMessage] = TIMING_ATTACKS[name](due)
     assert all(parcel.delay_s >= 0 for parcel in held_back)
 
 

@@ -17,7 +17,7 @@ quick = settings(max_examples=100, deadline=None)
 
 
 @dataclass(eq=False)
-class Parcel:
+class Sent:
     sender: int
     recipient: int
     size_bytes: float
@@ -25,14 +25,14 @@ class Parcel:
 
 
 def times(
-    build: Callable[[Kernel], Bandwidth], parcels: list[Parcel], initial_time: float = 0.0
+    build: Callable[[Kernel], Bandwidth], parcels: list[Sent], initial_time: float = 0.0
 ) -> list[float]:
     """When each parcel is through; that each is so exactly once is asserted here."""
     kernel = Kernel(initial_time=initial_time)
     bandwidth = build(kernel)
-    through: dict[Parcel, float] = {}
+    through: dict[Sent, float] = {}
 
-    def done(parcel: Parcel) -> None:
+    def done(parcel: Sent) -> None:
         assert parcel not in through, f"{parcel} is through twice"
         through[parcel] = kernel.now
 
@@ -52,27 +52,32 @@ def uplink(bytes_per_s: float) -> Callable[[Kernel], Uplink]:
 
 def test_unlimited_is_done_at_once_without_an_event() -> None:
     kernel = Kernel()
-    through: list[Parcel] = []
-    parcel = Parcel(0, 1, 1e9)
+    through: list[Sent] = []
+    parcel = Sent(0, 1, 1e9)
     Unlimited(kernel).transmit(parcel, through.append)
     assert through == [parcel]
     assert kernel.peek() == float("inf")
 
 
 def test_uplink_sends_one_message_after_the_other() -> None:
-    parcels = [Parcel(0, 1, 40), Parcel(0, 2, 10), Parcel(0, 1, 20, starts_at_s=3), Parcel(0, 1, 5, 20)]
+    parcels = [
+        Sent(0, 1, 40),
+        Sent(0, 2, 10),
+        Sent(0, 1, 20, starts_at_s=3),
+        Sent(0, 1, 5, 20),
+    ]
     assert times(uplink(10), parcels) == [4.0, 5.0, 7.0, 20.5]
 
 
 def test_uplinks_of_different_senders_do_not_wait_for_each_other() -> None:
-    assert times(uplink(10), [Parcel(0, 2, 40), Parcel(1, 2, 10)]) == [4.0, 1.0]
+    assert times(uplink(10), [Sent(0, 2, 40), Sent(1, 2, 10)]) == [4.0, 1.0]
 
 
 def test_uplink_keeps_the_order_of_messages_that_take_no_time() -> None:
     kernel = Kernel(initial_time=1e9)
     bandwidth = Uplink(kernel, bytes_per_s=1e6)
-    parcels = [Parcel(0, 1, size) for size in (0, 1e-6, 0)]
-    through: list[Parcel] = []
+    parcels = [Sent(0, 1, size) for size in (0, 1e-6, 0)]
+    through: list[Sent] = []
     for parcel in parcels:
         bandwidth.transmit(parcel, through.append)
     kernel.run()
@@ -82,30 +87,34 @@ def test_uplink_keeps_the_order_of_messages_that_take_no_time() -> None:
 
 def test_two_transfers_share_an_uplink_until_the_shorter_one_ends() -> None:
     # 5 bytes/s each, until 20 bytes are through at 4; the other then has 20 of its 40 left, at 10 bytes/s.
-    assert times(shared(10, 1000), [Parcel(0, 1, 20), Parcel(0, 2, 40)]) == [4.0, 6.0]
+    assert times(shared(10, 1000), [Sent(0, 1, 20), Sent(0, 2, 40)]) == [4.0, 6.0]
 
 
 def test_transfer_that_begins_halfway_takes_half_of_the_uplink() -> None:
     # At 2 the first has 20 of 40 left and slows down to 5 bytes/s: 6. By then 20 of the other 30 are through.
-    parcels = [Parcel(0, 1, 40), Parcel(0, 2, 30, starts_at_s=2)]
+    parcels = [Sent(0, 1, 40), Sent(0, 2, 30, starts_at_s=2)]
     assert times(shared(10, 1000), parcels) == [6.0, 7.0]
 
 
 def test_transfers_to_one_recipient_share_its_downlink() -> None:
     # Three at 4 bytes/s until the shortest ends at 2; two at 6 with 12 and 24 left, until 4; then 12 at 12.
-    parcels = [Parcel(0, 3, 8), Parcel(1, 3, 20), Parcel(2, 3, 32)]
+    parcels = [Sent(0, 3, 8), Sent(1, 3, 20), Sent(2, 3, 32)]
     assert times(shared(1000, 12), parcels) == [2.0, 4.0, 5.0]
 
 
 def test_rate_is_that_of_the_narrower_end() -> None:
     # Sender 0 has 6 bytes/s for each of its two; recipient 2 has 4 for each of its two, which 0 cannot use
     # elsewhere. At 2 the transfer 0 -> 1 ends; 0 -> 2 stays at 4 and ends at 3, and 1 -> 2 goes on at 8.
-    parcels = [Parcel(0, 1, 12), Parcel(0, 2, 12), Parcel(1, 2, 28)]
+    parcels = [Sent(0, 1, 12), Sent(0, 2, 12), Sent(1, 2, 28)]
     assert times(shared(12, 8), parcels) == [2.0, 3.0, 5.0]
 
 
 def test_transfer_that_begins_as_another_ends_has_the_uplink_to_itself() -> None:
-    parcels = [Parcel(0, 1, 20), Parcel(0, 1, 20, starts_at_s=2), Parcel(0, 1, 20, starts_at_s=4)]
+    parcels = [
+        Sent(0, 1, 20),
+        Sent(0, 1, 20, starts_at_s=2),
+        Sent(0, 1, 20, starts_at_s=4),
+    ]
     assert times(shared(10, 10), parcels) == [2.0, 4.0, 6.0]
 
 
@@ -114,12 +123,12 @@ def test_done_may_begin_the_next_transfer() -> None:
     bandwidth = Shared(kernel, up_bytes_per_s=10)
     through: list[float] = []
 
-    def done(parcel: Parcel) -> None:
+    def done(parcel: Sent) -> None:
         through.append(kernel.now)
         if len(through) < 3:
-            bandwidth.transmit(Parcel(0, 1, 20), done)
+            bandwidth.transmit(Sent(0, 1, 20), done)
 
-    bandwidth.transmit(Parcel(0, 1, 10), done)
+    bandwidth.transmit(Sent(0, 1, 10), done)
     kernel.run()
     assert through == [1.0, 3.0, 5.0]
 
@@ -136,7 +145,7 @@ def test_equal_transfers_of_a_burst_end_together_after_a_linear_number_of_events
     bandwidth = Shared(kernel, up_bytes_per_s=1000.0)
     through: list[int] = []
     for recipient in range(100):
-        bandwidth.transmit(Parcel(0, recipient, 50), lambda p: through.append(p.recipient))
+        bandwidth.transmit(Sent(0, recipient, 50), lambda p: through.append(p.recipient))
     kernel.run()
     assert kernel.now == 5.0
     assert through == list(range(100))
@@ -145,13 +154,13 @@ def test_equal_transfers_of_a_burst_end_together_after_a_linear_number_of_events
 
 @pytest.mark.parametrize("size_bytes", [0.0, 1e-12, 0.1])
 def test_transfer_too_short_to_move_the_clock_ends(size_bytes: float) -> None:
-    parcels = [Parcel(0, r % 3, size_bytes, starts_at_s=r // 4) for r in range(12)]
+    parcels = [Sent(0, r % 3, size_bytes, starts_at_s=r // 4) for r in range(12)]
     assert times(shared(1e9, 1e9), parcels, initial_time=1e9) == [1e9 + r // 4 for r in range(12)]
 
 
 def test_rest_that_rounding_leaves_is_sent() -> None:
     # At 1e9 the clock moves by steps of 1.2e-7, so that what is gone and what is left are never exact.
-    parcels = [Parcel(0, r % 3, 1 + r / 7, starts_at_s=r * 1e-7) for r in range(30)]
+    parcels = [Sent(0, r % 3, 1 + r / 7, starts_at_s=r * 1e-7) for r in range(30)]
     finish = times(shared(1e6, 1e6), parcels, initial_time=1e9)
     total_s = sum(p.size_bytes for p in parcels) / 1e6
     assert max(finish) - 1e9 == pytest.approx(total_s, abs=30 * 1.2e-7)
@@ -160,19 +169,19 @@ def test_rest_that_rounding_leaves_is_sent() -> None:
 @given(st.floats(0, 1e9), st.floats(0.1, 1e9), st.floats(0.1, 1e9), st.floats(0, 1e6))
 @quick
 def test_shared_with_one_transfer_is_an_uplink(size: float, up: float, down: float, start: float) -> None:
-    parcels = [Parcel(0, 1, size, start)]
+    parcels = [Sent(0, 1, size, start)]
     assert times(shared(up, down), parcels) == times(uplink(min(up, down)), parcels)
 
 
 parcels = st.lists(
-    st.builds(Parcel, st.integers(0, 2), st.integers(0, 2), st.integers(0, 60), st.integers(0, 12)),
+    st.builds(Sent, st.integers(0, 2), st.integers(0, 2), st.integers(0, 60), st.integers(0, 12)),
     min_size=1,
     max_size=12,
 )
 capacities = st.sampled_from([1, 3, 7, 10, 24])
 
 
-def exact_times(parcels: list[Parcel], up: int, down: int) -> list[Fraction]:
+def exact_times(parcels: list[Sent], up: int, down: int) -> list[Fraction]:
     """The same by rational arithmetic, all transfers one small step after the other."""
     now = Fraction(0)
     left = {i: Fraction(p.size_bytes) for i, p in enumerate(parcels)}
@@ -199,14 +208,14 @@ def exact_times(parcels: list[Parcel], up: int, down: int) -> list[Fraction]:
 
 @given(parcels, capacities, capacities)
 @quick
-def test_shared_agrees_with_rational_arithmetic(parcels: list[Parcel], up: int, down: int) -> None:
+def test_shared_agrees_with_rational_arithmetic(parcels: list[Sent], up: int, down: int) -> None:
     expected = [float(time_s) for time_s in exact_times(parcels, up, down)]
     assert times(shared(up, down), parcels) == pytest.approx(expected, rel=1e-12)
 
 
 @given(parcels, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 @quick
-def test_no_end_carries_more_than_its_capacity(parcels: list[Parcel], up: float, down: float) -> None:
+def test_no_end_carries_more_than_its_capacity(parcels: list[Sent], up: float, down: float) -> None:
     finish = times(shared(up, down), parcels)
     for parcel, ends_at_s in zip(parcels, finish, strict=True):
         least_s = parcel.size_bytes / min(up, down)
@@ -224,7 +233,7 @@ def test_no_end_carries_more_than_its_capacity(parcels: list[Parcel], up: float,
 
 @given(parcels, st.floats(1e-3, 1e3))
 @quick
-def test_shared_uplink_is_never_idle_while_recipients_are_fast(parcels: list[Parcel], up: float) -> None:
+def test_shared_uplink_is_never_idle_while_recipients_are_fast(parcels: list[Sent], up: float) -> None:
     # Whatever the order of service, the last byte of a sender is through at the same time.
     fair, fifo = times(shared(up, 1e9), parcels), times(uplink(up), parcels)
     for client in {parcel.sender for parcel in parcels}:
