@@ -17,11 +17,11 @@ from table import Row, show
 
 REPEATS = 5
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "ring_30pct.toml"
-HELP = "import sys; from rdpfl_sim.cli import main; main(['--help']); assert 'torch' not in sys.modules"
+HELP = "import sys; from rdpfl_sim.cli.main import main; main(['--help']); assert 'torch' not in sys.modules"
 TORCH = "import os, torch; os._exit(0)"
 FIRST_EVENT = """
 import os, sys
-from rdpfl_sim.cli import main
+from rdpfl_sim.cli.main import main
 from rdpfl_sim.world.kernel import Kernel
 def stop(*_): os._exit(0)
 Kernel.step = Kernel.run_on = stop

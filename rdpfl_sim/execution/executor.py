@@ -75,7 +75,7 @@ class Executor(ABC):
 
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """The marks of exams whose models all differ."""
-        return [self.training_data.evaluate_many(self.model, job) for job in jobs]
+        return [self.training_data.evaluate(self.model, job) for job in jobs]
 
     def close(self) -> None:  # noqa: B027 (most have nothing to stop)
         """Stop what was started."""

@@ -122,7 +122,7 @@ class TrainingData:
             seed=job.seed,
         )
 
-    def evaluate_many(self, model: FlatModel, eval_job: EvalJob) -> EvalResult:
+    def evaluate(self, model: FlatModel, eval_job: EvalJob) -> EvalResult:
         """Test a model now."""
         everything = evaluate(model, eval_job.w, self.global_test) if eval_job.is_global else None
         return EvalResult(evaluate(model, eval_job.w, self.personal_tests[eval_job.client]), everything)

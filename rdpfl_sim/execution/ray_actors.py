@@ -86,8 +86,8 @@ class RayActors(Executor):
 
     def evaluate_many(self, eval_jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Each exam by one of the workers."""
-        errands: list[RemoteJob[EvalResult]] = [self._ask("examine", eval_job) for eval_job in eval_jobs]
-        return [errand.result() for errand in errands]
+        pending: list[RemoteJob[EvalResult]] = [self._ask("evaluate", eval_job) for eval_job in eval_jobs]
+        return [job.result() for job in pending]
 
     def _ask(self, task: str, *subject: Job | EvalJob) -> RemoteJob[Any]:
         if self._actors is None:

@@ -37,7 +37,7 @@ class Threads(Executor):
         if len(eval_jobs) == 1:  # all threads may be busy with what is due later
             return super().evaluate_many(eval_jobs)
         eval_result = [
-            self._run(lambda model, eval_job=eval_job: self.training_data.evaluate_many(model, eval_job))  # type: ignore[misc]
+            self._run(lambda model, eval_job=eval_job: self.training_data.evaluate(model, eval_job))  # type: ignore[misc]
             for eval_job in eval_jobs
         ]
         return [future.result() for future in eval_result]

@@ -91,9 +91,9 @@ class Worker:
         job = replace(job, work=_moved(job.work, self.device))
         return _moved(self.training_data.train(self.model, job), devices.CPU)
 
-    def evaluate_many(self, eval_job: EvalJob) -> EvalResult:
+    def evaluate(self, eval_job: EvalJob) -> EvalResult:
         """Test a model."""
-        return self.training_data.evaluate_many(self.model, _moved(eval_job, self.device))
+        return self.training_data.evaluate(self.model, _moved(eval_job, self.device))
 
     def device_kind(self) -> str:
         """The kind of device that trains here."""

@@ -1,6 +1,6 @@
 """What runs and sweeps have written down, as polars frames: for reports, traces and notebooks.
 
-from rdpfl_sim.analysis import Run
+from rdpfl_sim import Run
 
 run = Run("runs/ring_30pct-20260101-120000")
 run.messages.group_by("fate").len().collect()

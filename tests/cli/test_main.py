@@ -106,7 +106,7 @@ def test_list_shows_options_and_knows_plurals(capsys) -> None:
 
 def test_help_answers_without_loading_torch() -> None:
     program = (
-        "import sys; from rdpfl_sim.cli import main\n"
+        "import sys; from rdpfl_sim.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: print('torch' in sys.modules)"
     )

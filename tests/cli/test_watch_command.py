@@ -91,7 +91,7 @@ def test_resumed_run_is_read_again(tmp_path: Path) -> None:
     monitor.look()
     path = run / "events.jsonl"
     content = path.read_bytes()
-    RunFolder(run).cut_off((0, 0))
+    RunFolder(run).truncate((0, 0))
     path.write_bytes(b"".join(content.splitlines(keepends=True)[:20]))
     monitor.look()
     fresh = RunMonitor(run, scenario)

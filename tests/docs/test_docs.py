@@ -21,6 +21,7 @@ from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.component_list import catalogue
+from rdpfl_sim.version import __version__
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 from tests.docs.test_readme import DOCS, ROOT, quick
 from tests.reports.browser import CHROMIUM, Browser
@@ -206,7 +207,7 @@ def test_citation_names_this_version_and_the_paper() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= set(citation)  # what the format requires
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert (citation["version"], citation["license"]) == (__version__, project["license"])
     [paper] = citation["references"]
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert ", ".join(author["family-names"] for author in paper["authors"]) in readme

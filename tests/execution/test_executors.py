@@ -133,7 +133,7 @@ def test_marks_are_the_same_everywhere(executor: str) -> None:
     finally:
         trainer.close()
     for eval_job, mark in zip(eval_jobs, eval_result, strict=True):
-        expected = experiment.trainer.training_data.evaluate_many(experiment.model, eval_job)
+        expected = experiment.trainer.training_data.evaluate(experiment.model, eval_job)
         assert mark.personal.accuracy == expected.personal.accuracy
         assert mark.personal.loss == pytest.approx(expected.personal.loss, rel=1e-5)
         assert (mark.everything is None) == (not eval_job.is_global)
@@ -170,13 +170,13 @@ def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
 @pytest.mark.usefixtures("cluster")
 def test_run_ends_as_usual_whenever_its_ray_workers_are_killed() -> None:
     # Results of a megabyte travel through Ray's object store, those of small models do not.
-    changes = {**ATTACKED, "model": {"name": "mlp", "hidden": [20_000]}, "rounds": 4}
+    changes = {**ATTACKED, "model": {"name": "mlp", "hidden": [20_000]}, "rounds": 8}
     expected = simulate(on("inline", **changes)).summary["digest"]
     random, ended, killed = Random(1), Event(), list[int]()
 
     def kill() -> None:
         """A job is tried four times, and all jobs in flight may be those of one worker."""
-        while len(killed) < MAX_RETRIES and not ended.wait(random.uniform(0, 1)):
+        while len(killed) < MAX_RETRIES and not ended.wait(random.uniform(0, 0.3)):
             for process in ray_processes("Actor.do")[:1]:
                 os.kill(process, signal.SIGKILL)
                 killed.append(process)

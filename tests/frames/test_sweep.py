@@ -7,11 +7,11 @@ import pytest
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import Sweep
-from rdpfl_sim.sweeps.plan import Sweep as Plan
+from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import write_plan
 from tests.frames.written import SCENARIO, write_run
 
-PLAN = Plan.from_dict(
+PLAN = SweepSpec.from_dict(
     {
         "seeds": [1, 2],
         "grid": {"rounds": [2, 3]},

@@ -234,8 +234,8 @@ def test_memory_that_is_used_up_is_told(scenario: Path, tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import resource, sys
-        import rdpfl_sim.simulation, rdpfl_sim.report.terminal
-        from rdpfl_sim.cli import main
+        import rdpfl_sim.simulation.simulation, rdpfl_sim.reports.terminal
+        from rdpfl_sim.cli.main import main
 
         pages = int(open("/proc/self/statm").read().split()[0])
         limit = pages * resource.getpagesize() + 300_000_000

@@ -104,7 +104,7 @@ def test_a_failed_drawing_leaves_the_old_picture(tmp_path: Path, monkeypatch: py
 
 
 def test_drawing_does_not_import_pyplot() -> None:
-    code = "import sys, rdpfl_sim.report.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, rdpfl_sim.reports.figures; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

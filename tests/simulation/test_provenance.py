@@ -69,7 +69,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         **{f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
     }
     package = tmp_path / "rdpfl_sim"
-    package.mkdir()
+    (package / "simulation").mkdir(parents=True)
     (package / "simulation/provenance.py").write_text("")
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "first"]):
         subprocess.run(["git", "-C", tmp_path, *words], check=True, env=environment)

@@ -234,7 +234,7 @@ def test_other_instructions_are_worth_a_warning_that_stays(
 ) -> None:
     here = torch.backends.cpu.get_cpu_capability()
     folder = left(scenario(), tmp_path / "left", 10, crash)
-    code = "import sys; from tests.test_resuming import *\n"
+    code = "import sys; from tests.simulation.test_resume import *\n"
     code += "with suppress(RunError): resume(sys.argv[1], At(20, crash))"
     there = subprocess.run(
         [sys.executable, "-c", code, folder],

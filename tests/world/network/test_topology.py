@@ -151,7 +151,7 @@ def test_the_order_of_links_does_not_depend_on_string_hashing(tmp_path):
     path = tmp_path / "graph.graphml"
     nx.write_graphml(nx.relabel_nodes(nx.petersen_graph(), "client {}".format), path)
     script = (
-        "import numpy as np; from rdpfl_sim.world.topology import TOPOLOGIES as T;"
+        "import numpy as np; from rdpfl_sim.world.network.topology import TOPOLOGIES as T;"
         f"print([list(T[n](10, np.random.default_rng(0)).edges) for n in {RANDOM!r}]);"
         f"print(list(T['file'](10, None, path={str(path)!r}).edges))"
     )
