@@ -126,10 +126,10 @@ def _looks(monitor: RunMonitor, run: Path) -> Iterator[None]:
 
 
 def _tell_faults(monitor: RunMonitor, told: int, console: Console) -> None:
-    from rdpfl_sim.reports.terminal import duration, plain
+    from rdpfl_sim.reports.text import duration, escape_control
 
     num_new = monitor.stats.num_faults - told
     for time_s, text in list(monitor.stats.faults)[-min(num_new, MAX_FAULTS) :] if num_new > 0 else []:
-        console.file.write(f"fault at {duration(time_s)}: {plain(text)}\n")
+        console.file.write(f"fault at {duration(time_s)}: {escape_control(text)}\n")
     if num_new > MAX_FAULTS:
         console.file.write(f"and {num_new - MAX_FAULTS:,} faults before these\n")

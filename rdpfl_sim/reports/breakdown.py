@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdpfl_sim.reports.sweeps import SweepProgress
-from rdpfl_sim.reports.terminal import plain
+from rdpfl_sim.reports.text import escape_control
 
 SEEDS_A_TABLE = 6  # fit into 80 columns
 WORDS = {"mean": "mean", "worst": "worst client's", "p10": "10th percentile of"}
@@ -37,7 +37,7 @@ def opening(spec: Any) -> RenderableType:
     """What is going to be tried."""
     first, last = spec.values[0], spec.values[-1]
     return Text(
-        f"{plain(spec.base.name)}: {plain(spec.path)} from {first:g} to {last:g} "
+        f"{escape_control(spec.base.name)}: {escape_control(spec.path)} from {first:g} to {last:g} "
         f"({len(spec.values)} values), {_seeds(spec.seeds)}"
     )
 
@@ -54,7 +54,7 @@ def _table(breakdown: Any, seeds: Sequence[int], whole: bool) -> Table:
     values, path = breakdown.spec.values, breakdown.spec.path
     table = Table(
         box=rich.box.SIMPLE_HEAD,
-        title=f"{measure(breakdown.spec)} less local training, by {plain(path)}",
+        title=f"{measure(breakdown.spec)} less local training, by {escape_control(path)}",
         title_justify="left",
     )
     table.add_column("value")

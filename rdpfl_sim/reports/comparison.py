@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.reports.terminal import plain
+from rdpfl_sim.reports.text import escape_control
 
 MAX_SEEDS = 8  # more are counted, not listed
 
@@ -42,7 +42,7 @@ class Sheet:
         for place, row in enumerate(self.rows):
             if place in self.parts:
                 table.add_section()
-            table.add_row(*(Text(plain(text)) for text in row))
+            table.add_row(*(Text(escape_control(text)) for text in row))
         return table
 
 
@@ -51,7 +51,7 @@ def comparison_table(comparison: Any) -> RenderableType:
     parts: list[RenderableType] = [Text(line) for line in group_lines(comparison)]
     for sheet in (settings_sheet(comparison), metrics_sheet(comparison)):
         parts += ["", sheet.shown()] if sheet.rows else []
-    parts += ["", *(Text(plain(line)) for line in notes(comparison))]
+    parts += ["", *(Text(escape_control(line)) for line in notes(comparison))]
     return Group(*parts)
 
 
@@ -71,7 +71,7 @@ def group_lines(comparison: Any) -> list[str]:
         names = ", ".join(dict.fromkeys(str(run.scenario.get("name", "scenario")) for run in runs))
         where = f" in {runs[0].folder}" if len(runs) == 1 else ""
         line = f"{group.label}  {names}, {_seeds(sorted(group.runs))}{where}{'' if place else ' (baseline)'}"
-        lines.append(plain(line))
+        lines.append(escape_control(line))
     return lines
 
 

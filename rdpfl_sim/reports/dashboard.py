@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdpfl_sim.reports.live_stats import ClientStats, LiveStats
-from rdpfl_sim.reports.terminal import count_in_short, duration, plain, score
+from rdpfl_sim.reports.text import duration, escape_control, score, short_count
 
 BLOCKS, CRUDE_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 WINDOW_S = 10.0
@@ -67,15 +67,15 @@ class Dashboard:
         if num_faults:
             yield _line(f"faults: {self.stats.num_faults:,} changes, the last:", "bold", width)
             for time_s, text in list(self.stats.faults)[-num_faults:]:
-                yield _line(f"  {duration(time_s):>9}  {plain(text)}", "yellow", width)
+                yield _line(f"  {duration(time_s):>9}  {escape_control(text)}", "yellow", width)
 
     def _head(self, width: int) -> RenderResult:
         stats, speed = self.stats, self.speed.per_second()
         left = ""
         if speed is not None and speed[0] > 0 and self.state == "running":
             left = f"{duration((self.total_rounds - stats.rounds_done) / speed[0])} left"
-        yield _ends(f"{plain(self.title)}: {self.state}", left, width)
-        done = f" {count_in_short(stats.rounds_done)}/{count_in_short(self.total_rounds)} rounds"
+        yield _ends(f"{escape_control(self.title)}: {self.state}", left, width)
+        done = f" {short_count(stats.rounds_done)}/{short_count(self.total_rounds)} rounds"
         bar = Table.grid(expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
@@ -97,9 +97,9 @@ class Dashboard:
             return []
         about = "~" if self.message_fraction < 1 else ""
         num = self.stats.messages["sent"] / self.message_fraction
-        told = [f"{about}{count_in_short(round(num))} messages"]
+        told = [f"{about}{short_count(round(num))} messages"]
         if speed is not None and self.state == "running":
-            told.append(f"{about}{count_in_short(round(speed[1] / self.message_fraction))}/s")
+            told.append(f"{about}{short_count(round(speed[1] / self.message_fraction))}/s")
         if self.stats.time_s > 0:
             told.append(f"{about}{num / self.stats.time_s:.3g} per simulated s")
         return told

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.reports.terminal import plain
+from rdpfl_sim.reports.text import escape_control
 
 WIDTH = 68
 STYLES = {"ok": "green", "violated": "bold red", "not checked": "yellow"}
@@ -30,7 +30,7 @@ def verification_table(run: str, checks: Sequence[Mapping[str, Any]]) -> Rendera
             check["check"], check["sentence"], f"{check['items']:,}", Text(outcome, style=STYLES[outcome])
         )
     remarks = [_remark(check) for check in checks if check["outcome"] != "ok"]
-    return Group(Text(plain(run), style="bold"), table, *remarks, _verdict(checks))
+    return Group(Text(escape_control(run), style="bold"), table, *remarks, _verdict(checks))
 
 
 def replay_note(kinds: Iterable[str]) -> RenderableType:
@@ -56,11 +56,13 @@ def unfinished_lines(
     scenario: Mapping[str, Any], summary: Mapping[str, Any] | None, last: Mapping[str, Any] | None
 ) -> RenderableType:
     """What is known of a run without results."""
-    title = Text.assemble((plain(str(scenario.get("name"))), "bold"), f", seed {scenario.get('seed')}: ")
+    title = Text.assemble(
+        (escape_control(str(scenario.get("name"))), "bold"), f", seed {scenario.get('seed')}: "
+    )
     if summary is None:
         title.append("not finished: it is still running, or was killed", style="yellow")
     else:
-        title.append(plain(f"{summary.get('status')}: {summary.get('error')}"), style="red")
+        title.append(escape_control(f"{summary.get('status')}: {summary.get('error')}"), style="red")
     known = "no records" if last is None else f"up to {last['time_s']:.1f} simulated seconds"
     return Group(title, _grid([("records", known)]))
 
@@ -96,7 +98,7 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for label, text in facts:
-        grid.add_row(Text(label, style="dim"), Text(plain(text)))
+        grid.add_row(Text(label, style="dim"), Text(escape_control(text)))
     return grid
 
 
@@ -107,7 +109,7 @@ def _remark(check: Mapping[str, Any]) -> RenderableType:
     if outcome == "violated":
         times = "once" if check["violations"] == 1 else f"{check['violations']:,} times, first"
         outcome = f"violated {times}{where}"
-    lines = [plain(line) for line in str(check["what"]).split("\n")]
+    lines = [escape_control(line) for line in str(check["what"]).split("\n")]
     return Text(f"{name}: {outcome}: " + "\n".join(lines), style=STYLES[check["outcome"]])
 
 

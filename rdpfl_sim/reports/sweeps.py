@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.reports.terminal import duration, plain
+from rdpfl_sim.reports.text import duration, escape_control
 
 LINE_S = 30.0
 
@@ -65,7 +65,7 @@ class SweepProgress:
         if error is not None:
             labels = (f"{axis} = {label}" for axis, label in run.labels.items())
             self.failures.append(f"{', '.join([*labels, f'seed {run.scenario.seed}'])}: {error}")
-            self.console.print(Text(f"failed: {plain(self.failures[-1])}", style="red"))
+            self.console.print(Text(f"failed: {escape_control(self.failures[-1])}", style="red"))
 
     def _show(self) -> None:
         done = self.num_done + sum(self.fractions.values())
@@ -100,21 +100,23 @@ def sweep_table(table: Any, width: int) -> RenderableType:
         parts[-1].append(column)
         room -= needed
     return Group(
-        Text(plain(table.title), style="bold"), *(_part(table, part) for part in parts), Text(table.note)
+        Text(escape_control(table.title), style="bold"),
+        *(_part(table, part) for part in parts),
+        Text(table.note),
     )
 
 
 def _part(table: Any, columns: list[Any]) -> Table:
     shown = Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in table.corner:
-        shown.add_column(plain(name), vertical="bottom")
+        shown.add_column(escape_control(name), vertical="bottom")
     for column in columns:
-        shown.add_column("\n".join(map(plain, column)), justify="right")
+        shown.add_column("\n".join(map(escape_control, column)), justify="right")
     before: Any = None
     for row in table.rows:
         new_group = before is not None and len(row) > 1 and row[0] != before[0]
         if new_group:
             shown.add_section()
-        shown.add_row(*map(plain, row), *(table.text(row, column) for column in columns))
+        shown.add_row(*map(escape_control, row), *(table.text(row, column) for column in columns))
         before = row
     return shown

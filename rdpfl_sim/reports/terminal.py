@@ -5,7 +5,6 @@ What a user wrote is shown as it is: never read as markup, never sent as a contr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from io import StringIO
 from time import monotonic
@@ -18,9 +17,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.reports.text import (
+    duration,
+    escape_control,
+    first_items,
+    multiple,
+    quantity,
+    score,
+    short_count,
+)
+
 REFRESH_S = 0.2
 LINE_S = 5.0
-MAX_IDS = 10
 FATES = ("used", "stale", "duplicate", "rejected", "left_over")  # of a message that was delivered
 
 State: TypeAlias = tuple[int, float, float | None, int]  # the arguments of Progress.update
@@ -90,8 +98,8 @@ class LiveProgress:
     def _show(self) -> None:
         rounds_done, time_s, accuracy, messages = self._state
         state = (
-            f"{count_in_short(rounds_done)}/{count_in_short(self._total_rounds)} rounds, {duration(time_s)}, "
-            f"accuracy {score(accuracy)}, {count_in_short(messages)} messages"
+            f"{short_count(rounds_done)}/{short_count(self._total_rounds)} rounds, {duration(time_s)}, "
+            f"accuracy {score(accuracy)}, {short_count(messages)} messages"
         )
         self._bar.update(self._task, completed=rounds_done, state=state)
         self._due = monotonic() + REFRESH_S
@@ -167,7 +175,8 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
     """What came out of a run, in at most 80 columns."""
     num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
     title = Text.assemble(
-        (plain(summary["name"]), "bold"), f", seed {summary['seed']}: {summary['status']}{_how_far(summary)}"
+        (escape_control(summary["name"]), "bold"),
+        f", seed {summary['seed']}: {summary['status']}{_how_far(summary)}",
     )
     facts = (
         f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
@@ -186,21 +195,24 @@ def summary_table(summary: dict[str, Any]) -> RenderableType:
     lines = Table.grid(padding=(0, 2))
     for label, text in _lines(summary):
         lines.add_row(Text(label, style="dim"), Text(text))
-    return Group(title, Text(plain(facts)), scores, lines)
+    return Group(title, Text(escape_control(facts)), scores, lines)
 
 
 def warning_lines(warnings: Sequence[str]) -> RenderableType:
     """What a user should know before believing a result, each on a line of its own."""
-    return Group(*(Text(f"warning: {plain(warning)}", style="yellow") for warning in warnings))
+    return Group(*(Text(f"warning: {escape_control(warning)}", style="yellow") for warning in warnings))
 
 
 def problems(error_problems: Sequence[str], file: str) -> RenderableType:
     """Everything that is wrong with the scenario in `file`, each problem on a line of its own."""
-    noun = "problem" if len(error_problems) == 1 else "problems"
-    title = Text.assemble((plain(file), "bold"), f" cannot be run: {len(error_problems)} {noun}", style="red")
+    title = Text.assemble(
+        (escape_control(file), "bold"),
+        f" cannot be run: {quantity(len(error_problems), 'problem')}",
+        style="red",
+    )
     lines = Table.grid(padding=(0, 1))
     for problem in error_problems:
-        path, colon, rest = plain(problem).partition(": ")
+        path, colon, rest = escape_control(problem).partition(": ")
         lines.add_row("  -", Text.assemble((path, "bold" if colon else ""), colon, rest, overflow="fold"))
     return Group(title, lines)
 
@@ -213,9 +225,9 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("", f"{count['delivered']:,} delivered: {_parts(count, *FATES)}"),
     ]
     if outside := neighbourhood["outside_threat_model"]:
-        lines.append(("neighbours", f"half or more are Byzantine for honest clients {_ids(outside)}"))
+        lines.append(("neighbours", f"half or more are Byzantine for honest clients {first_items(outside)}"))
     if isolated := neighbourhood["isolated"]:
-        lines.append(("isolated", f"clients without neighbours: {_ids(isolated)}"))
+        lines.append(("isolated", f"clients without neighbours: {first_items(isolated)}"))
     rounds, liars = telemetry["rounds"], telemetry["messages_from"]["byzantine"]
     if rounds["all"]["clipped"] is not None:
         clipped, bounded = rounds["all"]["clipped"], rounds["all"]["bounded"]
@@ -240,7 +252,7 @@ def _lines(summary: dict[str, Any]) -> list[tuple[str, str]]:
         ("time", f"{duration(summary['simulated_s'])} simulated, {duration(wall_s)} on the wall clock")
     )
     if "trained_on" in summary["wall"]:  # not in the summaries of earlier versions
-        lines.append(("device", plain(summary["wall"]["trained_on"])))
+        lines.append(("device", escape_control(summary["wall"]["trained_on"])))
     return [*lines, ("digest", summary["digest"][:16])]
 
 
@@ -255,42 +267,3 @@ def _parts(count: dict[str, int], first: str, *others: str) -> str:
     """The first part, and what there is of the others."""
     keys = [first, *(key for key in others if count[key])]
     return ", ".join(f"{count[key]:,} {key.replace('_', ' ')}" for key in keys)
-
-
-def _ids(clients: Sequence[int]) -> str:
-    more = f" and {len(clients) - MAX_IDS:,} more" if len(clients) > MAX_IDS else ""
-    return ", ".join(map(str, clients[:MAX_IDS])) + more
-
-
-def score(value: float | None) -> str:
-    """An accuracy with three digits, or a dash."""
-    return "-" if value is None or not math.isfinite(value) else f"{value:.3f}"
-
-
-def multiple(ratio: float) -> str:
-    """Return a ratio with two significant digits, or as a whole number.
-
-    >>> multiple(0.00123), multiple(0.31), multiple(4.2), multiple(1234.5)
-    ('0.0012', '0.31', '4.2', '1,234')
-    """
-    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
-
-
-def count_in_short(number: int) -> str:
-    """At most six characters below a thousand millions."""
-    if number < 100_000:
-        return f"{number:,}"
-    return f"{number / 1e3:.0f}k" if number < 1_000_000 else f"{number / 1e6:.1f}M"
-
-
-def duration(seconds: float) -> str:
-    """A time in seconds, minutes, hours or days."""
-    for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < limit_s:
-            return f"{seconds / size_s:.1f} {unit}"
-    return f"{seconds / 86_400:.1f} days"
-
-
-def plain(text: str) -> str:
-    """Text in which line breaks and control characters are spelt out."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -12,7 +12,7 @@ from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.figures import Curve
 from rdpfl_sim.reports.html.accuracy import curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, missing, table
-from rdpfl_sim.reports.terminal import multiple
+from rdpfl_sim.reports.text import multiple
 
 MAX_SMALL = 60
 MAX_ROWS = 300

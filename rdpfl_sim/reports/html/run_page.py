@@ -17,7 +17,7 @@ from rdpfl_sim.reports.html.messages import age_card, delay_card, fates_card
 from rdpfl_sim.reports.html.page import Card, Page, Tab, Tile, missing
 from rdpfl_sim.reports.html.spacetime import spacetime_card
 from rdpfl_sim.reports.html.topology import topology_card
-from rdpfl_sim.reports.terminal import multiple, plain
+from rdpfl_sim.reports.text import duration, escape_control, multiple
 
 MESSAGE_COLUMNS = (
     *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
@@ -47,7 +47,7 @@ def run_page(run: Run) -> Page:
         Tab("Provenance", provenance_cards(run)),
     ]
     return Page(
-        title=plain(str(run.scenario.get("name", run.folder.name))),
+        title=escape_control(str(run.scenario.get("name", run.folder.name))),
         status=_status(run),
         facts=_facts(run),
         tiles=_tiles(run, last, rounds, messages, end_s),
@@ -111,7 +111,7 @@ def _facts(run: Run) -> str:
     topology = summary.get("topology", scenario.get("topology", {}).get("name"))
     facts = [f"method {method}", f"attack {summary.get('attack', '?')}" if "attack" in summary else ""]
     facts += [f"topology {topology}", f"seed {scenario.get('seed')}"]
-    return plain(" · ".join(fact for fact in facts if fact))
+    return escape_control(" · ".join(fact for fact in facts if fact))
 
 
 def _warnings(run: Run) -> list[str]:
@@ -125,7 +125,7 @@ def _warnings(run: Run) -> list[str]:
         found.insert(0, f"This run has failed: {run.summary.get('error')}")
     elif run.status not in ("finished", "out of time"):
         found.insert(0, f"This run is {run.status}: rdpfl-sim resume goes on with it.")
-    return [plain(warning) for warning in found]
+    return [escape_control(warning) for warning in found]
 
 
 def _tiles(
@@ -183,11 +183,3 @@ def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:
         return []
     shares = f"{counts['used'] / sent:.0%} used, {counts['lost'] / sent:.0%} lost"
     return [Tile("messages", f"{sent:,}", shares)]
-
-
-def duration(seconds: float) -> str:
-    """A length of time as people say it."""
-    for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < limit_s:
-            return f"{seconds / size_s:.1f} {unit}"
-    return f"{seconds / 86_400:.1f} days"

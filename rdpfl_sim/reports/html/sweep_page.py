@@ -15,7 +15,7 @@ from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.reports.html.accuracy import honest_mean
 from rdpfl_sim.reports.html.page import Card, Page, Tab, Tile, missing, table
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, compact, line, round_axis, rounded, safe
-from rdpfl_sim.reports.terminal import plain
+from rdpfl_sim.reports.text import escape_control
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.results import Estimate
@@ -43,7 +43,7 @@ def sweep_page(sweep: Sweep) -> Page:
         Tab("Plan", [_plan_card(sweep)]),
     ]
     return Page(
-        title=plain(sweep.name),
+        title=escape_control(sweep.name),
         status="complete" if complete else "unfinished",
         facts=_facts(sweep),
         tiles=_tiles(sweep, statuses),
@@ -54,7 +54,7 @@ def sweep_page(sweep: Sweep) -> Page:
 
 def _facts(sweep: Sweep) -> str:
     axes = (f"{name}: {len(labels)} cases" for name, labels in sweep.axes.items())
-    return plain(" · ".join(axes) or "one scenario")
+    return escape_control(" · ".join(axes) or "one scenario")
 
 
 def _nothing(title: str) -> Card:
@@ -217,7 +217,7 @@ def _curves_card(sweep: Sweep) -> Card:
     for run in sweep.runs:
         view = " / ".join(label for name, label in run.labels.items() if name != across) or "all"
         groups.setdefault(view, {}).setdefault(run.labels.get(across or "", "all"), []).append(run)
-    views = {plain(view): _curves(cases) for view, cases in [*groups.items()][:MAX_VIEWS]}
+    views = {escape_control(view): _curves(cases) for view, cases in [*groups.items()][:MAX_VIEWS]}
     views = {view: figure for view, figure in views.items() if figure.traces}
     if not views:
         return missing("Curves", "No client has been evaluated yet.")
@@ -299,7 +299,7 @@ def _tiles(sweep: Sweep, statuses: Counter[str]) -> list[Tile]:
     if estimates:
         for title, choose in (("best case", max), ("worst case", min)):
             labels, estimate = choose(estimates.items(), key=lambda item: item[1].mean)
-            tiles.append(Tile(title, f"{estimate.mean:.3f}", plain(" / ".join(labels))))
+            tiles.append(Tile(title, f"{estimate.mean:.3f}", escape_control(" / ".join(labels))))
     return tiles
 
 
@@ -309,7 +309,7 @@ def _warnings(sweep: Sweep, statuses: Counter[str]) -> list[str]:
     if lacking:
         found.append(f"{lacking:,} of {sweep.num_planned:,} runs are missing: still to be run, or failed.")
     odd = {status: num for status, num in statuses.items() if status not in ("finished", "out of time")}
-    found += [f"{num:,} runs are {plain(status)}." for status, num in odd.items()]
+    found += [f"{num:,} runs are {escape_control(status)}." for status, num in odd.items()]
     warned = pl.Series(
         [len(run.run.summary.get("warnings", [])) > 0 for run in sweep.runs], dtype=pl.Boolean
     ).sum()

@@ -1,0 +1,74 @@
+"""Formatting of numbers, lists and untrusted text, shared by all reports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+from math import isfinite
+
+MAX_ITEMS = 10
+
+
+def quantity(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun in the right form.
+
+    >>> quantity(1, "link"), quantity(1200, "link"), quantity(2, "loss", "losses")
+    ('1 link', '1,200 links', '2 losses')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def first_items(items: Collection[object], limit: int = MAX_ITEMS) -> str:
+    """Return the first items as text, and the number of the others.
+
+    >>> first_items([3, 5]), first_items(range(14), limit=2)
+    ('3, 5', '0, 1 and 12 more')
+    """
+    more = f" and {len(items) - limit:,} more" if len(items) > limit else ""
+    return ", ".join(map(str, islice(items, limit))) + more
+
+
+def score(value: float | None) -> str:
+    """Return an accuracy with three digits, or a dash if it is missing or not finite."""
+    return "-" if value is None or not isfinite(value) else f"{value:.3f}"
+
+
+def multiple(ratio: float) -> str:
+    """Return a ratio with two significant digits, or as a whole number.
+
+    >>> multiple(0.00123), multiple(0.31), multiple(4.2), multiple(1234.5)
+    ('0.0012', '0.31', '4.2', '1,234')
+    """
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def short_count(number: int) -> str:
+    """Return a count in at most six characters, if it is below one thousand million.
+
+    >>> short_count(99_999), short_count(123_456), short_count(12_345_678)
+    ('99,999', '123k', '12.3M')
+    """
+    if number < 100_000:
+        return f"{number:,}"
+    return f"{number / 1e3:.0f}k" if number < 1_000_000 else f"{number / 1e6:.1f}M"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in seconds, minutes, hours or days.
+
+    >>> duration(90), duration(600), duration(7_200), duration(172_800)
+    ('90.0 s', '10.0 min', '2.0 h', '2.0 days')
+    """
+    for unit, size_s, limit_s in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < limit_s:
+            return f"{seconds / size_s:.1f} {unit}"
+    return f"{seconds / 86_400:.1f} days"
+
+
+def escape_control(text: str) -> str:
+    r"""Return text with line breaks and control characters written as escape sequences.
+
+    >>> print(escape_control("two\nlines"))
+    two\nlines
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
