@@ -10,6 +10,8 @@ ORDER = [
     "version",
     "errors",
     "randomness",
+    "intervals",
+    "rounding",
     "system",
     "components",
     "maths",

@@ -22,8 +22,8 @@ import style
 from rows import ATTACKS, HERE, LAMBDAS, alone_on_digits, by, comparisons, estimate, paired, read, with_gain
 from tables import tables
 
+from rdpfl_sim.intervals import MeanInterval
 from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.results import Estimate
 
 COLOURS = {
     "Local": style.MUTED,
@@ -41,7 +41,7 @@ COLOURS = {
 
 
 def line(
-    axes: Axes, x: Sequence[float], found: Sequence[Estimate | None], label: str, **looks: object
+    axes: Axes, x: Sequence[float], found: Sequence[MeanInterval | None], label: str, **looks: object
 ) -> None:
     """Means over seeds with their intervals."""
     there = [(place, e) for place, e in zip(x, found, strict=True) if e is not None]
@@ -205,15 +205,15 @@ def draw_timing() -> Figure:
     return figure
 
 
-def _scaled(found: Estimate | None, factor: float) -> Estimate | None:
+def _scaled(found: MeanInterval | None, factor: float) -> MeanInterval | None:
     if found is None:
         return None
     width = None if found.half_width is None else found.half_width * factor
-    return Estimate(found.mean * factor, None, width, found.num)
+    return MeanInterval(found.mean * factor, None, width, found.num)
 
 
 def _dots(
-    axes: Axes, y: Sequence[float] | np.ndarray, found: Sequence[Estimate | None], colour: str, label: str
+    axes: Axes, y: Sequence[float] | np.ndarray, found: Sequence[MeanInterval | None], colour: str, label: str
 ) -> None:
     there = [(at, e) for at, e in zip(y, found, strict=True) if e is not None]
     axes.errorbar(
@@ -290,8 +290,7 @@ def draw_anchored() -> Figure:
     for panel, kind in zip(grid, kinds, strict=True):
         cases = [(case, e) for what, case, e in found if what == kind]
         for place, (_, e) in enumerate(cases):
-            low, high = e.mean - (e.half_width or 0.0), e.mean + (e.half_width or 0.0)
-            colour = style.GREEN if low > 0 else style.VERMILION if high < 0 else style.MUTED
+            colour = style.GREEN if e.low > 0 else style.VERMILION if e.high < 0 else style.MUTED
             _dots(panel, [float(place)], [e], colour, "")
         panel.axvline(0.0, color=style.INK, linewidth=0.8)
         panel.set_yticks(range(len(cases)), [case for case, _ in cases], fontsize=7)

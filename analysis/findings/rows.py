@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from rdpfl_sim.sweeps.results import Estimate
+from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 
 HERE = Path(__file__).parent
 ATTACKS = ["none", "sign_flip", "noise", "scaling", "min_max", "min_sum", "adaptive"]
@@ -23,33 +23,39 @@ def read(name: str) -> pl.DataFrame:
     )
 
 
-def estimate(values: Sequence[float | None]) -> Estimate | None:
+def estimate(values: Sequence[float | None]) -> MeanInterval | None:
     """Mean and interval of what there is."""
     there = [value for value in values if value is not None]
-    return Estimate.of(there) if there else None
+    return mean_interval(there) if there else None
 
 
 def by(
     frame: pl.DataFrame, axis: str, cases: Iterable[str], column: str = "accuracy"
-) -> list[Estimate | None]:
+) -> list[MeanInterval | None]:
     """One estimate for each case of an axis."""
     return [estimate(frame.filter(pl.col(axis) == case)[column].to_list()) for case in cases]
 
 
 def paired(
     frame: pl.DataFrame, axis: str, case: str, baseline: str, column: str = "accuracy"
-) -> dict[tuple[str, ...], Estimate]:
+) -> dict[tuple[str, ...], MeanInterval]:
     """Differences of a case to another, over seeds that both have, by the labels of all other axes."""
     others = [name for name in axes_of(frame) if name != axis]
-    ours, theirs = (frame.filter(pl.col(axis) == label) for label in (case, baseline))
-    both = ours.join(theirs, on=[*others, "seed"], suffix="_baseline").drop_nulls(
-        [column, f"{column}_baseline"]
+    ours, theirs = (
+        _by_seed(frame.filter(pl.col(axis) == label), others, column) for label in (case, baseline)
     )
-    found: dict[tuple[str, ...], list[float]] = {}
-    for row in both.iter_rows(named=True):
-        key = tuple(str(row[name]) for name in others)
-        found.setdefault(key, []).append(row[column] - row[f"{column}_baseline"])
-    return {key: Estimate.of(values) for key, values in found.items()}
+    found = {key: paired_difference(values, theirs.get(key, {})) for key, values in ours.items()}
+    return {key: difference for key, difference in found.items() if difference is not None}
+
+
+def _by_seed(
+    frame: pl.DataFrame, axes: Sequence[str], column: str
+) -> dict[tuple[str, ...], dict[int, float]]:
+    """Return a column by the labels of some axes and by seed, without missing values."""
+    found: dict[tuple[str, ...], dict[int, float]] = {}
+    for row in frame.drop_nulls(column).iter_rows(named=True):
+        found.setdefault(tuple(str(row[axis]) for axis in axes), {})[row["seed"]] = row[column]
+    return found
 
 
 def axes_of(frame: pl.DataFrame) -> list[str]:
@@ -77,9 +83,9 @@ def alone_on_cifar10() -> pl.DataFrame:
     return read("sensitivity").filter((pl.col("method.lambda") == "0.0") & (pl.col("attack") == "min_sum"))
 
 
-def comparisons() -> list[tuple[str, str, Estimate]]:
+def comparisons() -> list[tuple[str, str, MeanInterval]]:
     """What varies, the case, and the paired difference of anchored to paper; cases that are the same once."""
-    found: list[tuple[str, str, Estimate]] = []
+    found: list[tuple[str, str, MeanInterval]] = []
     sources: list[tuple[str, str, str, Callable[[tuple[str, ...]], str | None]]] = [
         ("defences", "R-DPFL", "attack", lambda key: key[0] if key[1] == "1.0" else None),
         (
@@ -102,7 +108,7 @@ def comparisons() -> list[tuple[str, str, Estimate]]:
         ("timing", "R-DPFL", "timing", lambda key: f"{key[0]}, {key[1]} content, {key[2]}"),
     ]
     for name, baseline, kind, label in sources:
-        seen: set[Estimate] = set()
+        seen: set[MeanInterval] = set()
         for key, difference in paired(read(name), "method", "R-DPFL, anchored", baseline).items():
             case = label(key)
             if case is not None and difference not in seen:  # not the same runs once more

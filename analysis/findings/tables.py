@@ -21,8 +21,8 @@ from rows import (
     with_gain,
 )
 
+from rdpfl_sim.intervals import MeanInterval
 from rdpfl_sim.sweeps.plan import Layout, SweepSpec
-from rdpfl_sim.sweeps.results import Estimate
 
 PAPER = HERE.parents[1] / "scenarios" / "paper"
 HEAD = """# Tables
@@ -282,15 +282,15 @@ def _grid(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -
     return text + "".join(f"| {label} | {' | '.join(cells)} |\n" for label, cells in rows.items())
 
 
-def verdict(found: Sequence[tuple[str, str, Estimate]]) -> str:
+def verdict(found: Sequence[tuple[str, str, MeanInterval]]) -> str:
     """How many comparisons there are, and on which side of zero their intervals lie."""
-    better = sum(e.mean - (e.half_width or 0.0) > 0 for *_, e in found)
-    worse = sum(e.mean + (e.half_width or 0.0) < 0 for *_, e in found)
+    better = sum(e.low > 0 for *_, e in found)
+    worse = sum(e.high < 0 for *_, e in found)
     least = min(e.mean for *_, e in found)
     return f"{len(found)} comparisons: better in {better}, worse in {worse}; the least is {least:+.3f}"
 
 
-def told(found: Estimate | None, digits: int = 3, sign: bool = False) -> str:
+def told(found: MeanInterval | None, digits: int = 3, sign: bool = False) -> str:
     """A mean and its interval, as a table has it."""
     if found is None:
         return "–"

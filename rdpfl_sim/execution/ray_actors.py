@@ -21,6 +21,7 @@ from rdpfl_sim.execution.num_workers import Workers
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.rounding import round_down
 from rdpfl_sim.system.ray_session import MISSING, NoClusterError, RaySession, is_installed
 
 MAX_RETRIES = 3
@@ -122,7 +123,7 @@ class RayActors(Executor):
                 f"execution.executor.workers: the Ray cluster has {num_cpus} processors, one for each worker "
                 f"(given: {self.num_workers})"
             )
-        per_gpu = int(1 / self.gpus_per_worker + 1e-9)
+        per_gpu = round_down(1 / self.gpus_per_worker)
         room = min(num_cpus, int(resources.get("GPU", 0)) * per_gpu)
         if self.training_data.device == "cpu" or (self.training_data.device == "auto" and room == 0):
             return torch.device("cpu"), self.num_workers or num_cpus

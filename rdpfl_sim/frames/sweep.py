@@ -14,10 +14,10 @@ import polars as pl
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.run import Run
+from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.run_folder import SCENARIO, read_json_if_there
 
 if TYPE_CHECKING:  # these import torch, which takes seconds
-    from rdpfl_sim.sweeps.results import Estimate
     from rdpfl_sim.sweeps.tables import Table
 
 PLAN = "sweep.json"
@@ -137,25 +137,21 @@ class Sweep:
         ]
         return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
-    def estimates(self, metric: str = HEADLINE) -> dict[tuple[str, ...], Estimate]:
+    def estimates(self, metric: str = HEADLINE) -> dict[tuple[str, ...], MeanInterval]:
         """Mean and interval over seeds, by the labels of the cases."""
-        from rdpfl_sim.sweeps.results import Estimate
-
-        return {labels: Estimate.of([*values.values()]) for labels, values in self._values(metric).items()}
+        return {labels: mean_interval(values.values()) for labels, values in self._values(metric).items()}
 
     def differences(
         self, axis: str, baseline: str, metric: str = HEADLINE
-    ) -> dict[tuple[str, ...], Estimate]:
+    ) -> dict[tuple[str, ...], MeanInterval]:
         """Paired differences to the case `baseline` of an axis, over seeds that both have, all else equal."""
-        from rdpfl_sim.sweeps.results import Estimate
-
         values, place = self._values(metric), [*self.axes].index(axis)
         found = {}
         for labels, own in values.items():
             other = values.get((*labels[:place], baseline, *labels[place + 1 :]), {})
-            pairs = [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]
-            if pairs and labels[place] != baseline:
-                found[labels] = Estimate.of(pairs)
+            difference = paired_difference(own, other)
+            if difference is not None and labels[place] != baseline:
+                found[labels] = difference
         return found
 
     def _values(self, metric: str) -> dict[tuple[str, ...], dict[int, float]]:

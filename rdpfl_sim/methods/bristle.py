@@ -9,7 +9,6 @@ own data are the weights here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 from typing import Annotated, Literal
 
 import torch
@@ -20,6 +19,7 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local, Payload, Received, Work, is_finite
 from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
+from rdpfl_sim.rounding import round_up
 
 
 class Bristle(ModelExchange):
@@ -91,7 +91,7 @@ class Bristle(ModelExchange):
         """The weight of each output layer, the own first, in each class: (1 + n, classes)."""
         batch = home.batch()
         lengths = distances(x[self.split :], received)
-        num_judged = ceil(self.keep * len(received) - 1e-9)
+        num_judged = round_up(self.keep * len(received))
         near = sorted(range(len(received)), key=lambda place: (lengths[place], place))[:num_judged]
         own = f1_by_class(batch.logits(x), batch.labels)
         scores = torch.zeros(1 + len(received), len(own), dtype=torch.float64)

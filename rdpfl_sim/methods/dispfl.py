@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil, cos, pi, prod
+from math import cos, pi, prod
 from typing import Annotated, Literal
 
 import torch
@@ -22,6 +22,7 @@ from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
+from rdpfl_sim.rounding import round_up
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Dispfl(ModelExchange):
         for layer in self.layers:
             here, size, hope = evolved[layer.place], w[layer.place].abs(), promise[layer.place]
             held = here.nonzero().squeeze(1)
-            num = ceil(rate * len(held) - 1e-9)
+            num = round_up(rate * len(held))
             here[held[size[held].argsort(stable=True)[:num]]] = False
             free = (~here).nonzero().squeeze(1)
             here[free[hope[free].argsort(descending=True, stable=True)[:num]]] = True

@@ -7,7 +7,7 @@ IEEE TCSVT 2021, Algorithm 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, inf, isnan
+from math import inf, isnan
 from typing import Annotated
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
+from rdpfl_sim.rounding import round_down
 
 
 class Ubar(Gossip):
@@ -38,7 +39,7 @@ class Ubar(Gossip):
     def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
         """The same for all that pass both tests."""
         lengths = distances(x, received)
-        num_near = max(1, floor(self.rho * len(received) + 1e-9))  # 0.7 * 10 is 7 also in float64
+        num_near = max(1, round_down(self.rho * len(received)))
         near = sorted(range(len(received)), key=lambda place: (lengths[place], place))[:num_near]
         batch = home.batch()
         losses = {place: _comparable(batch.loss(received[place].vector)) for place in near}

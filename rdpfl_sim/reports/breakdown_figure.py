@@ -62,7 +62,6 @@ def _draw_interval(axes: Axes, breakdown: Any) -> list[Line2D | Patch]:
     axes.axvline(estimate.mean, color=BYZANTINE, lw=2)
     keys: list[Line2D | Patch] = [Line2D([], [], color=BYZANTINE, lw=2, label="breakdown point, mean")]
     if estimate.half_width:
-        low, high = estimate.mean - estimate.half_width, estimate.mean + estimate.half_width
-        axes.axvspan(low, high, color=BYZANTINE, alpha=0.15, lw=0)
+        axes.axvspan(estimate.low, estimate.high, color=BYZANTINE, alpha=0.15, lw=0)
         keys.append(Patch(color=BYZANTINE, alpha=0.15, lw=0, label="95 % interval over seeds"))
     return keys

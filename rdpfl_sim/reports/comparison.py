@@ -163,8 +163,8 @@ def _mean(cell: Any, digits: int) -> str:
 def difference(estimate: Any, digits: int) -> str:
     """A difference with its sign, and the interval if there is one.
 
-    >>> from rdpfl_sim.sweeps.results import Estimate
-    >>> difference(Estimate(0.0123, 0.01, 0.0045, 5), 4)
+    >>> from rdpfl_sim.intervals import MeanInterval
+    >>> difference(MeanInterval(0.0123, 0.01, 0.0045, 5), 4)
     '+0.0123 ± 0.0045'
     """
     interval = "" if estimate.half_width is None else f" ± {estimate.half_width:,.{digits}f}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import floor
 
 from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.components.registry import Component
 from rdpfl_sim.errors import OptionError, Problem
+from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.sections import AdversarySection, Clients, NetworkSection, Timing, Training
 from rdpfl_sim.world.faults.faults import may_lose_messages
 
@@ -66,7 +66,7 @@ def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection])
                 yield Problem(f"{path}.ids", "a client belongs to two groups", group.ids)
             taken.update(ids)
             num_byzantine += len(ids)
-        elif 0 < group.fraction < 1 / clients.count - 1e-9:
+        elif group.fraction > 0 and round_down(group.fraction * clients.count) == 0:
             allowed = f"allowed: 0, or at least 1/{clients.count}"
             yield Problem(f"{path}.fraction", f"is less than one client; {allowed}", group.fraction)
         elif "fraction" not in group.model_fields_set and _attacks(group):
@@ -77,18 +77,13 @@ def byzantine_clients_exist(clients: Clients, adversary: list[AdversarySection])
                 f"{path}.{key}", "nobody would attack; give fraction or ids", getattr(group, key).name
             )
         else:
-            num_byzantine += num_of(group.fraction, clients.count)
+            num_byzantine += round_down(group.fraction * clients.count)
     if num_byzantine >= clients.count:
         option = "ids" if adversary[-1].ids is not None else "fraction"
         value = getattr(adversary[-1], option)
         yield Problem(
             f"{group_path(adversary, len(adversary) - 1)}.{option}", "no honest client would be left", value
         )
-
-
-def num_of(fraction: float, num_clients: int) -> int:
-    """So many clients are this fraction, rounded down; the slack is for products such as 0.29 * 100."""
-    return floor(fraction * num_clients + 1e-9)
 
 
 def _attacks(group: AdversarySection) -> bool:

@@ -13,7 +13,8 @@ from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.components.registry import Component, Strict, specialised
 from rdpfl_sim.errors import Problem, ScenarioError, located
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.scenario.checks import group_path, num_of
+from rdpfl_sim.rounding import round_down
+from rdpfl_sim.scenario.checks import group_path
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods, hops_to
 from rdpfl_sim.world.faults.changes import Change
@@ -143,7 +144,7 @@ class Deployment:
                 groups.append(list(explicit[place]))
                 continue
             rng = self.streams.generator("placement", *([place] if place else []))
-            count = num_of(section.fraction, num_clients)
+            count = round_down(section.fraction * num_clients)
             with located(f"{group_path(self.scenario.adversary, place)}.placement", section.placement):
                 groups.append(section.placement.bind()(self.graph, count, rng, taken))
             taken.update(groups[-1])

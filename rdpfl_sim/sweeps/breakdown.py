@@ -19,13 +19,14 @@ from typing import Any
 
 from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.records import statistics as summaries
 from rdpfl_sim.records.run_folder import read_metrics, write_atomically
 from rdpfl_sim.scenario.overrides import set_value
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps import parameter_range as variation
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.results import Estimate, flat
+from rdpfl_sim.sweeps.results import flat
 from rdpfl_sim.sweeps.runner import folder_of, summary_of
 
 METRICS = tuple(
@@ -255,12 +256,12 @@ class Breakdown:
         return [crossing.seed for crossing in self.crossings if crossing.holds is None]
 
     @cached_property
-    def estimate(self) -> Estimate | None:
+    def estimate(self) -> MeanInterval | None:
         """Mean and interval of the first values below, unless one of them lies outside the range."""
         found = [crossing.below for crossing in self.crossings]
         if not found or self.never or self.always:
             return None
-        return Estimate.of([self.spec.values[place] for place in found if place is not None])
+        return mean_interval([self.spec.values[place] for place in found if place is not None])
 
     @property
     def median(self) -> int | None:

@@ -15,10 +15,11 @@ from pydantic import BaseModel
 
 from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import RunError, ScenarioError
+from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, read_json_if_there
 from rdpfl_sim.scenario.overrides import LimitError, parse_value, read_toml
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.sweeps.results import Estimate, flat
+from rdpfl_sim.sweeps.results import flat
 
 HEADLINES = (
     "accuracy.honest.personal.mean",
@@ -69,13 +70,18 @@ class Group:
     runs: dict[int, RunResult]
     """by seed"""
 
+    def values(self, metric: str) -> dict[int, float]:
+        """Return the metric by seed, without the runs that lack it."""
+        found = {seed: run.metric(metric) for seed, run in self.runs.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class Cell:
     """A metric of a group over the seeds that it shares with the baseline, and the paired difference."""
 
-    mean: Estimate | None
-    difference: Estimate | None = None
+    mean: MeanInterval | None
+    difference: MeanInterval | None = None
 
 
 @dataclass(frozen=True)
@@ -224,15 +230,10 @@ def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
 
 
 def _cell(group: Group, baseline: Group, seeds: Iterable[int], metric: str) -> Cell:
-    values, differences = [], []
-    for seed in sorted(seeds):
-        own, other = group.runs[seed].metric(metric), baseline.runs[seed].metric(metric)
-        if own is not None and other is not None:
-            values.append(own)
-            differences.append(own - other)
-    if not values:
-        return Cell(None)
-    return Cell(Estimate.of(values), None if group is baseline else Estimate.of(differences))
+    values, others = group.values(metric), baseline.values(metric)
+    shared = [values[seed] for seed in seeds if seed in values and seed in others]
+    difference = None if group is baseline else paired_difference(values, others)
+    return Cell(mean_interval(shared) if shared else None, difference)
 
 
 def _chosen(runs: Sequence[RunResult], extra: Iterable[str]) -> list[str]:

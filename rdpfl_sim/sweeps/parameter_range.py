@@ -10,6 +10,7 @@ from typing import Any
 
 from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.rounding import round_down, round_up
 from rdpfl_sim.scenario.draft import reject_overrides
 from rdpfl_sim.scenario.overrides import get_value, leaves, parse_override
 from rdpfl_sim.scenario.scenario import Scenario
@@ -114,16 +115,16 @@ def values(
 
 
 def _between(base: Scenario, path: str, low: float, high: float, tolerance: float | None) -> Sequence[float]:
-    num_clients, slack = base.clients.count, 1e-9
+    num_clients = base.clients.count
     if _ATTACKERS.fullmatch(path):
-        counts = range(ceil(low * num_clients - slack), floor(high * num_clients + slack) + 1)
+        counts = range(round_up(low * num_clients), round_down(high * num_clients) + 1)
         return [num / num_clients for num in counts]
     if isinstance(get_value(base.to_dict(), path), int):
         return range(ceil(low), floor(high) + 1)
     if low == high:
         return [low]
     tolerance = tolerance or (high - low) / NUM_PARTS
-    num_parts = 2 ** max(1, ceil(log2((high - low) / tolerance) - slack))
+    num_parts = 2 ** max(1, round_up(log2((high - low) / tolerance)))
     if num_parts > MAX_VALUES:
         raise ScenarioError([Problem("--tolerance", "is too small for this range", tolerance)])
     return [float(f"{low + (high - low) * part / num_parts:.12g}") for part in range(num_parts + 1)]

@@ -1,44 +1,17 @@
-"""What came out of a sweep: one row a run, and estimates over seeds."""
+"""What came out of a sweep: one row per run."""
 
 from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, TypeAlias
-
-from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from rdpfl_sim.records.run_folder import write_atomically
 from rdpfl_sim.sweeps.plan import PlannedRun, SweepSpec
 from rdpfl_sim.sweeps.runner import summary_of
-
-LEVEL = 0.95
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Mean and standard deviation over seeds, and half the width of the 95 % interval (Student's t)."""
-
-    mean: float
-    deviation: float | None
-    half_width: float | None
-    num: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate:
-        """From one value a seed."""
-        if len(values) < 2:
-            return cls(fmean(values), None, None, len(values))
-        deviation = stdev(values)
-        quantile = float(student_t.ppf((1 + LEVEL) / 2, len(values) - 1))
-        return cls(fmean(values), deviation, quantile * deviation / sqrt(len(values)), len(values))
-
 
 Result: TypeAlias = tuple[PlannedRun, Mapping[str, Any]]
 """A complete run, and its summary in dotted keys."""

@@ -9,8 +9,8 @@ from itertools import groupby, product
 from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
+from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.sweeps.plan import Layout, SweepSpec
-from rdpfl_sim.sweeps.results import Estimate
 
 Labels: TypeAlias = tuple[str, ...]
 
@@ -38,7 +38,7 @@ class Table:
     """The axes whose cases are the columns."""
     rows: list[Labels]
     columns: list[Labels]
-    cells: dict[tuple[Labels, Labels], Estimate]
+    cells: dict[tuple[Labels, Labels], MeanInterval]
     published: dict[tuple[Labels, Labels], float]
     spread: str
     digits: int
@@ -90,7 +90,7 @@ def _table(sweep: SweepSpec, layout: Layout, results: Results) -> Table:
             if isinstance(value, int | float) and isfinite(value):
                 column = (*(run.labels[axis] for axis in layout.columns), name)
                 values.setdefault((row, column), []).append(float(value))
-    cells = {(row, _heading(layout, column)): Estimate.of(found) for (row, column), found in values.items()}
+    cells = {(row, _heading(layout, column)): mean_interval(found) for (row, column), found in values.items()}
     cases = {axis.name: [case.label for case in axis.cases] for axis in sweep.axes}
     all_rows = list(product(*(cases[axis] for axis in rows))) if rows else [("all",)]
     all_columns = [

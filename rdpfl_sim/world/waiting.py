@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
 from typing import Annotated
 
 from rdpfl_sim.components.options import Count, Doc, Positive, PositiveFraction
+from rdpfl_sim.rounding import round_up
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Wait:
 
     def num_needed(self, num_neighbours: int) -> int:
         """How many neighbours have to be heard."""
-        return ceil(self.fraction * num_neighbours - 1e-9)  # 0.3 * 10 is a little more than 3
+        return round_up(self.fraction * num_neighbours)
 
 
 Timeout = Annotated[Positive | None, Doc("give up after so many seconds; without it, wait for ever")]

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from rdpfl_sim.intervals import mean_interval
 from rdpfl_sim.reports.heatmap import draw_table, table_figure
-from rdpfl_sim.sweeps.results import Estimate
 from rdpfl_sim.sweeps.tables import Table
 
 
@@ -12,7 +12,7 @@ def table(num_rows: int = 2, num_columns: int = 2) -> Table:
     rows = [(f"r{i}",) for i in range(num_rows)]
     columns = [(f"c{j // 2}", f"k{j % 2}") for j in range(num_columns)]
     places = [(row, column) for row in rows for column in columns][:-1]
-    cells = {place: Estimate.of([float(number)]) for number, place in enumerate(places)}
+    cells = {place: mean_interval([float(number)]) for number, place in enumerate(places)}
     return Table("A title", ("axis",), ("c", "k"), rows, columns, cells, {}, "deviation", 2)
 
 
@@ -39,7 +39,7 @@ def test_only_a_table_that_can_be_read_is_drawn(
 
 def test_table_of_equal_numbers_is_drawn(tmp_path: Path) -> None:
     rows, columns = [("a",), ("b",)], [("c",), ("d",)]
-    cells = {(row, column): Estimate.of([0.5]) for row in rows for column in columns}
+    cells = {(row, column): mean_interval([0.5]) for row in rows for column in columns}
     assert draw_table(
         Table("T", ("x",), ("y",), rows, columns, cells, {}, "deviation", 2), tmp_path / "t.png"
     )

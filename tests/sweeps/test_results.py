@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.results import Estimate, read, write_csv
+from rdpfl_sim.sweeps.results import read, write_csv
 from rdpfl_sim.sweeps.runner import folder_of
 
 SWEEP = SweepSpec.from_dict(
@@ -27,13 +27,6 @@ def finished(tmp_path: Path) -> list:
         score = run.scenario.method.lambda_ + run.scenario.seed / 10
         (folder / "summary.json").write_text(json.dumps({"score": score, "deep": {"list": [1, 2]}}))
     return read(runs, tmp_path)
-
-
-def test_estimate_has_the_interval_of_students_t() -> None:
-    estimate = Estimate.of([1.0, 2.0, 3.0])
-    assert (estimate.mean, estimate.deviation, estimate.num) == (2.0, 1.0, 3)
-    assert estimate.half_width == pytest.approx(4.302653 / 3**0.5, rel=1e-6)
-    assert Estimate.of([4.0]) == Estimate(4.0, None, None, 1)
 
 
 def test_results_file_has_a_row_a_run_with_every_parameter_and_metric(tmp_path: Path) -> None:

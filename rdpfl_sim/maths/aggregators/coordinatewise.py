@@ -16,10 +16,10 @@ from rdpfl_sim.maths.aggregators.weighting import (
     Aggregator,
     Byzantine,
     num_trusted,
-    round_up,
     without_overflow,
 )
 from rdpfl_sim.maths.distances import blocks
+from rdpfl_sim.rounding import round_up
 
 
 def mean_of_band(band: Callable[..., tuple[int, int]]) -> Callable[[Aggregator], Aggregator]:

@@ -41,7 +41,8 @@ from rdpfl_sim.maths.aggregators.selection import (
     smea,
     smea_weights,
 )
-from rdpfl_sim.maths.aggregators.weighting import Aggregator, num_trusted, round_up
+from rdpfl_sim.maths.aggregators.weighting import Aggregator, num_trusted
+from rdpfl_sim.rounding import round_up
 
 _MAX_COORDINATES = 4096  # of as many random ones, a weight's standard error would be at most 0.008
 

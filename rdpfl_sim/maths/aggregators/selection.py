@@ -24,11 +24,11 @@ from rdpfl_sim.maths.aggregators.weighting import (
     Byzantine,
     equal_shares,
     num_trusted,
-    round_up,
     sees_own,
     weighted_sum,
 )
 from rdpfl_sim.maths.distances import distances_to, squared_distances
+from rdpfl_sim.rounding import round_up
 
 _Array: TypeAlias = NDArray[np.float64]
 MaxSubsets: TypeAlias = Annotated[

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import ceil, isfinite
+from math import isfinite
 from typing import Annotated, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction
+from rdpfl_sim.rounding import round_up
 
 Aggregator: TypeAlias = Callable[..., Tensor]
 """One vector (d,) from the messages u (n, d), and from the own vector if it is marked with `sees_own`."""
 
 SLACK = 1e-9
-"""For float64 rounding: 0.07 * 100 is 7.000000000000001, and still means 7 messages of 100."""
+"""Tolerance for rounding errors when scores are compared."""
 
 Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed Byzantine fraction of what arrived, rounded up")]
 
@@ -36,11 +37,6 @@ def aggregate(aggregator: Aggregator, u: Tensor, own: Tensor) -> Tensor:
 def num_trusted(n: int, byzantine: float) -> int:
     """n - f for f = ceil(byzantine n), but at least 1; three liars among nine are more than 30 %."""
     return max(1, n - round_up(byzantine * n))
-
-
-def round_up(count: float) -> int:
-    """The least whole number that is not below `count`, up to rounding."""
-    return ceil(count - SLACK)
 
 
 def weighted_sum(w: Tensor, u: Tensor) -> Tensor:

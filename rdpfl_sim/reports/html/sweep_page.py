@@ -18,7 +18,7 @@ from rdpfl_sim.reports.html.plot import Figure, Trace, axis, compact, line, roun
 from rdpfl_sim.reports.text import escape_control
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.results import Estimate
+    from rdpfl_sim.intervals import MeanInterval
     from rdpfl_sim.sweeps.tables import Labels, Table
 
 WORST = "accuracy.honest.personal.worst"
@@ -99,7 +99,7 @@ def _table_cards(found: Table) -> list[Card]:
     return cards
 
 
-def _told(estimate: Estimate) -> str:
+def _told(estimate: MeanInterval) -> str:
     if estimate.half_width is None:
         return f"{estimate.mean:.4f}, one seed"
     return (
@@ -180,13 +180,15 @@ def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
     return Card(f"{name}: difference to {baseline}", text, views, wide=True)
 
 
-def _difference_map(sweep: Sweep, name: str, found: dict[Labels, Estimate]) -> Figure:
+def _difference_map(sweep: Sweep, name: str, found: dict[Labels, MeanInterval]) -> Figure:
     place = [*sweep.axes].index(name)
     values: dict[tuple[Labels, Labels], tuple[str, float, str]] = {}
     for labels, each in found.items():
         row = (*labels[:place], *labels[place + 1 :]) or ("all",)
         text = (
-            f"<b>{_short(each.mean, signed=True)}</b>" if _is_sure(each) else _short(each.mean, signed=True)
+            f"<b>{_short(each.mean, signed=True)}</b>"
+            if each.excludes_zero
+            else _short(each.mean, signed=True)
         )
         values[row, (labels[place],)] = text, each.mean, _difference(each)
     rows = list(dict.fromkeys(row for row, _ in values))[:MAX_ROWS]
@@ -195,14 +197,10 @@ def _difference_map(sweep: Sweep, name: str, found: dict[Labels, Estimate]) -> F
     return _heat_map(rows, columns, values, others, (name,), diverging=True)
 
 
-def _is_sure(difference: Estimate) -> bool:
-    return difference.half_width is not None and abs(difference.mean) > difference.half_width
-
-
-def _difference(difference: Estimate) -> str:
+def _difference(difference: MeanInterval) -> str:
     if difference.half_width is None:
         return f"{difference.mean:+.4f}, one pair"
-    verdict = "the interval is clear of zero" if _is_sure(difference) else "the interval holds zero"
+    verdict = "the interval is clear of zero" if difference.excludes_zero else "the interval holds zero"
     return f"{difference.mean:+.4f} ± {difference.half_width:.4f} over {difference.num} pairs<br>{verdict}"
 
 

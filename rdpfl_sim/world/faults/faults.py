@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from math import floor, inf
+from math import inf
 from operator import itemgetter
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
@@ -32,6 +32,7 @@ from rdpfl_sim.components.options import (
 from rdpfl_sim.components.registry import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.rounding import round_down
 from rdpfl_sim.world.durations import exponential
 from rdpfl_sim.world.faults.changes import (
     Absent,
@@ -363,7 +364,7 @@ def _chosen(setting: Setting, clients: ClientSet | None, fraction: float | None)
 
 def _whole(fraction: float, num_clients: int) -> int:
     """That fraction of the clients, rounded down to whole clients, but at least one."""
-    whole = floor(fraction * num_clients + 1e-9)  # the slack is for 0.29 * 100, a little less than 29
+    whole = round_down(fraction * num_clients)
     if whole == 0:
         raise OptionError("fraction", f"is less than one client; allowed: at least 1/{num_clients}")
     return whole
