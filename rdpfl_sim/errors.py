@@ -47,7 +47,7 @@ class PluginError(RunError):
         return f"{self.plugin} {self.flaw}"
 
 
-def note_place(error: Exception, client: int, round_: int) -> None:
+def note_client_round(error: Exception, client: int, round_: int) -> None:
     """Note on an error in which client's round it happened, unless that is known already."""
     if not hasattr(error, "__notes__"):
         error.add_note(f"in round {round_} of client {client}")
@@ -69,7 +69,7 @@ class OptionError(ValueError):
     """A component cannot be built with this value of one of its options.
 
     Components raise it for what a type cannot express, such as a graph that does not exist
-    for this number of clients; `located` adds the path and the value.
+    for this number of clients; `errors_at` adds the path and the value.
     """
 
     def __init__(self, option: str, message: str) -> None:
@@ -79,7 +79,7 @@ class OptionError(ValueError):
 
 
 @contextmanager
-def located(path: str, component: object) -> Iterator[None]:
+def errors_at(path: str, component: object) -> Iterator[None]:
     """Turn an `OptionError` or a `PluginError` of `component` into a `ScenarioError` at `path`."""
     try:
         yield

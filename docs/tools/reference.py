@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from docs.tools.typography import typeset
 from rdpfl_sim.components.options import LARGE
 from rdpfl_sim.components.registry import OneOf, Strict
-from rdpfl_sim.scenario.component_list import KINDS, allowed
+from rdpfl_sim.scenario.component_list import KINDS, describe_limits
 from rdpfl_sim.scenario.scenario import Scenario
 
 PAGES: Mapping[str, Sequence[str]] = {
@@ -117,5 +117,5 @@ def _value(facts: Mapping[str, Any]) -> str:
         return f"list, each: {_value(facts['items'])}" if "items" in facts else "list"
     if "\\.\\." in facts.get("pattern", ""):
         return 'text such as `"0..4, 7"`'
-    bounds = ", ".join(f"`{bound}`" for bound in allowed(facts) if str(LARGE) not in bound)
+    bounds = ", ".join(f"`{bound}`" for bound in describe_limits(facts) if str(LARGE) not in bound)
     return f"{_TYPES.get(facts.get('type', ''), 'table')} {bounds}".strip()

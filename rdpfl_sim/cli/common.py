@@ -50,7 +50,7 @@ class Trimmed:
         return getattr(self._stream, name)
 
 
-def in_words(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """What the machine could not do."""
     if isinstance(error, OSError):
         where = "" if error.filename is None else f"{error.filename}: "
@@ -70,7 +70,7 @@ def gc_frozen() -> Iterator[None]:
 
 
 @contextmanager
-def reading(folder: Path | str) -> Iterator[None]:
+def report_damage(folder: Path | str) -> Iterator[None]:
     """Turn whatever fails on the files of a damaged or crafted folder into a `RunError`."""
     try:
         yield

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
 from rdpfl_sim.errors import ScenarioError
 
 HELP = "show runs side by side, paired by seed"
@@ -55,7 +55,7 @@ def execute(options: argparse.Namespace) -> int:
     from rdpfl_sim.sweeps.compare import ComparisonError, baseline_first, compare, find_runs, grouped
 
     try:
-        with reading(", ".join(map(str, options.runs))):
+        with report_damage(", ".join(map(str, options.runs))):
             groups = grouped(find_runs(options.runs), options.by_argument)
             if options.baseline is not None:
                 groups = baseline_first(groups, options.baseline)

@@ -28,9 +28,9 @@ def execute(options: argparse.Namespace) -> int:
     import shtab
 
     from rdpfl_sim.learning.datasets.download import CLASSES
-    from rdpfl_sim.scenario.component_list import catalogue
+    from rdpfl_sim.scenario.component_list import list_components
 
-    kinds = {kind: [entry.name for entry in entries] for kind, entries in catalogue().items()}
+    kinds = {kind: [entry.name for entry in entries] for kind, entries in list_components().items()}
     choices = {
         ("list", "kind"): [*kinds],
         ("data", "name"): [*CLASSES],

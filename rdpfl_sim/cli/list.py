@@ -31,9 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """List components with their options."""
     from rdpfl_sim.components.registry import suggest
-    from rdpfl_sim.scenario.component_list import broken_plugins, catalogue, listing, markdown, overview
+    from rdpfl_sim.scenario.component_list import (
+        broken_plugins,
+        list_components,
+        listing,
+        markdown_table,
+        overview,
+    )
 
-    kinds = catalogue()
+    kinds = list_components()
     if options.kind not in (None, "all"):
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
@@ -43,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
             return BAD_INPUT
         kinds = {name: kinds[name]}
     if options.markdown:
-        print(markdown(kinds))  # noqa: T201  # the command's output
+        print(markdown_table(kinds))  # noqa: T201  # the command's output
         return 0
     console = make_console()
     if options.kind is not None:

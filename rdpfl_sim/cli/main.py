@@ -30,7 +30,7 @@ from rdpfl_sim.cli import (
     watch,
 )
 from rdpfl_sim.cli import list as catalogue
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, in_words, make_console
+from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, error_text, make_console
 from rdpfl_sim.errors import RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.version import __version__
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RunError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise
-        sys.stderr.write(f"rdpfl-sim {options.command}: {in_words(error)}\n")
+        sys.stderr.write(f"rdpfl-sim {options.command}: {error_text(error)}\n")
         _say_no_more()
         return FAILED
     finally:

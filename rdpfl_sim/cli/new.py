@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(stderr=True)
     with console.status("loading"):
         from rdpfl_sim.reports.terminal import warning_lines
-        from rdpfl_sim.scenario.template import commented
+        from rdpfl_sim.scenario.template import commented_scenario
 
     given = {question.flag: getattr(options, question.flag) for question in QUESTIONS}
     raw, problems, notes = started(given)
@@ -121,7 +121,7 @@ def execute(options: argparse.Namespace) -> int:
     if asks:
         raw, _, notes = _asked(given)
     name = "scenario" if prints else options.file.stem
-    text = commented(raw, f"{name}: {_described(raw)}")
+    text = commented_scenario(raw, f"{name}: {_described(raw)}")
     console.print(warning_lines(notes))
     if prints:
         print(text, end="")  # noqa: T201  # the command's output
@@ -135,8 +135,8 @@ def started(given: dict[str, str | None]) -> Started:
     """The scenario that follows from the answers given so far."""
     from copy import deepcopy
 
-    from rdpfl_sim.scenario.draft import Draft
-    from rdpfl_sim.scenario.overrides import get_value, parse_override, set_value
+    from rdpfl_sim.scenario.overrides import Draft, parse_override
+    from rdpfl_sim.scenario.paths import get_value, set_value
     from rdpfl_sim.scenario.scenario import Scenario
 
     raw = deepcopy(START)
@@ -158,7 +158,7 @@ def started(given: dict[str, str | None]) -> Started:
         scenario = Scenario.from_dict(raw)
     except ScenarioError as error:
         return Started(raw, error.problems, [])
-    return Started(raw, [], [*draft.fallen_back(scenario.to_dict())])
+    return Started(raw, [], [*draft.reset_notes(scenario.to_dict())])
 
 
 def _is_name_alone(value: Any) -> bool:
@@ -189,7 +189,7 @@ def _name(value: Any) -> Any:
 
 def _asked(given: dict[str, str | None]) -> Started:
     """The scenario after all questions were answered; a wrong answer is asked again."""
-    from rdpfl_sim.scenario.overrides import get_value
+    from rdpfl_sim.scenario.paths import get_value
 
     console = make_console()
     console.print("Enter takes what stands in [brackets]; ? lists what there is.", markup=False)
@@ -222,13 +222,13 @@ def _list(question: Prompt) -> None:
     """What can be answered."""
     from rich.text import Text
 
-    from rdpfl_sim.scenario.component_list import Hanging, catalogue
+    from rdpfl_sim.scenario.component_list import Hanging, list_components
 
     console = make_console()
     if question.kind is None:
         console.print("  a number")
         return
-    for entry in catalogue()[question.kind]:
+    for entry in list_components()[question.kind]:
         console.print(Hanging(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
 from rdpfl_sim.errors import RunError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
         except RunError as error:
             sys.stderr.write(f"rdpfl-sim report: {error}\n")
             return BAD_INPUT
-        with reading(options.folder):
+        with report_damage(options.folder):
             page = _page(source)
         write_atomically(path, page.encode(errors="replace"))
     print(path)  # noqa: T201  # scripts read it

@@ -49,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
             sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
             return BAD_INPUT
         from rdpfl_sim.cli.live import LiveDashboard, progress_of
-        from rdpfl_sim.scenario.scenario import stay_offline
+        from rdpfl_sim.scenario.scenario import reject_network_access
         from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.resume import resume, scenario_of
 
@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace) -> int:
         if is_complete(folder):
             experiment = None
         else:
-            stay_offline(scenario, options.allow_cluster)
+            reject_network_access(scenario, options.allow_cluster)
             experiment = Experiment(scenario)
     if experiment is None:
         return _complete(folder, scenario, console)

@@ -12,12 +12,12 @@ from rdpfl_sim.cli.common import (
     FAILED,
     INTERRUPTED,
     add_scenario,
+    error_text,
     gc_frozen,
-    in_words,
     load_scenario,
     make_console,
     print_warnings,
-    reading,
+    report_damage,
 )
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), gc_frozen():
         from rdpfl_sim.cli.live import LiveDashboard, progress_of
-        from rdpfl_sim.scenario.draft import reject_overrides
-        from rdpfl_sim.scenario.overrides import parse_override
+        from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
         from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.simulation import simulate
 
@@ -101,11 +100,11 @@ def draw_pictures(folder: Path, console: Console) -> bool:
 
     with console.status("drawing pictures"):
         try:
-            with reading(folder):
+            with report_damage(folder):
                 draw(folder)
         except KeyboardInterrupt:
             console.print("no pictures: interrupted")
         except OSError as error:
-            sys.stderr.write(f"no pictures, but the run is complete: {in_words(error)}\n")
+            sys.stderr.write(f"no pictures, but the run is complete: {error_text(error)}\n")
             return False
     return True

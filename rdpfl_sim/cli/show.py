@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
 
 HELP = "show a run's results and where they come from"
 EXAMPLES = """\
@@ -32,17 +32,17 @@ def execute(options: argparse.Namespace) -> int:
     )
     from rdpfl_sim.reports.runs import provenance_table, unfinished_lines
     from rdpfl_sim.reports.terminal import summary_table, warning_lines
-    from rdpfl_sim.scenario.overrides import read_toml
+    from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run
     reason = run_folder_problem(run)
     if reason is not None:
         sys.stderr.write(f"rdpfl-sim show: {reason}\n")
         return BAD_INPUT
-    with reading(run):
+    with report_damage(run):
         summary, console = read_json_if_there(run / SUMMARY), make_console()
         if summary is None or "accuracy" not in summary:
-            scenario = read_toml(run / SCENARIO, is_inside=True)
+            scenario = read_toml(run / SCENARIO, follow_links=False)
             console.print(unfinished_lines(scenario, summary, last_record(run)))
         else:
             console.print(summary_table(summary))

@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, make_console, reading
+from rdpfl_sim.cli.common import BAD_INPUT, FAILED, make_console, report_damage
 
 HELP = "write the numbers of runs for TensorBoard"
 EXAMPLES = """\
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
     console = make_console(quiet=options.quiet)
     for run in options.runs:
         folder = options.output / run.resolve().name
-        with console.status(f"reading {run}") as status, reading(run):
+        with console.status(f"reading {run}") as status, report_damage(run):
             topology = read_json(run / TOPOLOGY)
             series = scalars(record_lines(run), topology["num_clients"], topology["byzantine"])
             status.update(f"writing {folder}")

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, reading
-from rdpfl_sim.system.files import replacing
+from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
+from rdpfl_sim.system.files import open_atomic
 
 HELP = "write a run as a trace for Perfetto, messages as arrows"
 EXAMPLES = """\
@@ -50,7 +50,7 @@ def execute(options: argparse.Namespace) -> int:
     record_lines(run)  # before anything is written
     console = make_console(quiet=options.quiet)
     output: Path = options.output or run / "trace.json"
-    with console.status(f"reading {run}") as status, _opened(output) as file, reading(run):
+    with console.status(f"reading {run}") as status, _opened(output) as file, report_damage(run):
         num_arrows = write_trace(
             lambda: record_lines(run),
             read_json(run / TOPOLOGY),
@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace) -> int:
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """A file to write, compressed if its name says so, that appears when it is complete."""
-    with replacing(path) as file:
+    with open_atomic(path) as file:
         if path.suffix != ".gz":
             yield file
             return

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Check that it can be built, or that all runs of a sweep are possible; write nothing."""
-    from rdpfl_sim.scenario.overrides import read_toml
+    from rdpfl_sim.scenario.toml_file import read_toml
     from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.checks import check_metrics
     from rdpfl_sim.sweeps.plan import SweepSpec

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, add_allow_cluster, make_console, reading
+from rdpfl_sim.cli.common import BAD_INPUT, FAILED, add_allow_cluster, make_console, report_damage
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +64,7 @@ def _checks(path: Path, options: argparse.Namespace, console: Console) -> list[d
     from rdpfl_sim.verification.replay import replay
     from rdpfl_sim.verification.verify import verify
 
-    with console.status(f"reading {path}") as status, reading(path):
+    with console.status(f"reading {path}") as status, report_damage(path):
         checks = verify(path, lambda num: status.update(f"reading {path}: {num:,} records"))
     if options.replay:
         scenario = Scenario.of_run(path)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, make_console, reading
+from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, make_console, report_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
         run_folder_problem,
     )
     from rdpfl_sim.reports.terminal import summary_table
-    from rdpfl_sim.scenario.overrides import read_toml
+    from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run
     reason = run_folder_problem(run)
@@ -63,10 +63,10 @@ def execute(options: argparse.Namespace) -> int:
             return BAD_INPUT
         run = newest
     console = make_console()
-    with reading(run):
-        monitor = RunMonitor(run, read_toml(run / SCENARIO, is_inside=True))
+    with report_damage(run):
+        monitor = RunMonitor(run, read_toml(run / SCENARIO, follow_links=False))
     try:
-        with reading(run):
+        with report_damage(run):
             _show(monitor, run, console)
     except KeyboardInterrupt:
         monitor.dashboard.state = "no longer watched"
@@ -74,7 +74,7 @@ def execute(options: argparse.Namespace) -> int:
         return INTERRUPTED
     summary = read_json_if_there(run / SUMMARY)
     if summary is not None and "accuracy" in summary:
-        with reading(run):
+        with report_damage(run):
             console.print(summary_table(summary))
         print(run)  # noqa: T201  # as after a run
         return 0

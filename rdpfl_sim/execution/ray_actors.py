@@ -22,7 +22,7 @@ from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.rounding import round_down
-from rdpfl_sim.system.ray_session import MISSING, NoClusterError, RaySession, is_installed
+from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 
 MAX_RETRIES = 3
 """How often a job whose worker dies is tried again."""
@@ -64,7 +64,7 @@ class RayActors(Executor):
         ] = 1.0,
     ) -> None:
         if not is_installed():
-            raise OptionError("", MISSING)
+            raise OptionError("", NOT_INSTALLED)
         super().__init__(model, training_data)
         self.num_workers = workers
         self.gpus_per_worker = gpus_per_worker

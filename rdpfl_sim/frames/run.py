@@ -24,7 +24,7 @@ from rdpfl_sim.records.run_folder import (
     read_json_if_there,
     run_folder_problem,
 )
-from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.system.files import size_inside
 
 WHOLE = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
@@ -46,7 +46,7 @@ class Run:
     @cached_property
     def scenario(self) -> dict[str, Any]:
         """The resolved scenario: every option with its value."""
-        return read_toml(self.folder / SCENARIO, is_inside=True)
+        return read_toml(self.folder / SCENARIO, follow_links=False)
 
     @cached_property
     def summary(self) -> dict[str, Any]:

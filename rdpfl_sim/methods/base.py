@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from torch import Tensor
 
-from rdpfl_sim.errors import note_place
+from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 
 Diagnostics: TypeAlias = Mapping[str, float | bool | None]
@@ -195,5 +195,5 @@ def update_one(method: Method, case: Case) -> tuple[State, Diagnostics]:
     try:
         return method.update(case.state, case.own, case.received, case.home)
     except Exception as error:
-        note_place(error, case.home.client, case.home.round)
+        note_client_round(error, case.home.client, case.home.round)
         raise

@@ -21,7 +21,7 @@ import orjson
 import tomli_w
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.system.files import open_inside, open_to_append, open_to_change, remove_partial, replacing
+from rdpfl_sim.system.files import open_atomic, open_inside, open_to_append, open_to_change, remove_partial
 
 EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
 SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
@@ -259,7 +259,7 @@ def _locked(folder: Path) -> int:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file that is never seen half-written, even after a crash; if it cannot be, nothing changes."""
-    with replacing(path) as file:
+    with open_atomic(path) as file:
         file.write(content)
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from rdpfl_sim.records import run_folder as folder
 from rdpfl_sim.records.run_folder import SUMMARY, read_json, read_json_if_there
-from rdpfl_sim.system.files import open_inside, remove_partial, replacing
+from rdpfl_sim.system.files import open_atomic, open_inside, remove_partial
 
 CURVES, TOPOLOGY = "curves.png", "topology.png"
 
@@ -383,6 +383,6 @@ def _title(summary: dict[str, Any], topology: dict[str, Any]) -> tuple[str, str]
 
 def save(figure: Figure, path: Path) -> Path:
     """Write the whole picture or none: a reader never sees half of one."""
-    with replacing(path) as file:
+    with open_atomic(path) as file:
         figure.savefig(file, dpi=100, format="png")
     return path

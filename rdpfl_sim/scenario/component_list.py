@@ -39,7 +39,7 @@ KINDS: Mapping[str, OneOf] = {
 """Every kind of component."""
 
 
-def catalogue() -> dict[str, list[Entry]]:
+def list_components() -> dict[str, list[Entry]]:
     """Every component that can be used, by kind."""
     return {
         kind: [
@@ -67,7 +67,7 @@ def flaws_of(choice: OneOf) -> list[str]:
     return flaws
 
 
-def markdown(kinds: Mapping[str, Sequence[Entry]]) -> str:
+def markdown_table(kinds: Mapping[str, Sequence[Entry]]) -> str:
     """A Markdown table with one row per kind."""
     rows = [
         f"| {kind} | {', '.join(f'`{entry.name}`' for entry in entries)} |" for kind, entries in kinds.items()
@@ -120,14 +120,19 @@ def _options(table: type[Component]) -> tuple[str, ...]:
 def _option(key: str, facts: Mapping[str, Any], required: bool) -> str:
     value = facts.get("default")
     default = "(required)" if required else "(unset)" if value is None else json.dumps(value)
-    notes = [*allowed(facts), *([facts["description"]] if "description" in facts else [])]
+    notes = describe_option(facts)
     return f"{key} = {default}" + (f"  # {'; '.join(notes)}" if notes else "")
 
 
-def allowed(facts: Mapping[str, Any]) -> list[str]:
+def describe_option(facts: Mapping[str, Any]) -> list[str]:
+    """Return the limits of an option and its description, from its JSON schema."""
+    return [*describe_limits(facts), *([facts["description"]] if "description" in facts else [])]
+
+
+def describe_limits(facts: Mapping[str, Any]) -> list[str]:
     """The bounds or choices in a piece of JSON schema, in words; not those that only keep numbers finite."""
     if "anyOf" in facts:
-        return [text for choice in facts["anyOf"] for text in allowed(choice)]
+        return [text for choice in facts["anyOf"] for text in describe_limits(choice)]
     if "enum" in facts or "const" in facts:
         return [" | ".join(json.dumps(value) for value in facts.get("enum", [facts.get("const")]))]
     bounds = {sign: facts[word] for word, sign in _BOUNDS.items() if word in facts}

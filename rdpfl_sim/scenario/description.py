@@ -15,16 +15,16 @@ ALWAYS = ("lambda",)
 """Options that are named even at their defaults: they decide whether neighbours matter at all."""
 
 
-def described(scenario: Scenario) -> dict[str, str]:
+def describe_scenario(scenario: Scenario) -> dict[str, str]:
     """Return the entries of summary.json that name components, with their options off their defaults."""
     return {
-        "method": method_in_words(scenario.method),
-        "attack": "; ".join(map(attack_in_words, scenario.adversary)) or "none",
-        "topology": in_words(scenario.topology),
+        "method": describe_method(scenario.method),
+        "attack": "; ".join(map(describe_attack, scenario.adversary)) or "none",
+        "topology": describe_component(scenario.topology),
     }
 
 
-def method_in_words(method: Component) -> str:
+def describe_method(method: Component) -> str:
     """Return a method's name, its aggregator in brackets, and its options: `direct (mean), lambda 1`."""
     aggregator = getattr(method, "aggregator", None)
     if not isinstance(aggregator, Component):
@@ -33,17 +33,17 @@ def method_in_words(method: Component) -> str:
     return ", ".join([f"{method.name} ({_listed(aggregator)})", *options])
 
 
-def attack_in_words(section: AdversarySection) -> str:
+def describe_attack(section: AdversarySection) -> str:
     """Return what a group of attackers sends, when and to whom, as far as it is unusual."""
     parts = [section.attack, section.timing, section.equivocation]
-    attacks = " + ".join(in_words(part) for part in parts if part.name != "none")
+    attacks = " + ".join(describe_component(part) for part in parts if part.name != "none")
     if not attacks:
         return "none"
     shown = ("schedule", "knowledge", "collude", "patience_s")
     return ", ".join([attacks, *(text for text in _options(section) if text.split(" ")[0] in shown)])
 
 
-def in_words(component: Component) -> str:
+def describe_component(component: Component) -> str:
     """Return a component's name and its options that are not at their defaults: `noise (sigma 3)`."""
     options = ", ".join(_options(component))
     return f"{component.name} ({options})" if options else component.name
@@ -74,7 +74,7 @@ def _options(table: Strict) -> Iterator[str]:
 def _value(value: Any) -> str:
     match value:
         case Component():
-            return in_words(value)
+            return describe_component(value)
         case bool():
             return str(value).lower()
         case float():

@@ -1,162 +1,184 @@
-"""Reading TOML, and changing single values in it by their paths."""
+"""Overrides: values of a scenario that are changed by path, with a note on every setting that gets lost.
+
+Replacing a table loses the keys it had, and they fall back to their defaults. Renaming a component keeps
+the options that the new component also has. Both produce notes, which become warnings of the run.
+"""
 
 from __future__ import annotations
 
-import re
-import tomllib
-from pathlib import Path
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Annotated, Any, get_args, get_origin
 
+from pydantic import ValidationError
+
+from rdpfl_sim.components.registry import OneOf, Strict
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.system.files import open_input, open_inside
-
-MAX_BYTES = 64 << 20
-MAX_DEPTH = 50
-INDEX = re.compile("[0-9]{1,9}")
-_TOO_DEEP = f"tables and lists are nested in more than {MAX_DEPTH} levels"
-
-
-class LimitError(ValueError):
-    """TOML that is too large or too deep."""
-
-
-def read_toml(path: Path, is_inside: bool = False) -> dict[str, Any]:
-    """The table in a TOML file, or a `ScenarioError` that says why there is none.
-
-    A file inside a run folder (`is_inside`) is not read through a link.
-    """
-    try:
-        with (open_inside if is_inside else open_input)(path) as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise ValueError(f"it is larger than {MAX_BYTES >> 20} MiB")
-        return parse_toml(content.decode("utf-8-sig"))
-    except OSError as error:
-        raise ScenarioError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
-    except ValueError as error:
-        raise ScenarioError([Problem(str(path), f"is not valid TOML: {error}")]) from error
-
-
-def parse_toml(text: str) -> dict[str, Any]:
-    """The table in a TOML text; a `LimitError` if the rest of the program could not handle it."""
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        raise
-    except ValueError as error:  # Python's limit on the digits of an integer
-        raise LimitError("a number has thousands of digits") from error
-    except RecursionError as error:
-        raise LimitError(_TOO_DEEP) from error
-    _check_limits(table)
-    return table
-
-
-def parse_value(text: str) -> Any:
-    """The value that a text on the command line stands for: TOML, or else a bare string."""
-    try:
-        return parse_toml(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text.strip()
-
-
-def _check_limits(table: dict[str, Any]) -> None:
-    """Raise a `LimitError` at deep nesting and at integers that are larger than TOML allows."""
-    rest: list[tuple[tuple[int | str, ...], Any]] = [((), table)]
-    while rest:
-        path, value = rest.pop()
-        if isinstance(value, dict | list):
-            if len(path) > MAX_DEPTH:
-                raise LimitError(_TOO_DEEP)
-            items = value.items() if isinstance(value, dict) else enumerate(value)
-            rest += [((*path, key), item) for key, item in items]
-        elif isinstance(value, int) and value.bit_length() > 64:
-            raise LimitError(f"{dotted(path)} has {value.bit_length():,} bits; allowed: 64")
+from rdpfl_sim.scenario.paths import TomlTable, get_value, leaves, set_value, split_path
+from rdpfl_sim.scenario.toml_file import LimitError, parse_value
 
 
 def parse_override(override: str) -> tuple[str, Any]:
-    """Return the path and the value of `path.to.key=value`; the value is TOML, or else a bare string.
+    """Return the path and the value of `path.to.key=value`.
 
     >>> parse_override("method.lambda=0.5")
     ('method.lambda', 0.5)
     """
     path, equals, text = override.partition("=")
-    if not equals or not all(path.strip().split(".")):
-        raise ScenarioError([Problem("--set", "must look like path.to.key=value", override)])
+    path = path.strip()
+    if not equals or not all(path.split(".")):
+        raise ScenarioError([Problem("--set", "must have the form path.to.key=value", override)])
     try:
-        value = parse_value(text)
+        return path, parse_value(text)
     except LimitError as error:
-        raise ScenarioError([Problem(path.strip(), str(error), text)]) from error
-    return path.strip(), value
+        raise ScenarioError([Problem(path, str(error), text)]) from error
 
 
-def set_value(raw: dict[str, Any], path: str, value: Any) -> None:
-    """Set the value at a dotted path, making tables on the way."""
-    *parents, key = steps(path)
-    if len(parents) >= MAX_DEPTH:
-        raise ScenarioError([Problem("--set", f"a path has at most {MAX_DEPTH} keys", path)])
-    table: Any = raw
-    for depth, step in enumerate(parents, start=1):
-        following = table.setdefault(step, {}) if isinstance(table, dict) else table[step]
-        if isinstance(following, str):  # the short form of a component: its name
-            following = table[step] = {"name": following}
-        wanted = [*parents, key][depth]
-        fits = isinstance(following, list) if isinstance(wanted, int) else isinstance(following, dict)
-        if not fits or (isinstance(wanted, int) and wanted >= len(following)):
-            kind = f"has no entry [{wanted}]" if isinstance(wanted, int) else "is not a table"
-            message = f"{kind}, so {path} cannot be set"
-            raise ScenarioError([Problem(dotted(tuple(parents[:depth])), message, following)])
-        table = following
-    table[key] = value
+def reject_overrides(overrides: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
+    """Raise a `ScenarioError` if an override sets a reserved path; `reserved` maps paths to reasons."""
+    given = {path: leaf for top, value in overrides.items() for path, leaf in leaves(value, (top,)).items()}
+    problems = [
+        Problem(path, f"has no effect: {reserved[path]}", leaf)
+        for path, leaf in given.items()
+        if path in reserved
+    ]
+    if problems:
+        raise ScenarioError(problems)
 
 
-def get_value(raw: dict[str, Any], path: str) -> Any:
-    """The value at a dotted path, or None.
+class Draft:
+    """The unvalidated table of a scenario while it is being changed; `schema` describes what it may hold."""
 
-    >>> get_value({"faults": [{"at_s": 3.0}]}, "faults[0].at_s")
-    3.0
+    def __init__(self, schema: type[Strict], raw: TomlTable) -> None:
+        self.schema = schema
+        self.raw = raw
+        self.overrides: dict[str, Any] = {}
+        """Overrides from the command line, by path."""
+        self._stated = leaves(raw)
+        self._dropped: list[str] = []
+
+    def override(self, text: str) -> None:
+        """Apply `path.to.key=value`; raise a `ScenarioError` if it undoes an earlier override."""
+        path, value = parse_override(text)
+        self.set(path, value)
+        self.overrides.pop(path, None)  # for the same path, the last override counts
+        undone = [
+            Problem(earlier, f"has no effect: the later option --set {path}=... replaces it", given)
+            for earlier, given in self.lost_overrides()
+        ]
+        if undone:
+            raise ScenarioError(undone)
+        self.overrides[path] = deepcopy(value)  # later overrides may change a table in place
+
+    def set(self, path: str, value: object) -> None:
+        """Set the value at a path; a new `name` keeps the options that both components have."""
+        parent, _, key = path.rpartition(".")
+        if parent and key == "name":
+            self._dropped += self._rename(parent, value)
+        set_value(self.raw, path, value)
+        self._stated |= leaves(self.raw)
+
+    def lost_overrides(self) -> list[tuple[str, Any]]:
+        """Return the overrides that no longer hold completely, with their values."""
+        return [(path, value) for path, value in self.overrides.items() if not self._holds(path, value)]
+
+    def notes(self, resolved: TomlTable) -> list[str]:
+        """Return one note per lost setting; `resolved` is the scenario with all defaults filled in."""
+        return [*dict.fromkeys(self._dropped), *self.reset_notes(resolved)]
+
+    def reset_notes(self, resolved: TomlTable) -> Iterator[str]:
+        """Yield a note for each key that had a value and now has its default."""
+        adversary = resolved.get("adversary")
+        if isinstance(adversary, dict) and isinstance(self.raw.get("adversary"), list):
+            resolved = {**resolved, "adversary": [adversary]}
+        now, final = leaves(self.raw), leaves(resolved)
+        for path, value in self._stated.items():
+            forms = (path, f"{path}.name", path.removesuffix(".name"))  # a component's short form is its name
+            key = path if path in final else f"{path}.name"
+            if not any(form in now for form in forms) and key in final and final[key] != value:
+                yield (
+                    f"{path} fell back from {_to_toml(value)} to its default {_to_toml(final[key])}, "
+                    "because its table was replaced"
+                )
+
+    def _holds(self, path: str, value: object) -> bool:
+        if isinstance(value, dict):
+            return all(self._holds(f"{path}.{key}", item) for key, item in value.items())
+        found = get_value(self.raw, path)
+        if isinstance(value, str) and isinstance(found, dict):  # the short form of a component
+            found = found.get("name")
+        return bool(found is value or found == value)
+
+    def _rename(self, path: str, name: object) -> Iterator[str]:
+        """Remove the options that the component `name` does not have or allow; yield a note for each."""
+        table, choice = get_value(self.raw, path), choice_at(self.schema, self.raw, path)
+        if not isinstance(table, dict) or choice is None:
+            return
+        old, names = str(table.get("name", choice.default)), choice.names()
+        if not isinstance(name, str) or old == name or not {old, name} <= {*names}:
+            return  # validation rejects unknown names
+        old_keys, new_table = choice.table(old).keys(), choice.table(name)
+        new_keys = new_table.keys()
+        for key in [key for key in table if key in old_keys and key != "name"]:
+            if key not in new_keys:
+                reason = "has no such option"
+            elif not _allows(new_table, name, key, table[key]):
+                reason = "does not allow this value"
+            else:
+                continue
+            yield f"{path}.{key} = {_to_toml(table.pop(key))} is dropped: {name} {reason}"
+
+
+def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
+    """Return the choice of components at a path, or None if the path is not that of a component.
+
+    >>> from rdpfl_sim.scenario.scenario import Scenario
+    >>> choice_at(Scenario, {}, "network.latency").kind
+    'latency'
     """
-    value: Any = raw
-    for step in steps(path):
-        if isinstance(step, int):
-            value = value[step] if isinstance(value, list) and step < len(value) else None
+    kind: object = schema
+    value: object = raw
+    for step in split_path(path):
+        kind = _kind_inside(kind, value, step)
+        if isinstance(value, list) and isinstance(step, int):
+            value = value[step]
         else:
             value = value.get(step) if isinstance(value, dict) else None
-    return value
+    return kind if isinstance(kind, OneOf) else None
 
 
-def steps(path: str) -> list[str | int]:
-    """The keys and indices of a path.
-
-    >>> steps("faults[0].at_s")
-    ['faults', 0, 'at_s']
-    """
-    steps: list[str | int] = []
-    for part in path.split("."):
-        name, *indices = part.replace("]", "").split("[")
-        steps += [name, *(int(index) if INDEX.fullmatch(index) else index for index in indices)]
-    return steps
-
-
-def leaves(raw: Any, location: tuple[int | str, ...] = ()) -> dict[str, Any]:
-    """Return all values in tables and in lists of tables by their paths.
-
-    >>> leaves({"model": {"hidden": [64]}, "faults": [{"at_s": 3.0}]})
-    {'model.hidden': [64], 'faults[0].at_s': 3.0}
-    """
-    if isinstance(raw, dict):
-        inside: Any = raw.items()
-    elif isinstance(raw, list) and raw and all(isinstance(item, dict) for item in raw):
-        inside = enumerate(raw)
-    else:
-        return {dotted(location): raw}
-    return {path: leaf for key, item in inside for path, leaf in leaves(item, (*location, key)).items()}
+def _kind_inside(kind: object, value: object, step: str | int) -> object:
+    """Return the type or the choice of components that a key or a list index of `kind` may hold."""
+    if get_origin(kind) is list:
+        kind = _choice_or_type(*get_args(kind))
+        if isinstance(step, int):
+            return kind  # a key belongs to a single table in place of a list
+    if isinstance(kind, OneOf):
+        name = value.get("name", kind.default) if isinstance(value, dict) else value
+        kind = kind.table(name) if isinstance(name, str) and name in kind.names() else None
+    if not isinstance(kind, type) or not issubclass(kind, Strict):
+        return None
+    for name, field in kind.model_fields.items():
+        if step == (field.alias or name):
+            return _choice_or_type(field.annotation, *field.metadata)
+    return None
 
 
-def dotted(location: tuple[int | str, ...]) -> str:
-    """A path as people write it.
+def _choice_or_type(annotation: object, *metadata: object) -> object:
+    if get_origin(annotation) is Annotated:
+        annotation, *inner = get_args(annotation)
+        metadata = (*inner, *metadata)
+    return next((mark for mark in metadata if isinstance(mark, OneOf)), annotation)
 
-    >>> dotted(("faults", 0, "at_s"))
-    'faults[0].at_s'
-    """
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return text.removeprefix(".")
+
+def _allows(table: type[Strict], name: str, key: str, value: object) -> bool:
+    try:
+        table.model_validate({"name": name, key: value})
+    except ValidationError as error:
+        return all(problem["loc"][:1] != (key,) for problem in error.errors())
+    return True
+
+
+def _to_toml(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -20,8 +20,8 @@ from rdpfl_sim.contracts.kinds import hold, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.checks import CHECKS
-from rdpfl_sim.scenario.draft import Draft
-from rdpfl_sim.scenario.overrides import dotted, read_toml
+from rdpfl_sim.scenario.overrides import Draft
+from rdpfl_sim.scenario.paths import join_path
 from rdpfl_sim.scenario.sections import (
     CHOICES,
     AdversarySection,
@@ -35,6 +35,7 @@ from rdpfl_sim.scenario.sections import (
     Training,
     chosen,
 )
+from rdpfl_sim.scenario.toml_file import read_toml
 
 
 def _one_or_more(value: Any) -> Any:
@@ -80,7 +81,7 @@ class Scenario(Strict):
             scenario = cls.model_validate(dict(raw))
             valid = {name: getattr(scenario, name) for name in cls.model_fields}
         except ValidationError as error:
-            problems = problems_of(raw, error)
+            problems = validation_problems(raw, error)
             valid = dict(_valid_parts(cls, raw))
         for name, part in list(valid.items()):
             broken = list(_broken_plugins(raw, name, part))
@@ -105,7 +106,7 @@ class Scenario(Strict):
     def of_run(cls, folder: Path) -> Scenario:
         """The scenario in a run folder."""
         path = folder / "scenario.toml"
-        return cls._loaded(read_toml(path, is_inside=True), path)
+        return cls._loaded(read_toml(path, follow_links=False), path)
 
     @classmethod
     def _loaded(
@@ -158,7 +159,7 @@ class Scenario(Strict):
         return blake2b(text, digest_size=10).hexdigest()
 
 
-def stay_offline(scenario: Scenario, allow_cluster: bool) -> None:
+def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
     """Raise a `ScenarioError` if the run of a folder, perhaps from elsewhere, would use the network."""
     problems = []
     address = getattr(scenario.execution.executor, "address", None)
@@ -206,10 +207,10 @@ def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
         *(fault.get("topology") for fault in faults),
     ):
         if isinstance(table, dict) and isinstance(table.get("path"), str):
-            table["path"] = str(absolute(folder, table["path"]))
+            table["path"] = str(resolve_path(folder, table["path"]))
 
 
-def absolute(folder: Path, path: str) -> Path:
+def resolve_path(folder: Path, path: str) -> Path:
     """The path of a file that a scenario in a folder names; an impossible one stays as it is."""
     try:
         return (folder / os.path.expanduser(path)).resolve()
@@ -217,7 +218,7 @@ def absolute(folder: Path, path: str) -> Path:
         return folder / path
 
 
-def problems_of(raw: Mapping[str, Any], error: ValidationError) -> list[Problem]:
+def validation_problems(raw: Mapping[str, Any], error: ValidationError) -> list[Problem]:
     """What is wrong with a table, in our words."""
     return [Problem(_path(raw, e["loc"]), e["msg"], e["input"]) for e in error.errors()]
 
@@ -226,7 +227,7 @@ def _path(raw: Mapping[str, Any], location: tuple[int | str, ...]) -> str:
     """The TOML path of an error; a single group of attackers is a table, not a list."""
     if location[:2] == ("adversary", 0) and isinstance(raw["adversary"], Mapping):
         location = ("adversary", *location[2:])
-    return dotted(location)
+    return join_path(location)
 
 
 def _without_none(value: Any) -> Any:

@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from rdpfl_sim.components.registry import OneOf, Strict
-from rdpfl_sim.scenario.component_list import allowed
+from rdpfl_sim.scenario.component_list import describe_option
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
 
@@ -25,7 +25,7 @@ SECTIONS = (
 """What is shown, in this order."""
 
 
-def commented(raw: Mapping[str, Any], title: str) -> str:
+def commented_scenario(raw: Mapping[str, Any], title: str) -> str:
     """The text of a scenario that says what `raw` says; everything else stands there as a comment."""
     schema = _schema()
     lines = [*_comment(title), ""]
@@ -114,7 +114,7 @@ def _option(
     if choice is not None and value is not None and not isinstance(value, list):
         note = " ".join(_about(choice, _name(choice, value)))
     else:
-        note = "; ".join([*allowed(facts), *([facts["description"]] if "description" in facts else [])])
+        note = "; ".join(describe_option(facts))
     if key in chosen:
         line = f"{key} = {toml(value)}"
     else:

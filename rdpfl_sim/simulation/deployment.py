@@ -11,7 +11,7 @@ import networkx as nx
 
 from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.components.registry import Component, Strict, specialised
-from rdpfl_sim.errors import Problem, ScenarioError, located
+from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import group_path
@@ -122,7 +122,7 @@ class Deployment:
 
     def _build_graph(self) -> None:
         topology, num_clients = self.scenario.topology, self.scenario.clients.count
-        with located("topology", topology):
+        with errors_at("topology", topology):
             self.graph: nx.Graph = topology.bind()(num_clients, self.streams.generator("topology"))
         self.neighbours = neighbours_of(self.graph)
         self.groups = self._groups(num_clients)
@@ -145,7 +145,7 @@ class Deployment:
                 continue
             rng = self.streams.generator("placement", *([place] if place else []))
             count = round_down(section.fraction * num_clients)
-            with located(f"{group_path(self.scenario.adversary, place)}.placement", section.placement):
+            with errors_at(f"{group_path(self.scenario.adversary, place)}.placement", section.placement):
                 groups.append(section.placement.bind()(self.graph, count, rng, taken))
             taken.update(groups[-1])
         return groups
@@ -153,11 +153,11 @@ class Deployment:
     def _build_links(self) -> None:
         """What every link is like, and what will go wrong with links and clients."""
         network, num_clients = self.scenario.network, self.scenario.clients.count
-        with located("network.geography", network.geography):
+        with errors_at("network.geography", network.geography):
             self.propagation_s = network.geography.bind()(num_clients, self.streams)
         self.exceptions: dict[tuple[int, int], dict[str, Component]] = {}
         for place, section in enumerate(network.links):
-            with located(f"network.links[{place}]", section):
+            with errors_at(f"network.links[{place}]", section):
                 senders = client_ids("from", section.from_, num_clients)
                 recipients = client_ids("to", section.to, num_clients)
             pairs = [(i, j) for i in senders for j in recipients if i != j]
@@ -194,7 +194,7 @@ class Deployment:
                 draw_topology=self._draw_topology,
                 build_topology=partial(self._build_topology, place),
             )
-            with gathered(problems), located(f"faults[{place}]", fault):
+            with gathered(problems), errors_at(f"faults[{place}]", fault):
                 schedules.append(fault.bind()(setting))
         if problems:
             raise ScenarioError(problems)
@@ -202,7 +202,7 @@ class Deployment:
 
     def _draw_topology(self, number: int) -> list[tuple[int, ...]]:
         topology, num_clients = self.scenario.topology, self.scenario.clients.count
-        with located("topology", topology):  # a file may have vanished since the run began
+        with errors_at("topology", topology):  # a file may have vanished since the run began
             graph = topology.bind()(num_clients, self.streams.generator("topology", number))
         return neighbours_of(graph)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from rdpfl_sim.contracts.methods import Rehearsal, rehearse
-from rdpfl_sim.errors import Problem, ScenarioError, located
+from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import Settings as TrainingSettings
@@ -47,35 +47,35 @@ class Experiment(Deployment):
     def __init__(self, scenario: Scenario) -> None:
         problems: list[Problem] = []
         execution = scenario.execution
-        with gathered(problems), located("execution", execution):
+        with gathered(problems), errors_at("execution", execution):
             devices.check(execution.device, execution.executor.name)
         with gathered(problems):
             super().__init__(scenario)
         module: nn.Module | None = None
         with gathered(problems):
             data = load_data(scenario)
-            with gathered(problems), located("partition", scenario.partition):
+            with gathered(problems), errors_at("partition", scenario.partition):
                 shards = self._shards(data)
             # Layers draw weights when they are made, which `FlatModel.initial` replaces.
-            with gathered(problems), located("model", scenario.model), seeded(0):
+            with gathered(problems), errors_at("model", scenario.model), seeded(0):
                 module = scenario.model.bind()(data.shape, data.num_classes)
-        with gathered(problems), located("method", scenario.method):
+        with gathered(problems), errors_at("method", scenario.method):
             layers = () if module is None else layers_of(module)
             settings = Settings(scenario.training.learning_rate, scenario.rounds, layers)
             self.method: Method = scenario.method.bind()(settings)
         if problems:
             raise ScenarioError(problems)
         assert module is not None
-        with located("model", scenario.model):  # every client has a model of its own
+        with errors_at("model", scenario.model):  # every client has a model of its own
             check_memory("", 4 * size_of(module) * scenario.clients.count)
         self.device = devices.choose(execution.device, size_of(module), execution.executor.name)
         devices.prepare(self.device)
         self._build_learning(data, shards, FlatModel(module, self.device))
-        with located("timing.compute", scenario.timing.compute):
+        with errors_at("timing.compute", scenario.timing.compute):
             self._build_compute_times()
         plugin = type(scenario.method).plugin
         if plugin is not None:
-            with located("method", scenario.method):
+            with errors_at("method", scenario.method):
                 facilities = Rehearsal(self.streams.key, self.trainer.batch)
                 rehearse(self.method, plugin, self.initial_model(0), facilities)
 
@@ -163,7 +163,7 @@ class Experiment(Deployment):
             self.streams,
             device if gpu else "cpu",
         )
-        with located("execution.executor", executor):
+        with errors_at("execution.executor", executor):
             self.trainer: Executor = executor.bind()(model, training_data)
 
     def _sample(self, num_test: int) -> Tensor:
@@ -218,7 +218,7 @@ def wants_gpu(scenario: Scenario) -> bool:
     device, executor = scenario.execution.device, scenario.execution.executor.name
     num_parameters = devices.SMALL_MODEL
     if device == "auto":
-        with suppress(ScenarioError), located("model", scenario.model):
+        with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
             num_parameters = size_of(scenario.model.bind()(data.shape, data.num_classes))
     return executor != "ray" and devices.wants_gpu(device, num_parameters, executor)
@@ -226,6 +226,6 @@ def wants_gpu(scenario: Scenario) -> bool:
 
 def load_data(scenario: Scenario) -> Dataset:
     """Return the data set of a scenario, or raise a `ScenarioError` that names what is missing."""
-    with located("data", scenario.data):
+    with errors_at("data", scenario.data):
         data: Dataset = scenario.data.bind()(Streams(scenario.seed).generator("data"))
         return data

@@ -14,7 +14,7 @@ from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder, is_complete
 from rdpfl_sim.records.state_codec import CodecError, decoding
-from rdpfl_sim.scenario.scenario import Scenario, stay_offline
+from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environment
 from rdpfl_sim.simulation.simulation import Progress, Result, Simulation, failure_noted
@@ -38,7 +38,7 @@ def resume(
     """
     folder = Path(folder)
     scenario = scenario_of(folder) if experiment is None else experiment.scenario
-    stay_offline(scenario, allow_cluster)
+    reject_network_access(scenario, allow_cluster)
     if experiment is None:
         experiment = Experiment(scenario)
     files = _opened(folder)

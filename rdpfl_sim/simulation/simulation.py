@@ -32,7 +32,7 @@ from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
-from rdpfl_sim.system.files import ForeignFileError
+from rdpfl_sim.system.files import UnsafeFileError
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.client import Client, Life, Surroundings
 from rdpfl_sim.world.kernel import Alarm, Kernel
@@ -358,7 +358,7 @@ def _told(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exce
         place = ", ".join(["", *getattr(error, "__notes__", [])])
         where = "" if files is None else f"; see {files.path / TRACEBACK}"
         return PluginError(broken.plugin, f"{broken.flaw}{place}{where}")
-    if isinstance(error, ForeignFileError):
+    if isinstance(error, UnsafeFileError):
         return RunError(f"{error.filename}: {error.strerror}")
     if isinstance(error, OSError) and files is not None:
         return RunError(f"the run's files cannot be written to {files.path}: {error.strerror or error}")

@@ -14,7 +14,7 @@ from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.records import statistics as summaries
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.scenario.description import described
+from rdpfl_sim.scenario.description import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 
@@ -96,7 +96,7 @@ def summary(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
         "rounds_done": [min(outcome.num_rounds), max(outcome.num_rounds)],
         "num_clients": scenario.clients.count,
         "byzantine": outcome.byzantine,
-        **described(scenario),
+        **describe_scenario(scenario),
         "num_parameters": outcome.num_parameters,
         "accuracy": summaries.accuracy(row for _, row in sorted(latest.items())),
         "messages": outcome.messages,

@@ -22,7 +22,7 @@ from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.records import statistics as summaries
 from rdpfl_sim.records.run_folder import read_metrics, write_atomically
-from rdpfl_sim.scenario.overrides import set_value
+from rdpfl_sim.scenario.paths import set_value
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps import parameter_range as variation
 from rdpfl_sim.sweeps.plan import PlannedRun

@@ -17,8 +17,8 @@ from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import RunError, ScenarioError
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, read_json_if_there
-from rdpfl_sim.scenario.overrides import LimitError, parse_value, read_toml
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.toml_file import LimitError, parse_value, read_toml
 from rdpfl_sim.sweeps.results import flat
 
 HEADLINES = (
@@ -129,7 +129,7 @@ def _read(folder: Path, argument: int) -> RunResult:
         raise ComparisonError(f"{path} cannot be read: {error.strerror}") from error
     except RunError as error:
         raise ComparisonError(str(error)) from error
-    return RunResult(folder, argument, read_toml(folder / SCENARIO, is_inside=True), summary)
+    return RunResult(folder, argument, read_toml(folder / SCENARIO, follow_links=False), summary)
 
 
 def grouped(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:

@@ -11,8 +11,8 @@ from typing import Any
 from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.rounding import round_down, round_up
-from rdpfl_sim.scenario.draft import reject_overrides
-from rdpfl_sim.scenario.overrides import get_value, leaves, parse_override
+from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
+from rdpfl_sim.scenario.paths import get_value, leaves
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.results import flat
 

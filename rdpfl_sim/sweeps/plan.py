@@ -15,9 +15,9 @@ from pydantic import Field, PrivateAttr, ValidationError
 from rdpfl_sim.components.options import Count, NonNegativeInt
 from rdpfl_sim.components.registry import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.scenario.draft import Draft, reject_overrides
-from rdpfl_sim.scenario.overrides import read_toml
-from rdpfl_sim.scenario.scenario import Scenario, absolute, make_paths_absolute, problems_of
+from rdpfl_sim.scenario.overrides import Draft, reject_overrides
+from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
+from rdpfl_sim.scenario.toml_file import read_toml
 
 MAX_RUNS = 100_000
 RESERVED = {
@@ -113,11 +113,11 @@ class SweepSpec(Strict):
             raise ScenarioError([Problem("base", f"is missing: is it a scenario? rdpfl-sim {path} runs it")])
         raw.setdefault("name", path.stem)
         if isinstance(raw.get("base"), str):
-            base_path = absolute(path.parent, raw["base"])
+            base_path = resolve_path(path.parent, raw["base"])
             raw["base"] = read_toml(base_path)
             make_paths_absolute(raw["base"], base_path.parent)
         if isinstance(raw.get("profiles"), str):
-            raw["profiles"] = read_toml(absolute(path.parent, raw["profiles"]))
+            raw["profiles"] = read_toml(resolve_path(path.parent, raw["profiles"]))
         base = raw.setdefault("base", {})
         draft = None
         if isinstance(base, dict):
@@ -139,7 +139,7 @@ class SweepSpec(Strict):
         try:
             sweep = cls.model_validate(dict(raw))
         except ValidationError as error:
-            raise ScenarioError(problems_of(raw, error)) from None
+            raise ScenarioError(validation_problems(raw, error)) from None
         problems = list(sweep._contradictions())
         if problems:
             raise ScenarioError(problems)

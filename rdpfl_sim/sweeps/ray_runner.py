@@ -25,7 +25,7 @@ from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.sweeps.run_one import attempt
 from rdpfl_sim.sweeps.runner import SweepListener
 from rdpfl_sim.sweeps.staging import own_folder, scratch_in
-from rdpfl_sim.system.ray_session import MISSING, NoClusterError, RaySession, is_installed
+from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
@@ -53,7 +53,7 @@ class RayRunner:
     def prepare(self) -> None:
         """See that Ray is installed."""
         if not is_installed():
-            raise ScenarioError([Problem("--engine", MISSING, "ray")])
+            raise ScenarioError([Problem("--engine", NOT_INSTALLED, "ray")])
 
     def connect(self) -> None:
         """Connect, or start a cluster, unless this process is connected already."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 
-class ForeignFileError(OSError):
+class UnsafeFileError(OSError):
     """A file or folder that is not used because of what it is, such as a link or a pipe."""
 
 
@@ -43,7 +43,7 @@ def read_input(path: str | Path, max_bytes: int) -> bytes:
     with open_input(path) as file:
         content = _decompressed(file, str(path)).read(max_bytes + 1)
     if len(content) > max_bytes:
-        raise ForeignFileError(errno.EFBIG, f"is larger than {max_bytes >> 20} MiB", str(path))
+        raise UnsafeFileError(errno.EFBIG, f"is larger than {max_bytes >> 20} MiB", str(path))
     return content
 
 
@@ -63,7 +63,7 @@ def lines_inside(path: Path) -> Generator[bytes, None, None]:
     with open_inside(path) as file:
         while line := file.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES:
-                raise ForeignFileError(errno.EFBIG, f"has a line of {MAX_LINE_BYTES >> 20} MiB", str(path))
+                raise UnsafeFileError(errno.EFBIG, f"has a line of {MAX_LINE_BYTES >> 20} MiB", str(path))
             yield line
 
 
@@ -92,7 +92,7 @@ def create(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path` when it is complete and on the disk.
 
     A link at `path` is replaced itself. If the file cannot be written, nothing changes.
@@ -127,7 +127,7 @@ def check_folder(path: Path) -> None:
     """Raise an error if a link stands in the place of a folder, or anything else but a folder."""
     _refuse_link(path)
     if path.exists() and not path.is_dir():
-        raise ForeignFileError(errno.ENOTDIR, "is not a folder", str(path))
+        raise UnsafeFileError(errno.ENOTDIR, "is not a folder", str(path))
 
 
 def _sole(path: Path, flags: int) -> int:
@@ -135,7 +135,7 @@ def _sole(path: Path, flags: int) -> int:
     descriptor = _open(path, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
-        raise ForeignFileError(errno.EMLINK, "has hard links: files elsewhere would change", str(path))
+        raise UnsafeFileError(errno.EMLINK, "has hard links: files elsewhere would change", str(path))
     return descriptor
 
 
@@ -152,10 +152,10 @@ def _open(path: Path, flags: int, follows: bool = False) -> int:
         os.close(descriptor)
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise ForeignFileError(errno.EINVAL, "is not a regular file", str(path))
+        raise UnsafeFileError(errno.EINVAL, "is not a regular file", str(path))
     return descriptor
 
 
 def _refuse_link(path: Path) -> None:
     if os.path.islink(path):
-        raise ForeignFileError(errno.ELOOP, "is a symbolic link, which is not followed here", str(path))
+        raise UnsafeFileError(errno.ELOOP, "is a symbolic link, which is not followed here", str(path))

@@ -10,7 +10,7 @@ from typing import Any
 
 PATIENCE_S = 5.0
 
-MISSING = "needs Ray, which is not installed: pip install 'rdpfl-sim[ray]'"
+NOT_INSTALLED = "needs Ray, which is not installed: pip install 'rdpfl-sim[ray]'"
 
 
 class NoClusterError(Exception):

@@ -22,7 +22,7 @@ from rdpfl_sim.records.run_folder import (
     read_json,
     read_json_if_there,
 )
-from rdpfl_sim.scenario.scenario import Scenario, stay_offline
+from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
@@ -47,7 +47,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
     A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
     scenario = Scenario.of_run(folder)
-    stay_offline(scenario, allow_cluster)
+    reject_network_access(scenario, allow_cluster)
     experiment = Experiment(scenario)
     with tempfile.TemporaryDirectory(prefix="rdpfl-sim-") as elsewhere:
         again = simulate(experiment, elsewhere, progress)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from simpy import Event, Interrupt
 
-from rdpfl_sim.errors import note_place
+from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.methods.base import Batch, Case, Home, Method, State
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
@@ -163,7 +163,7 @@ class Client:
         except Interrupt:
             return  # it has crashed, or left
         except Exception as error:
-            note_place(error, self.id, life.round)
+            note_client_round(error, self.id, life.round)
             raise
         life.phase = Phase.FINISHED
         self.world.on_finish(self.id)

@@ -20,7 +20,7 @@ from rdpfl_sim.components.registry import _installed
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.scenario.component_list import catalogue
+from rdpfl_sim.scenario.component_list import list_components
 from rdpfl_sim.version import __version__
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 from tests.docs.test_readme import DOCS, ROOT, quick
@@ -118,7 +118,7 @@ def test_reference_has_every_section_and_key_of_a_scenario() -> None:
 def test_reference_has_every_component_with_every_option() -> None:
     text = "\n".join(components(page) for page in PAGES)
     parts = dict(re.findall(r"\{#(\w+-\w+)\}\n(.*?)(?=\n##|\Z)", text, flags=re.DOTALL))
-    for kind, entries in catalogue().items():
+    for kind, entries in list_components().items():
         for entry in entries:
             for option in entry.options:
                 assert f"| `{option.partition(' = ')[0]}` |" in parts[f"{kind}-{entry.name}"]

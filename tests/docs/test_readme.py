@@ -10,7 +10,7 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.maths.attacks.attacks import ATTACKS
-from rdpfl_sim.scenario.component_list import catalogue, markdown
+from rdpfl_sim.scenario.component_list import list_components, markdown_table
 from tests.support import small_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ COMMANDS = [
 
 
 def test_table_of_what_is_built_in_is_the_output_of_list() -> None:
-    assert markdown(catalogue()) in README
+    assert markdown_table(list_components()) in README
 
 
 def test_there_are_commands_to_try() -> None:

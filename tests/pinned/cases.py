@@ -15,7 +15,7 @@ from rdpfl_sim.learning.datasets.download import CLASSES
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from tests.support import small_scenario
 

@@ -6,7 +6,12 @@ from rdpfl_sim.components.options import Doc
 from rdpfl_sim.components.registry import OneOf
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.scenario.description import attack_in_words, described, in_words, method_in_words
+from rdpfl_sim.scenario.description import (
+    describe_attack,
+    describe_component,
+    describe_method,
+    describe_scenario,
+)
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
 
@@ -36,7 +41,7 @@ from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
 def test_method_is_named_with_its_aggregator_lambda_and_what_is_not_at_its_default(
     method: Any, words: str
 ) -> None:
-    assert method_in_words(CHOICES["method"].validate(method)) == words
+    assert describe_method(CHOICES["method"].validate(method)) == words
 
 
 @pytest.mark.parametrize(
@@ -53,13 +58,13 @@ def test_method_is_named_with_its_aggregator_lambda_and_what_is_not_at_its_defau
     ],
 )
 def test_attack_is_named_with_what_is_unusual(adversary: dict[str, Any], words: str) -> None:
-    assert attack_in_words(AdversarySection.model_validate(adversary)) == words
+    assert describe_attack(AdversarySection.model_validate(adversary)) == words
 
 
 def test_scenario_is_described_group_by_group() -> None:
     groups = [{"attack": "noise", "ids": [0]}, {"attack": {"name": "noise", "sigma": 2.0}, "ids": [1]}]
     scenario = Scenario.from_dict({"adversary": groups, "topology": {"name": "torus", "rows": 2}})
-    assert described(scenario) == {
+    assert describe_scenario(scenario) == {
         "method": "rdpfl (median), lambda 0.01",
         "attack": "noise; noise (sigma 2)",
         "topology": "torus (rows 2)",
@@ -68,7 +73,7 @@ def test_scenario_is_described_group_by_group() -> None:
 
 def test_required_option_and_file_are_named_without_the_folder() -> None:
     topology = CHOICES["topology"].validate({"name": "file", "path": "/some/where/edges.txt"})
-    assert in_words(topology) == "file (path edges.txt)"
+    assert describe_component(topology) == "file (path edges.txt)"
 
 
 class Worded(Direct):
@@ -80,8 +85,8 @@ class Worded(Direct):
 
 def test_option_called_aggregator_may_be_a_plain_string() -> None:
     choice = OneOf("method", {**METHODS, "worded": Worded})
-    assert method_in_words(choice.validate("worded")) == "worded"
+    assert describe_method(choice.validate("worded")) == "worded"
     assert (
-        method_in_words(choice.validate({"name": "worded", "aggregator": "last"}))
+        describe_method(choice.validate({"name": "worded", "aggregator": "last"}))
         == "worded, aggregator last"
     )

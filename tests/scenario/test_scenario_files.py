@@ -7,7 +7,7 @@ import torch
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.learning.datasets.download import CLASSES, data_folder
-from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults.faults import FAULTS

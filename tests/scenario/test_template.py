@@ -6,7 +6,7 @@ import pytest
 from rdpfl_sim import Scenario
 from rdpfl_sim.cli.new import START
 from rdpfl_sim.scenario.sections import CHOICES
-from rdpfl_sim.scenario.template import WIDTH, commented
+from rdpfl_sim.scenario.template import WIDTH, commented_scenario
 
 CHOSEN = {
     **START,
@@ -21,7 +21,7 @@ def uncommented(text: str) -> str:
 
 
 def test_commented_scenario_says_what_was_chosen_and_nothing_else() -> None:
-    text = commented(CHOSEN, "a title")
+    text = commented_scenario(CHOSEN, "a title")
     assert text.startswith("# a title\n")
     said = {**CHOSEN, "topology": {"name": "ring"}, "model": {"name": "mlp"}, "evaluation": {}}
     said.pop("faults")
@@ -29,7 +29,7 @@ def test_commented_scenario_says_what_was_chosen_and_nothing_else() -> None:
 
 
 def test_every_default_can_be_uncommented_without_changing_anything() -> None:
-    text = commented(CHOSEN, "a title")
+    text = commented_scenario(CHOSEN, "a title")
     everything = tomllib.loads(uncommented(text))
     assert "epsilon" in everything["method"]
     assert Scenario.from_dict(everything).hash == Scenario.from_dict(CHOSEN).hash
@@ -38,7 +38,7 @@ def test_every_default_can_be_uncommented_without_changing_anything() -> None:
 @pytest.mark.parametrize("kind", ["topology", "data", "partition", "model", "method"])
 def test_every_component_is_explained_in_its_own_words(kind: str) -> None:
     for name in CHOICES[kind].names():
-        text = commented({**CHOSEN, kind: name}, "a title")
+        text = commented_scenario({**CHOSEN, kind: name}, "a title")
         words = " ".join(re.sub(r"^# ", "", text, flags=re.MULTILINE).split())
         assert " ".join(f"{name}: {CHOICES[kind].table(name).__doc__}".split()) in words
         assert tomllib.loads(text)[kind] == {"name": name}
@@ -46,10 +46,10 @@ def test_every_component_is_explained_in_its_own_words(kind: str) -> None:
 
 
 def test_without_attackers_their_section_is_a_comment_that_can_be_uncommented() -> None:
-    text = commented(START, "a title")
+    text = commented_scenario(START, "a title")
     assert "adversary" not in tomllib.loads(text)
     assert tomllib.loads(text.replace("#[adversary]", "[adversary]"))["adversary"] == {}
 
 
 def test_lines_are_not_too_long() -> None:
-    assert max(map(len, commented(CHOSEN, "a title").splitlines())) <= WIDTH
+    assert max(map(len, commented_scenario(CHOSEN, "a title").splitlines())) <= WIDTH

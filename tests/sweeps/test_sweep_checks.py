@@ -4,7 +4,7 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.scenario.overrides import read_toml
+from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.checks import check_data, check_metrics
 from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import flat

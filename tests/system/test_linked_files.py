@@ -17,7 +17,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.reports.tensorboard import scalars
 from rdpfl_sim.sweeps.staging import scratch_in
-from rdpfl_sim.system.files import ForeignFileError, create, open_inside, open_to_append, replacing
+from rdpfl_sim.system.files import UnsafeFileError, create, open_atomic, open_inside, open_to_append
 from rdpfl_sim.verification.replay import replay
 from tests.simulation.test_resume import interrupt, left
 from tests.support import small_scenario
@@ -163,7 +163,7 @@ def test_records_with_a_second_name_are_not_appended_to(runs: Path, tmp_path: Pa
 def test_file_is_replaced_in_place_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("before")
     (tmp_path / "file").symlink_to("outside")
-    with replacing(tmp_path / "file") as file:
+    with open_atomic(tmp_path / "file") as file:
         file.write(b"after")
     assert (tmp_path / "outside").read_text() == "before"
     assert not (tmp_path / "file").is_symlink()
@@ -173,13 +173,13 @@ def test_file_is_replaced_in_place_of_a_link(tmp_path: Path) -> None:
 
 def test_file_that_could_not_be_written_leaves_the_one_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("before")
-    with pytest.raises(ZeroDivisionError), replacing(tmp_path / "file") as file:
+    with pytest.raises(ZeroDivisionError), open_atomic(tmp_path / "file") as file:
         file.write(b"after" * (100_000 // 0))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "before")]
 
 
 def test_new_file_is_created_with_the_permissions_of_others(tmp_path: Path) -> None:
-    with replacing(tmp_path / "file"):
+    with open_atomic(tmp_path / "file"):
         pass
     (tmp_path / "usual").touch()
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
@@ -188,7 +188,7 @@ def test_new_file_is_created_with_the_permissions_of_others(tmp_path: Path) -> N
 def test_nothing_is_opened_through_a_link_to_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     for function in (create, open_to_append, open_inside):
-        with pytest.raises(ForeignFileError, match="is a symbolic link"):
+        with pytest.raises(UnsafeFileError, match="is a symbolic link"):
             function(tmp_path / "link")
     assert not (tmp_path / "nowhere").exists()
 
@@ -222,7 +222,7 @@ def test_sweep_does_not_follow_a_link_in_its_folder(name: str, tmp_path: Path) -
     else:
         (outside / "dead").mkdir(parents=True)
     (output / name).symlink_to(outside)
-    with pytest.raises(ForeignFileError, match="is a symbolic link"), scratch_in(output):
+    with pytest.raises(UnsafeFileError, match="is a symbolic link"), scratch_in(output):
         pass
     assert (
         outside.read_text() == "not to be changed"

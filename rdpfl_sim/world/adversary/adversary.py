@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from rdpfl_sim.errors import note_place
+from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.maths.attacks.attacks import Attack, View
 from rdpfl_sim.maths.attacks.equivocation import Equivocation, same
 from rdpfl_sim.methods.base import Method
@@ -141,7 +141,7 @@ class Adversary:
         try:
             return self.plan.schedule(moment)
         except Exception as error:  # it is not always the attacker's own event
-            note_place(error, attacker.id, attacker.life.round)
+            note_client_round(error, attacker.id, attacker.life.round)
             raise
 
     def poisons(self, attacker: Client) -> bool:

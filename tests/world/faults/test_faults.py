@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rdpfl_sim.components.options import ClientSet, client_ids
 from rdpfl_sim.components.registry import Component, OneOf, Strict
-from rdpfl_sim.errors import OptionError, ScenarioError, located
+from rdpfl_sim.errors import OptionError, ScenarioError, errors_at
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.faults.faults import (
     FAULTS,
@@ -510,7 +510,7 @@ def test_topology_that_does_not_exist_is_refused_at_its_own_option():
         {"fault": {"name": "change_topology", "at_s": 4, "topology": {"name": "k_regular", "k": 9}}}
     )
     with pytest.raises(ScenarioError, match=r"^faults\[0\].topology.k: must be"):  # noqa: SIM117
-        with located("faults[0]", section.fault):
+        with errors_at("faults[0]", section.fault):
             section.fault.bind()(setting())
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rdpfl_sim import Scenario, ScenarioError
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.scenario.draft import Draft, choice_at
+from rdpfl_sim.scenario.overrides import Draft, choice_at
 from rdpfl_sim.simulation.simulation import simulate
 from rdpfl_sim.verification.verify import verify
 
@@ -124,7 +124,7 @@ def test_misspelt_option_is_not_dropped_but_rejected(file: Path) -> None:
 
 @pytest.mark.parametrize("later", ["method.name=direct", "method={name='direct'}", "method=direct"])
 def test_override_that_a_later_one_undoes_is_rejected(file: Path, later: str) -> None:
-    with pytest.raises(ScenarioError, match=r"method.max_norm: has no effect: --set method.*comes later"):
+    with pytest.raises(ScenarioError, match=r"method.max_norm: has no effect: the later option --set method"):
         Scenario.load(file, ["method.max_norm=2.0", later])
 
 
