@@ -1,4 +1,4 @@
-"""What runs and sweeps have written down, as polars frames: for reports, traces and notebooks.
+"""The records of runs and sweeps as polars frames, for reports, traces and notebooks.
 
 from rdpfl_sim import Run
 

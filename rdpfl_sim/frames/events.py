@@ -1,8 +1,8 @@
-"""events.jsonl as a lazy frame: which fields a record may have, and how half a last line is left out."""
+"""Read events.jsonl as a lazy frame; an incomplete last line is ignored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -71,32 +71,40 @@ EVENTS: dict[str, Schema] = {
         **dict.fromkeys(("duplicate", "rejected", "left_over", "copied", "reordered", "bytes"), pl.Int64),
     },
 }
-"""The fields of every record besides `event` and `time_s`; methods add diagnostics to `round_finished`."""
+"""Fields of each record besides `event` and `time_s`; methods add diagnostics to `round_finished`."""
 
-EVERY: Schema = {"event": pl.String, "time_s": pl.Float64}
-HEAD = 5_000
-"""In so many records at the beginning, fields are looked for that only a plug-in knows."""
+COMMON_FIELDS: Schema = {"event": pl.String, "time_s": pl.Float64}
+NUM_INSPECTED = 5_000
+"""Records at the beginning of the file that are searched for fields of plug-ins."""
 
 
-def scan(path: Path, names: Iterable[str], grows: bool) -> pl.LazyFrame:
-    """The records with these names (all, if there are none); a file that grows is read as it is now."""
-    names = list(names)
-    known: Schema = {field: kind for name in names or EVENTS for field, kind in EVENTS.get(name, {}).items()}
-    source = whole_lines(path) if grows or not _ends_with_line(path) else path
-    schema = {**EVERY, **known, **_other_fields(path, names, known)}
+def schema_of(names: Collection[str]) -> Schema:
+    """Return the fields that records with these names have in every run (without names: all records)."""
+    fields = {field: kind for name in names or EVENTS for field, kind in EVENTS.get(name, {}).items()}
+    return {**COMMON_FIELDS, **fields}
+
+
+def scan(path: Path, names: Collection[str], growing: bool) -> pl.LazyFrame:
+    """Return the records with these names (without names: all records).
+
+    Set `growing` if the run may still write to the file: then its present content is read.
+    """
+    schema = schema_of(names)
+    schema |= _plugin_fields(path, names, schema)
+    source = complete_lines(path) if growing or not _ends_with_newline(path) else path
     if isinstance(source, bytes) and not source:
         return pl.LazyFrame(schema=schema)
     records = pl.scan_ndjson(source, schema=schema)
-    return records.filter(pl.col("event").is_in(names)) if names else records
+    return records.filter(pl.col("event").is_in(list(names))) if names else records
 
 
-def whole_lines(path: Path) -> bytes:
-    """A file's content up to its last line end: half a line is being written, or its writer was killed."""
+def complete_lines(path: Path) -> bytes:
+    """Return the content up to the last newline: an incomplete line is still being written."""
     content = read_inside(path)
     return content[: content.rfind(b"\n") + 1]
 
 
-def _ends_with_line(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
     with open_inside(path) as file:
         if file.seek(0, 2) == 0:
             return False
@@ -104,11 +112,11 @@ def _ends_with_line(path: Path) -> bool:
         return file.read() == b"\n"
 
 
-def _other_fields(path: Path, names: list[str], known: Schema) -> Schema:
-    """Fields that are not in the table, such as the diagnostics of most methods."""
+def _plugin_fields(path: Path, names: Collection[str], known: Schema) -> Schema:
+    """Return fields that EVENTS lacks, such as the diagnostics of most methods."""
     found: Schema = {}
     with open_inside(path) as file:
-        for number, line in enumerate(islice(file, HEAD), start=1):
+        for number, line in enumerate(islice(file, NUM_INSPECTED), start=1):
             if not line.endswith(b"\n"):
                 break
             try:
@@ -119,12 +127,12 @@ def _other_fields(path: Path, names: list[str], known: Schema) -> Schema:
                 found |= {
                     field: kind
                     for field, value in record.items()
-                    if field not in known and field not in EVERY and (kind := _kind(value)) is not None
+                    if field not in known and (kind := _data_type(value)) is not None
                 }
     return found
 
 
-def _kind(value: Any) -> Any:
+def _data_type(value: Any) -> Any:
     if isinstance(value, bool):
         return pl.Boolean
     return pl.Float64 if isinstance(value, int | float) else pl.String if isinstance(value, str) else None

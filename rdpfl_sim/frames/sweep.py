@@ -1,4 +1,4 @@
-"""The runs of a sweep, or of any folder with runs in it, by what varies among them."""
+"""The runs of a sweep, or of any folder that contains runs, labelled by the settings that vary."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCALARS = (str, int, float, bool)
 
 @dataclass(frozen=True)
 class SweepRun:
-    """A run of a sweep: which case of every axis it is, its seed, and its summary in dotted keys."""
+    """A run of a sweep: its label on each axis, its seed, and its summary with dotted keys."""
 
     run: Run
     labels: dict[str, str]
@@ -35,35 +35,34 @@ class SweepRun:
     summary: dict[str, Any]
 
     def value(self, metric: str) -> float | None:
-        """A finite number of its summary."""
+        """Return a finite number of the summary, or None."""
         value = self.summary.get(metric)
-        usable = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        return float(value) if usable else None  # type: ignore[arg-type]  # usable says so
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return None
+        return float(value) if isfinite(value) else None
 
 
 MAX_AXES = 4
-"""Runs that differ in more settings are no grid."""
+"""Runs that differ in more settings than this are not treated as a grid."""
 
 
 class Sweep:
-    """A sweep's folder. One that was made without `sweep.json` varies in whatever its scenarios differ in."""
+    """A sweep folder. Without `sweep.json`, the axes are the settings in which the scenarios differ."""
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
         if not self.folder.is_dir():
-            what = "is not a folder" if self.folder.exists() else "does not exist"
-            raise RunError(f"{self.folder} {what}")
+            problem = "is not a folder" if self.folder.exists() else "does not exist"
+            raise RunError(f"{self.folder} {problem}")
         if not self._folders and not self.plan:
-            raise RunError(
-                f"{self.folder} is neither the folder of a run nor that of a sweep: no run is in it"
-            )
+            raise RunError(f"{self.folder} is neither a run folder nor a sweep folder: it contains no runs")
 
     def __repr__(self) -> str:
         return f"Sweep({str(self.folder)!r})"
 
     @cached_property
     def plan(self) -> dict[str, Any]:
-        """What is to be run: `name`, `axes`, `runs` (folders, labels) and `tables`; nothing if not known."""
+        """sweep.json: `name`, `axes`, `runs` (folders, labels) and `tables`; empty without the file."""
         return read_json_if_there(self.folder / PLAN) or {}
 
     @cached_property
@@ -73,58 +72,58 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """What the sweep is called."""
+        """Name in the plan, or else of the folder."""
         return str(self.plan.get("name", self.folder.resolve().name))
 
     @property
     def num_planned(self) -> int:
-        """How many runs there will be in the end."""
+        """Number of runs of the complete sweep."""
         return len(self.plan.get("runs", self._folders))
 
     @cached_property
     def axes(self) -> dict[str, list[str]]:
-        """What varies: the labels of the cases of every axis, in order."""
+        """Labels of the cases of each axis, in order."""
         if self.plan:
             return {axis["name"]: list(axis["labels"]) for axis in self.plan["axes"]}
-        return {name: list(dict.fromkeys(labels)) for name, labels in self._settings.items()}
+        return {name: list(dict.fromkeys(labels)) for name, labels in self._differing_settings.items()}
 
     @cached_property
-    def _settings(self) -> dict[str, list[str]]:
-        """By path, the settings in which the scenarios differ: one label a run."""
+    def _differing_settings(self) -> dict[str, list[str]]:
+        """The settings in which the scenarios differ, by path: one label per run."""
         from rdpfl_sim.sweeps.compare import differing_settings
 
         rows = differing_settings([Run(folder).scenario for folder in self._folders])
-        if len(rows) > MAX_AXES:  # these runs have little to do with each other: each is a case of its own
+        if len(rows) > MAX_AXES:  # not a grid: each run is a case of its own
             return {"run": [folder.name for folder in self._folders]}
         return {path: ["-" if value is None else str(value) for value in row] for path, row in rows.items()}
 
     @cached_property
     def runs(self) -> list[SweepRun]:
-        """The runs that there are by now, in the order of the axes."""
+        """The runs that exist so far, in the order of the axes."""
         from rdpfl_sim.sweeps.results import flat
 
         found = []
-        for folder, labels in self._labelled():
+        for folder, labels in self._labelled_folders():
             run = Run(folder)
             found.append(SweepRun(run, labels, int(run.scenario.get("seed", 1)), flat(run.summary)))
-        return sorted(found, key=lambda run: (self._place(run.labels), run.seed))
+        return sorted(found, key=lambda run: (self._position(run.labels), run.seed))
 
-    def _labelled(self) -> list[tuple[Path, dict[str, str]]]:
-        """The folders that there are, with their labels; one may have several, if its cases are the same."""
+    def _labelled_folders(self) -> list[tuple[Path, dict[str, str]]]:
+        """Return existing run folders with their labels; identical cases share a folder."""
         if self.plan:
             planned = [(self.folder / run["folder"], run["labels"]) for run in self.plan["runs"]]
             return [(folder, labels) for folder, labels in planned if folder in self._folders]
         return [
-            (folder, {path: row[place] for path, row in self._settings.items()})
-            for place, folder in enumerate(self._folders)
+            (folder, {path: row[index] for path, row in self._differing_settings.items()})
+            for index, folder in enumerate(self._folders)
         ]
 
-    def _place(self, labels: Mapping[str, str]) -> list[int]:
+    def _position(self, labels: Mapping[str, str]) -> list[int]:
         return [cases.index(labels[axis]) for axis, cases in self.axes.items()]
 
     @property
     def results(self) -> pl.DataFrame:
-        """One row a run: its folder, its labels, its seed, and every number and word of its summary."""
+        """One row per run: folder, labels, seed, status, and all scalar values of the summary."""
         rows = [
             {
                 "run": each.run.folder.name,
@@ -138,19 +137,19 @@ class Sweep:
         return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
     def estimates(self, metric: str = HEADLINE) -> dict[tuple[str, ...], MeanInterval]:
-        """Mean and interval over seeds, by the labels of the cases."""
+        """Return mean and interval over seeds, by labels."""
         return {labels: mean_interval(values.values()) for labels, values in self._values(metric).items()}
 
     def differences(
         self, axis: str, baseline: str, metric: str = HEADLINE
     ) -> dict[tuple[str, ...], MeanInterval]:
-        """Paired differences to the case `baseline` of an axis, over seeds that both have, all else equal."""
-        values, place = self._values(metric), [*self.axes].index(axis)
+        """Return differences to the case `baseline` of an axis, paired by seed, all other labels equal."""
+        values, index = self._values(metric), [*self.axes].index(axis)
         found = {}
         for labels, own in values.items():
-            other = values.get((*labels[:place], baseline, *labels[place + 1 :]), {})
+            other = values.get((*labels[:index], baseline, *labels[index + 1 :]), {})
             difference = paired_difference(own, other)
-            if difference is not None and labels[place] != baseline:
+            if difference is not None and labels[index] != baseline:
                 found[labels] = difference
         return found
 
@@ -163,7 +162,7 @@ class Sweep:
         return found
 
     def tables(self, layouts: Sequence[Mapping[str, Any]] = ()) -> list[Table]:
-        """The tables that the sweep's file asks for, or those of other layouts (see docs/sweeps.md)."""
+        """Return the tables of the sweep file, or tables with other layouts (see docs/sweeps.md)."""
         from rdpfl_sim.sweeps import plan, tables
 
         axes = [

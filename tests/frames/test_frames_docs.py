@@ -1,4 +1,4 @@
-"""The examples of docs/analysis.md are executed, and print what the page says."""
+"""The examples of docs/analysis.md print the output that the page shows."""
 
 import doctest
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def test_examples_of_the_page_print_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_print_the_documented_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     monkeypatch.chdir(tmp_path)
     results = doctest.testfile(str(ROOT / "docs" / "analysis.md"), module_relative=False)

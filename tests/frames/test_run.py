@@ -1,4 +1,4 @@
-"""The records of runs as frames: every value of a small one, and the accounts of real ones."""
+"""Records as frames: all values of a small run, and totals of real runs."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import Run
-from tests.frames.written import EVENTS, write_run
+from tests.frames.run_folders import EVENTS, write_run
 from tests.support import small_scenario
 
 FAULTY = {
@@ -26,7 +26,7 @@ FAULTY = {
 }
 
 
-def test_a_message_is_one_row_from_its_sending_to_its_fate(tmp_path: Path) -> None:
+def test_a_message_is_one_row_with_its_times_and_its_outcome(tmp_path: Path) -> None:
     messages = Run(write_run(tmp_path)).messages.collect()
     columns = ("message", "sender", "recipient", "is_byzantine", "round", "original", "sent_s", "delivered_s")
     assert messages.select(columns).rows() == [
@@ -45,7 +45,7 @@ def test_a_message_is_one_row_from_its_sending_to_its_fate(tmp_path: Path) -> No
     ]
 
 
-def test_a_round_that_a_crash_interrupted_is_told_as_it_was_the_last_time(tmp_path: Path) -> None:
+def test_the_row_of_a_round_restarted_after_a_crash_describes_the_last_attempt(tmp_path: Path) -> None:
     rounds = Run(write_run(tmp_path)).rounds.collect()
     assert rounds.select(
         "client", "round", "started_s", "trained_s", "finished_s", "duration_s", "loss"
@@ -55,12 +55,12 @@ def test_a_round_that_a_crash_interrupted_is_told_as_it_was_the_last_time(tmp_pa
     ]
 
 
-def test_diagnostics_that_no_table_knows_are_columns(tmp_path: Path) -> None:
+def test_diagnostics_of_plug_ins_become_columns(tmp_path: Path) -> None:
     rounds = Run(write_run(tmp_path)).rounds.collect()
     assert rounds["moved"].to_list() == [None, 0.25]
 
 
-def test_faults_tell_when_whom_and_how(tmp_path: Path) -> None:
+def test_faults_are_rows_with_time_change_and_affected_clients(tmp_path: Path) -> None:
     faults = Run(write_run(tmp_path)).faults
     assert faults.select("time_s", "fault", "change", "clients", "factor", "for_good").rows() == [
         (0.0, 0, "slow", [1], 3.0, None),
@@ -68,7 +68,7 @@ def test_faults_tell_when_whom_and_how(tmp_path: Path) -> None:
     ]
 
 
-def test_metrics_are_numbers_and_what_is_missing_is_null(tmp_path: Path) -> None:
+def test_metrics_are_numeric_and_missing_values_are_null(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path))
     assert run.metrics.select(
         "client", "is_byzantine", "hops", "personal_accuracy", "personal_loss"
@@ -80,7 +80,7 @@ def test_metrics_are_numbers_and_what_is_missing_is_null(tmp_path: Path) -> None
     assert run.latest["personal_accuracy"].to_list() == [0.75, 0.5]
 
 
-def test_events_are_chosen_by_name_and_have_their_own_fields_only(tmp_path: Path) -> None:
+def test_events_are_selected_by_name_and_have_only_their_own_fields(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path))
     assert run.events("message_lost").collect_schema().names() == [
         *("event", "time_s", "message", "sender", "recipient", "round", "reason")
@@ -94,7 +94,7 @@ def test_events_are_chosen_by_name_and_have_their_own_fields_only(tmp_path: Path
 
 
 @pytest.mark.parametrize("cut", [1, 7, 20])
-def test_half_a_last_line_is_left_out(tmp_path: Path, cut: int) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
     write_run(tmp_path)
     for name in ("events.jsonl", "metrics.csv"):
         content = (tmp_path / name).read_bytes()
@@ -120,7 +120,7 @@ def test_a_run_without_records_has_empty_frames_with_the_usual_columns(tmp_path:
     assert "fate" in run.messages.collect_schema()
 
 
-def test_a_folder_without_a_scenario_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_scenario_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"is not the folder of a run: it has no scenario\.toml"):
         Run(tmp_path)
 
@@ -133,10 +133,10 @@ def test_frames_agree_with_the_summary_of_a_real_run(tmp_path: Path, fraction: f
     result = simulate(scenario, tmp_path)
     run = Run(result.folder)
     messages, counts = run.messages.collect(), result.summary["messages"]
-    fates = dict(messages.group_by("fate").len().rows())
+    outcomes = dict(messages.group_by("fate").len().rows())
     for fate in ("used", "lost", "stale", "duplicate", "rejected", "left over", "in flight"):
         expected = counts[fate.replace(" ", "_")]
-        found = fates.get(fate, 0)
+        found = outcomes.get(fate, 0)
         assert found == expected if fraction == 1 else found <= expected
     if fraction == 1:
         assert messages.height == counts["sent"]

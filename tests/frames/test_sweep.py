@@ -1,4 +1,4 @@
-"""The runs of a sweep by what varies among them."""
+"""The runs of a sweep, labelled by the settings that vary."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import write_plan
-from tests.frames.written import SCENARIO, write_run
+from tests.frames.run_folders import SCENARIO, write_run
 
 PLAN = SweepSpec.from_dict(
     {
@@ -23,8 +23,8 @@ PLAN = SweepSpec.from_dict(
 )
 
 
-def written(folder: Path, with_plan: bool = True) -> Path:
-    """Scores are 10 x rounds + seed, and 1 less under attack with 3 rounds; one run of eight is missing."""
+def write_sweep(folder: Path, with_plan: bool = True) -> Path:
+    """Write a sweep without its eighth run; scores are 10 x rounds + seed, minus 1 for noise and 3 rounds."""
     plan = {
         "name": "scores",
         "axes": [{"name": "attack", "labels": ["none", "noise"]}, {"name": "rounds", "labels": ["2", "3"]}],
@@ -47,7 +47,7 @@ def written(folder: Path, with_plan: bool = True) -> Path:
 
 
 def test_runs_have_their_labels_in_the_order_of_the_axes(tmp_path: Path) -> None:
-    sweep = Sweep(written(tmp_path))
+    sweep = Sweep(write_sweep(tmp_path))
     assert (sweep.name, sweep.num_planned) == ("scores", 8)
     assert sweep.axes == {"attack": ["none", "noise"], "rounds": ["2", "3"]}
     assert sweep.results.select("run", "attack", "rounds", "seed", "score").rows()[4:] == [
@@ -58,29 +58,29 @@ def test_runs_have_their_labels_in_the_order_of_the_axes(tmp_path: Path) -> None
 
 
 def test_estimates_are_over_seeds(tmp_path: Path) -> None:
-    estimates = Sweep(written(tmp_path)).estimates("score")
+    estimates = Sweep(write_sweep(tmp_path)).estimates("score")
     assert (estimates["none", "3"].mean, estimates["none", "3"].num) == (31.5, 2)
     assert (estimates["noise", "3"].mean, estimates["noise", "3"].half_width) == (30.0, None)
 
 
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
-    differences = Sweep(written(tmp_path)).differences("attack", "none", "score")
+    differences = Sweep(write_sweep(tmp_path)).differences("attack", "none", "score")
     assert {labels: (each.mean, each.num) for labels, each in differences.items()} == {
         ("noise", "2"): (0.0, 2),
         ("noise", "3"): (-1.0, 1),
     }
 
 
-def test_tables_are_those_of_the_file_or_of_any_layout(tmp_path: Path) -> None:
-    sweep = Sweep(written(tmp_path))
+def test_tables_follow_the_sweep_file_or_a_given_layout(tmp_path: Path) -> None:
+    sweep = Sweep(write_sweep(tmp_path))
     [table] = sweep.tables()
     assert (table.title, table.text(("none",), ("3",))) == ("Scores", "31.5000 ± 0.7071")
     [other] = sweep.tables([{"columns": ["attack"], "metrics": {"Score": "score"}}])
     assert (other.rows, other.columns) == ([("2",), ("3",)], [("none",), ("noise",)])
 
 
-def test_runs_without_a_plan_vary_in_what_their_scenarios_differ_in(tmp_path: Path) -> None:
-    sweep = Sweep(written(tmp_path, with_plan=False))
+def test_without_a_plan_the_axes_are_the_settings_that_differ(tmp_path: Path) -> None:
+    sweep = Sweep(write_sweep(tmp_path, with_plan=False))
     assert {axis: sorted(labels) for axis, labels in sweep.axes.items()} == {
         "attack": ["noise", "none"],
         "rounds": ["2", "3"],
@@ -89,7 +89,7 @@ def test_runs_without_a_plan_vary_in_what_their_scenarios_differ_in(tmp_path: Pa
     assert len(sweep.differences("attack", "none", "score")) == 2
 
 
-def test_runs_that_have_little_in_common_are_cases_of_their_own(tmp_path: Path) -> None:
+def test_runs_that_differ_in_many_settings_are_separate_cases(tmp_path: Path) -> None:
     for name in ("one", "other"):
         settings = {f"part_{number}": {"value": f"{name} {number}"} for number in range(5)}
         write_run(tmp_path / name, scenario={**SCENARIO, **settings})
@@ -98,13 +98,13 @@ def test_runs_that_have_little_in_common_are_cases_of_their_own(tmp_path: Path) 
     assert [run.labels for run in sweep.runs] == [{"run": "one"}, {"run": "other"}]
 
 
-def test_runs_of_an_earlier_plan_are_left_out(tmp_path: Path) -> None:
-    written(tmp_path)
+def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
+    write_sweep(tmp_path)
     write_run(tmp_path / "old", (), {"status": "finished", "score": 1})
     assert len(Sweep(tmp_path).runs) == 7
 
 
-def test_the_plan_of_a_sweep_names_the_folders_of_all_runs(tmp_path: Path) -> None:
+def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
     write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", PLAN.runs())
     plan = Sweep(tmp_path / "new").plan
     assert [run["folder"] for run in plan["runs"]] == [run.key for run in PLAN.runs()]
@@ -112,7 +112,7 @@ def test_the_plan_of_a_sweep_names_the_folders_of_all_runs(tmp_path: Path) -> No
     assert plan["tables"][0]["title"] == "Scores"
 
 
-@pytest.mark.parametrize(("name", "words"), [("", "no run is in it"), ("nowhere", "does not exist")])
-def test_a_folder_without_runs_is_no_sweep(tmp_path: Path, name: str, words: str) -> None:
-    with pytest.raises(RunError, match=words):
+@pytest.mark.parametrize(("name", "message"), [("", "it contains no runs"), ("nowhere", "does not exist")])
+def test_a_folder_without_runs_is_rejected(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(RunError, match=message):
         Sweep(tmp_path / name)

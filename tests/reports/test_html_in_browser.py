@@ -8,7 +8,7 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from tests.frames.test_sweep import written
+from tests.frames.test_sweep import write_sweep
 from tests.reports.browser import CHROMIUM, Browser
 from tests.support import small_scenario
 
@@ -98,7 +98,7 @@ def test_views_theme_and_keys_change_what_is_seen(browser: Browser, page: Path) 
 
 
 def test_a_sweep_is_drawn_without_complaint(browser: Browser, tmp_path: Path) -> None:
-    assert main(["report", str(written(tmp_path))]) == 0
+    assert main(["report", str(write_sweep(tmp_path))]) == 0
     browser.show(tmp_path / "report.html")
     for tab in browser.evaluate(TABS):
         browser.choose(tab)

@@ -21,9 +21,9 @@ from rdpfl_sim.reports.html.plot import compact, spread
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
 from rdpfl_sim.reports.html.topology import topology_card
+from tests.frames.run_folders import EVENTS, SCENARIO, write_run
 from tests.frames.test_run import FAULTY
-from tests.frames.test_sweep import written
-from tests.frames.written import EVENTS, SCENARIO, write_run
+from tests.frames.test_sweep import write_sweep
 from tests.support import small_scenario
 
 LIBRARY = 5_500_000
@@ -317,7 +317,7 @@ def test_a_card_that_would_be_alone_in_its_row_fills_it() -> None:
 
 
 def test_report_of_a_sweep_has_tables_and_paired_differences(tmp_path: Path) -> None:
-    page = sweep_page(Sweep(written(tmp_path)))
+    page = sweep_page(Sweep(write_sweep(tmp_path)))
     assert (page.title, page.status, tiles(page)["runs"]) == ("scores", "unfinished", "7")
     assert page.warnings[0] == "1 of 8 runs are missing: still to be run, or failed."
     heat_map = next(iter(traces(cards(page)["Scores"]).values()))
@@ -362,7 +362,7 @@ def test_report_of_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
 
 
 def test_report_of_runs_without_a_plan(tmp_path: Path) -> None:
-    page = sweep_page(Sweep(written(tmp_path, with_plan=False)))
+    page = sweep_page(Sweep(write_sweep(tmp_path, with_plan=False)))
     assert "There is no sweep.json" in cards(page)["Plan"].text
     render(page)
 
@@ -380,7 +380,7 @@ def test_command_writes_the_page_and_prints_where(
 def test_command_tells_what_is_no_run(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path / name)]) == 2
     error = capsys.readouterr().err
-    assert "does not exist" in error or "neither the folder of a run nor that of a sweep" in error
+    assert "does not exist" in error or "neither a run folder nor a sweep folder" in error
     assert list(tmp_path.iterdir()) == []
 
 
@@ -424,7 +424,7 @@ def test_a_thousand_clients_are_thinned_and_the_page_says_where(tmp_path: Path) 
 def test_command_tells_that_records_are_damaged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, head: int, told: str
 ) -> None:
-    monkeypatch.setattr(events, "HEAD", head)
+    monkeypatch.setattr(events, "NUM_INSPECTED", head)
     write_run(tmp_path, summary={"status": "finished"})
     records = (tmp_path / "events.jsonl").read_text()
     (tmp_path / "events.jsonl").write_text(records.replace('"message": 2', '"message" 2'))

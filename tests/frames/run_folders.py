@@ -1,4 +1,4 @@
-"""Run folders with records that are written by hand, so that every value is known."""
+"""Hand-written run folders, in which every value is known."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SCENARIO: dict[str, Any] = {
     "clients": {"count": 3},
     "output": {"events": True, "message_events": 1.0},
 }
-MAIL = {"sender": 0, "recipient": 1, "round": 1}
+MESSAGE = {"sender": 0, "recipient": 1, "round": 1}
 EVENTS: list[dict[str, Any]] = [
     {"event": "run_started", "time_s": 0.0, "seed": 5, "num_parameters": 7, "byzantine": [2]},
     {"event": "fault", "time_s": 0.0, "fault": 0, "change": "slow", "clients": [1], "factor": 3.0},
     {"event": "training_started", "time_s": 0.0, "client": 0, "round": 1, "duration_s": 1.0},
     {"event": "training_started", "time_s": 0.0, "client": 1, "round": 1, "duration_s": 3.0},
     {"event": "training_finished", "time_s": 1.0, "client": 0, "round": 1, "loss": 2.5, "num_steps": 4},
-    {"event": "message_sent", "time_s": 1.0, "message": 0, **MAIL, "true_round": 1, "size_bytes": 28.0},
-    {"event": "message_copied", "time_s": 1.2, "message": 1, **MAIL, "original": 0},
-    {"event": "message_delivered", "time_s": 1.5, "message": 0, **MAIL, "delay_s": 0.5},
+    {"event": "message_sent", "time_s": 1.0, "message": 0, **MESSAGE, "true_round": 1, "size_bytes": 28.0},
+    {"event": "message_copied", "time_s": 1.2, "message": 1, **MESSAGE, "original": 0},
+    {"event": "message_delivered", "time_s": 1.5, "message": 0, **MESSAGE, "delay_s": 0.5},
     {"event": "fault", "time_s": 2.0, "fault": 1, "change": "crash", "clients": [0], "for_good": False},
     {"event": "message_sent", "time_s": 2.0, "message": 2, "sender": 2, "recipient": 1, "round": 9},
-    {"event": "message_rejected", "time_s": 2.5, "message": 1, **MAIL, "reason": "not finite"},
+    {"event": "message_rejected", "time_s": 2.5, "message": 1, **MESSAGE, "reason": "not finite"},
     {
         "event": "message_lost",
         "time_s": 2.5,
@@ -51,7 +51,15 @@ EVENTS: list[dict[str, Any]] = [
         "max_age": 0,
         "moved": 0.25,
     },
-    {"event": "message_used", "time_s": 3.0, "message": 0, **MAIL, "age": 0, "weight": 0.75, "clipped": None},
+    {
+        "event": "message_used",
+        "time_s": 3.0,
+        "message": 0,
+        **MESSAGE,
+        "age": 0,
+        "weight": 0.75,
+        "clipped": None,
+    },
     {"event": "message_sent", "time_s": 3.0, "message": 3, "sender": 1, "recipient": 0, "round": 1},
     {"event": "message_sent", "time_s": 3.1, "message": 4, "sender": 1, "recipient": 2, "round": 1},
     {
@@ -85,7 +93,7 @@ def write_run(
     scenario: dict[str, Any] = SCENARIO,
     byzantine: Iterable[int] = (2,),
 ) -> Path:
-    """A run folder with these records."""
+    """Write a run folder with these records."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
     topology = {"num_clients": 3, "edges": [[0, 1], [1, 2]], "byzantine": list(byzantine)}
