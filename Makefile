@@ -1,15 +1,24 @@
-# `make run` and `make test` do all the set-up on a machine that has Python and make.
+# Every target installs what it needs into .venv first; the machine needs only Python and make.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: run test check format docs analysis findings findings-cifar10 bench fuzz torture clean
+.PHONY: run test test-fast coverage check format docs analysis findings findings-cifar10 bench fuzz torture clean
+
+# One torch thread per worker: more would only wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
 
 run: $(INSTALLED)
 	$(BIN)/rdpfl-sim scenarios/ring_30pct.toml
 
-test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2  # a torch thread per worker: more wait for each other
+test: check  # the complete suite, which must pass before a change is merged
+	$(PYTEST) -n 2
+
+test-fast: $(INSTALLED)  # without the tests that are marked slow: less than two minutes on two cores
+	$(PYTEST) -n 2 -m "not slow"
+
+coverage: $(INSTALLED)  # the complete suite; fails below 95 % of lines and branches
+	$(PYTEST) -n 2 --cov --cov-report=term:skip-covered
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -20,29 +29,29 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  # the documentation, as a site that opens from its folder: site/index.html
+docs: $(INSTALLED)  # the documentation as a site that opens without a server: site/index.html
 	$(BIN)/python -m docs.tools.build site
 
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/simulation/test_fuzz.py --hypothesis-profile explore
+	$(PYTEST) tests/simulation/test_fuzz.py --hypothesis-profile explore
 
-torture: $(INSTALLED)  # kill -9 runs, sweeps, their workers and Ray actors 200 times; all must end as if that had not happened
+torture: $(INSTALLED)  # kill -9 runs, sweeps, workers and Ray actors 200 times; results must not change
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
 SWEEPS := $(wildcard analysis/scenarios/*.toml)
-analysis: $(INSTALLED)  # the runs that are missing, then every notebook from top to bottom
+analysis: $(INSTALLED)  # run what is missing, then execute every notebook
 	for sweep in $(SWEEPS); do $(BIN)/rdpfl-sim sweep $$sweep --output analysis/runs || exit 1; done
 	$(BIN)/python analysis/execute.py analysis/*.ipynb
 
 FOUND := analysis/findings
-findings: $(INSTALLED)  # the runs that are missing (on two cores less than an hour), then figures and tables
+findings: $(INSTALLED)  # run what is missing (less than an hour on two cores), then write figures and tables
 	for sweep in readings defences strengths controls rivals heterogeneity loss waiting timing topology; do \
 		$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/$$sweep.toml --output $(FOUND)/runs || exit 1; done
 	RDPFL_SIM=$(BIN)/rdpfl-sim sh $(FOUND)/breakdowns.sh $(FOUND)/runs
 	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs
 	$(BIN)/python $(FOUND)/draw.py
 
-findings-cifar10: $(INSTALLED)  # the same for the paper's tables: on two cores some hours; PROFILE=full is the paper's size
+findings-cifar10: $(INSTALLED)  # the paper's tables: some hours on two cores; PROFILE=full has the paper's size
 	$(BIN)/rdpfl-sim data cifar10
 	for sweep in $(addprefix scenarios/paper/,clean robustness ablation sensitivity ambiguities) $(FOUND)/scenarios/lambda_cifar10; do \
 		$(BIN)/rdpfl-sim sweep $$sweep.toml --profile $(PROFILE) --output $(FOUND)/runs/$(PROFILE) || exit 1; done
@@ -61,4 +70,4 @@ $(INSTALLED): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
