@@ -29,9 +29,9 @@ from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.client import Client, Life, Surroundings
-from rdpfl_sim.world.durations import exponential
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.mailbox import Mailbox
+from rdpfl_sim.world.network.latency import exponential
 from rdpfl_sim.world.network.links import Link, bernoulli, lossless
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.topology import k_regular, neighbours

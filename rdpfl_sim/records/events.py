@@ -146,7 +146,7 @@ class Recorder(Observer):
         inspection: Inspection | None,
     ) -> None:
         diagnostics = update.diagnostics
-        oldest = max([round_ - message.letter.round for message in messages], default=None)
+        oldest = max([round_ - message.broadcast.round for message in messages], default=None)
         told = {"num_used": len(messages), "max_age": oldest, **diagnostics}
         self._round("round_finished", time_s, client, round_, told)
         self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
@@ -154,7 +154,7 @@ class Recorder(Observer):
             clipped = diagnostics.get("clipped")
             for place, message in enumerate(messages):
                 details = {} if inspection is None else _details(inspection, place)
-                fields = {"age": round_ - message.letter.round, **details, "clipped": clipped}
+                fields = {"age": round_ - message.broadcast.round, **details, "clipped": clipped}
                 self._message("message_used", time_s, message, fields)
 
     def catch_up(self) -> None:
@@ -168,9 +168,9 @@ class Recorder(Observer):
     @override
     def message_sent(self, message: Message) -> None:
         if self.message_fraction > 0:
-            letter = message.letter
-            fields = {"true_round": message.draw // ROUND, "size_bytes": letter.size_bytes}
-            self._message("message_sent", letter.sent_at_s, message, fields)
+            broadcast = message.broadcast
+            fields = {"true_round": message.draw // ROUND, "size_bytes": broadcast.size_bytes}
+            self._message("message_sent", broadcast.sent_at_s, message, fields)
 
     @override
     def message_copied(self, message: Message, original: int) -> None:
@@ -183,7 +183,7 @@ class Recorder(Observer):
     @override
     def message_delivered(self, message: Message) -> None:
         time_s = self.now_s()
-        delay_s = time_s - message.letter.sent_at_s
+        delay_s = time_s - message.broadcast.sent_at_s
         self.telemetry.delivered(delay_s)
         if self.message_fraction > 0:
             self._message("message_delivered", time_s, message, {"delay_s": delay_s})
@@ -213,7 +213,7 @@ class Recorder(Observer):
             "message": message.number,
             "sender": link.sender,
             "recipient": link.recipient,
-            "round": message.letter.round,
+            "round": message.broadcast.round,
             **fields,
         }
         self.sink.aside(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))

@@ -35,7 +35,7 @@ class Known(Protocol):
         """Who has got it."""
 
     @property
-    def letter(self) -> Stamped:
+    def broadcast(self) -> Stamped:
         """What it says of itself."""
 
 
@@ -179,10 +179,12 @@ class Telemetry:
     ) -> None:
         """A client has used messages."""
         byzantine, num_used = self.byzantine, len(messages)
-        ages = [round_ - message.letter.round for message in messages]
+        ages = [round_ - message.broadcast.round for message in messages]
         tallies = [self._recent(client)]
         if client not in byzantine:
-            num_lies = sum([message.letter.sender in byzantine for message in messages]) if byzantine else 0
+            num_lies = (
+                sum([message.broadcast.sender in byzantine for message in messages]) if byzantine else 0
+            )
             tallies += [
                 self._at_distance(self.hops[client]),
                 self.rounds["all"],

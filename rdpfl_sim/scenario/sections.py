@@ -22,10 +22,11 @@ from rdpfl_sim.world.adversary.adversary import Level
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
-from rdpfl_sim.world.durations import COMPUTE, LATENCIES
+from rdpfl_sim.world.compute_time import COMPUTE
 from rdpfl_sim.world.faults.faults import FAULTS
 from rdpfl_sim.world.network.bandwidth import BANDWIDTHS
 from rdpfl_sim.world.network.geography import GEOGRAPHIES
+from rdpfl_sim.world.network.latency import LATENCIES
 from rdpfl_sim.world.network.links import LOSSES
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 from rdpfl_sim.world.network.transport import TRANSPORTS

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from math import exp, inf
-from statistics import NormalDist
+from math import inf
 
 import numpy as np
 import torch
@@ -24,12 +23,13 @@ from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.learning.seeding import seeded
 from rdpfl_sim.methods.base import Layer, Method, Settings
-from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, gathered
 from rdpfl_sim.system.memory import check_memory
 from rdpfl_sim.world.adversary.adversary import Plan
+from rdpfl_sim.world.compute_time import ComputeTimes
 
 SMALL_TEST = 5
 """A personal test set with fewer images is worth a warning."""
@@ -72,7 +72,7 @@ class Experiment(Deployment):
         devices.prepare(self.device)
         self._build_learning(data, shards, FlatModel(module, self.device))
         with errors_at("timing.compute", scenario.timing.compute):
-            self._build_compute_times()
+            self.compute_times = self._compute_times()
         plugin = type(scenario.method).plugin
         if plugin is not None:
             with errors_at("method", scenario.method):
@@ -92,7 +92,7 @@ class Experiment(Deployment):
 
     def _hasty_crashes(self) -> Iterator[str]:
         """Crashes that probably come more often than was meant."""
-        train_s = min(self.compute_s)
+        train_s = min(self.compute_times.base_s)
         for place, fault in enumerate(self.scenario.faults):
             mean_s = getattr(fault, "mean_time_to_fail_s", inf)
             if fault.name == "random_crashes" and mean_s < train_s:
@@ -172,27 +172,18 @@ class Experiment(Deployment):
         rng = self.streams.generator("global test")
         return torch.from_numpy(np.sort(rng.choice(num_test, num_samples, replace=False)))
 
-    def _build_compute_times(self) -> None:
+    def _compute_times(self) -> ComputeTimes:
         timing = self.scenario.timing
-        compute, key = timing.compute.bind(), self.streams.key("speed")
-        self.compute_s: list[float] = [
-            compute(uniform(key, client), client)
-            * (self.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1)
-            for client, shard in enumerate(self.train_shards)
+        num_units = [
+            self.settings.num_steps(len(shard)) if timing.compute_per == "step" else 1
+            for shard in self.train_shards
         ]
+        return ComputeTimes(timing.compute.bind(), num_units, timing.jitter, self.streams)
 
     def initial_model(self, client: int) -> Tensor:
         """The model with which a client starts."""
         index = () if self.scenario.training.start == "same" else (client,)
         return self.model.initial(self.streams.key("start", *index))
-
-    def duration_s(self, client: int, round_: int) -> float:
-        """How long a client's local training takes in a round."""
-        jitter = self.scenario.timing.jitter
-        if jitter == 0:
-            return self.compute_s[client]
-        z = NormalDist().inv_cdf(uniform(self.streams.key("jitter", client), round_))
-        return self.compute_s[client] * exp(jitter * z)
 
 
 def layers_of(module: nn.Module) -> list[Layer]:

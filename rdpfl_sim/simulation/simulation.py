@@ -248,7 +248,7 @@ class Simulation:
             staleness=timing.staleness.bind()(),
             rounds=scenario.rounds,
             duration_s=lambda client, round_: (
-                experiment.duration_s(client, round_) * self.world.slowdown(client)
+                experiment.compute_times.duration_s(client, round_) * self.world.slowdown(client)
             ),
             on_training=self._on_training,
             on_round=lambda client: self.evaluations.after_round(client),

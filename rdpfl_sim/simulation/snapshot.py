@@ -31,14 +31,14 @@ from rdpfl_sim.world.faults.changes import Change
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.mailbox import Correspondent
 from rdpfl_sim.world.network.bandwidth import Departure, Transfer
-from rdpfl_sim.world.network.message import Letter, Message
+from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.transport import Delivery
 
 if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
 
 VALUES: tuple[type, ...] = (
-    *(Message, Letter, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
+    *(Message, Broadcast, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
     *(
         DelayedMessage,
         ScheduledMessage,
@@ -165,6 +165,7 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
         "examination": simulation.evaluations,
         "world": simulation.world,
         "network": network,
+        "obstacles": network.obstacles,
         **{name: part for name, part in optional.items() if part is not None},
         **{f"adversary {place}": adversary for place, adversary in enumerate(simulation.adversaries)},
         **{f"client {client.id}": client for client in clients},

@@ -30,7 +30,7 @@ class Told:
     round: int
 
     @property
-    def letter(self) -> Told:
+    def broadcast(self) -> Told:
         """What it says of itself."""
         return self
 

@@ -15,7 +15,7 @@ from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
-from rdpfl_sim.world.network.message import Letter, Message
+from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
@@ -262,7 +262,9 @@ class Client:
         self.awaited = None
         round_ = life.round
         messages = life.mailbox.take(round_, world.staleness.max_age)
-        received = [m.letter.fresh if m.letter.round == round_ else self._aged(m.letter) for m in messages]
+        received = [
+            m.broadcast.fresh if m.broadcast.round == round_ else self._aged(m.broadcast) for m in messages
+        ]
         home = Home(self.id, round_, world)
         inspection = None
         if world.observer.inspects and received:
@@ -324,8 +326,8 @@ class Client:
             self.alarm.set(self.life.until_s)
         return self.awaited
 
-    def _aged(self, letter: Letter) -> Received:
-        """A letter of another round, as a method sees it now."""
-        age, payload = self.life.round - letter.round, letter.payload
+    def _aged(self, broadcast: Broadcast) -> Received:
+        """A broadcast of another round, as a method sees it now."""
+        age, payload = self.life.round - broadcast.round, broadcast.payload
         weight = self.world.staleness.weight(age)
-        return Received(letter.sender, age, weight, payload.vector, payload.mask, payload.is_moderate)
+        return Received(broadcast.sender, age, weight, payload.vector, payload.mask, payload.is_moderate)

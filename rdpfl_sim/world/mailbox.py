@@ -120,9 +120,9 @@ class Mailbox:
 
     def put(self, message: Message) -> None:
         """Take a message in, or drop it and say why."""
-        letter = message.letter
-        sender = letter.sender
-        if letter.round == self.plain_round and sender in self.silent and letter.form == self.form:
+        broadcast = message.broadcast
+        sender = broadcast.sender
+        if broadcast.round == self.plain_round and sender in self.silent and broadcast.form == self.form:
             present = self.present
             present[sender] = message
             self.silent.remove(sender)
@@ -233,7 +233,7 @@ class Mailbox:
         """Take in what a neighbour has sent, or turn it away."""
         stamp, held = message.round, they.held
         is_new = they.last_used < stamp <= self.last_round and stamp not in held
-        if is_new and message.letter.form == self.form:
+        if is_new and message.broadcast.form == self.form:
             held[stamp] = message
             if len(held) > self.capacity:
                 self._discard(they, min(held), "made room for a newer one")

@@ -128,13 +128,13 @@ class World:
         network = self.network
         match change:
             case Cut(sides):
-                network.partitions.append(sides)
+                network.obstacles.partitions.append(sides)
             case Heal(sides):
-                network.partitions.remove(sides)
+                network.obstacles.partitions.remove(sides)
             case LinksDown(links):
-                network.interrupt(links)
+                network.obstacles.take_down(links)
             case LinksUp(links):
-                network.restore(links)
+                network.obstacles.bring_up(links)
             case Crash(clients, for_good):
                 self._stop(clients, for_good)
             case Recover(clients, fresh, catch_up):
@@ -214,7 +214,7 @@ class World:
             life = self.clients[client].life
             if self.causes_down[client] > 0 or client in self.gone:
                 continue
-            self.network.down.discard(client)
+            self.network.obstacles.clients_down.discard(client)
             if life.phase is Phase.FINISHED:
                 continue
             if fresh:
@@ -226,7 +226,7 @@ class World:
 
     def _furthest_round(self, client: int) -> int:
         """The round of the client's furthest neighbour that is up, or its own."""
-        around = (n for n in self.clients[client].neighbours if n not in self.network.down)
+        around = (n for n in self.clients[client].neighbours if n not in self.network.obstacles.clients_down)
         return max(self.clients[other].life.round for other in (client, *around))
 
     def _announce(self) -> None:

@@ -13,11 +13,11 @@ from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.events import Digest, Recorder, Sink
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.network.links import Link, lossless
-from rdpfl_sim.world.network.message import Letter, Message
+from rdpfl_sim.world.network.message import Broadcast, Message
 from tests.support import NOWHERE, Own
 
 LINK = Link(1, 2, key=0, latency=lambda u: 0.0, loses=lossless)
-MESSAGE = Message(7, LINK, Letter(1, 3, Payload(torch.zeros(5)), size_bytes=20.0, sent_at_s=0.5), 0, print)
+MESSAGE = Message(7, LINK, Broadcast(1, 3, Payload(torch.zeros(5)), size_bytes=20.0, sent_at_s=0.5), 0, print)
 
 
 INSPECTION = Inspection(distance_to_own=[1.5], distance_to_predicted=None, weight=[1.0])

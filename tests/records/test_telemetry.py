@@ -11,7 +11,7 @@ from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.records.telemetry import Histogram, Telemetry
 from rdpfl_sim.world.network.links import Link, lossless
-from rdpfl_sim.world.network.message import Letter, Message
+from rdpfl_sim.world.network.message import Broadcast, Message
 
 BYZANTINE = frozenset({3})
 HOPS = [2, 1, None, 0, 1]
@@ -20,7 +20,7 @@ PAYLOAD = Payload(torch.zeros(1))
 
 def message(sender: int, recipient: int = 0, round_: int = 1) -> Message:
     link = Link(sender, recipient, key=0, latency=lambda u: 0.0, loses=lossless)
-    return Message(0, link, Letter(sender, round_, PAYLOAD, size_bytes=4.0, sent_at_s=0.0), 0, print)
+    return Message(0, link, Broadcast(sender, round_, PAYLOAD, size_bytes=4.0, sent_at_s=0.0), 0, print)
 
 
 def telemetry() -> Telemetry:

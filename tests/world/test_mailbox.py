@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.links import Link, lossless
-from rdpfl_sim.world.network.message import Letter, Message
+from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.observer import Observer
 
 GOOD = Payload(torch.zeros(3))
@@ -26,7 +26,7 @@ def mailbox(prefer: str = "round", capacity: int = 4) -> Mailbox:
 
 def message(sender: int, stamp: int, payload: Payload = GOOD) -> Message:
     link = Link(sender, 0, key=0, latency=lambda u: 0.0, loses=lossless)
-    return Message(0, link, Letter(sender, stamp, payload, payload.size_bytes, sent_at_s=0.0), 0, print)
+    return Message(0, link, Broadcast(sender, stamp, payload, payload.size_bytes, sent_at_s=0.0), 0, print)
 
 
 def taken(box: Mailbox, round_: int, max_age: int) -> list[tuple[int, int]]:

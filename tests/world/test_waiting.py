@@ -1,6 +1,5 @@
 import pytest
 
-from rdpfl_sim.world.durations import COMPUTE
 from rdpfl_sim.world.waiting import STALENESS, WAITS
 
 
@@ -33,18 +32,3 @@ def test_weights_of_stale_messages() -> None:
     assert decay.max_age == 4
     assert STALENESS["keep"](max_age=3).weight(3) == 1.0
     assert STALENESS["drop"]().max_age == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "u", "client", "expected"),
-    [
-        ("constant", {"seconds": 2.0}, 0.9, 3, 2.0),
-        ("uniform", {"low_s": 1.0, "high_s": 2.0}, 0.25, 3, 1.25),
-        ("lognormal", {"median_s": 3.0, "sigma": 1.0}, 0.5, 3, 3.0),
-        ("stragglers", {"seconds": 1.0, "slowdown": 8.0, "every": 5}, 0.5, 5, 8.0),
-        ("stragglers", {"seconds": 1.0, "slowdown": 8.0, "every": 5}, 0.5, 4, 1.0),
-        ("list", {"seconds": [1.0, 7.0]}, 0.5, 1, 7.0),
-    ],
-)
-def test_compute_time_of_a_client(name: str, options: dict, u: float, client: int, expected: float) -> None:
-    assert COMPUTE[name](u, client, **options) == pytest.approx(expected)

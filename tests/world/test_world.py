@@ -333,7 +333,7 @@ def test_client_is_down_until_all_causes_have_ended() -> None:
 def test_nobody_recovers_from_a_crash_for_good() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 0.5, 3.0), [(1.0, Crash((2,), for_good=True))]]).run()
     assert rounds(world, 2) == []
-    assert 2 in world.network.down
+    assert 2 in world.network.obstacles.clients_down
 
 
 def test_client_that_crashes_at_time_zero_begins_when_it_recovers() -> None:
@@ -424,7 +424,7 @@ def test_leaver_never_comes_back() -> None:
     world = TinyWorld(faults=[[(0.5, Leave((2,)))], crash(2, 0.25, 1.0)]).run()
     assert rounds(world, 2) == []
     assert world.times(0) == [1.25, 2.5]
-    assert 2 in world.network.down
+    assert 2 in world.network.obstacles.clients_down
 
 
 def test_world_ends_when_the_last_client_leaves() -> None:
@@ -608,7 +608,7 @@ def test_whatever_happens_the_world_ends_and_nothing_is_unaccounted_for(schedule
     fates = sum(client.life.mailbox.fates.total() for client in world.clients)
     leftovers = sum(1 for client in world.clients for _ in client.life.mailbox.leftovers())
     assert world.network.num_delivered == fates + leftovers
-    assert world.network.down == gone
-    assert not world.network.partitions
-    assert not world.network.interrupted
+    assert world.network.obstacles.clients_down == gone
+    assert not world.network.obstacles.partitions
+    assert not world.network.obstacles.links_down
     assert {client: world.world.slowdown(client) for client in range(4)} == dict.fromkeys(range(4), 1.0)

@@ -135,7 +135,7 @@ class Adversary:
         moment = ScheduleView(
             attacker.life.round,
             self.kernel.now,
-            partitioned=bool(self.network.partitions),
+            partitioned=bool(self.network.obstacles.partitions),
             num_trusted=lambda: self._num_trusted(attacker),
         )
         try:
@@ -187,7 +187,7 @@ class Adversary:
         if self.plan.timing is prompt and contents.keys() == {None}:
             self.network.send(attacker.id, round_, round_, contents[None], recipients)
             return
-        for recipient in self.network.in_turn(recipients, round_):
+        for recipient in self.network.send_order(recipients, round_):
             for parcel in self._parcels(attacker, recipient, contents.get(recipient) or contents[None]):
                 self._post(DelayedMessage(attacker.id, recipient, parcel, self.num_stops[attacker.id]))
 
@@ -279,7 +279,10 @@ class Adversary:
 
     def _release(self, held: DelayedMessage) -> None:
         attacker, recipient, parcel = self.clients[held.attacker], held.recipient, held.parcel
-        survives = held.num_stops == self.num_stops[attacker.id] and attacker.id not in self.network.down
+        survives = (
+            held.num_stops == self.num_stops[attacker.id]
+            and attacker.id not in self.network.obstacles.clients_down
+        )
         if survives and recipient in attacker.neighbours:
             self.network.send(attacker.id, attacker.life.round, parcel.stamp, parcel.payload, (recipient,))
 
@@ -295,7 +298,7 @@ class Adversary:
 
     def _has_seen_all(self, round_: int) -> bool:
         """Whether the updates of all that are up are known; of rounds long past they were."""
-        seen, down = self.seen_in.get(round_, set()), self.network.down
+        seen, down = self.seen_in.get(round_, set()), self.network.obstacles.clients_down
         if round_ <= self._slowest or len(seen) + len(down) < len(self.sees_updates_of):
             return round_ <= self._slowest
         return all(client in seen or client in down for client in self.sees_updates_of)

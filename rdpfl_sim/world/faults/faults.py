@@ -33,7 +33,6 @@ from rdpfl_sim.components.registry import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.rounding import round_down
-from rdpfl_sim.world.durations import exponential
 from rdpfl_sim.world.faults.changes import (
     Absent,
     Change,
@@ -52,6 +51,7 @@ from rdpfl_sim.world.faults.changes import (
 )
 from rdpfl_sim.world.faults.churn_trace import bad_line, read_trace
 from rdpfl_sim.world.network.topology import TOPOLOGIES
+from rdpfl_sim.world.quantiles import exponential
 
 
 @dataclass(frozen=True)
@@ -345,8 +345,8 @@ def _random_spells(key: int, mean_between_s: float, mean_length_s: float) -> Ite
     """Start and end of one spell after the other, with exponential lengths and times between them."""
     end_s = 0.0
     for number in count():
-        start_s = end_s + exponential(uniform(key, 2 * number), mean_s=mean_between_s)
-        end_s = start_s + exponential(uniform(key, 2 * number + 1), mean_s=mean_length_s)
+        start_s = end_s + exponential(uniform(key, 2 * number), mean_between_s)
+        end_s = start_s + exponential(uniform(key, 2 * number + 1), mean_length_s)
         yield start_s, end_s
 
 

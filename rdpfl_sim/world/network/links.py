@@ -1,44 +1,44 @@
-"""A directed link between two clients: how long a message takes on it, and whether it is lost."""
+"""A directed link between two clients: the delay of a message on it, and whether the message is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
 from typing import Annotated, ClassVar, TypeAlias
 
 from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import LARGE, Doc, Fraction, Probability
 from rdpfl_sim.randomness import uniform
-from rdpfl_sim.world.durations import Latency
+from rdpfl_sim.world.network.latency import Latency
+from rdpfl_sim.world.quantiles import exponential
 
 LOSS, LATENCY, COPY, COPY_LATENCY = range(4)
-"""What the draws of one attempt to cross a link are for."""
+"""The purposes of the draws of one transmission attempt."""
 
 ATTEMPT, MESSAGE, ROUND = 1 << 3, 1 << 8, 1 << 28
-"""How far apart the draws of attempts, messages and rounds are: they never overlap."""
-
-SPELLS = 1 << 61
-"""The draws for spells of calm and of bursts are far from those for messages."""
-
-SPELLS_PER_ERA = 1000
+"""The distances between the draws of attempts, messages and rounds: they never overlap."""
 
 MAX_ATTEMPTS = MESSAGE // ATTEMPT
 
+BURST_STATES = 1 << 61
+"""The first draw for calm and burst states, far from the draws for messages."""
 
-Spell: TypeAlias = Annotated[float, Ge(1e-3), Le(LARGE)]  # less, and a link would do nothing but change
+STATES_PER_EPOCH = 1000
+
+MeanDuration: TypeAlias = Annotated[float, Ge(1e-3), Le(LARGE)]
+"""Seconds; with shorter states, a link would do nothing but change its state."""
 
 
 @dataclass(slots=True)
 class Link:
-    """A directed link: what it is like, and what has happened on it.
+    """A directed link: its properties and its state.
 
-    The draws that decide a message's fate are named by the sender's round and by the message's place in that
-    round, so that a message which is not sent leaves the fate of all others as it is.
+    The draws that decide the outcome of a message are named by the sender's round and by the position of the
+    message in that round. A message that is not sent therefore does not change the outcome of any other.
     """
 
-    STATE: ClassVar = ("next_draws", "newest", "in_burst", "era", "num_spells", "spell_ends_s")
+    STATE: ClassVar = ("next_draws", "newest", "in_burst", "epoch", "num_states", "state_ends_s")
 
     sender: int
     recipient: int
@@ -47,25 +47,24 @@ class Link:
     loses: Loss
     propagation_s: float = 0.0
     next_draws: int = 0
-    """The first draw that no message has had yet."""
+    """The first draw that no message has used yet."""
     newest: int = -1
-    """The draw of the newest message that has arrived, to see when one overtakes another."""
+    """The draw of the newest message that has arrived; an arrival with a smaller one is out of order."""
     in_burst: bool = False
-    era: int = -1
-    num_spells: int = 0
-    spell_ends_s: float = 0.0
-    """Spells of calm and of bursts take turns; the present one ends so long after its era began."""
+    epoch: int = -1
+    num_states: int = 0
+    """The number of calm and burst states in this epoch so far."""
+    state_ends_s: float = 0.0
+    """When the current state ends, in seconds from the start of the epoch."""
 
     def next_draw(self, round_: int) -> int:
-        """The name of the draws for the next message that is sent in this round, which never goes back."""
-        draw = round_ * ROUND
-        if draw < self.next_draws:
-            draw = self.next_draws  # not the first message of the round
+        """Reserve the draws for the next message of the sender's current round, and return the first."""
+        draw = max(round_ * ROUND, self.next_draws)
         self.next_draws = draw + MESSAGE
         return draw
 
     def delay_s(self, draw: int) -> float:
-        """How long a message is on its way that has this draw for it."""
+        """Return the propagation time plus the random latency."""
         return self.propagation_s + self.latency(uniform(self.key, draw))
 
 
@@ -74,7 +73,7 @@ Loss: TypeAlias = Callable[[Link, int, float], bool]
 
 
 def lossless(link: Link, draw: int, now_s: float) -> bool:
-    """Nothing is lost."""
+    """No message is lost."""
     return False
 
 
@@ -88,27 +87,28 @@ def gilbert_elliott(
     draw: int,
     now_s: float,
     *,
-    mean_calm_s: Annotated[Spell, Doc("mean of the exponential time until a burst begins")] = 20.0,
-    mean_burst_s: Annotated[Spell, Doc("mean of the exponential time that a burst lasts")] = 5.0,
+    mean_calm_s: Annotated[MeanDuration, Doc("mean of the exponential time until a burst begins")] = 20.0,
+    mean_burst_s: Annotated[MeanDuration, Doc("mean of the exponential duration of a burst")] = 5.0,
     loss_calm: Fraction = 0.0,
     loss_burst: Fraction = 0.9,
 ) -> bool:
-    """Losses come in bursts: every link changes between a calm and a bad state (Gilbert 1960, Elliott 1963).
+    """Losses come in bursts: every link alternates between calm and burst (Gilbert 1960, Elliott 1963).
 
-    The Markov chain runs in time, not by messages, so that it does not depend on who sends how much. In the
-    long run a link is bad for mean_burst_s / (mean_calm_s + mean_burst_s) of the time.
+    The Markov chain runs in time, not in messages, so it does not depend on the traffic. In the long run a
+    link is in a burst for mean_burst_s / (mean_calm_s + mean_burst_s) of the time.
     """
-    # The chain begins anew, in its stationary state, after many spells: long silences cost no time.
-    era, since_s = divmod(now_s, SPELLS_PER_ERA * (mean_calm_s + mean_burst_s))
-    draws = SPELLS + int(era) * ROUND
-    if era != link.era:
-        link.era, link.num_spells, link.spell_ends_s = int(era), 0, 0.0
-        link.in_burst = uniform(link.key, draws) * (mean_calm_s + mean_burst_s) >= mean_burst_s  # turns below
-    while link.spell_ends_s <= since_s:
-        link.num_spells += 1
+    # The chain restarts in its stationary state after each epoch, so a long pause costs no computation.
+    epoch, since_s = divmod(now_s, STATES_PER_EPOCH * (mean_calm_s + mean_burst_s))
+    draws = BURST_STATES + int(epoch) * ROUND
+    if epoch != link.epoch:
+        link.epoch, link.num_states, link.state_ends_s = int(epoch), 0, 0.0
+        # The opposite of the first state: the loop below starts with a change.
+        link.in_burst = uniform(link.key, draws) * (mean_calm_s + mean_burst_s) >= mean_burst_s
+    while link.state_ends_s <= since_s:
+        link.num_states += 1
         link.in_burst = not link.in_burst
         mean_s = mean_burst_s if link.in_burst else mean_calm_s
-        link.spell_ends_s -= mean_s * log(1.0 - uniform(link.key, draws + link.num_spells))
+        link.state_ends_s += exponential(uniform(link.key, draws + link.num_states), mean_s)
     return uniform(link.key, draw + LOSS) < (loss_burst if link.in_burst else loss_calm)
 
 

@@ -1,4 +1,4 @@
-"""One message on its way."""
+"""Messages: one broadcast becomes one message per recipient."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from rdpfl_sim.world.network.links import Link
 
 
-class Letter:
-    """What a client sends at once, to one neighbour or to all: a payload, stamped with a round.
+class Broadcast:
+    """A payload that a client sends to one or more neighbours at the same time.
 
-    The stamp is the round that the sender claims. `form` is the payload's, or None if it is not finite.
-    `fresh` is the letter as a method sees it in that round.
+    `round` is the round that the sender claims. `form` is the form of the payload, or None if the payload is
+    not finite. `fresh` is the broadcast as a method sees it in that round.
     """
 
     __slots__ = ("form", "fresh", "payload", "round", "sender", "sent_at_s", "size_bytes")
@@ -33,55 +33,56 @@ class Letter:
 
 
 class Message:
-    """A letter on its way to one recipient.
+    """A broadcast in transit to one recipient.
 
-    `number` counts the messages of the run; it identifies the message in the records. `draw` names the
-    random draws that decide its fate on its link. A message is its own event on the kernel: when it arrives,
-    its callback is called with it. What messages of one letter share is not copied: there are many of them.
+    `number` counts the messages of the run and identifies the message in the records. `draw` names the random
+    draws that decide whether and when it arrives. A message is its own event on the kernel: on arrival the
+    kernel calls `callback(message)`. Messages share their broadcast instead of copying it, because there are
+    many of them.
     """
 
-    __slots__ = ("callback", "draw", "letter", "link", "number")
+    __slots__ = ("broadcast", "callback", "draw", "link", "number")
 
     def __init__(
         self,
         number: int,
         link: Link,
-        letter: Letter,
+        broadcast: Broadcast,
         draw: int,
         callback: Callable[[Any], None],
     ) -> None:
         self.number = number
         self.link = link
-        self.letter = letter
+        self.broadcast = broadcast
         self.draw = draw
         self.callback = callback
 
     @property
     def sender(self) -> int:
-        """Who has sent it."""
+        """The client at the start of the link."""
         return self.link.sender
 
     @property
     def recipient(self) -> int:
-        """Who is to get it."""
+        """The client at the end of the link."""
         return self.link.recipient
 
     @property
     def round(self) -> int:
         """The round that the sender claims."""
-        return self.letter.round
+        return self.broadcast.round
 
     @property
     def payload(self) -> Payload:
-        """What it carries."""
-        return self.letter.payload
+        """The content, shared by all messages of the broadcast."""
+        return self.broadcast.payload
 
     @property
     def size_bytes(self) -> float:
-        """How much there is to transmit."""
-        return self.letter.size_bytes
+        """The number of bytes to transmit, after compression."""
+        return self.broadcast.size_bytes
 
     @property
     def sent_at_s(self) -> float:
-        """When it was put on its link."""
-        return self.letter.sent_at_s
+        """The simulated time at which the sender passed it to the network."""
+        return self.broadcast.sent_at_s

@@ -1,4 +1,4 @@
-"""Whether a sender makes sure that its messages arrive."""
+"""Transports: send every message once, or retransmit it until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SENDER_DOWN = "sender is down"
 ACKNOWLEDGEMENT = 1 << 60
-"""Draws for acknowledgements are this far from those for the messages of the same link."""
+"""The distance between the draws of acknowledgements and those of messages on the same link."""
 
 
 @dataclass(frozen=True)
 class Transport:
-    """How often a message is tried; the n-th retransmission follows timeout_s backoff^n after the attempt."""
+    """The options of a transport; attempt n (from 0 on) times out after timeout_s backoff^n seconds."""
 
     max_attempts: int = 1
     timeout_s: float = 0.0
@@ -32,64 +32,64 @@ class Transport:
 
     @property
     def retransmits(self) -> bool:
-        """Whether receivers acknowledge messages, and senders repeat what is not acknowledged."""
+        """Whether recipients acknowledge messages and senders retransmit those that are not acknowledged."""
         return self.max_attempts > 1
 
 
 @dataclass(slots=True)
 class Delivery:
-    """What a sender knows about a message that it wants to arrive, and what the network does."""
+    """The state of one message: what its sender has observed, and what is still in transit."""
 
     message: Message
     num_attempts: int = 0
-    num_in_air: int = 0
+    num_in_transit: int = 0
     arrived: bool = False
     acknowledgements_s: list[float] = field(default_factory=list)
-    """When the acknowledgements that are under way will arrive, unless something is in their way then."""
+    """When the acknowledgements in transit will arrive, unless there is an obstacle then."""
     acknowledged: bool = False
     closed: bool = False
-    """The sender has stopped trying: the message is acknowledged or given up, or the sender has stopped."""
+    """Whether there are no further attempts: it is acknowledged or given up, or its sender has stopped."""
 
 
 class Reliable:
-    """Acknowledges and retransmits on top of a network that loses messages."""
+    """Acknowledgements and retransmissions on top of a network that loses messages."""
 
     STATE = ("deliveries",)
-    CALLS = ("leave", "_on_arrival", "_on_acknowledgement", "_on_timeout")
+    CALLS = ("cross", "_on_arrival", "_on_acknowledgement", "_on_timeout")
 
     def __init__(self, network: Network, transport: Transport) -> None:
         self.network = network
         self.transport = transport
         self.deliveries: dict[int, Delivery] = {}
 
-    def begin(self, message: Message) -> None:
-        """Try for the first time."""
+    def start(self, message: Message) -> None:
+        """Make the first attempt to deliver a message."""
         self.deliveries[message.number] = delivery = Delivery(message)
         self._attempt(delivery)
 
-    def leave(self, message: Message) -> None:
-        """An attempt has left the sender: it arrives or is lost, and the sender waits for an answer."""
+    def cross(self, message: Message) -> None:
+        """Schedule the arrival of an attempt, unless the link loses it, and the timeout of its sender."""
         delivery, network = self.deliveries[message.number], self.network
         now_s, attempt = network.kernel.now, delivery.num_attempts - 1
-        delay_s = network.crossing_s(message.link, message.draw + attempt * ATTEMPT)
+        delay_s = network.transit_time_s(message.link, message.draw + attempt * ATTEMPT)
         if delay_s is None:
-            delivery.num_in_air -= 1
+            delivery.num_in_transit -= 1
         else:
             network.kernel.post(Call(self._on_arrival, (delivery, attempt)), now_s + delay_s)
-        patience_s = self.transport.timeout_s * self.transport.backoff**attempt
-        network.kernel.post(Call(self._on_timeout, delivery), now_s + patience_s)
+        timeout_s = self.transport.timeout_s * self.transport.backoff**attempt
+        network.kernel.post(Call(self._on_timeout, delivery), now_s + timeout_s)
 
     def stop(self, sender: int, unsent: Iterable[Message]) -> None:
-        """Forget the messages of a sender that stops; attempts that have left it may still arrive."""
+        """End all attempts of a sender that stops; those in transit may still arrive."""
         for message in unsent:
-            self.deliveries[message.number].num_in_air -= 1
+            self.deliveries[message.number].num_in_transit -= 1
         for delivery in [d for d in self.deliveries.values() if d.message.sender == sender]:
             delivery.closed = True
             self._settle(delivery, SENDER_DOWN)
 
     def _attempt(self, delivery: Delivery) -> None:
         delivery.num_attempts += 1
-        delivery.num_in_air += 1
+        delivery.num_in_transit += 1
         self.network.transmit(delivery.message)
 
     def _repeat(self, delivery: Delivery) -> None:
@@ -98,8 +98,8 @@ class Reliable:
 
     def _on_arrival(self, call: Call) -> None:
         delivery, attempt = call.subject
-        delivery.num_in_air -= 1
-        if self.network.obstacle(delivery.message.link) is None:
+        delivery.num_in_transit -= 1
+        if not self._is_blocked(delivery.message.link):
             first, delivery.arrived = not delivery.arrived, True
             self._acknowledge(delivery, attempt)
             if first:
@@ -110,20 +110,19 @@ class Reliable:
         network = self.network
         network.num_bytes += self.transport.acknowledgement_bytes
         draw = ACKNOWLEDGEMENT + delivery.message.draw + attempt * ATTEMPT
-        delay_s = network.crossing_s(self._back(delivery), draw)
+        delay_s = network.transit_time_s(self._reverse_link(delivery), draw)
         if delay_s is not None:
             arrives_at_s = network.kernel.now + delay_s
             delivery.acknowledgements_s.append(arrives_at_s)
             network.kernel.post(Call(self._on_acknowledgement, delivery), arrives_at_s)
 
-    def _back(self, delivery: Delivery) -> Link:
-        """Return the link on which a message is acknowledged."""
+    def _reverse_link(self, delivery: Delivery) -> Link:
         return self.network.links[delivery.message.recipient][delivery.message.sender]
 
     def _on_acknowledgement(self, call: Call) -> None:
         delivery: Delivery = call.subject
         delivery.acknowledgements_s.remove(self.network.kernel.now)
-        if self.network.obstacle(self._back(delivery)) is None:
+        if not self._is_blocked(self._reverse_link(delivery)):
             delivery.acknowledged = True
 
     def _on_timeout(self, call: Call) -> None:
@@ -132,37 +131,40 @@ class Reliable:
         if delivery.closed:
             return  # its sender has stopped
         if now_s in delivery.acknowledgements_s:
-            self.network.kernel.post(call, now_s)  # what arrives at this instant is in time
+            self.network.kernel.post(call, now_s)  # after the acknowledgement that arrives at this instant
         elif not delivery.acknowledged and delivery.num_attempts < self.transport.max_attempts:
             self._repeat(delivery)
         else:
             delivery.closed = True
             self._settle(delivery)
 
+    def _is_blocked(self, link: Link) -> bool:
+        return self.network.obstacles.reason(link.sender, link.recipient) is not None
+
     def _settle(self, delivery: Delivery, reason: str = "given up") -> None:
-        if delivery.closed and delivery.num_in_air == 0:
+        if delivery.closed and delivery.num_in_transit == 0:
             del self.deliveries[delivery.message.number]
             if not delivery.arrived:
                 self.network.lose(delivery.message, reason)
 
 
 def datagram() -> Transport:
-    """A message is sent once; what is lost is lost."""
+    """Every message is sent once; lost messages are not repeated."""
     return Transport()
 
 
 def reliable(
     *,
-    timeout_s: Annotated[Positive, Doc("how long the sender waits for the first acknowledgement")] = 1.0,
-    backoff: Annotated[float, Ge(1), Le(100), Doc("each further wait is so many times longer")] = 2.0,
+    timeout_s: Annotated[Positive, Doc("time until the first retransmission")] = 1.0,
+    backoff: Annotated[float, Ge(1), Le(100), Doc("factor by which each further timeout is longer")] = 2.0,
     max_attempts: Annotated[int, Ge(2), Le(MAX_ATTEMPTS)] = 5,
     acknowledgement_bytes: Annotated[int, Ge(0), Le(1_000_000)] = 40,
 ) -> Transport:
-    """A message is repeated, after longer and longer waits, until it is acknowledged or given up.
+    """A message is retransmitted with increasing timeouts until it is acknowledged or given up.
 
-    Acknowledgements cross the link in the other direction, with its delay, its losses and what is in the way
-    when they leave or arrive, and need no bandwidth. A recipient gets a message once, however often it
-    arrives; every attempt and every acknowledgement costs its bytes.
+    Acknowledgements cross the link in the other direction, with its delay, losses and obstacles, and need no
+    bandwidth. A recipient receives a message once, even if several attempts arrive. Every attempt and every
+    acknowledgement counts towards the bytes sent.
     """
     return Transport(max_attempts, timeout_s, backoff, acknowledgement_bytes)
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.durations import LATENCIES
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.bandwidth import Shared, Unlimited, Uplink
+from rdpfl_sim.world.network.latency import LATENCIES
 from rdpfl_sim.world.network.links import Link, bernoulli, gilbert_elliott, lossless
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.network.network import Network
@@ -69,7 +69,7 @@ def test_what_has_not_left_a_crashed_sender_is_lost_and_what_has_left_arrives(
     for time_s, act in [
         (1.0, lambda: (world.send(0, 1), world.send(0, 2))),  # would leave at 2 and 3, or both at 3
         (1.25, lambda: world.network.stop(0)),
-        (1.75, lambda: world.network.down.discard(0)),
+        (1.75, lambda: world.network.obstacles.clients_down.discard(0)),
         (4.0, lambda: world.send(0, 2)),  # finds no queue
     ]:
         world.kernel.post(Call(lambda _, act=act: act()), time_s)
@@ -122,21 +122,6 @@ def test_delays_and_losses_of_a_link_do_not_depend_on_the_traffic_of_others() ->
 
     assert deliveries(noise=False) == deliveries(noise=True)
     assert len(set(deliveries(noise=False))) > 5
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "u", "expected"),
-    [
-        ("constant", {"seconds": 0.3}, 0.9, 0.3),
-        ("uniform", {"low_s": 1.0, "high_s": 3.0}, 0.25, 1.5),
-        ("exponential", {"mean_s": 2.0, "minimum_s": 1.0}, 0.5, 1.0 + 2.0 * 0.6931471805599453),
-        ("lognormal", {"median_s": 2.0, "sigma": 1.0}, 0.5, 2.0),
-        ("lognormal", {"median_s": 1.0, "sigma": 1.0}, 0.8413447460685429, 2.718281828459045),
-        ("pareto", {"minimum_s": 1.0, "shape": 2.0}, 0.75, 2.0),
-    ],
-)
-def test_a_latency_is_its_quantile_function(name: str, options: dict, u: float, expected: float) -> None:
-    assert LATENCIES[name](u, **options) == pytest.approx(expected)
 
 
 def test_two_directions_of_a_link_have_streams_of_their_own() -> None:
@@ -227,7 +212,7 @@ def test_copy_can_be_lost_on_its_way_like_any_message() -> None:
     world = Wires(latency=lambda u: next(delays), duplication=1.0)
     world.send(0, 1)
     world.kernel.run(until=1.0)
-    world.network.down.add(1)
+    world.network.obstacles.clients_down.add(1)
     world.kernel.run()
     assert world.arrivals == [(1, 0.5)]
     assert world.log.lost == [(2.0, 0, 1, "recipient is down")]
@@ -318,13 +303,13 @@ def test_another_recipient_is_first_every_round_if_bandwidth_is_scarce() -> None
 
 def test_link_is_down_until_every_interruption_has_ended() -> None:
     world = Wires()
-    world.network.interrupt([(0, 1)])
-    world.network.interrupt([(0, 1), (0, 2)])
-    world.network.restore([(0, 1)])
+    world.network.obstacles.take_down([(0, 1)])
+    world.network.obstacles.take_down([(0, 1), (0, 2)])
+    world.network.obstacles.bring_up([(0, 1)])
     for sender, recipient in ((0, 1), (1, 0), (0, 2)):
         world.send(sender, recipient)
-    world.network.restore([(0, 1), (0, 2)])
-    assert not world.network.interrupted, "what is over does not slow the network down"
+    world.network.obstacles.bring_up([(0, 1), (0, 2)])
+    assert not world.network.obstacles.links_down, "what is over does not slow the network down"
     world.send(0, 1)
     world.kernel.run()
     assert world.log.lost == [(0.0, 0, 1, "link is down"), (0.0, 0, 2, "link is down")]
@@ -337,11 +322,11 @@ def test_message_to_a_client_that_is_down_when_it_leaves_is_lost_whatever_happen
 ) -> None:
     world = Wires()
     if elsewhere:
-        world.network.interrupt([(2, 0)])
-    world.network.down.add(1)
+        world.network.obstacles.take_down([(2, 0)])
+    world.network.obstacles.clients_down.add(1)
     world.send(0, 1)
     world.kernel.run(until=0.25)
-    world.network.down.remove(1)
+    world.network.obstacles.clients_down.remove(1)
     world.kernel.run()
     assert world.log.lost == [(0.0, 0, 1, "recipient is down")]
     assert world.arrivals == []
@@ -349,7 +334,7 @@ def test_message_to_a_client_that_is_down_when_it_leaves_is_lost_whatever_happen
 
 def test_message_that_is_lost_by_chance_is_not_blamed_on_an_outage_elsewhere() -> None:
     world = Wires(loses=lambda link, draw, now_s: True)
-    world.network.interrupt([(2, 0)])
+    world.network.obstacles.take_down([(2, 0)])
     world.send(0, 1)
     assert world.log.lost == [(0.0, 0, 1, "loss")]
 
@@ -395,7 +380,7 @@ def test_every_message_is_delivered_lost_or_in_flight(options, sends, troubles) 
 
     def receive(message: Message) -> None:
         numbers[message.number] += 1
-        assert network.obstacle(message.link) is None
+        assert network.obstacles.reason(message.sender, message.recipient) is None
 
     network.receivers = [receive] * 3
 
@@ -405,8 +390,17 @@ def test_every_message_is_delivered_lost_or_in_flight(options, sends, troubles) 
     for time_s, (sender, recipient) in sends:
         at(time_s, partial(world.send, sender, recipient))
     for time_s, length_s, pair, is_crash in troubles:
-        at(time_s, partial(network.down.add, pair[0]) if is_crash else partial(network.interrupt, [pair]))
-        end = partial(network.down.discard, pair[0]) if is_crash else partial(network.restore, [pair])
+        at(
+            time_s,
+            partial(network.obstacles.clients_down.add, pair[0])
+            if is_crash
+            else partial(network.obstacles.take_down, [pair]),
+        )
+        end = (
+            partial(network.obstacles.clients_down.discard, pair[0])
+            if is_crash
+            else partial(network.obstacles.bring_up, [pair])
+        )
         at(time_s + length_s, end)
 
     log = world.log

@@ -173,7 +173,7 @@ def test_messages_are_acknowledged_one_by_one() -> None:
 def test_crash_of_the_sender_ends_its_retransmissions_though_it_recovers(recovers_at_s: float) -> None:
     world = Script(lost=ALL)
     world.at(2.0, lambda: world.network.stop(0))
-    world.at(recovers_at_s, lambda: world.network.down.discard(0))
+    world.at(recovers_at_s, lambda: world.network.obstacles.clients_down.discard(0))
     world.run()
     assert world.attempts() == [0.0, 1.0]
     assert world.log.lost == [(2.0, 0, 1, "sender is down")]
@@ -191,7 +191,7 @@ def test_what_a_crashed_sender_has_in_the_air_still_arrives() -> None:
 def test_what_a_crashed_sender_has_in_the_air_can_be_lost_when_it_arrives() -> None:
     world = Script(delays_s=[2.0])
     world.at(0.5, lambda: world.network.stop(0))
-    world.at(1.5, lambda: world.network.interrupt([(0, 1)]))
+    world.at(1.5, lambda: world.network.obstacles.take_down([(0, 1)]))
     world.run()
     assert world.log.lost == [(2.0, 0, 1, "given up")]
 
@@ -212,7 +212,7 @@ def test_message_that_arrived_before_its_sender_crashed_is_not_lost() -> None:
 def test_retransmission_that_waits_for_bandwidth_is_lost_with_its_sender(bandwidth: Any) -> None:
     world = Script(lost=[(0, 0)], bandwidth=bandwidth)
     world.at(2.5, lambda: world.network.stop(0))
-    world.at(2.75, lambda: world.network.down.discard(0))
+    world.at(2.75, lambda: world.network.obstacles.clients_down.discard(0))
     world.at(4.0, lambda: world.send(0, 2))
     world.run()
     # The first attempt leaves at 1; the second, from 2 on, would have left at 3.
@@ -224,11 +224,17 @@ def test_retransmission_that_waits_for_bandwidth_is_lost_with_its_sender(bandwid
 @pytest.mark.parametrize(
     ("begin", "end"),
     [
-        (lambda network: network.interrupt([(0, 1)]), lambda network: network.restore([(0, 1)])),
-        (lambda network: network.down.add(1), lambda network: network.down.discard(1)),
         (
-            lambda network: network.partitions.append((frozenset({0}), frozenset({1, 2}))),
-            lambda network: network.partitions.clear(),
+            lambda network: network.obstacles.take_down([(0, 1)]),
+            lambda network: network.obstacles.bring_up([(0, 1)]),
+        ),
+        (
+            lambda network: network.obstacles.clients_down.add(1),
+            lambda network: network.obstacles.clients_down.discard(1),
+        ),
+        (
+            lambda network: network.obstacles.partitions.append((frozenset({0}), frozenset({1, 2}))),
+            lambda network: network.obstacles.partitions.clear(),
         ),
     ],
     ids=["outage", "crash of the recipient", "partition"],
@@ -259,8 +265,8 @@ def test_trouble_that_ends_in_time_is_survived(
 
 def test_acknowledgements_do_not_pass_a_link_that_is_down_in_their_direction() -> None:
     world = Script()
-    world.network.interrupt([(1, 0)])
-    world.at(2.0, lambda: world.network.restore([(1, 0)]))
+    world.network.obstacles.take_down([(1, 0)])
+    world.at(2.0, lambda: world.network.obstacles.bring_up([(1, 0)]))
     world.run()
     assert world.attempts() == [0.0, 1.0, 3.0]
     assert world.arrivals == [(1, 0.5)]
@@ -269,10 +275,13 @@ def test_acknowledgements_do_not_pass_a_link_that_is_down_in_their_direction() -
 @pytest.mark.parametrize(
     ("begin", "end"),
     [
-        (lambda network: network.interrupt([(1, 0)]), lambda network: network.restore([(1, 0)])),
         (
-            lambda network: network.partitions.append((frozenset({0}), frozenset({1, 2}))),
-            lambda network: network.partitions.clear(),
+            lambda network: network.obstacles.take_down([(1, 0)]),
+            lambda network: network.obstacles.bring_up([(1, 0)]),
+        ),
+        (
+            lambda network: network.obstacles.partitions.append((frozenset({0}), frozenset({1, 2}))),
+            lambda network: network.obstacles.partitions.clear(),
         ),
     ],
     ids=["outage", "partition"],

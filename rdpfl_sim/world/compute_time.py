@@ -1,0 +1,82 @@
+"""Compute time: the simulated duration of local training.
+
+A compute-time model gives every client its base time once per run. Jitter varies it from round to round, and
+`World.slowdown` multiplies it while a fault slows the client down. The speed of the machine has no influence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeAlias
+
+from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.world import quantiles
+from rdpfl_sim.world.quantiles import LogSpread
+
+ComputeModel: TypeAlias = Callable[[float, int], float]
+"""Seconds per unit of work, from a uniform draw and a client."""
+
+
+class ComputeTimes:
+    """The base time of every client, and its jitter.
+
+    `num_units` is the work per round of every client: its number of local steps, or 1. The duration of a
+    round is log-normal with the base time as its median and `jitter` as its sigma.
+    """
+
+    def __init__(
+        self, model: ComputeModel, num_units: Sequence[int], jitter: float, streams: Streams
+    ) -> None:
+        key = streams.key("speed")
+        self.base_s = [model(uniform(key, client), client) * num for client, num in enumerate(num_units)]
+        self.jitter = jitter
+        self.streams = streams
+
+    def duration_s(self, client: int, round_: int) -> float:
+        """Return how long the local training of a client takes in a round."""
+        if self.jitter == 0:
+            return self.base_s[client]
+        u = uniform(self.streams.key("jitter", client), round_)
+        return quantiles.lognormal(u, self.base_s[client], self.jitter)
+
+
+def constant(u: float, client: int, *, seconds: Positive = 1.0) -> float:
+    """The same time for every client."""
+    return seconds
+
+
+def uniform_speed(u: float, client: int, *, low_s: Positive = 0.5, high_s: Positive = 1.5) -> float:
+    """A time between low_s and high_s, drawn once per client."""
+    return low_s + (high_s - low_s) * u
+
+
+def lognormal_speed(u: float, client: int, *, median_s: Positive = 1.0, sigma: LogSpread = 0.5) -> float:
+    """A log-normal time, drawn once per client: a few clients are stragglers."""
+    return quantiles.lognormal(u, median_s, sigma)
+
+
+def stragglers(
+    u: float, client: int, *, seconds: Positive = 1.0, slowdown: Positive = 10.0, every: Count = 5
+) -> float:
+    """Clients 0, every, 2 every, ... are `slowdown` times slower than the others."""
+    return seconds * slowdown if client % every == 0 else seconds
+
+
+def listed(
+    u: float, client: int, *, seconds: Annotated[list[Positive], Doc("one entry per client")]
+) -> float:
+    """A list with the time of every client."""
+    if client >= len(seconds):
+        raise OptionError("seconds", f"needs one entry per client; there is none for client {client}")
+    return seconds[client]
+
+
+COMPUTE: dict[str, Callable[..., float]] = {
+    "constant": constant,
+    "uniform": uniform_speed,
+    "lognormal": lognormal_speed,
+    "stragglers": stragglers,
+    "list": listed,
+}

@@ -1,0 +1,55 @@
+"""Latency distributions: the random part of the time that a message spends on a link.
+
+A latency is a quantile function: it turns a uniform draw in (0, 1) into seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, TypeAlias
+
+from annotated_types import Ge, Le
+
+from rdpfl_sim.components.options import Doc, NonNegative, Positive
+from rdpfl_sim.world import quantiles
+from rdpfl_sim.world.quantiles import LogSpread
+
+Latency: TypeAlias = Callable[[float], float]
+
+TailShape: TypeAlias = Annotated[
+    float, Ge(0.1), Le(1000), Doc("tail index: smaller is heavier; the mean is finite above 1")
+]
+
+
+def constant(u: float, *, seconds: NonNegative = 0.1) -> float:
+    """The same delay for every message."""
+    return seconds
+
+
+def uniform(u: float, *, low_s: NonNegative = 0.05, high_s: NonNegative = 0.15) -> float:
+    """A delay between low_s and high_s, uniformly distributed."""
+    return low_s + (high_s - low_s) * u
+
+
+def exponential(u: float, *, mean_s: Positive = 0.1, minimum_s: NonNegative = 0.0) -> float:
+    """minimum_s plus an exponentially distributed delay with mean mean_s."""
+    return minimum_s + quantiles.exponential(u, mean_s)
+
+
+def lognormal(u: float, *, median_s: Positive = 0.1, sigma: LogSpread = 0.5) -> float:
+    """A log-normal delay: median_s exp(sigma z), z standard normal."""
+    return quantiles.lognormal(u, median_s, sigma)
+
+
+def pareto(u: float, *, minimum_s: Positive = 0.05, shape: TailShape = 2.0) -> float:
+    """A heavy-tailed delay: P(delay > x) = (minimum_s / x)^shape."""
+    return float(minimum_s * (1.0 - u) ** (-1.0 / shape))
+
+
+LATENCIES: dict[str, Callable[..., float]] = {
+    "constant": constant,
+    "uniform": uniform,
+    "exponential": exponential,
+    "lognormal": lognormal,
+    "pareto": pareto,
+}

@@ -1,0 +1,48 @@
+"""Obstacles: what keeps all messages from crossing a link, besides the losses of the link itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import permutations
+from typing import TypeAlias
+
+DirectedLink: TypeAlias = tuple[int, int]
+"""Sender and recipient."""
+
+Sides: TypeAlias = tuple[frozenset[int], ...]
+
+
+class Obstacles:
+    """The outages, partitions and stopped clients of the moment.
+
+    Obstacles may overlap. An outage or partition that began twice has to end twice.
+    """
+
+    STATE = ("links_down", "partitions", "clients_down")
+
+    def __init__(self) -> None:
+        self.links_down: Counter[DirectedLink] = Counter()
+        self.partitions: list[Sides] = []
+        self.clients_down: set[int] = set()
+
+    def reason(self, sender: int, recipient: int) -> str | None:
+        """Return why no message crosses this link at the moment, or None if nothing is in the way.
+
+        Of several reasons it is the first of: link, partition, recipient.
+        """
+        if self.links_down and self.links_down[sender, recipient] > 0:
+            return "link is down"
+        for sides in self.partitions:
+            if any(sender in one and recipient in other for one, other in permutations(sides, 2)):
+                return "partition"
+        return "recipient is down" if recipient in self.clients_down else None
+
+    def take_down(self, links: Iterable[DirectedLink]) -> None:
+        """Begin an outage of these links."""
+        self.links_down.update(links)
+
+    def bring_up(self, links: Iterable[DirectedLink]) -> None:
+        """End one outage of each of these links."""
+        self.links_down.subtract(links)
+        self.links_down = +self.links_down
