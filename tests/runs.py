@@ -13,7 +13,7 @@ import tomli_w
 
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import packed, unpacked
-from rdpfl_sim.records.run_folder import METRICS
+from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.simulation import snapshot
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result, Simulation

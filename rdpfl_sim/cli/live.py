@@ -9,7 +9,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from rdpfl_sim.records.run_folder import EVENTS, METRICS, METRICS_FILE
+from rdpfl_sim.records.metrics_file import METRICS
+from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE
 from rdpfl_sim.records.tail import Follower
 from rdpfl_sim.reports.dashboard import Dashboard
 from rdpfl_sim.reports.live_stats import LiveStats

@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> int:
             "pip install 'rdpfl-sim[tensorboard]'\n"
         )
         return FAILED
-    from rdpfl_sim.records.reader import record_lines
+    from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
     from rdpfl_sim.reports.tensorboard import scalars, write_scalars
 
@@ -54,7 +54,7 @@ def execute(options: argparse.Namespace) -> int:
         folder = options.output / run.resolve().name
         with console.status(f"reading {run}") as status, report_damage(run):
             topology = read_json(run / TOPOLOGY)
-            series = scalars(record_lines(run), topology["num_clients"], topology["byzantine"])
+            series = scalars(RunReader(run).record_lines(), topology["num_clients"], topology["byzantine"])
             status.update(f"writing {folder}")
             options.output.mkdir(parents=True, exist_ok=True)
             write_scalars(series, folder)

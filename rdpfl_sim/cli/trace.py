@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace, say how to look at it."""
-    from rdpfl_sim.records.reader import record_lines
+    from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
     from rdpfl_sim.reports.trace import write_trace
 
@@ -47,12 +47,12 @@ def execute(options: argparse.Namespace) -> int:
     if reason is not None:
         sys.stderr.write(f"rdpfl-sim trace: {reason}\n")
         return BAD_INPUT
-    record_lines(run)  # before anything is written
+    RunReader(run).record_lines()  # before anything is written
     console = make_console(quiet=options.quiet)
     output: Path = options.output or run / "trace.json"
     with console.status(f"reading {run}") as status, _opened(output) as file, report_damage(run):
         num_arrows = write_trace(
-            lambda: record_lines(run),
+            RunReader(run).record_lines,
             read_json(run / TOPOLOGY),
             run.resolve().name,
             file,

@@ -12,9 +12,9 @@ import polars as pl
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import messages_and_rounds
 from rdpfl_sim.frames.events import complete_lines, scan, schema_of
+from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
 from rdpfl_sim.records.run_folder import (
-    METRICS,
     METRICS_FILE,
     PROVENANCE,
     SCENARIO,

@@ -1,22 +1,116 @@
-"""Reading the records of a run one after the other, however many there are."""
+"""Read the files of a run folder, which may come from elsewhere or belong to a run that is still running.
+
+Symbolic links and files that are not regular are refused, sizes are bounded, and a last line that is only
+partly written is left out.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias, TypedDict, cast
+
+import orjson
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.run_folder import EVENTS
-from rdpfl_sim.system.files import lines_inside, size_inside
+from rdpfl_sim.records.metrics_file import MetricsRow, parse_metrics
+from rdpfl_sim.records.run_folder import (
+    EVENTS,
+    METRICS_FILE,
+    PROVENANCE,
+    SCENARIO,
+    SUMMARY,
+    TOPOLOGY,
+    read_inside,
+    read_json,
+    read_json_if_there,
+)
+from rdpfl_sim.scenario.toml_file import read_toml
+from rdpfl_sim.system.files import lines_inside, open_inside, size_inside
+
+Record: TypeAlias = dict[str, Any]
+"""One line of events.jsonl: `event`, `time_s` and the fields of that event."""
+
+TAIL_BYTES = 1 << 16
 
 
-def record_lines(folder: Path) -> Iterator[bytes]:
-    """The lines of events.jsonl, but not half a line at its end; a `RunError` if there are none."""
-    path = folder / EVENTS
-    if size_inside(path) == 0:
-        raise RunError(f"{path} has no records: the run has output.events = false, or has only begun")
-    return _whole_lines(path)
+class Topology(TypedDict):
+    """The content of topology.json: the graph and the Byzantine clients at the start of the run."""
+
+    num_clients: int
+    edges: list[tuple[int, int]]
+    byzantine: list[int]
 
 
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    return (line for line in lines_inside(path) if line.endswith(b"\n"))
+class RunReader:
+    """Reads one run folder. Nothing is cached: every call reads the file as it is now."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read_bytes(self, name: str) -> bytes:
+        """Return the content of a small file, or raise `FileNotFoundError`."""
+        return read_inside(self.folder / name)
+
+    def read_scenario(self) -> dict[str, Any]:
+        """Return the resolved scenario, or raise `ScenarioError`."""
+        return read_toml(self.folder / SCENARIO, follow_links=False)
+
+    def read_summary(self) -> dict[str, Any] | None:
+        """Return the summary, or None if the run is running or was killed."""
+        return read_json_if_there(self.folder / SUMMARY)
+
+    def read_provenance(self) -> dict[str, Any] | None:
+        """Return the commit, versions, command and machine of the run, or None if they are missing."""
+        return read_json_if_there(self.folder / PROVENANCE)
+
+    def read_topology(self) -> Topology:
+        """Return the graph and the Byzantine clients, or raise `FileNotFoundError` or `RunError`."""
+        path = self.folder / TOPOLOGY
+        content = read_json(path)
+        missing = [key for key in Topology.__annotations__ if key not in content]
+        if missing:
+            raise RunError(f"{path} is damaged: it has no {missing[0]}")
+        return cast("Topology", content)
+
+    def has_metrics(self) -> bool:
+        """Return whether metrics.csv has any content."""
+        return size_inside(self.folder / METRICS_FILE) > 0
+
+    def metrics_lines(self) -> Iterator[str]:
+        """Yield the lines of metrics.csv as they are: header and a partly written last line included."""
+        return (line.decode() for line in lines_inside(self.folder / METRICS_FILE))
+
+    def read_metrics(self) -> list[MetricsRow]:
+        """Return the rows of metrics.csv, or raise `FileNotFoundError` or `RunError`."""
+        try:
+            return list(parse_metrics(line for line in self.metrics_lines() if line.endswith("\n")))
+        except ValueError as error:
+            raise RunError(f"{self.folder / METRICS_FILE} is damaged: {error}") from error
+
+    def has_records(self) -> bool:
+        """Return whether events.jsonl has any content; it has none with `output.events = false`."""
+        return size_inside(self.folder / EVENTS) > 0
+
+    def record_lines(self) -> Iterator[bytes]:
+        """Return an iterator over the complete lines of events.jsonl, or raise `RunError` if it is empty."""
+        if not self.has_records():
+            raise RunError(
+                f"{self.folder / EVENTS} has no records: the run has output.events = false, or has only begun"
+            )
+        return (line for line in lines_inside(self.folder / EVENTS) if line.endswith(b"\n"))
+
+    def last_record(self) -> Record | None:
+        """Return the last complete record, or None if there is none."""
+        path = self.folder / EVENTS
+        if not self.has_records():
+            return None
+        with open_inside(path) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            lines = [line for line in file.read().splitlines(keepends=True)[-2:] if line.endswith(b"\n")]
+        try:
+            record: Record | None = orjson.loads(lines[-1]) if lines else None
+        except orjson.JSONDecodeError as error:
+            raise RunError(f"{path} is damaged: {error}") from error
+        return record

@@ -21,6 +21,7 @@ import orjson
 import tomli_w
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.system.files import open_atomic, open_inside, open_to_append, open_to_change, remove_partial
 
 EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
@@ -29,26 +30,6 @@ CHECKPOINTS = "checkpoints"
 TRACEBACK = "traceback.txt"
 CHUNK = 1 << 16
 SHOW_EVERY_S = 1.0
-
-METRICS = (
-    "time_s",
-    "client",
-    "byzantine",
-    "round",
-    "hops",
-    "personal_accuracy",
-    "personal_loss",
-    "global_accuracy",
-    "global_loss",
-    "used_per_round",
-    "mean_age",
-    "clipped",
-    "bounded",
-    "byzantine_weight",
-    "neighbour_share",
-)
-"""The columns of metrics.csv; those from `used_per_round` on are means since the client's last evaluation."""
-
 
 COMPLETE = ("finished", "out of time")
 """The status of a run that is over, and not to be resumed."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
+from rdpfl_sim.records.fault_timeline import CHANGES, ENDS, REWIRE, Condition, FaultTimeline
 from rdpfl_sim.verification.check import Check, Needs, Record
 
 Neighbours = dict[int, None]
 """A set of clients, in the order of their ids."""
 
-STOPS, STARTS = ("crash", "absent", "leave"), ("recover", "join")
+UNMATCHED = {
+    Condition.CRASHED: "client {0} recovers, but has not crashed",
+    Condition.ABSENT: "client {0} joins, but was not absent",
+    Condition.SLOW: "client {0} is no longer slow, but was not slow",
+    Condition.PARTITIONED: "a partition heals that did not exist",
+    Condition.LINK_DOWN: "the link from {0[0]} to {0[1]} comes up, but is not down",
+}
+"""What is wrong if a condition ends that has not started."""
 
 
 class Doing(Enum):
@@ -54,16 +61,7 @@ class Clients:
         self.lives = [Life() for _ in range(num_clients)]
         self.graph = _around(num_clients, edges)
         self.neighbours = self.graph
-        self.down: Counter[int] = Counter()
-        """Of every client, how many faults keep it down."""
-        self.away: set[int] = set()
-        """Who is down."""
-        self.absences: Counter[int] = Counter()
-        self.left: set[int] = set()
-        self.gone: set[int] = set()
-        """Who will never come back."""
-        self.slow: Counter[tuple[int, float]] = Counter()
-        self.num_faults = 0
+        self.timeline = FaultTimeline()
 
     def training_started(self, record: Record, line: int) -> None:
         """A round begins, at the moment at which the one before has ended or the client has come up."""
@@ -88,30 +86,33 @@ class Clients:
         life.last_round, life.is_untested = record["round"], True
 
     def fault(self, record: Record, line: int) -> None:
-        """Somebody goes down, comes up, or meets other neighbours."""
-        self.num_faults += 1
+        """Apply a fault to the clients and their neighbours."""
         self.faults.num_items += 1
-        change, clients = record["change"], record.get("clients", ())
-        if change == "rewire":
+        change = record["change"]
+        if change not in CHANGES:
+            self.faults.violated(line, f"unknown fault change {change!r}")
+            return
+        effect = self.timeline.apply(record)
+        for subject in effect.unmatched:
+            self.faults.violated(line, UNMATCHED[ENDS[change]].format(subject))
+        if change == REWIRE:
             self.graph = _around(len(self.lives), record["links"])
-        self.absences.update(dict.fromkeys(clients, {"absent": 1, "join": -1}.get(change, 0)))
-        if change == "leave":
-            self.left.update(clients)
-        if change in ("rewire", "absent", "join", "leave"):
-            self._meet()
-        if change in STOPS:
-            self._stop(clients, for_good=change == "leave" or record.get("for_good", False))
-        elif change in STARTS:
-            self._start(record, line)
-        elif change in ("slow", "unslow"):
-            self._slow(record, line)
+        if change in (REWIRE, "absent", "join", "leave"):
+            away = self.timeline.absent | self.timeline.departed
+            self.neighbours = [
+                {other: None for other in around if other not in away} for around in self.graph
+            ]
+        for client in effect.stopped:
+            self.lives[client].doing = Doing.NOTHING
+        self._resume(effect.resumed, record)
 
     def run_finished(self, record: Record, line: int) -> None:
-        """A run has finished when everybody has, or is gone."""
+        """A run is finished when every client is, or has stopped for good."""
+        gone = self.timeline.stopped_for_good
         late = [
             client
             for client, life in enumerate(self.lives)
-            if client not in self.gone and life.round <= self.last_round
+            if client not in gone and life.round <= self.last_round
         ]
         if record["status"] == "finished" and late:
             self.rounds.violated(line, f"client {late[0]} is in round {self.lives[late[0]].round} at the end")
@@ -121,7 +122,7 @@ class Clients:
         self.rounds.num_items += 1
         client, round_ = record["client"], record["round"]
         life = self.lives[client]
-        if client in self.away:
+        if client in self.timeline.stopped:
             self.faults.violated(line, f"client {client} is down")
         if life.doing is not doing:
             self.rounds.violated(line, f"client {client} {life.doing.value}, so it cannot do this")
@@ -132,46 +133,21 @@ class Clients:
         life.round = round_
         return life
 
-    def _stop(self, clients: Iterable[int], for_good: bool) -> None:
+    def _resume(self, clients: Sequence[int], record: Record) -> None:
+        """Continue at the client's own round, or at the one of its furthest running neighbour."""
+        excluded = self.timeline.stopped.union(clients)
+        furthest = {client: self._furthest_round(client, excluded) for client in clients}
         for client in clients:
-            self.down[client] += 1
-            self.away.add(client)
-            self.lives[client].doing = Doing.NOTHING
-            if for_good:
-                self.gone.add(client)
+            life = self.lives[client]
+            life.time_s = record["time_s"]
+            if life.round <= self.last_round:
+                life.is_untested |= record.get("fresh", False)
+                if record.get("catch_up", True):
+                    life.round = furthest[client]
 
-    def _start(self, record: Record, line: int) -> None:
-        """Come up; who joins, or catches up, goes on at the round of the furthest neighbour that is up."""
-        clients = record["clients"]
-        furthest = {client: self._furthest(client) for client in clients}
-        for client in clients:
-            if self.down[client] == 0:
-                self.faults.violated(line, f"client {client} comes up, but is not down")
-                continue
-            self.down[client] -= 1
-            if self.down[client] == 0 and client not in self.gone:
-                self.away.discard(client)
-                life = self.lives[client]
-                life.time_s = record["time_s"]
-                if life.round <= self.last_round:
-                    life.is_untested |= record.get("fresh", False)
-                    if record.get("catch_up", True):
-                        life.round = furthest[client]
-
-    def _furthest(self, client: int) -> int:
-        around = (other for other in self.neighbours[client] if other not in self.away)
+    def _furthest_round(self, client: int, excluded: Set[int]) -> int:
+        around = (other for other in self.neighbours[client] if other not in excluded)
         return max(self.lives[other].round for other in (client, *around))
-
-    def _slow(self, record: Record, line: int) -> None:
-        for client in record["clients"]:
-            key = client, record["factor"]
-            self.slow[key] += 1 if record["change"] == "slow" else -1
-            if self.slow[key] < 0:
-                self.faults.violated(line, f"client {client} is no longer slow, but never was")
-
-    def _meet(self) -> None:
-        away = self.left | {client for client, number in self.absences.items() if number > 0}
-        self.neighbours = [{other: None for other in around if other not in away} for around in self.graph]
 
 
 def _around(num_clients: int, edges: Iterable[Sequence[int]]) -> list[Neighbours]:

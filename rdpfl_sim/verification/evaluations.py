@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from io import TextIOWrapper
 from math import inf, isfinite
-from pathlib import Path
 from typing import Any
 
-from rdpfl_sim.records.run_folder import COMPLETE, METRICS, METRICS_FILE
+from rdpfl_sim.records.metrics_file import HEADER, METRICS
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import COMPLETE
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.system.files import open_inside
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import Clients
 from rdpfl_sim.verification.telemetry import OF_MESSAGES, Measures
@@ -22,7 +19,7 @@ END = "\n"
 class Evaluations:
     """Reads metrics.csv beside the records, one row for one evaluation, after `Measures` has seen that."""
 
-    def __init__(self, folder: Path, scenario: Scenario, clients: Clients, measures: Measures) -> None:
+    def __init__(self, reader: RunReader, scenario: Scenario, clients: Clients, measures: Measures) -> None:
         self.evaluations = Check(
             "evaluations",
             "Every client is evaluated when it is due, after a round that it has finished, "
@@ -33,14 +30,14 @@ class Evaluations:
         self.every, self.last_round = scenario.evaluation.every, scenario.rounds
         self.clients, self.measures = clients, measures
         self.unknown = () if measures.knows_messages else OF_MESSAGES
-        self.lines = _lines(folder / METRICS_FILE)
+        self.lines = reader.metrics_lines() if reader.has_metrics() else iter(())
         self.due: dict[tuple[int, int], float] = {}
         """The clients and rounds that are to be evaluated before time goes on, and since when."""
 
     def run_started(self, record: Record, line: int) -> None:
         """The file begins with the names of its columns."""
         head = next(self.lines, "")
-        if head != ",".join(METRICS) + END:
+        if head != HEADER + END:
             self.evaluations.violated(line, f"metrics.csv begins with {head!r}")
 
     def evaluation(self, record: Record, line: int) -> None:
@@ -87,27 +84,14 @@ class Evaluations:
 
     def _compare(self, text: str, line: int) -> None:
         """Hold a row against the one that it should be."""
-        cells = _cells(text)
-        if len(cells) != len(METRICS) or ",".join(cells) + END != text:
+        cells = text.removesuffix(END).split(",")
+        if len(cells) != len(METRICS) or not text.endswith(END):
             self.evaluations.violated(line, f"metrics.csv says {text!r}: this is not such a row")
             return
         row = self.measures.row
         for key, cell in zip(METRICS, cells, strict=True):
             if key not in self.unknown and not _is_cell(row[key], cell, _is_measured(row, key)):
                 self.evaluations.violated(line, f"metrics.csv says {key} = {cell!r}, not {row[key]!r}")
-
-
-def _lines(path: Path) -> Iterator[str]:
-    if path.exists():
-        with TextIOWrapper(open_inside(path), newline="", encoding="utf-8") as file:
-            yield from file
-
-
-def _cells(text: str) -> Sequence[str]:
-    try:
-        return next(csv.reader([text]), [])
-    except csv.Error:
-        return []
 
 
 def _is_measured(row: dict[str, Any], key: str) -> bool:

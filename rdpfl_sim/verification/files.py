@@ -9,14 +9,8 @@ from typing import Any
 import networkx as nx
 
 from rdpfl_sim.errors import RunError, ScenarioError
-from rdpfl_sim.records.run_folder import (
-    PROVENANCE,
-    SUMMARY,
-    TOPOLOGY,
-    read_inside,
-    read_json,
-    read_json_if_there,
-)
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import TOPOLOGY, read_json
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.deployment import Deployment
 
@@ -30,20 +24,17 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.reader = RunReader(folder)
         self.scenario = Scenario.of_run(folder)
         self.topology: Any = read_json(folder / TOPOLOGY)
-        self.provenance = read_json_if_there(folder / PROVENANCE)
-        self.summary = read_json_if_there(folder / SUMMARY)
+        self.provenance = self.reader.read_provenance()
+        self.summary = self.reader.read_summary()
         self.deployment: Deployment | None = None
         self.not_built: str | None = None
         try:
             self.deployment = Deployment(self.scenario)
         except ScenarioError as error:
             self.not_built = f"the scenario cannot be built here: {error}"
-
-    def content(self, name: str) -> bytes:
-        """The bytes of a file."""
-        return read_inside(self.folder / name)
 
     @cached_property
     def graph(self) -> nx.Graph:

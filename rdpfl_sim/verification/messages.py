@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import permutations
 from typing import NamedTuple, TypeAlias
 
+from rdpfl_sim.records.fault_timeline import STARTS, STOPPING
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
-from rdpfl_sim.verification.clients import STOPS, Clients, Doing
+from rdpfl_sim.verification.clients import Clients, Doing
 
 REFUSALS = ("not finite", "wrong shape or type")
 """Why a message is rejected after which nothing better is expected of its sender in that round."""
@@ -119,8 +119,6 @@ class Post:
         """When clients recovered that may have lost their model and their messages."""
         self.stopped_at_s: dict[int, float] = {}
         """When clients last crashed or left."""
-        self.cuts: list[list[set[int]]] = []
-        self.interrupted: Counter[tuple[int, int]] = Counter()
 
     def message_sent(self, record: Record, line: int) -> None:
         """A message begins; its sender is up, and speaks to a neighbour."""
@@ -131,7 +129,7 @@ class Post:
         self.links.num_items += 1
         if recipient not in clients.neighbours[sender]:
             self.links.violated(line, f"{recipient} is no neighbour of {sender}")
-        if sender in clients.away:
+        if sender in clients.timeline.stopped:
             self.links.violated(line, f"the sender {sender} is down")
         self.stamps.num_items += 1
         if true_round != life.round:
@@ -225,25 +223,10 @@ class Post:
             box.refused = max(box.refused, record["round"])
 
     def fault(self, record: Record, line: int) -> None:
-        """A cut, an outage, or the end of one."""
-        change, faults = record["change"], self.clients.faults
-        if change == "cut":
-            self.cuts.append([set(side) for side in record["sides"]])
-        elif change == "heal":
-            sides = [set(side) for side in record["sides"]]
-            if sides in self.cuts:
-                self.cuts.remove(sides)
-            else:
-                faults.violated(line, "a cut heals that never was")
-        elif change in ("links_down", "links_up"):
-            for sender, recipient in record["links"]:
-                self.interrupted[sender, recipient] += 1 if change == "links_down" else -1
-                if self.interrupted[sender, recipient] < 0:
-                    faults.violated(line, f"the link from {sender} to {recipient} comes up, but is not down")
-            self.interrupted = +self.interrupted
-        elif change in STOPS:
+        """Note when clients stop and when they start again with a fresh model."""
+        if STARTS.get(record["change"]) in STOPPING:
             self.stopped_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
-        elif change == "recover" and record["fresh"]:
+        elif record.get("fresh"):
             self.afresh_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
 
     def _begin(self, number: int, line: int, what: str) -> None:
@@ -286,12 +269,12 @@ class Post:
 
     def _obstacle(self, letter: Letter) -> str | None:
         sender, recipient = letter.sender, letter.recipient
-        if self.interrupted and self.interrupted[sender, recipient] > 0:
+        timeline = self.clients.timeline
+        if (sender, recipient) in timeline.links_down:
             return "link is down"
-        for sides in self.cuts:
-            if any(sender in one and recipient in other for one, other in permutations(sides, 2)):
-                return "partition"
-        return "recipient is down" if recipient in self.clients.away else None
+        if timeline.is_partitioned(sender, recipient):
+            return "partition"
+        return "recipient is down" if recipient in timeline.stopped else None
 
     def _reasons(self, letter: Letter, now_s: float) -> list[str]:
         """Why a message can be lost now."""

@@ -169,12 +169,12 @@ class Whole:
                 None, f"summary.json is not such a table ({type(error).__name__}: {error})"
             )
             return
-        said = orjson.loads(self.files.content(SUMMARY))
+        said = orjson.loads(self.files.reader.read_bytes(SUMMARY))
         self.summary_check.num_items += _num_leaves(said)
         difference = first_difference(said, orjson.loads(written(found)))
         if difference is not None:
             self.summary_check.violated(None, difference)
-        elif written(said) != self.files.content(SUMMARY):
+        elif written(said) != self.files.reader.read_bytes(SUMMARY):
             self.summary_check.violated(None, "summary.json is not as a run writes it")
 
     def _summary(
@@ -195,7 +195,7 @@ class Whole:
             messages, telemetry, digest = said["messages"], said["telemetry"], said["digest"]
             num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
         else:
-            status, simulated_s, num_faults = last["status"], last["time_s"], clients.num_faults
+            status, simulated_s, num_faults = last["status"], last["time_s"], clients.timeline.num_records
             messages, digest = {key: last[key] for key in ACCOUNT}, chain.value.hex()
             telemetry, num_parameters = measures.telemetry_beside(said["telemetry"]), self.num_parameters
             verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
@@ -236,18 +236,16 @@ class Whole:
 
     def _check_form(self) -> None:
         """The scenario's files are as a run writes them, to the last byte."""
-        scenario = tomli_w.dumps(self.scenario.to_dict()).encode()
-        if self.files.content(SCENARIO) != scenario:
+        reader, deployment, provenance = self.files.reader, self.deployment, self.files.provenance
+        if reader.read_bytes(SCENARIO) != tomli_w.dumps(self.scenario.to_dict()).encode():
             self.scenario_check.violated(None, "scenario.toml is not as a run writes it")
-        if self.files.provenance is not None:
-            said = self.files.provenance
-            if list(said) != ["scenario_hash", "sessions"] or written(said) != self.files.content(PROVENANCE):
+        if provenance is not None:
+            is_written = written(provenance) == reader.read_bytes(PROVENANCE)
+            if list(provenance) != ["scenario_hash", "sessions"] or not is_written:
                 self.scenario_check.violated(None, "provenance.json is not as a run writes it")
         self.deployment_check.num_items += 1
-        if self.deployment is not None and written(self.deployment.topology) != self.files.content(TOPOLOGY):
-            difference = first_difference(
-                self.files.topology, orjson.loads(written(self.deployment.topology))
-            )
+        if deployment is not None and written(deployment.topology) != reader.read_bytes(TOPOLOGY):
+            difference = first_difference(self.files.topology, orjson.loads(written(deployment.topology)))
             self.deployment_check.violated(
                 None, f"topology.json: {difference or 'it is not as a run writes it'}"
             )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import orjson
 
+from rdpfl_sim.errors import RunError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.events import MESSAGE_STREAM
-from rdpfl_sim.records.run_folder import EVENTS, read_metrics
+from rdpfl_sim.records.run_folder import EVENTS
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.system.files import lines_inside, size_inside
 from rdpfl_sim.verification.check import Check, Needs, Record
@@ -41,7 +42,7 @@ class Verification:
     def __init__(self, folder: Path) -> None:
         files = Files(folder)
         self.scenario = scenario = files.scenario
-        self.folder, self.events_path = folder, folder / EVENTS
+        self.reader, self.events_path = files.reader, folder / EVENTS
         byzantine = files.byzantine
         self.summary = files.summary
         self.form = Check(
@@ -58,7 +59,7 @@ class Verification:
         self.rounds = Rounds(scenario, self.clients, self.post, byzantine)
         self.measures = Measures(scenario, byzantine, hops_to(files.graph, byzantine))
         self.theory = Theory(scenario)
-        self.evaluations = Evaluations(folder, scenario, self.clients, self.measures)
+        self.evaluations = Evaluations(files.reader, scenario, self.clients, self.measures)
         self.first: Record | None = None
         self.last: Record | None = None
         self.num_lines = 0
@@ -103,10 +104,12 @@ class Verification:
     def _read_metrics(self) -> None:
         """Take the scores from metrics.csv, as there are no records."""
         try:
-            for row in read_metrics(self.folder):
-                scores = {key: row[key] for key in row if key not in ("time_s", "client", "round")}
+            for row in self.reader.read_metrics():
+                scores = {
+                    key: value for key, value in row.items() if key not in ("time_s", "client", "round")
+                }
                 self.measures.scores.add(row["time_s"], row["client"], row["round"], scores)
-        except (OSError, LookupError, TypeError, ValueError) as error:
+        except (OSError, RunError, LookupError, TypeError, ValueError) as error:
             self.whole.complete.violated(None, f"metrics.csv cannot be read: {error}")
 
     def _read(self, progress: Callable[[int], None]) -> None:

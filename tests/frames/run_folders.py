@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from rdpfl_sim.records.run_folder import METRICS
+from rdpfl_sim.records.metrics_file import METRICS
 
 SCENARIO: dict[str, Any] = {
     "name": "by hand",

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.records.run_folder import METRICS, RunFolder, is_complete, read_metrics
+from rdpfl_sim.records.metrics_file import METRICS
+from rdpfl_sim.records.run_folder import RunFolder, is_complete, read_metrics
 
 
 def row(client: int) -> dict:

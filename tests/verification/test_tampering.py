@@ -187,6 +187,7 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("faults", "fault", {"change": "heal"}, {"sides": [[0], [1, 2, 3, 4, 5]]}),
     ("faults", "fault", {"change": "links_up"}, {"links": [[0, 1]]}),
     ("faults", "fault", {"change": "unslow"}, {"factor": 3.0}),
+    ("faults", "fault", {"change": "slow"}, {"change": "meteor"}),
 ]
 
 

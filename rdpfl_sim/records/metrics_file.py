@@ -1,0 +1,55 @@
+"""The rows of metrics.csv: one row per client and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TypedDict, cast
+
+
+class MetricsRow(TypedDict):
+    """One evaluation of one client; None where nothing was measured.
+
+    The values from `used_per_round` on are means since the client's previous evaluation.
+    """
+
+    time_s: float
+    client: int
+    byzantine: int
+    round: int
+    hops: int | None
+    personal_accuracy: float | None
+    personal_loss: float | None
+    global_accuracy: float | None
+    global_loss: float | None
+    used_per_round: float | None
+    mean_age: float | None
+    clipped: float | None
+    bounded: float | None
+    byzantine_weight: float | None
+    neighbour_share: float | None
+
+
+METRICS = tuple(MetricsRow.__annotations__)
+"""The columns of metrics.csv, in their order."""
+
+HEADER = ",".join(METRICS)
+INTEGERS = frozenset(("client", "byzantine", "round", "hops"))
+
+
+def parse_metrics(lines: Iterable[str]) -> Iterator[MetricsRow]:
+    """Yield the rows in lines of metrics.csv, or raise `ValueError` if a line is not a row.
+
+    A header may name other columns, as older versions wrote; missing ones become None. Lines without a
+    header, such as those appended to a file since it was last read, have the columns of this version.
+    """
+    columns = METRICS
+    for line in lines:
+        cells = line.rstrip("\r\n").split(",")
+        if cells[0] == METRICS[0]:
+            columns = tuple(cells)
+            continue
+        row = dict.fromkeys(METRICS) | {
+            column: None if cell == "" else int(cell) if column in INTEGERS else float(cell)
+            for column, cell in zip(columns, cells, strict=True)
+        }
+        yield cast("MetricsRow", row)
