@@ -8,7 +8,7 @@ result.summary["accuracy"]["honest"]["personal"]["mean"]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rdpfl_sim.version import __version__
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "Run", "Scenario", "ScenarioError", "Sweep", "__version__", "resume", "simulate"]
 
-_HOMES = {
+_MODULES = {
     "Result": "simulation.simulation",
     "Run": "frames.run",
     "Scenario": "scenario.scenario",
@@ -33,10 +33,10 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: torch takes seconds to load, and `rdpfl-sim --help` does not need it."""
-    if name not in _HOMES:
+def __getattr__(name: str) -> object:
+    """Import public names on first use: `rdpfl-sim --help` should not have to load torch."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,30 +1,29 @@
-"""What can be wrong with a user's input, said in a way that helps to mend it."""
+"""Errors that a user can fix: mistakes in a scenario, failed runs and broken plug-ins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 _NO_VALUE = object()
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: where in the scenario, with which value, and what is allowed."""
+    """One mistake in a scenario: its path, what is wrong or allowed, and the value that was given."""
 
     path: str
     message: str
-    value: Any = _NO_VALUE
+    value: object = _NO_VALUE
 
     def __str__(self) -> str:
-        given = "" if self.value is _NO_VALUE else f" (given: {_short(self.value)})"
+        given = "" if self.value is _NO_VALUE else f" (given: {_shortened(self.value)})"
         return f"{self.path}: {self.message}{given}"
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be run; `problems` lists everything that is wrong with it."""
+    """A scenario that cannot be run; `problems` lists every mistake in it."""
 
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -32,11 +31,11 @@ class ScenarioError(ValueError):
 
 
 class RunError(Exception):
-    """A run that cannot go on, through no fault of its scenario: the disk is full, the memory is used up."""
+    """A run that fails for a reason outside its scenario, such as a full disk or a damaged file."""
 
 
 class PluginError(RunError):
-    """A component that does not come with rdpfl-sim is broken: which one, and what is wrong with it."""
+    """A plug-in that cannot be used: which one, and what is wrong with it."""
 
     def __init__(self, plugin: object, flaw: str) -> None:
         super().__init__(plugin, flaw)
@@ -48,7 +47,7 @@ class PluginError(RunError):
 
 
 def note_client_round(error: Exception, client: int, round_: int) -> None:
-    """Note on an error in which client's round it happened, unless that is known already."""
+    """Add a note with the client and round to an error, unless it already has a note."""
     if not hasattr(error, "__notes__"):
         error.add_note(f"in round {round_} of client {client}")
 
@@ -57,7 +56,7 @@ OUT_OF_MEMORY = "out of memory"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python or torch could not get memory; torch says so in words, or in an error of its own."""
+    """Return whether Python or torch ran out of memory; torch has an error class and a message for it."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -66,10 +65,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class OptionError(ValueError):
-    """A component cannot be built with this value of one of its options.
+    """An option value with which a component cannot be built.
 
     Components raise it for what a type cannot express, such as a graph that does not exist
-    for this number of clients; `errors_at` adds the path and the value.
+    for this number of clients. `errors_at` adds the path and the value.
     """
 
     def __init__(self, option: str, message: str) -> None:
@@ -86,16 +85,16 @@ def errors_at(path: str, component: object) -> Iterator[None]:
     except PluginError as error:
         raise ScenarioError([Problem(path, str(error))]) from error
     except OptionError as error:
-        value: Any = component
+        value = component
         for key in error.option.split("."):
             value = getattr(value, key, getattr(value, f"{key}_", _NO_VALUE))
         where = f"{path}.{error.option}" if error.option else path
         raise ScenarioError([Problem(where, error.message, value)]) from error
 
 
-def _short(value: Any) -> str:
+def _shortened(value: object) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, or very deep nesting
-        text = f"{type(value).__name__} that is too large to print"
+        text = f"<{type(value).__name__}, too large to print>"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,8 +1,8 @@
 """Named, stateless random streams.
 
-Every random draw is named by what it is for: the seed, a purpose, the client or link, the round or
-sequence number. A draw therefore does not depend on which other draws were made before it, and two
-runs that differ only in their method see the same delays, losses, shards and attackers.
+A random draw is identified by the seed, a purpose, the client or link, and the round or sequence
+number. It therefore does not depend on earlier draws, and two runs that differ only in their method
+have the same delays, losses, shards and attackers.
 
 >>> stream = Streams(seed=1).key("latency", 3, 4)
 >>> uniform(stream, 0) == uniform(stream, 0) != uniform(stream, 1)
@@ -21,25 +21,25 @@ _MASK = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Streams:
-    """All the random streams of a run."""
+    """All random streams of a run."""
 
     seed: int
 
     def key(self, purpose: str, *index: int) -> int:
-        """A 64-bit key for the stream with this name."""
+        """Return the 64-bit key of a stream."""
         name = "/".join([str(self.seed), purpose, *map(str, index)])
         return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
 
     def generator(self, purpose: str, *index: int) -> np.random.Generator:
-        """A numpy generator for the stream with this name, always at its beginning."""
+        """Return a numpy generator at the start of a stream."""
         return np.random.Generator(np.random.PCG64(self.key(purpose, *index)))
 
 
 def uniform(key: int, counter: int) -> float:
-    """The draw number `counter` of the stream `key`, uniform in the open interval (0, 1).
+    """Return draw number `counter` of the stream `key`, uniform in the open interval (0, 1).
 
-    The state steps and mixes as in wyrand (Wang Yi, wyhash, 2019), whose one wide product suits Python's
-    integers. The draw sits in the middle of one of 2^52 cells, so that 0 and 1 never occur and every
+    The generator is wyrand (Wang Yi, wyhash, 2019): a single wide product, which is fast with Python's
+    integers. The result is the midpoint of one of 2^52 cells, so that 0 and 1 never occur and every
     quantile function is finite.
     """
     state = (key + (counter + 1) * 0xA0761D6478BD642F) & _MASK

@@ -33,8 +33,8 @@ def execute(options: argparse.Namespace) -> int:
     from rdpfl_sim.components.registry import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,
+        details,
         list_components,
-        listing,
         markdown_table,
         overview,
     )
@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
         return 0
     console = make_console()
     if options.kind is not None:
-        console.print(listing(kinds))
+        console.print(details(kinds))
     else:
         console.print(overview(kinds))
     for sentence in broken_plugins(kinds):

@@ -222,14 +222,14 @@ def _list(question: Prompt) -> None:
     """What can be answered."""
     from rich.text import Text
 
-    from rdpfl_sim.scenario.component_list import Hanging, list_components
+    from rdpfl_sim.scenario.component_list import HangingIndent, list_components
 
     console = make_console()
     if question.kind is None:
         console.print("  a number")
         return
     for entry in list_components()[question.kind]:
-        console.print(Hanging(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
+        console.print(HangingIndent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
 
 
 def _described(raw: dict[str, Any]) -> str:

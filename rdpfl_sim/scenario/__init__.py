@@ -1,1 +1,1 @@
-"""Scenarios: sections, checks, overrides and templates."""
+"""Scenarios: TOML files, their sections, checks, overrides and templates."""

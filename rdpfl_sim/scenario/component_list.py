@@ -1,4 +1,4 @@
-"""What is built in, read off the components' signatures."""
+"""The list of components that `rdpfl-sim list` shows: names, summaries and options."""
 
 from __future__ import annotations
 
@@ -19,17 +19,7 @@ from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.scenario.sections import CHOICES
 
-HANGING = 2
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One component: its name, the first line of its documentation, and its options in words."""
-
-    name: str
-    summary: str
-    options: tuple[str, ...]
-
+HANGING_INDENT = 2
 
 KINDS: Mapping[str, OneOf] = {
     **CHOICES,
@@ -38,12 +28,23 @@ KINDS: Mapping[str, OneOf] = {
 }
 """Every kind of component."""
 
+_BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One component: its name, the first line of its documentation, and one line per option."""
+
+    name: str
+    summary: str
+    options: tuple[str, ...]
+
 
 def list_components() -> dict[str, list[Entry]]:
-    """Every component that can be used, by kind."""
+    """Return every usable component, by kind."""
     return {
         kind: [
-            Entry(name, choice.table(name).__doc__ or "", _options(choice.table(name)))
+            Entry(name, choice.table(name).__doc__ or "", _option_lines(choice.table(name)))
             for name in choice.usable_names()
         ]
         for kind, choice in KINDS.items()
@@ -51,24 +52,24 @@ def list_components() -> dict[str, list[Entry]]:
 
 
 def broken_plugins(kinds: Iterable[str]) -> list[str]:
-    """A sentence about every plug-in of these kinds that cannot be used."""
-    return [sentence for kind in kinds for sentence in flaws_of(KINDS[kind])]
+    """Return one sentence per plug-in of these kinds that cannot be used."""
+    return [sentence for kind in kinds for sentence in _plugin_problems(KINDS[kind])]
 
 
-def flaws_of(choice: OneOf) -> list[str]:
-    """A sentence about every plug-in of a kind that cannot be used; with default options, if it has them."""
-    flaws = choice.broken()
+def _plugin_problems(choice: OneOf) -> list[str]:
+    """Return one sentence per broken plug-in; plug-ins without required options are also tried out."""
+    problems = choice.broken()
     for name in choice.usable_names():
         table = choice.table(name)
         required = [key for key, info in table.model_fields.items() if info.is_required()]
         if table.plugin is not None and required == ["name"]:
-            flaw = hold(choice.validate(name))
-            flaws += [] if flaw is None else [flaw]
-    return flaws
+            problem = hold(choice.validate(name))
+            problems += [] if problem is None else [problem]
+    return problems
 
 
 def markdown_table(kinds: Mapping[str, Sequence[Entry]]) -> str:
-    """A Markdown table with one row per kind."""
+    """Return a Markdown table with one row per kind."""
     rows = [
         f"| {kind} | {', '.join(f'`{entry.name}`' for entry in entries)} |" for kind, entries in kinds.items()
     ]
@@ -76,48 +77,50 @@ def markdown_table(kinds: Mapping[str, Sequence[Entry]]) -> str:
 
 
 def overview(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
-    """The names of all components, by kind, for a terminal."""
+    """Return a terminal table with the names of all components, one row per kind."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for kind, entries in kinds.items():
         table.add_row(Text(kind, style="bold"), Text(", ".join(entry.name for entry in entries)))
     return table
 
 
-def listing(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
-    """Everything about every component, for a terminal."""
+def details(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
+    """Return terminal text with the summary and the options of every component."""
     lines: list[RenderableType] = []
     for kind, entries in kinds.items():
         lines.append(Text(kind, style="bold"))
         for entry in entries:
-            lines.append(Hanging(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
-            lines += [Hanging(Text(option, style="dim"), 6) for option in entry.options]
+            lines.append(HangingIndent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
+            lines += [HangingIndent(Text(option, style="dim"), 6) for option in entry.options]
     return Group(*lines)
 
 
 @dataclass(frozen=True)
-class Hanging:
-    """A paragraph whose first line begins at `indent`, and the others further to the right."""
+class HangingIndent:
+    """A paragraph with its first line indented by `indent` and the other lines a little more."""
 
     text: Text
     indent: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        further = self.indent + HANGING
-        lines = self.text.wrap(console, max(options.max_width - further, 1))
-        for place, line in enumerate(lines):
+        deeper = self.indent + HANGING_INDENT
+        lines = self.text.wrap(console, max(options.max_width - deeper, 1))
+        for index, line in enumerate(lines):
             line.rstrip()
-            yield Padding(line, (0, 0, 0, self.indent if place == 0 else further), expand=False)
+            yield Padding(line, (0, 0, 0, self.indent if index == 0 else deeper), expand=False)
 
 
-def _options(table: type[Component]) -> tuple[str, ...]:
+def _option_lines(table: type[Component]) -> tuple[str, ...]:
     schema = table.model_json_schema()
     required = schema.get("required", [])
     return tuple(
-        _option(key, facts, key in required) for key, facts in schema["properties"].items() if key != "name"
+        _option_line(key, facts, key in required)
+        for key, facts in schema["properties"].items()
+        if key != "name"
     )
 
 
-def _option(key: str, facts: Mapping[str, Any], required: bool) -> str:
+def _option_line(key: str, facts: Mapping[str, Any], required: bool) -> str:
     value = facts.get("default")
     default = "(required)" if required else "(unset)" if value is None else json.dumps(value)
     notes = describe_option(facts)
@@ -125,12 +128,12 @@ def _option(key: str, facts: Mapping[str, Any], required: bool) -> str:
 
 
 def describe_option(facts: Mapping[str, Any]) -> list[str]:
-    """Return the limits of an option and its description, from its JSON schema."""
+    """Return the limits and the description of an option, from its JSON schema."""
     return [*describe_limits(facts), *([facts["description"]] if "description" in facts else [])]
 
 
 def describe_limits(facts: Mapping[str, Any]) -> list[str]:
-    """The bounds or choices in a piece of JSON schema, in words; not those that only keep numbers finite."""
+    """Return the bounds or choices in a JSON schema as text, without bounds that only keep numbers finite."""
     if "anyOf" in facts:
         return [text for choice in facts["anyOf"] for text in describe_limits(choice)]
     if "enum" in facts or "const" in facts:
@@ -140,6 +143,3 @@ def describe_limits(facts: Mapping[str, Any]) -> list[str]:
         bounds = {">": 0, **bounds}
         del bounds[">="]
     return [f"{sign} {bound:g}" for sign, bound in bounds.items() if bound < min(LARGE, 2**63)]
-
-
-_BOUNDS = {"exclusiveMinimum": ">", "minimum": ">=", "exclusiveMaximum": "<", "maximum": "<="}

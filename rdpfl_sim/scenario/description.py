@@ -1,10 +1,9 @@
-"""A scenario's method, attack and topology in a few words, for summaries, tables, reports and figures."""
+"""Short descriptions of a scenario's method, attack and topology, for summaries, tables and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from rdpfl_sim.components.registry import Component, Steps, Strict
 from rdpfl_sim.scenario.scenario import Scenario
@@ -12,11 +11,11 @@ from rdpfl_sim.scenario.sections import AdversarySection
 
 MAX_LENGTH = 40
 ALWAYS = ("lambda",)
-"""Options that are named even at their defaults: they decide whether neighbours matter at all."""
+"""Options shown even at their defaults: they decide whether neighbours matter at all."""
 
 
 def describe_scenario(scenario: Scenario) -> dict[str, str]:
-    """Return the entries of summary.json that name components, with their options off their defaults."""
+    """Return the entries of summary.json that name components, with options that differ from defaults."""
     return {
         "method": describe_method(scenario.method),
         "attack": "; ".join(map(describe_attack, scenario.adversary)) or "none",
@@ -28,35 +27,34 @@ def describe_method(method: Component) -> str:
     """Return a method's name, its aggregator in brackets, and its options: `direct (mean), lambda 1`."""
     aggregator = getattr(method, "aggregator", None)
     if not isinstance(aggregator, Component):
-        return ", ".join([method.name, *_options(method)])
-    options = [text for text in _options(method) if not text.startswith("aggregator ")]
-    return ", ".join([f"{method.name} ({_listed(aggregator)})", *options])
+        return ", ".join([method.name, *_changed_options(method)])
+    options = [text for text in _changed_options(method) if not text.startswith("aggregator ")]
+    return ", ".join([f"{method.name} ({_without_brackets(aggregator)})", *options])
 
 
 def describe_attack(section: AdversarySection) -> str:
-    """Return what a group of attackers sends, when and to whom, as far as it is unusual."""
-    parts = [section.attack, section.timing, section.equivocation]
-    attacks = " + ".join(describe_component(part) for part in parts if part.name != "none")
+    """Return the attack of a group of Byzantine clients, with the settings that differ from defaults."""
+    components = [section.attack, section.timing, section.equivocation]
+    attacks = " + ".join(describe_component(part) for part in components if part.name != "none")
     if not attacks:
         return "none"
     shown = ("schedule", "knowledge", "collude", "patience_s")
-    return ", ".join([attacks, *(text for text in _options(section) if text.split(" ")[0] in shown)])
+    return ", ".join([attacks, *(text for text in _changed_options(section) if text.split(" ")[0] in shown)])
 
 
 def describe_component(component: Component) -> str:
-    """Return a component's name and its options that are not at their defaults: `noise (sigma 3)`."""
-    options = ", ".join(_options(component))
+    """Return a component's name and the options that differ from their defaults: `noise (sigma 3)`."""
+    options = ", ".join(_changed_options(component))
     return f"{component.name} ({options})" if options else component.name
 
 
-def _listed(component: Component) -> str:
-    """Return the same without brackets, for use within some."""
+def _without_brackets(component: Component) -> str:
     if isinstance(component, Steps):
-        return " + ".join(map(_listed, component.steps))
-    return ", ".join([component.name, *_options(component)])
+        return " + ".join(map(_without_brackets, component.steps))
+    return ", ".join([component.name, *_changed_options(component)])
 
 
-def _options(table: Strict) -> Iterator[str]:
+def _changed_options(table: Strict) -> Iterator[str]:
     fields = {key: info for key, info in type(table).model_fields.items() if key != "name"}
     names = {key: info.alias or key for key, info in fields.items()}
     given = {names[key]: getattr(table, key) for key, info in fields.items() if info.is_required()}
@@ -68,10 +66,10 @@ def _options(table: Strict) -> Iterator[str]:
         if value is not None and (
             info.is_required() or names[key] in ALWAYS or value != getattr(default, key)
         ):
-            yield f"{names[key]} {_value(value)}"
+            yield f"{names[key]} {_short_text(value)}"
 
 
-def _value(value: Any) -> str:
+def _short_text(value: object) -> str:
     match value:
         case Component():
             return describe_component(value)

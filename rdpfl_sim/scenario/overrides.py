@@ -6,7 +6,6 @@ the options that the new component also has. Both produce notes, which become wa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Annotated, Any, get_args, get_origin
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from rdpfl_sim.components.registry import OneOf, Strict
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.paths import TomlTable, get_value, leaves, set_value, split_path
-from rdpfl_sim.scenario.toml_file import LimitError, parse_value
+from rdpfl_sim.scenario.toml_file import LimitError, parse_value, to_toml
 
 
 def parse_override(override: str) -> tuple[str, Any]:
@@ -98,7 +97,7 @@ class Draft:
             key = path if path in final else f"{path}.name"
             if not any(form in now for form in forms) and key in final and final[key] != value:
                 yield (
-                    f"{path} fell back from {_to_toml(value)} to its default {_to_toml(final[key])}, "
+                    f"{path} fell back from {to_toml(value)} to its default {to_toml(final[key])}, "
                     "because its table was replaced"
                 )
 
@@ -127,7 +126,7 @@ class Draft:
                 reason = "does not allow this value"
             else:
                 continue
-            yield f"{path}.{key} = {_to_toml(table.pop(key))} is dropped: {name} {reason}"
+            yield f"{path}.{key} = {to_toml(table.pop(key))} is dropped: {name} {reason}"
 
 
 def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
@@ -178,7 +177,3 @@ def _allows(table: type[Strict], name: str, key: str, value: object) -> bool:
     except ValidationError as error:
         return all(problem["loc"][:1] != (key,) for problem in error.errors())
     return True
-
-
-def _to_toml(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,4 +1,4 @@
-"""A scenario: one TOML file, one experiment. Data, never code."""
+"""A scenario: one TOML file that describes one experiment. It contains data, never code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.checks import CHECKS
 from rdpfl_sim.scenario.overrides import Draft
-from rdpfl_sim.scenario.paths import join_path
+from rdpfl_sim.scenario.paths import TomlTable, join_path
 from rdpfl_sim.scenario.sections import (
     CHOICES,
     AdversarySection,
@@ -33,35 +33,35 @@ from rdpfl_sim.scenario.sections import (
     Output,
     Timing,
     Training,
-    chosen,
+    component_field,
 )
 from rdpfl_sim.scenario.toml_file import read_toml
 
 
-def _one_or_more(value: Any) -> Any:
+def _as_list(value: object) -> object:
     return [value] if isinstance(value, Mapping | AdversarySection) else value
 
 
 class Scenario(Strict):
-    """One experiment."""
+    """A validated experiment."""
 
     name: str = Field(default="scenario", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1  # what TOML can hold
-    rounds: Count = Field(default=50, description="rounds of every client")
+    rounds: Count = Field(default=50, description="rounds per client")
     clients: Clients = Clients()
-    topology: Annotated[Component, CHOICES["topology"]] = chosen("topology")
-    data: Annotated[Component, CHOICES["data"]] = chosen("data")
-    partition: Annotated[Component, CHOICES["partition"]] = chosen("partition")
-    model: Annotated[Component, CHOICES["model"]] = chosen("model")
+    topology: Annotated[Component, CHOICES["topology"]] = component_field("topology")
+    data: Annotated[Component, CHOICES["data"]] = component_field("data")
+    partition: Annotated[Component, CHOICES["partition"]] = component_field("partition")
+    model: Annotated[Component, CHOICES["model"]] = component_field("model")
     training: Training = Training()
-    method: Annotated[Component, CHOICES["method"]] = chosen("method")
+    method: Annotated[Component, CHOICES["method"]] = component_field("method")
     adversary: Annotated[
         list[AdversarySection],
-        BeforeValidator(_one_or_more, json_schema_input_type=AdversarySection | list[AdversarySection]),
-    ] = Field(default=[], description="a table, or a list of tables, one for each group of Byzantine clients")
+        BeforeValidator(_as_list, json_schema_input_type=AdversarySection | list[AdversarySection]),
+    ] = Field(default=[], description="a table, or a list of tables: one per group of Byzantine clients")
     network: NetworkSection = NetworkSection()
     faults: list[Annotated[Component, CHOICES["fault"]]] = Field(
-        default=[], description="what goes wrong; a list of tables"
+        default=[], description="faults that happen during the run: a list of tables"
     )
     timing: Timing = Timing()
     evaluation: EvaluationSection = EvaluationSection()
@@ -70,12 +70,12 @@ class Scenario(Strict):
     execution: Execution = Execution()
     notes: list[str] = Field(
         default=[],
-        description="remarks that become warnings of the run; --set adds one for every key that it loses",
+        description="remarks that become warnings of the run; --set adds one for each setting that gets lost",
     )
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Scenario:
-        """The validated scenario, or a `ScenarioError` that lists all problems."""
+    def from_dict(cls, raw: Mapping[str, object]) -> Scenario:
+        """Validate a table; raise a `ScenarioError` that lists all problems."""
         problems: list[Problem] = []
         try:
             scenario = cls.model_validate(dict(raw))
@@ -84,37 +84,37 @@ class Scenario(Strict):
             problems = validation_problems(raw, error)
             valid = dict(_valid_parts(cls, raw))
         for name, part in list(valid.items()):
-            broken = list(_broken_plugins(raw, name, part))
+            broken = list(_plugin_problems(raw, name, part))
             problems += broken
             if broken:
-                del valid[name]  # no check may call what is broken
+                del valid[name]  # checks must not call broken plug-ins
         for check in CHECKS:
-            needs = list(inspect.signature(check).parameters)
-            if all(name in valid for name in needs):
-                problems.extend(check(*(valid[name] for name in needs)))
+            sections = list(inspect.signature(check).parameters)
+            if all(name in valid for name in sections):
+                problems.extend(check(*(valid[name] for name in sections)))
         if problems:
             raise ScenarioError(problems)
         return scenario
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Scenario:
-        """The scenario in a TOML file, with `path.to.key=value` overrides."""
+        """Read a scenario from a TOML file and apply `path.to.key=value` overrides."""
         path = Path(path)
-        return cls._loaded(read_toml(path), path, overrides, seed)
+        return cls._from_file(read_toml(path), path, overrides, seed)
 
     @classmethod
     def of_run(cls, folder: Path) -> Scenario:
-        """The scenario in a run folder."""
+        """Read the scenario of a run folder."""
         path = folder / "scenario.toml"
-        return cls._loaded(read_toml(path, follow_links=False), path)
+        return cls._from_file(read_toml(path, follow_links=False), path)
 
     @classmethod
-    def _loaded(
-        cls, raw: dict[str, Any], path: Path, overrides: Iterable[str] = (), seed: int | None = None
+    def _from_file(
+        cls, raw: TomlTable, path: Path, overrides: Iterable[str] = (), seed: int | None = None
     ) -> Scenario:
         if "base" in raw:
             raise ScenarioError(
-                [Problem("base", f"the file is a sweep; run it with: rdpfl-sim sweep {path}")]
+                [Problem("base", f"this file is a sweep; run it with: rdpfl-sim sweep {path}")]
             )
         draft = Draft(cls, raw)
         for override in overrides:
@@ -134,12 +134,12 @@ class Scenario(Strict):
         """Return the scenario with more notes."""
         return self.model_copy(update={"notes": [*self.notes, *notes]})
 
-    def to_dict(self) -> dict[str, Any]:
-        """Every option with its value, as TOML would hold it (absent values are left out)."""
+    def to_dict(self) -> TomlTable:
+        """Return every option with its value, as in TOML: options without a value are left out."""
         dumped = _without_none(self.model_dump(by_alias=True))
         assert isinstance(dumped, dict)
         for group in dumped["adversary"]:
-            if "ids" in group:  # they stand in place of these
+            if "ids" in group:  # ids replace these two
                 del group["fraction"], group["placement"]
             if "victims" in group["timing"]:
                 del group["timing"]["fraction"]
@@ -153,30 +153,30 @@ class Scenario(Strict):
 
     @property
     def hash(self) -> str:
-        """A hash of everything that the scenario says, defaults included; of its notes it is independent."""
+        """A hash of all options, defaults included; notes do not change it."""
         content = {key: value for key, value in self.to_dict().items() if key != "notes"}
         text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         return blake2b(text, digest_size=10).hexdigest()
 
 
 def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
-    """Raise a `ScenarioError` if the run of a folder, perhaps from elsewhere, would use the network."""
+    """Raise a `ScenarioError` if a run folder, which may be untrusted, would use the network."""
     problems = []
     address = getattr(scenario.execution.executor, "address", None)
     if address is not None and not allow_cluster:
-        message = "a run folder may come from elsewhere; --allow-cluster (allow_cluster=True) lets it connect"
+        message = "run folders may not connect to a cluster without --allow-cluster (allow_cluster=True)"
         problems.append(Problem("execution.executor.address", message, address))
     if getattr(scenario.data, "download", False):
         name, folder = scenario.data.name, getattr(scenario.data, "folder", None)
         if not is_fetched(name, data_folder(folder)):
             option = "" if folder is None else f" --folder {quote(folder)}"
-            message = f"would be fetched now; fetch it before, with: rdpfl-sim data {name}{option}"
+            message = f"the data set is missing; download it with: rdpfl-sim data {name}{option}"
             problems.append(Problem("data.download", message, True))
     if problems:
         raise ScenarioError(problems)
 
 
-def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _valid_parts(cls: type[Scenario], raw: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     default = cls()
     for name, info in cls.model_fields.items():
         if name not in raw:
@@ -189,15 +189,15 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, Any]) -> Iterator[tuple[
             continue
 
 
-def _broken_plugins(raw: Mapping[str, Any], name: str, part: Any) -> Iterator[Problem]:
+def _plugin_problems(raw: Mapping[str, object], name: str, part: object) -> Iterator[Problem]:
     for location, plugin in plugins_in(part, (name,)):
         flaw = hold(plugin)
         if flaw is not None:
-            yield Problem(_path(raw, location), flaw)
+            yield Problem(_toml_path(raw, location), flaw)
 
 
-def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
-    """Files are named relative to the scenario, not to the shell; a run folder's copy must find them too."""
+def make_paths_absolute(raw: TomlTable, folder: Path) -> None:
+    """Resolve file names relative to the scenario's folder, so that the copy in a run folder finds them."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
     for table in (
@@ -211,26 +211,26 @@ def make_paths_absolute(raw: dict[str, Any], folder: Path) -> None:
 
 
 def resolve_path(folder: Path, path: str) -> Path:
-    """The path of a file that a scenario in a folder names; an impossible one stays as it is."""
+    """Return the absolute path of a file named in a scenario in `folder`; leave an invalid path unchanged."""
     try:
         return (folder / os.path.expanduser(path)).resolve()
-    except (ValueError, OSError, RuntimeError):  # a NUL character, or links in a circle
+    except (ValueError, OSError, RuntimeError):  # a NUL character, or a cycle of links
         return folder / path
 
 
-def validation_problems(raw: Mapping[str, Any], error: ValidationError) -> list[Problem]:
-    """What is wrong with a table, in our words."""
-    return [Problem(_path(raw, e["loc"]), e["msg"], e["input"]) for e in error.errors()]
+def validation_problems(raw: Mapping[str, object], error: ValidationError) -> list[Problem]:
+    """Convert a validation error of a table to problems with TOML paths."""
+    return [Problem(_toml_path(raw, e["loc"]), e["msg"], e["input"]) for e in error.errors()]
 
 
-def _path(raw: Mapping[str, Any], location: tuple[int | str, ...]) -> str:
-    """The TOML path of an error; a single group of attackers is a table, not a list."""
+def _toml_path(raw: Mapping[str, object], location: tuple[int | str, ...]) -> str:
+    """Return the TOML path of a location; a single group of attackers is a table, not a list."""
     if location[:2] == ("adversary", 0) and isinstance(raw["adversary"], Mapping):
         location = ("adversary", *location[2:])
     return join_path(location)
 
 
-def _without_none(value: Any) -> Any:
+def _without_none(value: object) -> object:
     if isinstance(value, dict):
         return {key: _without_none(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -57,18 +57,18 @@ CHOICES = {
         OneOf("executor", EXECUTORS, "auto", removed=REMOVED_EXECUTORS),
     )
 }
-"""Everything that is chosen by name at the level of a section, with its default."""
+"""The kinds of components that sections choose by name, with their defaults."""
 
 
-def chosen(kind: str) -> Any:
-    """The field of a component that is chosen by name."""
+def component_field(kind: str) -> Any:
+    """Return the field of a component that is chosen by name."""
     return Field(default=CHOICES[kind].default, description=f"one of: {', '.join(CHOICES[kind].registry)}")
 
 
 class Clients(Strict):
-    """Who takes part."""
+    """The clients that take part."""
 
-    count: Annotated[Count, Field(le=1_000_000)] = 10  # some 50 kB of memory each
+    count: Annotated[Count, Field(le=1_000_000)] = 10  # about 50 kB of memory each
 
 
 Steps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn at once
@@ -78,99 +78,103 @@ class Training(Strict):
     """Local SGD."""
 
     local_epochs: Steps = Field(
-        default=1, description="passes over the shard a round: K = epochs * ceil(n / batch_size)"
+        default=1, description="passes over the shard per round: K = epochs * ceil(n / batch_size)"
     )
-    local_steps: Steps | None = Field(default=None, description="K itself, in place of local_epochs")
+    local_steps: Steps | None = Field(default=None, description="K itself, instead of local_epochs")
     batch_size: Annotated[Count, Field(le=1_000_000)] = 64
     learning_rate: Positive = 0.01
     momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
     weight_decay: NonNegative = 0.0
     start: Literal["same", "different"] = Field(
-        default="same", description="whether all clients begin with the same model"
+        default="same", description="whether all clients start with the same model"
     )
 
 
 class AdversarySection(Strict):
-    """A group of Byzantine clients: who they are, what they know, what they send and when."""
+    """A group of Byzantine clients: which clients, what they observe, what they send and when."""
 
-    attack: Annotated[Component, CHOICES["attack"]] = chosen("attack")
-    timing: Annotated[Component, CHOICES["timing_attack"]] = chosen("timing_attack")
-    schedule: Annotated[Component, CHOICES["attack_schedule"]] = chosen("attack_schedule")
-    equivocation: Annotated[Component, CHOICES["equivocation"]] = chosen("equivocation")
+    attack: Annotated[Component, CHOICES["attack"]] = component_field("attack")
+    timing: Annotated[Component, CHOICES["timing_attack"]] = component_field("timing_attack")
+    schedule: Annotated[Component, CHOICES["attack_schedule"]] = component_field("attack_schedule")
+    equivocation: Annotated[Component, CHOICES["equivocation"]] = component_field("equivocation")
     knowledge: Level = Field(
         default="omniscient",
-        description="whose updates attackers see: their own, what reaches them as messages, all honest ones",
+        description="updates that attackers see: their own, also those sent to them, or all honest ones",
     )
-    collude: bool = Field(default=True, description="whether the group shares what its members know")
+    collude: bool = Field(default=True, description="whether the group shares what its members observe")
     fraction: Fraction = Field(default=0.0, description="of the clients, rounded down to whole clients")
-    ids: ClientSet | None = Field(
-        default=None, description="explicit ids, in place of fraction and placement"
-    )
-    placement: Annotated[Component, CHOICES["placement"]] = chosen("placement")
+    ids: ClientSet | None = Field(default=None, description="explicit ids, instead of fraction and placement")
+    placement: Annotated[Component, CHOICES["placement"]] = component_field("placement")
     patience_s: Positive | None = Field(
         default=None,
-        description="how long an attacker waits for updates that it wants to see; by default half the "
-        "timeout of timing.wait, or as long as it takes if there is none",
+        description="how long an attacker waits for updates that its attack needs; by default half the "
+        "timeout of timing.wait, or without limit if there is no timeout",
     )
 
 
 class LinkSection(Strict):
-    """Links that are different from the others."""
+    """Exceptions for some links."""
 
     from_: ClientSet = Field(alias="from", description="the senders")
     to: ClientSet = Field(description="the recipients")
-    both_ways: bool = Field(default=True, description="whether it also holds in the other direction")
+    both_ways: bool = Field(default=True, description="whether the entry also applies in the other direction")
     latency: Annotated[Component | None, CHOICES["latency"].optional()] = None
     loss: Annotated[Component | None, CHOICES["loss"].optional()] = None
 
 
 class NetworkSection(Strict):
-    """What happens to messages on their way."""
+    """Delay, loss and bandwidth of messages."""
 
-    latency: Annotated[Component, CHOICES["latency"]] = chosen("latency")
-    geography: Annotated[Component, CHOICES["geography"]] = chosen("geography")
-    loss: Annotated[Component, CHOICES["loss"]] = chosen("loss")
+    latency: Annotated[Component, CHOICES["latency"]] = component_field("latency")
+    geography: Annotated[Component, CHOICES["geography"]] = component_field("geography")
+    loss: Annotated[Component, CHOICES["loss"]] = component_field("loss")
     duplication: Probability = Field(default=0.0, description="probability that a message arrives twice")
-    bandwidth: Annotated[Component, CHOICES["bandwidth"]] = chosen("bandwidth")
+    bandwidth: Annotated[Component, CHOICES["bandwidth"]] = component_field("bandwidth")
     compression: Annotated[float, Field(ge=1, le=LARGE)] = Field(
-        default=1.0, description="declared ratio: messages are so many times smaller, their values unchanged"
+        default=1.0,
+        description="factor by which messages are smaller; their values do not change",
     )
-    transport: Annotated[Component, CHOICES["transport"]] = chosen("transport")
-    links: list[LinkSection] = Field(default=[], description="exceptions for some links; a later one counts")
+    transport: Annotated[Component, CHOICES["transport"]] = component_field("transport")
+    links: list[LinkSection] = Field(
+        default=[], description="exceptions for some links; the last entry for a link counts"
+    )
 
 
 class Timing(Strict):
-    """How long things take, and who waits for what."""
+    """Compute times, and how clients wait for messages."""
 
-    compute: Annotated[Component, CHOICES["compute"]] = chosen("compute")
+    compute: Annotated[Component, CHOICES["compute"]] = component_field("compute")
     compute_per: Literal["round", "step"] = Field(
-        default="round", description="whether the compute time is that of a round or of one SGD step"
+        default="round", description="whether the compute time is per round or per SGD step"
     )
     jitter: Annotated[float, Field(ge=0, le=10)] = Field(
-        default=0.0, description="each round's compute time varies by exp(jitter * z), z normal"
+        default=0.0, description="variation of compute time per round: a factor exp(jitter * z), z normal"
     )
-    wait: Annotated[Component, CHOICES["wait"]] = chosen("wait")
-    staleness: Annotated[Component, CHOICES["staleness"]] = chosen("staleness")
+    wait: Annotated[Component, CHOICES["wait"]] = component_field("wait")
+    staleness: Annotated[Component, CHOICES["staleness"]] = component_field("staleness")
     prefer: Literal["round", "newest"] = Field(
-        default="round", description="of a sender's waiting messages use that of the own round, or the newest"
+        default="round",
+        description="which message of a sender to use: that of the own round, or the newest",
     )
-    mailbox_per_sender: Count = Field(default=8, description="messages kept per sender; the oldest make room")
-    max_time_s: Positive | None = Field(default=None, description="stop the run at this simulated time")
+    mailbox_per_sender: Count = Field(
+        default=8, description="messages kept per sender; the oldest is dropped"
+    )
+    max_time_s: Positive | None = Field(default=None, description="simulated time at which the run stops")
 
 
 class EvaluationSection(Strict):
-    """When models are tested, and on what."""
+    """When models are evaluated, and on which data."""
 
     every: Count = Field(
         default=5, description="rounds between evaluations; the first and last are always evaluated"
     )
-    global_test: bool = Field(default=True, description="also test on the global test set")
+    global_test: bool = Field(default=True, description="also evaluate on the global test set")
     global_every: Count | None = Field(
         default=None,
-        description="rounds between tests on the global test set, if that is to be less often",
+        description="rounds between evaluations on the global test set, if different from every",
     )
     global_samples: Count | None = Field(
-        default=1000, description="how many images of the global test set are used, the same for all; at most"
+        default=1000, description="maximum number of samples of the global test set, the same for all clients"
     )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
@@ -178,35 +182,35 @@ class EvaluationSection(Strict):
 
 
 class Output(Strict):
-    """What is written."""
+    """The files that a run writes."""
 
     folder: str = Field(default="runs", min_length=1)
     events: bool = Field(default=True, description="write events.jsonl")
     message_events: Fraction = Field(default=1.0, description="fraction of messages whose events are written")
     figures: bool = True
     telemetry: bool = Field(
-        default=True, description="find out distance and weight of every message that is used"
+        default=True, description="record the distance and the weight of every message used"
     )
 
 
 class CheckpointSection(Strict):
-    """When a run is written down, to be resumed if it is interrupted or killed; it never changes a result."""
+    """When checkpoints are written, from which an interrupted run resumes; they do not change results."""
 
     every_rounds: Count | None = Field(
-        default=None, description="after so many rounds of all clients together, on average"
+        default=None, description="rounds between checkpoints, averaged over clients"
     )
-    every_minutes: Positive = Field(default=5.0, description="after so many minutes of wall-clock time")
+    every_minutes: Positive = Field(default=5.0, description="minutes of wall-clock time between checkpoints")
 
 
 class Execution(Strict):
-    """Where the arithmetic runs; it never changes simulated time."""
+    """Where models are computed; this never changes simulated time."""
 
-    executor: Annotated[Component, CHOICES["executor"]] = chosen("executor")
+    executor: Annotated[Component, CHOICES["executor"]] = component_field("executor")
     device: DeviceName = Field(
         default="auto",
-        description="what trains: cpu, cuda (the first GPU) or cuda:N; auto is a GPU if there is one and the "
-        "model has 50,000 parameters or more",
+        description="device for training: cpu, cuda (the first GPU) or cuda:N; auto takes a GPU if there is "
+        "one and the model has 50,000 parameters or more",
     )
     threads: Annotated[Count, Field(le=MAX_WORKERS)] = Field(
-        default=1, description="torch threads of each worker; their number decides the last bits of a result"
+        default=1, description="torch threads per worker; their number affects the last bits of results"
     )

@@ -1,8 +1,10 @@
-"""Reading TOML files and TOML values, with limits on their size and depth."""
+"""Reading TOML files and values, with limits on their size and depth, and writing values."""
 
 from __future__ import annotations
 
+import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from rdpfl_sim.errors import Problem, ScenarioError
@@ -55,6 +57,19 @@ def parse_value(text: str) -> object:
         return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text.strip()
+
+
+def to_toml(value: object) -> str:
+    """Return a value as TOML, on one line.
+
+    >>> to_toml({"name": "mlp", "hidden": [64], "bias": True})
+    '{ name = "mlp", hidden = [64], bias = true }'
+    """
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {to_toml(item)}' for key, item in value.items())} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(to_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _check_limits(table: TomlTable) -> None:

@@ -1,8 +1,8 @@
-"""Opening files that may come from elsewhere.
+"""Safe access to files, also in run and sweep folders that were downloaded or received.
 
-Only regular files are opened: a pipe could block for ever, and a device such as /dev/zero has no end. Inside
-the folder of a run or a sweep symbolic links are refused, because they could lead outside of it. The path of
-that folder itself is the user's choice and may be a link.
+Only regular files are opened: a pipe could block forever, and a device such as /dev/zero has no end. Inside
+the folder of a run or a sweep, symbolic links are rejected because they could lead outside of it. The path of
+that folder itself is chosen by the user and may be a link.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from typing import BinaryIO, cast
 
 
 class UnsafeFileError(OSError):
-    """A file or folder that is not used because of what it is, such as a link or a pipe."""
+    """A file or folder that is rejected because of its kind or size, such as a link or a pipe."""
 
 
 MAX_LINE_BYTES = 64 << 20
-"""No record is longer: one that lists a million clients has some 8 MB."""
+"""Longer than any valid record: one that lists a million clients has about 8 MB."""
 
 PARTIAL = ".partial"
-"""The suffix of files that are being written."""
+"""Suffix of files that are being written."""
 
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where only the check before remains
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where only _reject_link remains
 
 
 def open_input(path: str | Path) -> BinaryIO:
-    """Open a regular file that the user has named, perhaps through a link."""
-    return os.fdopen(_open(Path(path), os.O_RDONLY, follows=True), "rb")
+    """Open a regular file that the user has named, following links."""
+    return os.fdopen(_open(Path(path), os.O_RDONLY, follow_links=True), "rb")
 
 
 def read_input(path: str | Path, max_bytes: int) -> bytes:
@@ -54,12 +54,12 @@ def _decompressed(file: BinaryIO, name: str) -> BinaryIO:
 
 
 def open_inside(path: Path) -> BinaryIO:
-    """Open a regular file inside a folder that may come from elsewhere, to read it."""
+    """Open a regular file inside a run or sweep folder for reading."""
     return os.fdopen(_open(path, os.O_RDONLY), "rb")
 
 
 def lines_inside(path: Path) -> Generator[bytes, None, None]:
-    """The lines of a file inside a folder; an error at one without end, such as in a file full of zeros."""
+    """Yield the lines of a file inside a run folder; raise an error at a line of `MAX_LINE_BYTES`."""
     with open_inside(path) as file:
         while line := file.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES:
@@ -68,7 +68,7 @@ def lines_inside(path: Path) -> Generator[bytes, None, None]:
 
 
 def size_inside(path: Path) -> int:
-    """Return the size of a regular file inside a folder that may come from elsewhere, 0 if there is none."""
+    """Return the size of a regular file inside a run folder, or 0 if it does not exist."""
     try:
         with open_inside(path) as file:
             return os.fstat(file.fileno()).st_size
@@ -77,25 +77,25 @@ def size_inside(path: Path) -> int:
 
 
 def open_to_append(path: Path, buffering: int = -1) -> BinaryIO:
-    """Open a regular file inside a folder, or create it, to add to it or to cut it off."""
-    return os.fdopen(_sole(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab", buffering)
+    """Open a regular file inside a run folder for appending and truncating; create it if necessary."""
+    return os.fdopen(_open_unshared(path, os.O_RDWR | os.O_APPEND | os.O_CREAT), "ab", buffering)
 
 
 def open_to_change(path: Path) -> BinaryIO:
-    """Open a regular file that exists inside a folder, to read and to cut it off."""
-    return os.fdopen(_sole(path, os.O_RDWR), "r+b")
+    """Open an existing regular file inside a run folder for reading and truncating."""
+    return os.fdopen(_open_unshared(path, os.O_RDWR), "r+b")
 
 
 def create(path: Path) -> BinaryIO:
-    """Open a new file; an error if anything is there, be it a link to nowhere."""
+    """Create a file for writing; raise an error if the path exists, even as a broken link."""
     return os.fdopen(_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
 
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `path` when it is complete and on the disk.
+    """Open a file for writing that replaces `path` once it is complete and on the disk.
 
-    A link at `path` is replaced itself. If the file cannot be written, nothing changes.
+    A link at `path` is itself replaced. If the file cannot be written, nothing changes.
     """
     temporary = path.with_name(f".{path.name[:200]}.{secrets.token_hex(8)}{PARTIAL}")
     try:
@@ -111,42 +111,42 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_partial(path: Path) -> None:
-    """Remove what killed processes have left of `path`; only for the one process that writes it."""
-    for left in path.parent.glob(f".{path.name}.*{PARTIAL}"):
-        left.unlink()
+    """Remove partial files that killed processes left; only the process that writes `path` may call this."""
+    for partial in path.parent.glob(f".{path.name}.*{PARTIAL}"):
+        partial.unlink()
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder inside another one unless it exists; an error if a link stands in its place."""
+    """Create a folder unless it exists; raise an error if the path is a link or a file."""
     with suppress(FileExistsError):
         path.mkdir()
     check_folder(path)
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if a link stands in the place of a folder, or anything else but a folder."""
-    _refuse_link(path)
+    """Raise an error if the path exists and is not a folder, or is a link."""
+    _reject_link(path)
     if path.exists() and not path.is_dir():
         raise UnsafeFileError(errno.ENOTDIR, "is not a folder", str(path))
 
 
-def _sole(path: Path, flags: int) -> int:
-    """Open a file to change it, unless it has a second name, which may lie outside of the folder."""
+def _open_unshared(path: Path, flags: int) -> int:
+    """Open a file for changing, unless it has another hard link, which may be outside the folder."""
     descriptor = _open(path, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
-        raise UnsafeFileError(errno.EMLINK, "has hard links: files elsewhere would change", str(path))
+        raise UnsafeFileError(errno.EMLINK, "has other hard links, which must not change", str(path))
     return descriptor
 
 
-def _open(path: Path, flags: int, follows: bool = False) -> int:
-    if not follows:
-        _refuse_link(path)
+def _open(path: Path, flags: int, follow_links: bool = False) -> int:
+    if not follow_links:
+        _reject_link(path)
         flags |= _NO_LINK
     try:
         descriptor = os.open(path, flags | _FLAGS, 0o666)
     except ValueError as error:  # a NUL character
-        raise OSError(errno.EINVAL, f"is not a possible path ({error})", str(path)) from error
+        raise OSError(errno.EINVAL, f"is not a valid path ({error})", str(path)) from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -156,6 +156,6 @@ def _open(path: Path, flags: int, follows: bool = False) -> int:
     return descriptor
 
 
-def _refuse_link(path: Path) -> None:
+def _reject_link(path: Path) -> None:
     if os.path.islink(path):
         raise UnsafeFileError(errno.ELOOP, "is a symbolic link, which is not followed here", str(path))

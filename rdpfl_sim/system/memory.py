@@ -1,4 +1,4 @@
-"""The memory of this machine, and options that would need more than there is."""
+"""The memory of this machine, and a check for options that need more than it has."""
 
 from __future__ import annotations
 

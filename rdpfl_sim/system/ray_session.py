@@ -1,4 +1,4 @@
-"""A connection to a Ray cluster, or to one that is started on this machine."""
+"""Connections to a Ray cluster, running elsewhere or started on this machine."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ import socket
 from importlib.util import find_spec
 from typing import Any
 
-PATIENCE_S = 5.0
-
+CONNECT_TIMEOUT_S = 5.0
 NOT_INSTALLED = "needs Ray, which is not installed: pip install 'rdpfl-sim[ray]'"
 
 
 class NoClusterError(Exception):
-    """No cluster can be used; the message says why."""
+    """No cluster is available; the message states the reason."""
 
 
 def is_installed() -> bool:
-    """Whether Ray can be imported."""
+    """Return whether Ray can be imported."""
     return find_spec("ray") is not None
 
 
 class RaySession:
-    """A connection to the cluster at an address, or to a new one with so many processors."""
+    """A connection to the cluster at `address`, or to a new local one with `num_cpus` processors."""
 
     def __init__(self, num_cpus: int | None, address: str | None) -> None:
         self.num_cpus = num_cpus
         self.address = address
-        self.is_ours = False
+        self._opened_here = False
 
     def connect(self) -> None:
-        """Connect, or start a cluster, unless this process is connected already."""
+        """Connect or start a cluster, unless this process is already connected."""
         import ray
 
         if ray.is_initialized():
@@ -39,8 +38,9 @@ class RaySession:
         try:
             self._connect()
         except (OSError, ImportError, RuntimeError, ValueError) as error:
-            raise NoClusterError(f"no Ray cluster can be used: {str(error).partition('. ')[0]}") from error
-        self.is_ours = True
+            reason = str(error).partition(". ")[0]
+            raise NoClusterError(f"cannot connect to a Ray cluster: {reason}") from error
+        self._opened_here = True
 
     def _connect(self) -> None:
         import ray
@@ -49,24 +49,24 @@ class RaySession:
 
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         if self.address is None:
-            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody is told about the user's runs
+            os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
             ray.init("local", num_cpus=self.num_cpus, include_dashboard=False, **quiet)
         else:
-            _knock(self.address)
-            # The cluster gets this very version of the package: another one might give other numbers.
+            _check_reachable(self.address)
+            # Ship this version of the package to the cluster: another version could give other results.
             ray.init(self.address, runtime_env={"py_modules": [rdpfl_sim]}, **quiet)
 
     def close(self) -> None:
-        """Disconnect, and stop a cluster that was started here."""
-        if self.is_ours:
+        """Disconnect, and stop the cluster if it was started here."""
+        if self._opened_here:
             import ray
 
             ray.shutdown()
-            self.is_ours = False
+            self._opened_here = False
 
 
-def _knock(address: str) -> None:
-    """An error if nobody listens at host:port; Ray itself would try for minutes."""
+def _check_reachable(address: str) -> None:
+    """Raise an `OSError` at once if host:port does not respond; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
+        socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()

@@ -54,7 +54,7 @@ def test_mistakes_are_told_before_anything_is_run(
     for words, message in (
         (["method.lamda"], "did you mean 'method.lambda'?"),
         (["adversary.fraction", "--to", "1"], "no honest client would be left"),
-        (["network.loss.probability", "--set", "network.loss=bernoulli"], "would wait for ever"),
+        (["network.loss.probability", "--set", "network.loss=bernoulli"], "could wait forever"),
     ):
         assert main([*command, *words]) == 2
         assert message in " ".join(capsys.readouterr().err.split())

@@ -49,7 +49,7 @@ def test_all_problems_are_listed_at_once_with_path_value_and_what_is_allowed() -
     assert "method.aggregator.trim: input should be less than" in text
     assert "method.predictor: input should be 'bb', 'last' or 'none' (given: 'bbb')" in found
     assert "training.learning_rate: input should be a valid number (given: 'fast')" in found
-    assert "timing.wait: 'all' without timeout_s would wait for ever" in text
+    assert "timing.wait: 'all' without timeout_s could wait forever" in text
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_numbers_that_no_machine_can_hold_are_refused(raw: dict) -> None:
         (
             {"adversary": {"timing": "silent"}, "timing": {"wait": "none"}},
             "adversary.timing",
-            "nobody would attack",
+            "no attackers configured",
         ),
         ({"adversary": [{"ids": [1]}, {"ids": "0..1"}]}, "adversary[1].ids", "two groups"),
-        ({"network": {"links": [{"from": [0], "to": [1]}]}}, "network.links[0]", "changes nothing"),
+        ({"network": {"links": [{"from": [0], "to": [1]}]}}, "network.links[0]", "has no effect"),
         (
             {"network": {"links": [{"from": [0], "to": [1], "loss": "bernoulli"}]}},
             "timing.wait",
@@ -194,7 +194,7 @@ def test_numbers_that_no_machine_can_hold_are_refused(raw: dict) -> None:
         (
             {"adversary": {"ids": [1], "equivocation": {"name": "scaled", "low": 2.0}}},
             "adversary.equivocation.low",
-            "must not be above high = 1.5",
+            "must be at most high = 1.5",
         ),
         (
             {

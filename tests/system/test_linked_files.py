@@ -1,6 +1,6 @@
-"""A folder from elsewhere changes nothing outside of it, and nothing in it makes a command hang.
+"""An untrusted folder cannot change files outside of it, and no file in it makes a command hang.
 
-Symbolic links and pipes in a run folder or a sweep's folder are replaced or refused.
+Symbolic links and pipes in a run folder or a sweep folder are replaced or rejected.
 """
 
 import os
@@ -46,18 +46,18 @@ NEEDED = {
     "watch": {"scenario.toml", "events.jsonl", "summary.json"},
     "compare": {"scenario.toml", "summary.json"},
 }
-"""What a command cannot do without."""
+"""The files that each command needs."""
 
 
-def code_of_refusal(command: str, name: str) -> int:
-    """2 if the scenario or what is to be compared cannot be used, as for other bad input; else 1."""
-    refused_as_input = {("resume", "events.jsonl"), ("resume", "metrics.csv"), ("compare", "summary.json")}
-    return 2 if name == "scenario.toml" or (command, name) in refused_as_input else 1
+def expected_code(command: str, name: str) -> int:
+    """2 if the scenario or the input of `compare` cannot be used, as for other bad input; else 1."""
+    bad_input = {("resume", "events.jsonl"), ("resume", "metrics.csv"), ("compare", "summary.json")}
+    return 2 if name == "scenario.toml" or (command, name) in bad_input else 1
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two runs: one was interrupted after a checkpoint."""
+    """A folder with two runs, one of them interrupted after a checkpoint."""
     folder = tmp_path_factory.mktemp("runs")
     left(small_scenario(checkpoint={"every_rounds": 1}), folder, 13, interrupt).rename(folder / "RUN")
     other = simulate(small_scenario(rounds=2), folder).folder
@@ -68,11 +68,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def ordinary_code(command: str, runs: Path, elsewhere: Path) -> int:
-    """The exit code of a command on the same run without links."""
-    return called(command, Path(shutil.copytree(runs, elsewhere)))
+    """Return the exit code of a command on the same run without links."""
+    return call(command, Path(shutil.copytree(runs, elsewhere)))
 
 
-def called(command: str, runs: Path) -> int:
+def call(command: str, runs: Path) -> int:
     return main([str(runs / word) if word in ("RUN", "OTHER") else word for word in COMMANDS[command]])
 
 
@@ -102,14 +102,14 @@ def test_no_command_follows_a_link_in_a_run_folder(
         path.symlink_to(outside / name)
     before = state_of(outside)
     capsys.readouterr()
-    code = called(command, tmp_path / "runs")
-    told = " ".join(capsys.readouterr().err.split())
+    code = call(command, tmp_path / "runs")
+    error = " ".join(capsys.readouterr().err.split())
     assert state_of(outside) == before
-    assert "Traceback" not in told
+    assert "Traceback" not in error
     if name in NEEDED[command]:
-        assert code == code_of_refusal(command, name)
-        assert f"{path}" in told
-        assert "is a symbolic link" in told
+        assert code == expected_code(command, name)
+        assert f"{path}" in error
+        assert "is a symbolic link" in error
     else:
         assert code == expected
 
@@ -129,21 +129,21 @@ def test_no_command_hangs_at_a_pipe_in_a_run_folder(
     path.unlink(missing_ok=True)
     os.mkfifo(path)
     capsys.readouterr()
-    code = called(command, tmp_path / "runs")
-    told = " ".join(capsys.readouterr().err.split())
-    assert "Traceback" not in told
+    code = call(command, tmp_path / "runs")
+    error = " ".join(capsys.readouterr().err.split())
+    assert "Traceback" not in error
     if name == "scenario.toml":
         assert code == 2
-        assert str(path.parent) in told
+        assert str(path.parent) in error
     elif name in NEEDED[command]:
-        assert code == code_of_refusal(command, name)
-        assert f"{path}" in told
-        assert "is not a" in told
+        assert code == expected_code(command, name)
+        assert f"{path}" in error
+        assert "is not a" in error
     else:
         assert code == expected
 
 
-def test_the_folder_of_a_run_may_be_a_link(runs: Path, tmp_path: Path) -> None:
+def test_run_folder_itself_may_be_a_link(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "RUN", tmp_path / "real")
     (tmp_path / "link").symlink_to("real")
     assert main(["resume", str(tmp_path / "link"), "--quiet"]) == 0
@@ -151,16 +151,16 @@ def test_the_folder_of_a_run_may_be_a_link(runs: Path, tmp_path: Path) -> None:
     assert (tmp_path / "real" / "report.html").is_file()
 
 
-def test_records_with_a_second_name_are_not_appended_to(runs: Path, tmp_path: Path, capsys) -> None:
+def test_records_with_another_hard_link_are_not_appended_to(runs: Path, tmp_path: Path, capsys) -> None:
     run = Path(shutil.copytree(runs / "RUN", tmp_path / "run"))
     os.link(run / "events.jsonl", tmp_path / "backup.jsonl")
     before = (tmp_path / "backup.jsonl").read_bytes()
     assert main(["resume", str(run)]) == 2
-    assert "has hard links" in capsys.readouterr().err
+    assert "has other hard links" in capsys.readouterr().err
     assert (tmp_path / "backup.jsonl").read_bytes() == before
 
 
-def test_file_is_replaced_in_place_of_a_link(tmp_path: Path) -> None:
+def test_link_is_replaced_by_the_new_file(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("before")
     (tmp_path / "file").symlink_to("outside")
     with open_atomic(tmp_path / "file") as file:
@@ -171,7 +171,7 @@ def test_file_is_replaced_in_place_of_a_link(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "outside"]
 
 
-def test_file_that_could_not_be_written_leaves_the_one_before(tmp_path: Path) -> None:
+def test_failed_write_leaves_the_previous_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("before")
     with pytest.raises(ZeroDivisionError), open_atomic(tmp_path / "file") as file:
         file.write(b"after" * (100_000 // 0))
@@ -185,7 +185,7 @@ def test_new_file_is_created_with_the_permissions_of_others(tmp_path: Path) -> N
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_nothing_is_opened_through_a_link_to_nowhere(tmp_path: Path) -> None:
+def test_broken_link_is_not_opened(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     for function in (create, open_to_append, open_inside):
         with pytest.raises(UnsafeFileError, match="is a symbolic link"):
@@ -193,21 +193,21 @@ def test_nothing_is_opened_through_a_link_to_nowhere(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_links_are_refused_where_the_system_has_no_flag_for_it(tmp_path: Path, monkeypatch) -> None:
+def test_links_are_rejected_on_systems_without_o_nofollow(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("rdpfl_sim.system.files._NO_LINK", 0)
-    test_nothing_is_opened_through_a_link_to_nowhere(tmp_path)
+    test_broken_link_is_not_opened(tmp_path)
 
 
-def test_what_a_killed_process_left_of_a_file_is_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
+def test_partial_files_of_a_killed_process_are_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, "run")
     run.close()
-    left = run.path / ".summary.json.0123456789abcdef.partial"
-    left.write_text("{")
+    partial = run.path / ".summary.json.0123456789abcdef.partial"
+    partial.write_text("{")
     RunFolder(run.path).close()
-    assert not left.exists()
+    assert not partial.exists()
 
 
-def test_number_of_a_client_that_is_a_path_makes_no_folder() -> None:
+def test_client_number_that_is_a_path_creates_no_folder() -> None:
     record = b'{"event":"training_finished","time_s":1.0,"client":"../../outside","round":1,"loss":1.0}\n'
     with pytest.raises(RunError, match=r"a record names the client '\.\./\.\./outside'; there are 3"):
         scalars([record], num_clients=3, byzantine=[])
@@ -242,7 +242,7 @@ def test_scratch_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.fixture
 def on_a_cluster(tmp_path: Path) -> Path:
-    """The folder of a run that was not begun, whose scenario names a cluster."""
+    """The folder of a run that has not started, with a scenario that names a cluster."""
     scenario = small_scenario(execution={"executor": {"name": "ray", "address": "198.51.100.1:6379"}})
     run = RunFolder.create(tmp_path, "run")
     run.write_scenario(scenario.to_dict())
@@ -252,39 +252,36 @@ def on_a_cluster(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [["resume"], ["verify", "--replay"]])
-def test_cluster_that_a_folder_names_is_connected_to_only_if_allowed(
+def test_commands_connect_to_the_cluster_of_a_run_folder_only_if_allowed(
     words: list[str], on_a_cluster: Path, capsys
 ) -> None:
     assert main([*words, str(on_a_cluster)]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "execution.executor.address: a run folder may come from elsewhere" in told
-    assert "--allow-cluster" in told
-    assert "198.51.100.1:6379" in told
+    error = " ".join(capsys.readouterr().err.split())
+    assert "execution.executor.address: run folders may not connect to a cluster" in error
+    assert "--allow-cluster" in error
+    assert "198.51.100.1:6379" in error
 
 
-def test_python_connects_to_the_cluster_of_a_folder_only_if_allowed(on_a_cluster: Path, monkeypatch) -> None:
+def test_functions_connect_to_the_cluster_of_a_run_only_if_allowed(on_a_cluster: Path, monkeypatch) -> None:
     pytest.importorskip("ray")
     for call in (resume, replay):
         with pytest.raises(ScenarioError, match="allow_cluster=True"):
             call(on_a_cluster)
 
     def refuse(address: str) -> None:
-        raise ConnectionRefusedError(f"nobody listens at {address}")
+        raise ConnectionRefusedError(f"no server at {address}")
 
-    # the first thing that uses the network
-    monkeypatch.setattr(
-        "rdpfl_sim.system.ray_session._knock", refuse
-    )  # the first thing that uses the network
-    with pytest.raises(RunError, match=r"no Ray cluster can be used: nobody listens at 198\.51\.100\.1:6379"):
+    monkeypatch.setattr("rdpfl_sim.system.ray_session._check_reachable", refuse)  # before any other access
+    with pytest.raises(RunError, match=r"cannot connect to a Ray cluster: no server at 198\.51\.100\.1:6379"):
         resume(on_a_cluster, allow_cluster=True)
 
 
-def test_run_folder_fetches_no_data(tmp_path: Path) -> None:
+def test_resume_and_replay_download_no_data(tmp_path: Path) -> None:
     scenario = small_scenario(data={"name": "mnist", "download": True, "folder": str(tmp_path / "data")})
     run = RunFolder.create(tmp_path, "run")
     run.write_scenario(scenario.to_dict())
     run.close()
     for call in (resume, replay):
-        with pytest.raises(ScenarioError, match=r"data\.download: would be fetched now; .* data mnist"):
+        with pytest.raises(ScenarioError, match=r"data\.download: the data set is missing; .* data mnist"):
             call(run.path)
     assert not (tmp_path / "data").exists()

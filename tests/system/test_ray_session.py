@@ -1,4 +1,4 @@
-"""Connections that cannot be made. (Real clusters are in the tests of executors and sweeps.)"""
+"""Failed connections. The tests of executors and sweeps use real clusters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support import small_scenario
 pytest.importorskip("ray")
 
 
-def test_executor_without_a_cluster_at_its_address_ends_the_run_with_a_reason() -> None:
-    there = {"executor": {"name": "ray", "address": "127.0.0.1:1"}}
-    trainer = Experiment(small_scenario(execution=there)).trainer
-    with pytest.raises(RunError, match="no Ray cluster can be used"):
+def test_unreachable_cluster_ends_the_run_with_a_reason() -> None:
+    execution = {"executor": {"name": "ray", "address": "127.0.0.1:1"}}
+    trainer = Experiment(small_scenario(execution=execution)).trainer
+    with pytest.raises(RunError, match="cannot connect to a Ray cluster"):
         trainer.submit(0, 1, Work(trainer.model.initial(1)))

@@ -158,7 +158,7 @@ def test_arrays_that_make_no_sense_are_refused(file: Path, changes: dict[str, An
         ("~nosuchuser/x.npz", "there is no file ~nosuchuser/x.npz"),
         ("", "cannot be read: Is a directory"),
         ("a" * 1000, "cannot be read: File name too long"),
-        ("\0", "cannot be read: is not a possible path"),
+        ("\0", "cannot be read: is not a valid path"),
     ],
 )
 def test_a_file_that_is_not_there_is_told(path: str, message: str) -> None:

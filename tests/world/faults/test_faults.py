@@ -475,7 +475,7 @@ def test_trace_that_cannot_be_read_is_refused(tmp_path):
     assert message.startswith("is not a CSV file: 'utf-8' codec can't decode")
     assert refusal("churn_trace", path="\0") == (
         "path",
-        "cannot be read: is not a possible path (embedded null byte)",
+        "cannot be read: is not a valid path (embedded null byte)",
     )
 
 
