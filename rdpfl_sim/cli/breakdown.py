@@ -87,8 +87,9 @@ def execute(options: argparse.Namespace) -> int:
     engine = make_runner(options)
     with console.status("building the scenario"):
         engine.prepare()
-        from rdpfl_sim.reports.breakdown import BreakdownProgress, opening, points_table, verdict
+        from rdpfl_sim.reports.breakdown import conclusion, points_table, search_header
         from rdpfl_sim.reports.breakdown_figure import draw_breakdown
+        from rdpfl_sim.reports.sweep_progress import BreakdownProgress
         from rdpfl_sim.scenario.scenario import Scenario
         from rdpfl_sim.sweeps.breakdown import Search, ask, conclude, write
         from rdpfl_sim.sweeps.parameter_range import reject_lost_overrides
@@ -109,7 +110,7 @@ def execute(options: argparse.Namespace) -> int:
         search = Search(spec, output)
         check_data_here(options, missing(search.wanted(), output))
     print_warnings([spec.base], [], console)
-    console.print(opening(spec))
+    console.print(search_header(spec))
     try:
         with closing(engine), BreakdownProgress(console) as progress:
             while wanted := search.wanted():
@@ -127,7 +128,7 @@ def execute(options: argparse.Namespace) -> int:
     if breakdown.crossings:
         draw_breakdown(breakdown, output / "breakdown.png")
         console.print(points_table(breakdown))
-    console.print(verdict(breakdown))
+    console.print(conclusion(breakdown))
     print(output)  # noqa: T201  # also with --quiet: scripts read it
     return FAILED if progress.failures else 0
 

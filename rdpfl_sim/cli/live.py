@@ -14,7 +14,7 @@ from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE
 from rdpfl_sim.records.tail import Follower
 from rdpfl_sim.reports.dashboard import Dashboard
 from rdpfl_sim.reports.live_stats import LiveStats
-from rdpfl_sim.reports.terminal import Progress, make_progress
+from rdpfl_sim.reports.progress import ProgressDisplay, make_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,7 +91,7 @@ class LiveDashboard:
             self._due_s = monotonic() + LOOK_EVERY_S
 
 
-def progress_of(options: argparse.Namespace, scenario: Scenario, console: Console) -> Progress:
+def progress_of(options: argparse.Namespace, scenario: Scenario, console: Console) -> ProgressDisplay:
     """The display that the arguments of a command ask for, as far as the terminal can show it."""
     if options.live and console.is_interactive and not options.quiet:
         return LiveDashboard(console, scenario.to_dict())

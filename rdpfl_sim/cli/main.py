@@ -145,9 +145,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_problems(error: ScenarioError, file: str) -> None:
-    from rdpfl_sim.reports.terminal import problems
+    from rdpfl_sim.reports.terminal import problem_lines
 
-    make_console(stderr=True).print(problems([str(problem) for problem in error.problems], file))
+    make_console(stderr=True).print(problem_lines([str(problem) for problem in error.problems], file))
 
 
 def _refuse_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:

@@ -79,7 +79,8 @@ def execute(options: argparse.Namespace) -> int:
 
 def show(result: Result, experiment: Experiment, console: Console) -> int:
     """Draw pictures, print a table, and return the exit code."""
-    from rdpfl_sim.reports.terminal import summary_table, warning_lines
+    from rdpfl_sim.reports.run_summary import summary_table
+    from rdpfl_sim.reports.terminal import warning_lines
 
     assert result.folder is not None
     summary = result.summary

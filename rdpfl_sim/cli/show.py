@@ -30,8 +30,8 @@ def execute(options: argparse.Namespace) -> int:
         read_json_if_there,
         run_folder_problem,
     )
-    from rdpfl_sim.reports.runs import provenance_table, unfinished_lines
-    from rdpfl_sim.reports.terminal import summary_table, warning_lines
+    from rdpfl_sim.reports.run_summary import provenance_table, summary_table, unfinished_lines
+    from rdpfl_sim.reports.terminal import warning_lines
     from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run

@@ -47,7 +47,7 @@ def execute(options: argparse.Namespace) -> int:
     with closing(make_runner(options)) as engine:
         with console.status("building the sweep"):
             engine.prepare()
-            from rdpfl_sim.reports.sweeps import SweepProgress
+            from rdpfl_sim.reports.sweep_progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.plan import SweepSpec
             from rdpfl_sim.sweeps.results import write_plan
@@ -87,7 +87,7 @@ def _report(planned: SweepSpec, runs: Sequence[PlannedRun], output: Path, consol
     """Write and print what is known by now."""
     from rdpfl_sim.records.run_folder import write_atomically
     from rdpfl_sim.reports.heatmap import draw_table
-    from rdpfl_sim.reports.sweeps import sweep_table
+    from rdpfl_sim.reports.sweep_table import sweep_table
     from rdpfl_sim.sweeps import results, tables
 
     found = results.read(runs, output)

@@ -36,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     """Check one run after the other; 1 if anything is violated."""
     with make_console(stderr=True).status("loading"):
         from rdpfl_sim.records.run_folder import run_folder_problem
-        from rdpfl_sim.reports.runs import replay_note, verification_table
+        from rdpfl_sim.reports.verification_table import replay_note, verification_table
         from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
     console, told, violated = make_console(), [], False
     reasons = [reason for path in options.runs if (reason := run_folder_problem(path)) is not None]
@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _checks(path: Path, options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    from rdpfl_sim.reports.terminal import make_progress
+    from rdpfl_sim.reports.progress import make_progress
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.verification.replay import replay
     from rdpfl_sim.verification.verify import verify

@@ -51,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
         read_json_if_there,
         run_folder_problem,
     )
-    from rdpfl_sim.reports.terminal import summary_table
+    from rdpfl_sim.reports.run_summary import summary_table
     from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run
@@ -91,7 +91,7 @@ def _show(monitor: RunMonitor, run: Path, console: Console) -> None:
     from rich.live import Live
 
     from rdpfl_sim.cli.live import REDRAWS_PER_S
-    from rdpfl_sim.reports.terminal import PlainProgress
+    from rdpfl_sim.reports.progress import PlainProgress
 
     monitor.look()
     if console.is_interactive:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rdpfl_sim.reports.breakdown import answer, measure
+from rdpfl_sim.reports.breakdown import breakdown_point, metric_title
 from rdpfl_sim.reports.figures import BYZANTINE, DASHES, HONEST, INK, LEGEND, new_figure, save, style_axes
 
 
@@ -22,11 +22,11 @@ def draw_breakdown(breakdown: Any, path: Path) -> Path:
 def breakdown_figure(breakdown: Any) -> Figure:
     """A line a seed, local training at zero, the interval of the breakdown point shaded."""
     spec = breakdown.spec
-    figure = new_figure((spec.base.name, f"below local training: {answer(breakdown)}"), 9, 5.2)
+    figure = new_figure((spec.base.name, f"below local training: {breakdown_point(breakdown)}"), 9, 5.2)
     axes = figure.subplots()
     style_axes(axes)
     axes.set_xlabel(spec.path, fontsize=12, color=INK)
-    axes.set_ylabel(f"{measure(spec)},\nless local training", fontsize=12, color=INK)
+    axes.set_ylabel(f"{metric_title(spec)},\nminus local training", fontsize=12, color=INK)
     axes.axhline(-spec.margin, color=INK, lw=1.2)
     keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_interval(axes, breakdown)]
     keys.append(
@@ -35,7 +35,7 @@ def breakdown_figure(breakdown: Any) -> Figure:
             [],
             color=INK,
             lw=1.2,
-            label="local training" if not spec.margin else "local training, less the margin",
+            label="local training" if not spec.margin else "local training minus the margin",
         )
     )
     figure.legend(handles=keys, ncols=4, fontsize=10, **LEGEND)

@@ -72,3 +72,23 @@ def escape_control(text: str) -> str:
     two\nlines
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def count_range(low: int, high: int) -> str:
+    """Return the range of a count.
+
+    >>> count_range(12, 12), count_range(12, 4000)
+    ('12', '12 to 4,000')
+    """
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def seed_list(seeds: Collection[int]) -> str:
+    """Return seeds as text, or only their number and range if there are many.
+
+    >>> seed_list([3]), seed_list([2, 1]), seed_list(range(20))
+    ('seed 3', 'seeds 2, 1', '20 seeds from 0 to 19')
+    """
+    if len(seeds) > MAX_ITEMS:
+        return f"{len(seeds):,} seeds from {min(seeds)} to {max(seeds)}"
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.reports.runs import provenance_table, verification_table
+from rdpfl_sim.reports.run_summary import provenance_table
+from rdpfl_sim.reports.verification_table import verification_table
 from rdpfl_sim.verification.limits import ONLY_BY_REPLAY, UNREPEATABLE
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
@@ -40,7 +41,7 @@ def test_show_of_a_run_that_was_killed_says_how_far_it_came(run: Path, capsys) -
     path.write_text("".join(lines[: last + 1]) + '{"event":"mess')
     assert main(["show", str(run)]) == 0
     output = capsys.readouterr().out
-    assert "demo, seed 1: not finished: it is still running, or was killed" in output
+    assert "demo, seed 1: not finished: still running, or killed" in output
     assert f"up to {json.loads(lines[last])['time_s']:.1f} simulated seconds" in output
     assert "digest" not in output
 
@@ -53,7 +54,7 @@ def test_show_of_a_run_that_failed_says_why(run: Path, capsys) -> None:
     output = capsys.readouterr().out
     assert "demo, seed 1: failed: the disk is full" in output
     assert "no records" in output
-    assert "where this run comes from is not known" in output
+    assert "the origin of this run is unknown" in output
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "resume"])

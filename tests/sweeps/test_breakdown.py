@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.reports.breakdown import sentences
+from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.sweeps.breakdown import Breakdown, BreakdownSpec, Search, ask, conclude, local_accuracy, write
 from rdpfl_sim.sweeps.runner import folder_of
 from tests.support import small_scenario
@@ -77,7 +77,7 @@ def test_every_seed_is_bisected_by_itself_and_all_at_once(tmp_path: Path) -> Non
     assert found.estimate.mean == pytest.approx(0.03)
     assert found.estimate.half_width == pytest.approx(12.7062 * 0.01, rel=1e-4)
     assert found.width == pytest.approx(0.01)
-    assert "method.lambda = 0.03 ± 0.13 (95 % interval over 2 seeds)" in sentences(found)[0]
+    assert "method.lambda = 0.03 ± 0.13 (95 % interval over 2 seeds)" in conclusion_lines(found)[0]
 
 
 def test_tolerance_ends_the_search_early(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_margin_says_how_far_below_counts(tmp_path: Path) -> None:
 def test_equal_to_local_training_is_not_below_it(tmp_path: Path) -> None:
     found = answered(spec(3, [1]), tmp_path, lambda x, seed: 0.5)
     assert (found.never, found.without_effect) == ([1], True)
-    assert any("does method.lambda have any effect?" in line for line in sentences(found))
+    assert any("does method.lambda have any effect?" in line for line in conclusion_lines(found))
 
 
 def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> None:
@@ -104,20 +104,22 @@ def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> N
     assert (found.always, found.never, found.estimate) == ([1], [2], None)
     assert [(c.holds, c.below) for c in found.crossings] == [(None, 0), (8, None), (4, 5), (1, 2)]
     assert found.median == 2  # the lower one of 0, 2, 5 and beyond
-    told = sentences(found)
-    assert "method.lambda = 0.02, median of 4 seeds" in told[0]
-    assert "Below already at 0: seed 1." in told
-    assert "Still holding at 0.08: seed 2." in told
-    assert "So there is no mean and no interval: 2 of 4 points lie outside the range." in told
+    lines = conclusion_lines(found)
+    assert "at method.lambda = 0.02 (median of 4 seeds)" in lines[0]
+    assert "Already below at 0: seed 1." in lines
+    assert "Not yet below at 0.08: seed 2." in lines
+    assert "No mean and no interval: 2 of 4 points are outside the range." in lines
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "told"),
-    [(0.6, "not up to method.lambda = 0.08, in none of 2 seeds"), (0.4, "already at method.lambda = 0,")],
+    ("accuracy", "point"),
+    [(0.6, "never, up to method.lambda = 0.08 (2 seeds)"), (0.4, "already at method.lambda = 0 (")],
 )
-def test_all_seeds_outside_the_range_are_told_so(accuracy: float, told: str, tmp_path: Path) -> None:
+def test_all_seeds_outside_the_range_have_a_wording_of_their_own(
+    accuracy: float, point: str, tmp_path: Path
+) -> None:
     found = answered(spec(9, [1, 2]), tmp_path, lambda x, seed: accuracy)
-    assert told in sentences(found)[0]
+    assert point in conclusion_lines(found)[0]
     assert len(found.points) == 4
 
 

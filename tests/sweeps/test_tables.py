@@ -4,7 +4,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from rdpfl_sim.reports.sweeps import sweep_table
+from rdpfl_sim.reports.sweep_table import sweep_table
 from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.tables import Table, latex, markdown, markdown_page, tables
 

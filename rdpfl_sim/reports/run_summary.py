@@ -1,0 +1,144 @@
+"""Results and provenance of a run on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from textwrap import wrap
+from typing import Any
+
+import rich.box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rdpfl_sim.reports.terminal import fact_grid
+from rdpfl_sim.reports.text import (
+    count_range,
+    duration,
+    escape_control,
+    first_items,
+    multiple,
+    quantity,
+    score,
+)
+
+TEXT_WIDTH = 68
+STATISTICS = {"mean": "personal mean", "worst": "worst", "p10": "10th pct.", "spread": "spread"}
+OUTCOMES_ON_LINK = ("delivered", "lost", "in_flight")
+OUTCOMES_IN_MAILBOX = ("used", "stale", "duplicate", "rejected", "left_over")
+
+
+def summary_table(summary: Mapping[str, Any]) -> RenderableType:
+    """Return the results of a run in at most 80 columns."""
+    num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
+    status = f", seed {summary['seed']}: {summary['status']}{_rounds_done(summary)}"
+    title = Text.assemble((escape_control(summary["name"]), "bold"), status)
+    setting = (
+        f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
+        f"{num_clients:,} clients, {num_byzantine:,} Byzantine, {summary['rounds']:,} rounds"
+    )
+    table = Table(box=rich.box.SIMPLE_HEAD)
+    table.add_column("accuracy")
+    for heading in (*STATISTICS.values(), "global mean"):
+        table.add_column(heading, justify="right")
+    for group, size, style in (("honest", num_clients - num_byzantine, "bold"), ("all", num_clients, "")):
+        accuracy = summary["accuracy"][group]
+        personal, overall = accuracy["personal"] or {}, accuracy["global"] or {}
+        values = [*(personal.get(key) for key in STATISTICS), overall.get("mean")]
+        table.add_row(f"{group} ({size:,})", *map(score, values), style=style)
+    return Group(title, Text(escape_control(setting)), table, fact_grid(_facts(summary)))
+
+
+def unfinished_lines(
+    scenario: Mapping[str, Any], summary: Mapping[str, Any] | None, last: Mapping[str, Any] | None
+) -> RenderableType:
+    """Return the status of a run without results; `last` is its last record."""
+    name = escape_control(str(scenario.get("name")))
+    title = Text.assemble((name, "bold"), f", seed {scenario.get('seed')}: ")
+    if summary is None:
+        title.append("not finished: still running, or killed", style="yellow")
+    else:
+        title.append(escape_control(f"{summary.get('status')}: {summary.get('error')}"), style="red")
+    extent = "no records" if last is None else f"up to {last['time_s']:.1f} simulated seconds"
+    return Group(title, fact_grid([("records", extent)]))
+
+
+def provenance_table(provenance: Mapping[str, Any] | None, digest: str | None) -> RenderableType:
+    """Return date, command, code, versions and machine of every session of a run."""
+    if provenance is None:
+        return Text("no provenance.json: the origin of this run is unknown")
+    facts = [fact for session in provenance["sessions"] for fact in _session_facts(session)]
+    facts.append(("scenario", f"hash {provenance['scenario_hash']}"))
+    if digest is not None:
+        facts.append(("digest", digest))
+    return fact_grid(facts)
+
+
+def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    messages, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
+    yield "messages", f"{messages['sent']:,} sent: {_counts(messages, *OUTCOMES_ON_LINK)}"
+    yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES_IN_MAILBOX)}"
+    if outside := neighbourhood["outside_threat_model"]:
+        yield "neighbours", f"at least half are Byzantine for honest clients {first_items(outside)}"
+    if isolated := neighbourhood["isolated"]:
+        yield "isolated", f"clients without neighbours: {first_items(isolated)}"
+    rounds = telemetry["rounds"]["all"]
+    if rounds["clipped"] is not None:
+        clipped, bounded = rounds["clipped"], rounds["bounded"]
+        yield "estimator", f"clipped in {clipped:.1%} of honest rounds, bounded by G_d in {bounded:.1%}"
+    if shares := telemetry.get("neighbour_share"):
+        factor = multiple(shares["p50"])
+        yield "step", f"neighbours move a model {factor} times as far as its own training (median)"
+    byzantine = telemetry["messages_from"]["byzantine"]
+    if byzantine["relative_weight"] is not None:
+        weight, ignored = byzantine["relative_weight"], byzantine["ignored"]
+        yield (
+            "influence",
+            f"a Byzantine message weighs {weight:.2f} of an equal share; {ignored:.0%} are ignored",
+        )
+    if summary["num_faults"]:
+        yield "faults", f"{quantity(summary['num_faults'], 'change')} to clients or the network"
+    wall = summary["wall"]
+    yield (
+        "time",
+        f"{duration(summary['simulated_s'])} simulated, {duration(wall['seconds'])} on the wall clock",
+    )
+    if "trained_on" in wall:  # not in the summaries of earlier versions
+        yield "device", wall["trained_on"]
+    yield "digest", summary["digest"][:16]
+
+
+def _rounds_done(summary: Mapping[str, Any]) -> str:
+    least, most = summary["rounds_done"]
+    return "" if least == summary["rounds"] else f" ({count_range(least, most)} rounds done)"
+
+
+def _counts(messages: Mapping[str, int], first: str, *others: str) -> str:
+    """Return the number of messages by outcome, without the others that are zero."""
+    keys = [first, *(key for key in others if messages[key])]
+    return ", ".join(f"{messages[key]:,} {key.replace('_', ' ')}" for key in keys)
+
+
+def _session_facts(session: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    machine, code, versions = session["machine"], session["code"], dict(session["versions"])
+    commit = "" if code["commit"] is None else f", commit {code['commit'][:12]}"
+    changed = ", with uncommitted changes" if code["changed"] else ""
+    own, python = versions.pop("rdpfl-sim"), versions.pop("python")
+    yield "started", session["started_at"]
+    yield "command", session["command"]
+    yield "in", session["working_folder"]
+    yield "code", f"rdpfl-sim {own}{commit}{changed}"
+    for number, line in enumerate(_wrap_versions({"python": python, **versions})):
+        yield "" if number else "versions", line
+    yield (
+        "machine",
+        f"{machine['host']}, {machine['platform']}, {machine['processor']} "
+        f"({machine['instructions']}), {machine['cores']} cores",
+    )
+    yield "device", f"{session['device']}, {quantity(session['threads'], 'torch thread')}"
+
+
+def _wrap_versions(versions: Mapping[str, str]) -> list[str]:
+    """Wrap between names here: rich does not wrap the output of a pipe."""
+    text = ", ".join(f"{name}\xa0{version}" for name, version in versions.items())
+    return [line.replace("\xa0", " ") for line in wrap(text, TEXT_WIDTH)]

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from rdpfl_sim.reports import progress as progress_module
+from rdpfl_sim.reports.progress import LiveProgress, PlainProgress, SilentProgress, make_progress
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(progress_module, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_plain_progress_writes_a_line_at_each_tenth(clock: Clock) -> None:
+    stream = StringIO()
+    with PlainProgress(stream, 200) as progress:
+        for rounds_done in range(201):
+            progress.update(rounds_done, 1.5 * rounds_done, None, 4 * rounds_done)
+            clock.now += 0.01
+    lines = stream.getvalue().splitlines()
+    assert [line.split("%")[0].strip() for line in lines] == [str(p) for p in range(10, 101, 10)]
+    assert lines[0] == " 10%  20 of 200 client rounds, 30.0 s simulated, accuracy -, 80 messages, 1.8 s left"
+    assert lines[-1] == "100%  200 of 200 client rounds, 5.0 min simulated, accuracy -, 800 messages"
+
+
+def test_plain_progress_writes_a_line_every_five_seconds(clock: Clock) -> None:
+    stream = StringIO()
+    with PlainProgress(stream, 1000) as progress:
+        for _ in range(121):  # 12 seconds during one round
+            progress.update(1, 0.5, 0.8123, 4)
+            clock.now += 0.1
+        assert len(stream.getvalue().splitlines()) == 2
+    assert (
+        stream.getvalue().splitlines()[0]
+        == "  0%  1 of 1,000 client rounds, 0.5 s simulated, accuracy 0.812, 4 messages"
+    )
+
+
+def test_speed_of_a_resumed_run_is_measured_from_the_round_it_resumes_in(clock: Clock) -> None:
+    stream = StringIO()
+    with PlainProgress(stream, 100) as progress:
+        progress.update(50, 0.0, None, 0)
+        clock.now += 8.0
+        progress.update(54, 0.0, None, 0)
+    assert stream.getvalue().rstrip().endswith("92.0 s left")  # 4 rounds took 8 seconds, 46 are left
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EPIPE])
+def test_log_that_cannot_be_written_does_not_end_the_run(number: int, clock: Clock) -> None:
+    class Full(StringIO):
+        def flush(self) -> None:
+            raise OSError(number, "no room")
+
+    with PlainProgress(Full(), 10) as progress:
+        for rounds_done in range(11):
+            progress.update(rounds_done, 1.0, None, 0)
+
+
+def test_interrupted_run_shows_its_last_state(clock: Clock) -> None:
+    stream = StringIO()
+    with suppress(KeyboardInterrupt), PlainProgress(stream, 100) as progress:
+        progress.update(0, 0.0, None, 0)
+        progress.update(3, 2.0, 0.5, 9)
+        raise KeyboardInterrupt
+    assert stream.getvalue().startswith(
+        "  3%  3 of 100 client rounds, 2.0 s simulated, accuracy 0.500, 9 messages"
+    )
+
+
+def test_live_progress_ends_with_the_last_state_on_one_line() -> None:
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
+    with LiveProgress(console, 300_000) as progress:
+        for rounds_done in (0, 99_999, 300_000):
+            progress.update(rounds_done, 7100.0, 0.8123, 99_999_999)
+    last = console.file.getvalue().split("\x1b[2K")[-1].splitlines()[0]  # type: ignore[attr-defined]
+    assert "300k/300k rounds, 118.3 min, accuracy 0.812, 100.0M messages" in last
+    assert last.endswith("00:00 left")
+    assert len(last) == 80
+
+
+def test_live_progress_is_throttled(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[int] = []
+    progress = LiveProgress(Console(file=StringIO()), 1000)
+    monkeypatch.setattr(progress._bar, "update", lambda task, completed, state: shown.append(completed))
+    for rounds_done in range(1000):  # one second
+        progress.update(rounds_done, 0.0, None, 0)
+        clock.now += 0.001
+    assert 4 <= len(shown) <= 6
+
+
+@pytest.mark.parametrize(
+    ("quiet", "interactive", "expected"),
+    [(True, True, SilentProgress), (False, True, LiveProgress), (False, False, PlainProgress)],
+)
+def test_display_depends_on_quiet_and_on_the_terminal(quiet: bool, interactive: bool, expected: type) -> None:
+    console = Console(file=StringIO(), force_terminal=interactive, force_interactive=interactive)
+    assert type(make_progress(quiet, 10, console)) is expected
+
+
+def test_quiet_progress_writes_nothing() -> None:
+    console = Console(file=StringIO(), force_terminal=True)
+    with make_progress(True, 10, console) as progress:
+        progress.update(10, 1.0, 0.5, 3)
+    assert console.file.getvalue() == ""  # type: ignore[attr-defined]
