@@ -9,7 +9,7 @@ from typing import Protocol
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
-from rdpfl_sim.learning.evaluation import Answers
+from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch, Trained
 from rdpfl_sim.methods.exchange import Work
@@ -67,7 +67,7 @@ class Executor(ABC):
     def _evaluate_once(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """The marks of exams that have the same model."""
         tests, whole = self.training_data.personal_tests, self.training_data.global_test
-        answers = Answers.of(self.model, jobs[0].w, whole)
+        answers = Predictions.of(self.model, jobs[0].w, whole)
         everything = answers.on(whole)
         return [
             EvalResult(answers.on(tests[job.client]), everything if job.is_global else None) for job in jobs

@@ -117,8 +117,8 @@ class TrainingData:
             momentum=self.momentum(job.work),
             weight_decay=settings.weight_decay,
             mask=job.work.mask,
-            anchor=anchor,
-            pull=pull,
+            proximal_to=anchor,
+            proximal_mu=pull,
             seed=job.seed,
         )
 

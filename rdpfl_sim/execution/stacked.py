@@ -14,10 +14,10 @@ from torch import Tensor
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.evaluation import Evaluation, evaluate_together
+from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacked_models import Stack
-from rdpfl_sim.learning.stacked_training import BatchedClient, train_together
+from rdpfl_sim.learning.stacked_models import StackedModel
+from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
 from rdpfl_sim.learning.training import Trained
 
 MAX_FLOATS = 1 << 22
@@ -47,7 +47,7 @@ class Stacked(Executor):
 
     def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
         super().__init__(model, training_data)
-        self.stack = Stack(model)
+        self.stack = StackedModel(model)
         self.waiting: dict[int, BatchedJob] = {}
         """By client: one that has crashed begins a new job, and nobody will ask for the old one."""
         self.num_steps = [training_data.settings.num_steps(len(shard)) for shard in training_data.shards]
@@ -87,7 +87,7 @@ class Stacked(Executor):
         room = self._room(256)
         for start in range(0, len(places), room):
             group = places[start : start + room]
-            evaluations = evaluate_together(
+            evaluations = evaluate_stacked(
                 self.stack, [models[place] for place in group], [shards[place] for place in group]
             )
             found.update(zip(group, evaluations, strict=True))
@@ -133,12 +133,12 @@ class Stacked(Executor):
             BatchedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.work.mask, anchor)
             for job, w, anchor in zip(jobs, starts, anchors or [None] * len(jobs), strict=True)
         ]
-        return train_together(
+        return train_stacked(
             self.stack,
             clients,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
             momentum=data.momentum(jobs[0].work),
             weight_decay=settings.weight_decay,
-            pull=pull,
+            proximal_mu=pull,
         )

@@ -1,1 +1,1 @@
-"""What a client learns and from what: data sets, their partition, models, training, evaluation."""
+"""Data sets, partitions, models, local training and evaluation."""

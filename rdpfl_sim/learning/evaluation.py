@@ -1,4 +1,4 @@
-"""How good a model is on a set of examples."""
+"""Accuracy and loss of a model on a set of examples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacked_models import ALIGNED, Stack, filled_up
+from rdpfl_sim.learning.stacked_models import FLOATS_PER_LINE, StackedModel, round_up
 
 BATCH_SIZE = 256
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Accuracy and mean cross-entropy; `loss` is nan or inf for a model that has diverged."""
+    """Accuracy and mean cross-entropy. The loss of a model that has diverged is nan or inf."""
 
     accuracy: float
     loss: float
@@ -26,24 +26,23 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What one model makes of every example of a data set: whether it is right, and its loss."""
+class Predictions:
+    """Correctness and loss of one model on every example of a data set."""
 
     correct: Tensor
     losses: Tensor
 
     @classmethod
     @torch.inference_mode()
-    def of(cls, model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Answers:
-        """The answers to all examples of the set that the shard is a part of."""
+    def of(cls, model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Predictions:
+        """Evaluate the model on all examples of the data set that the shard is a part of."""
         model.load(w)
         batches = zip(torch.split(shard.x, batch_size), torch.split(shard.y, batch_size), strict=True)
-        answers = [_judged(model(x), y) for x, y in batches]
-        correct, losses = zip(*answers, strict=True)
+        correct, losses = zip(*(_judge(model(x), y) for x, y in batches), strict=True)
         return cls(torch.cat(correct), torch.cat(losses).double())
 
     def on(self, shard: Shard) -> Evaluation:
-        """Accuracy and loss on a part of the set."""
+        """Return accuracy and loss on a part of the data set."""
         num_correct = self.correct.index_select(0, shard.indices).sum().item()
         loss = self.losses.index_select(0, shard.indices).sum().item()
         return Evaluation(num_correct / len(shard), loss / len(shard), len(shard))
@@ -51,9 +50,9 @@ class Answers:
 
 @torch.inference_mode()
 def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Evaluation:
-    """The accuracy and loss of `w` on a shard of test examples.
+    """Return the accuracy and loss of `w` on a shard of test examples.
 
-    An answer with a logit that is not finite is no answer: a model that has diverged is never right.
+    A prediction with a logit that is not finite is wrong, so a model that has diverged is never right.
     """
     device = model.vector.device
     model.load(w)
@@ -61,64 +60,69 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_
     loss = torch.zeros((), dtype=torch.float64, device=device)
     for positions in torch.split(torch.arange(len(shard), device=device), batch_size):
         x, y = shard.take(positions)
-        correct, losses = _judged(model(x), y)
+        correct, losses = _judge(model(x), y)
         num_correct += correct.sum()
         loss += losses.sum()
     return Evaluation(num_correct.item() / len(shard), loss.item() / len(shard), len(shard))
 
 
 @torch.inference_mode()
-def evaluate_together(
-    stack: Stack, w: Sequence[Tensor], shards: Sequence[Shard], batch_size: int = BATCH_SIZE
+def evaluate_stacked(
+    stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard], batch_size: int = BATCH_SIZE
 ) -> list[Evaluation]:
-    """What `evaluate` finds for every model on its own shard, those with similar shards side by side.
+    """Evaluate every model on its own shard; models with shards of similar size are computed together.
 
-    As in training, small batches are filled up with copies of their first example, which do not count. The
-    own shard decides how many there are, since the last bits of matrix products and sums depend on it.
+    As in training, small batches are padded with copies of their first example, which do not count. The
+    padded size depends only on the model's own shard, because the last bits of matrix products and sums
+    depend on it.
     """
-    places_of: dict[int, list[int]] = {}
-    for place, shard in enumerate(shards):
-        places_of.setdefault(_width(len(shard)), []).append(place)
-    found: dict[int, Evaluation] = {}
-    for width, places in places_of.items():
-        models, theirs = [w[place] for place in places], [shards[place] for place in places]
-        found.update(zip(places, _evaluate_alike(stack, models, theirs, width, batch_size), strict=True))
-    return [found[place] for place in range(len(shards))]
+    rows_by_size: dict[int, list[int]] = {}
+    for row, shard in enumerate(shards):
+        rows_by_size.setdefault(_padded_size(len(shard)), []).append(row)
+    results: dict[int, Evaluation] = {}
+    for size, rows in rows_by_size.items():
+        evaluations = _evaluate_padded(
+            stack, [w[i] for i in rows], [shards[i] for i in rows], size, batch_size
+        )
+        results.update(zip(rows, evaluations, strict=True))
+    return [results[row] for row in range(len(shards))]
 
 
-def _width(num_samples: int) -> int:
-    """The number of examples to which a shard is filled up; many shards share one."""
-    return filled_up(num_samples, ALIGNED if num_samples <= 4 * ALIGNED else 4 * ALIGNED)
+def _padded_size(num_samples: int) -> int:
+    """Return the number of examples to which a shard is padded. Many shards share one."""
+    return round_up(
+        num_samples, FLOATS_PER_LINE if num_samples <= 4 * FLOATS_PER_LINE else 4 * FLOATS_PER_LINE
+    )
 
 
-def _evaluate_alike(
-    stack: Stack, w: Sequence[Tensor], shards: Sequence[Shard], width: int, batch_size: int
+def _evaluate_padded(
+    stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard], size: int, batch_size: int
 ) -> list[Evaluation]:
-    """As `evaluate_together`, all filled up to the same number of examples."""
+    """Evaluate models whose shards are all padded to the same number of examples."""
     device, data = w[0].device, shards[0]
-    parameters = stack.unpacked(torch.stack(list(w)))
+    parameters = stack.unpack(torch.stack(list(w)))
     sizes = torch.tensor([len(shard) for shard in shards], device=device).unsqueeze(1)
     chosen = torch.stack(
-        [torch.cat([shard.indices, shard.indices[:1].expand(width - len(shard))]) for shard in shards]
+        [torch.cat([shard.indices, shard.indices[:1].expand(size - len(shard))]) for shard in shards]
     )
-    counts = torch.arange(chosen.shape[1], device=device) < sizes
+    is_real = torch.arange(chosen.shape[1], device=device) < sizes
     num_correct = torch.zeros(len(shards), dtype=torch.int64, device=device)
     loss = torch.zeros(len(shards), dtype=torch.float64, device=device)
-    for these, count in zip(
-        torch.split(chosen, batch_size, dim=1), torch.split(counts, batch_size, dim=1), strict=True
+    for batch, real in zip(
+        torch.split(chosen, batch_size, dim=1), torch.split(is_real, batch_size, dim=1), strict=True
     ):
-        x = data.x.index_select(0, these.flatten()).view(*these.shape, *data.x.shape[1:])
-        y = data.y.index_select(0, these.flatten())
-        correct, losses = _judged(stack.logits(parameters, x).flatten(0, 1), y)
-        num_correct += (correct.view_as(count) & count).sum(dim=1)
-        loss += losses.view_as(count).masked_fill(~count, 0.0).sum(dim=1)
+        x = data.x.index_select(0, batch.flatten()).view(*batch.shape, *data.x.shape[1:])
+        y = data.y.index_select(0, batch.flatten())
+        correct, losses = _judge(stack.logits(parameters, x).flatten(0, 1), y)
+        num_correct += (correct.view_as(real) & real).sum(dim=1)
+        loss += losses.view_as(real).masked_fill(~real, 0.0).sum(dim=1)
     return [
-        Evaluation(right / len(shard), total / len(shard), len(shard))
-        for right, total, shard in zip(num_correct.tolist(), loss.tolist(), shards, strict=True)
+        Evaluation(correct / len(shard), total / len(shard), len(shard))
+        for correct, total, shard in zip(num_correct.tolist(), loss.tolist(), shards, strict=True)
     ]
 
 
-def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Of every answer, whether it is right, and its loss."""
-    right = (logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)
-    return right, cross_entropy(logits, y, reduction="none")
+def _judge(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return for every example whether the prediction is correct, and its loss."""
+    correct = (logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)
+    return correct, cross_entropy(logits, y, reduction="none")

@@ -1,4 +1,4 @@
-"""A client's loss where it stands: its value and gradient on all of its data, and how batches differ."""
+"""Value and gradient of a client's loss on its whole shard, and the spread of its batch gradients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rdpfl_sim.learning.models import FlatModel
 
 
 @dataclass(frozen=True)
-class View:
-    """f(w) and its gradient; and of batch gradients g the mean of |g|^2 and of |g - grad f|^2."""
+class LossStats:
+    """f(w), grad f(w), and the means of |g|^2 and |g - grad f|^2 over the batch gradients g."""
 
     loss: float
     gradient: Tensor
@@ -22,8 +22,8 @@ class View:
     variance: float
 
 
-def look(model: FlatModel, w: Tensor, shard: Shard, batch_size: int) -> View:
-    """What one pass over the whole shard, in batches and without augmentation, shows of the loss at w."""
+def loss_stats(model: FlatModel, w: Tensor, shard: Shard, batch_size: int) -> LossStats:
+    """Compute the statistics at w in one pass over the shard, in batches and without augmentation."""
     model.load(w)
     total = torch.zeros_like(w, dtype=torch.float64)
     loss = mean_square = 0.0
@@ -37,4 +37,4 @@ def look(model: FlatModel, w: Tensor, shard: Shard, batch_size: int) -> View:
         loss += share * batch_loss.item()
         mean_square += share * (g @ g).item()
     variance = max(0.0, mean_square - (total @ total).item())
-    return View(loss, total.to(w.dtype), mean_square, variance)
+    return LossStats(loss, total.to(w.dtype), mean_square, variance)

@@ -1,4 +1,4 @@
-"""Models, and the flat vector in which the simulator sees them."""
+"""Models, and the flat vector that holds their parameters."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def cnn(
         if min(height, width_px) >= 4:
             layers.append(nn.MaxPool2d(2))
             height, width_px = height // 2, width_px // 2
-        # Pooling and ReLU commute; in this order ReLU has a quarter of the work.
+        # Pooling and ReLU commute; in this order ReLU has a quarter of the elements.
         layers.append(nn.ReLU(inplace=True))
         channels = num_out
     return nn.Sequential(
@@ -75,21 +75,21 @@ class FlatModel:
     Loading weights is then one copy and a step of SGD one addition. All clients share one FlatModel: load
     w, train, read `vector`.
 
-    The vector holds the parameters in the order of `module.parameters()`, each in row-major order, except
-    convolution weights: their shape is (out, in, height, width), their order (out, height, width, in). That
-    is torch's channels_last layout, in which convolutions on a CPU need no conversion.
+    The vector holds the parameters in the order of `module.parameters()`, each in row-major order.
+    Convolution weights of shape (out, in, height, width) are stored in the order (out, height, width, in).
+    This is torch's channels_last layout, in which convolutions on a CPU need no conversion.
 
-    The module must have no buffers (as batch normalisation has), since the vector would not carry them from
-    client to client, and no layers that draw random numbers, such as dropout.
+    The module must have no buffers (as batch normalisation has), because the vector does not hold them, and
+    no layers that draw random numbers, such as dropout.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
         buffers = [name for name, _ in module.named_buffers()]
         if buffers:
             raise ValueError(
-                f"a model's whole state must be its parameters; it also has buffers: {', '.join(buffers)}"
+                f"a model must have no state but its parameters; this has the buffers {', '.join(buffers)}"
             )
-        self._template = deepcopy(module).cpu()  # in torch's own layout, which `initial` fills as torch would
+        self._template = deepcopy(module).cpu()  # in torch's own layout, for `initial`
         self.module = module.to(device)
         self.shapes = {name: p.shape for name, p in module.named_parameters()}
         self.num_parameters = sum(p.numel() for p in module.parameters())
@@ -103,27 +103,27 @@ class FlatModel:
             start = part.stop
 
     def __reduce__(self) -> tuple[type[FlatModel], tuple[nn.Module, torch.device]]:
-        # Views do not survive pickling: a copy is built anew, with the module's first weights.
+        # Views do not survive pickling: a copy is built again, with the module's first weights.
         return FlatModel, (self._template, self.vector.device)
 
     def on(self, device: torch.device) -> FlatModel:
-        """Return a model of the same form on a device."""
+        """Return a model with the same layers on a device."""
         return FlatModel(deepcopy(self._template), device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The logits of a batch."""
+        """Return the logits of a batch."""
         if x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return cast(Tensor, self.module(x))
 
     def load(self, w: Tensor) -> None:
-        """Make `w` the current parameters; `w` itself is copied."""
+        """Copy `w` into the parameters."""
         self.vector.copy_(w)
 
     def initial(self, seed: int) -> Tensor:
-        """A new vector, initialised by torch's defaults for the layers; it depends on `seed` alone.
+        """Return a new vector with torch's default initialisation of the layers; it depends only on `seed`.
 
-        The draws are made on the CPU, so that every device starts alike.
+        The draws are made on the CPU, so that they are the same for every device.
         """
         module = deepcopy(self._template)
         with seeded(seed):
@@ -139,7 +139,7 @@ def _flat(p: Tensor) -> Tensor:
 
 
 def shaped(flat: Tensor, shape: torch.Size) -> Tensor:
-    """A view of the last dimension as a parameter of this shape, in the order that `FlatModel` describes."""
+    """Return a view of the last dimension as a parameter of this shape, in the order of `FlatModel`."""
     if len(shape) != 4:
         return flat.view(*flat.shape[:-1], *shape)
     num_out, num_in, height, width = shape

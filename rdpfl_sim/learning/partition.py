@@ -1,6 +1,6 @@
-"""How training examples are dealt to clients, and test examples after them.
+"""Assignment of training examples to clients, and of test examples with the same label mix.
 
-A partition returns one sorted array of indices a client; the arrays are disjoint and cover the data set.
+A partition returns one sorted array of indices per client. The arrays are disjoint and cover the data set.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from rdpfl_sim.components.options import Count, Doc, Positive
 from rdpfl_sim.errors import OptionError
 
 Indices: TypeAlias = NDArray[np.int64]
-MinSamples: TypeAlias = Annotated[Count, Doc("fewest training examples a client may have")]
+MinSamples: TypeAlias = Annotated[Count, Doc("minimum number of training examples per client")]
 
 _MAX_DRAWS = 1000
-_MAX_CELLS = 10_000_000  # bounds the time of all draws together when there are very many clients
+_MAX_CELLS = 10_000_000  # limits the time of all draws when there are many clients
 
 
 def dirichlet(
@@ -26,15 +26,15 @@ def dirichlet(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    alpha: Annotated[Positive, Doc("small: few classes a client; large: nearly iid")] = 0.3,
+    alpha: Annotated[Positive, Doc("small: few classes per client; large: nearly iid")] = 0.3,
     min_samples: MinSamples = 10,
 ) -> list[Indices]:
-    """Each class is dealt in proportions drawn from Dirichlet(alpha), so label mixes and sizes differ.
+    """Split each class in proportions drawn from Dirichlet(alpha), so label mixes and sizes differ.
 
-    As usual, the whole draw is repeated until every client has `min_samples`. Hsu, Qi and Brown (2019),
+    As usual, the draw is repeated until every client has `min_samples`. Hsu, Qi and Brown (2019),
     Measuring the effects of non-identical data distribution; Yurochkin et al. (ICML 2019).
     """
-    _refuse_too_few(labels, num_clients, min_samples)
+    _check_enough_examples(labels, num_clients, min_samples)
     class_sizes = np.bincount(labels)
     num_draws = max(1, min(_MAX_DRAWS, _MAX_CELLS // (num_clients * len(class_sizes))))
     best = 0
@@ -49,23 +49,23 @@ def dirichlet(
     else:
         raise OptionError(
             "min_samples",
-            f"in {num_draws} draws the smallest shard of {num_clients} clients had at most {best} examples; "
-            f"lower min_samples, raise alpha ({alpha:g}), or take fewer clients or more data",
+            f"in {num_draws} draws for {num_clients} clients the smallest shard had at most {best} examples; "
+            f"lower min_samples, raise alpha ({alpha:g}), or use fewer clients or more data",
         )
     owner = np.empty(len(labels), dtype=np.int64)
-    owner[_by_class(labels, rng)] = np.repeat(
+    owner[_shuffled_by_class(labels, rng)] = np.repeat(
         np.tile(np.arange(num_clients), len(class_sizes)), counts.ravel()
     )
-    return _grouped(owner, np.arange(len(labels)), num_clients)
+    return _examples_per_client(owner, np.arange(len(labels)), num_clients)
 
 
 def iid(
     labels: Indices, num_clients: int, rng: np.random.Generator, *, min_samples: MinSamples = 1
 ) -> list[Indices]:
-    """Everything is shuffled and dealt evenly; sizes differ by one at most."""
-    _refuse_too_few(labels, num_clients, min_samples)
+    """Shuffle the examples and split them evenly; sizes differ by at most one."""
+    _check_enough_examples(labels, num_clients, min_samples)
     owner = rng.permutation(np.arange(len(labels)) % num_clients)
-    return _grouped(owner, np.arange(len(labels)), num_clients)
+    return _examples_per_client(owner, np.arange(len(labels)), num_clients)
 
 
 def shards(
@@ -73,14 +73,14 @@ def shards(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    per_client: Annotated[Count, Doc("pieces a client gets, each of one class or two")] = 2,
+    per_client: Annotated[Count, Doc("pieces per client, each of one or two classes")] = 2,
     min_samples: MinSamples = 1,
 ) -> list[Indices]:
-    """The examples, sorted by label, are cut into equal pieces, and each client is dealt a few at random.
+    """Sort the examples by label, cut them into equal pieces, and give each client a few at random.
 
     McMahan et al. (AISTATS 2017), Communication-efficient learning of deep networks.
     """
-    _refuse_too_few(labels, num_clients, min_samples)
+    _check_enough_examples(labels, num_clients, min_samples)
     num_pieces = num_clients * per_client
     smallest = len(labels) // num_pieces
     if smallest == 0:
@@ -89,13 +89,13 @@ def shards(
         )
     if smallest * per_client < min_samples:
         raise OptionError(
-            "min_samples", f"pieces of {smallest} only ensure {smallest * per_client} examples a client"
+            "min_samples", f"pieces of {smallest} ensure only {smallest * per_client} examples per client"
         )
     piece = np.arange(len(labels)) * num_pieces // len(labels)
-    dealt_to = rng.permutation(num_pieces) // per_client
+    client_of_piece = rng.permutation(num_pieces) // per_client
     owner = np.empty(len(labels), dtype=np.int64)
-    owner[_by_class(labels, rng)] = dealt_to[piece]
-    return _grouped(owner, np.arange(len(labels)), num_clients)
+    owner[_shuffled_by_class(labels, rng)] = client_of_piece[piece]
+    return _examples_per_client(owner, np.arange(len(labels)), num_clients)
 
 
 def split_test(
@@ -105,15 +105,15 @@ def split_test(
     num_classes: int,
     rng: np.random.Generator,
 ) -> list[Indices]:
-    """A personal test set a client, with the label mix of its training shard; disjoint where possible.
+    """Return one test set per client with the label mix of its training shard; disjoint where possible.
 
-    Test examples of class c are shared out in proportion to the clients' training examples of class c, by
-    systematic sampling: everyone gets its quota rounded down or up, and on average exactly its quota. A class
-    that nobody trains on is left out.
+    Test examples of class c are assigned in proportion to the clients' training examples of class c, by
+    systematic sampling: every client gets its quota rounded down or up, and on average exactly its quota. A
+    class that no client trains on is left out.
 
-    A client that rounding leaves with nothing is given one example of its most common class by a client that
-    has others; when no such client is left, it shares one with its owner. (Where none of its classes is
-    in the test set, the first class that is stands in.)
+    A client whose quotas are all rounded to zero gets one example of its most common class from a client that
+    has others. If there is no such client, the example belongs to both. If none of its classes is in the test
+    set, the first class of the test set is used.
     """
     assert len(test_labels) > 0, "personal test sets need a test set"
     num_clients = len(shards)
@@ -121,49 +121,54 @@ def split_test(
     cells = train_labels[np.concatenate(shards)] * num_clients + trainer
     counts = np.bincount(cells, minlength=num_classes * num_clients).reshape(num_classes, num_clients)
     class_ends = np.bincount(test_labels, minlength=num_classes).cumsum()
-    by_class = np.split(_by_class(test_labels, rng), class_ends[:-1])
+    by_class = np.split(_shuffled_by_class(test_labels, rng), class_ends[:-1])
 
-    owner = _share_out(counts, by_class, rng)
-    sharers, shared = _provide_for_empty(owner, counts, by_class, rng)
+    owner = _assign_test_examples(counts, by_class, rng)
+    sharers, shared = _fill_empty_test_sets(owner, counts, by_class, rng)
     owned = np.flatnonzero(owner >= 0)
-    return _grouped(np.concatenate([owner[owned], sharers]), np.concatenate([owned, shared]), num_clients)
+    return _examples_per_client(
+        np.concatenate([owner[owned], sharers]), np.concatenate([owned, shared]), num_clients
+    )
 
 
-def _share_out(counts: Indices, by_class: list[Indices], rng: np.random.Generator) -> Indices:
-    """The owner of each test example, or -1, in proportion to `counts` (class, client)."""
+def _assign_test_examples(counts: Indices, by_class: list[Indices], rng: np.random.Generator) -> Indices:
+    """Return the owner of each test example, or -1, in proportion to `counts` (class, client)."""
     owner = np.full(sum(map(len, by_class)), -1, dtype=np.int64)
     clients = np.arange(counts.shape[1])
     for examples, trained in zip(by_class, counts.cumsum(axis=1), strict=True):
         total = trained[-1]
         if total > 0:
-            # floor(quota_1 + .. + quota_k + U) with U uniform in [0, 1), in integers so that nothing is lost.
+            # floor(quota_1 + .. + quota_k + U) with U uniform in [0, 1), in exact integers.
             ends = (trained * len(examples) + rng.integers(total)) // total
             owner[examples] = np.repeat(clients, np.diff(ends, prepend=0))
     return owner
 
 
-def _provide_for_empty(
+def _fill_empty_test_sets(
     owner: Indices, counts: Indices, by_class: list[Indices], rng: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """Who must share an example, and which, after `owner` is changed so that spare ones go to the empty."""
+    """Reassign spare examples to clients that have none, by changing `owner`.
+
+    Return the clients for which no spare example is left, and the example that each of them shares.
+    """
     owners, kept = np.unique(owner, return_index=True)
     spare = np.ones(len(owner), dtype=bool)
-    spare[kept] = False  # whoever gives keeps this one
+    spare[kept] = False  # every owner keeps one example
     empty = np.setdiff1d(np.flatnonzero(counts.sum(axis=0)), owners)
     tested = np.array([len(examples) > 0 for examples in by_class])
     commonest = np.where(tested[:, None], counts[:, empty], -1).argmax(axis=0)
     sharers, shared = [empty[:0]], [empty[:0]]
     for label in np.unique(commonest):
         examples = by_class[label]
-        takers = rng.permutation(empty[commonest == label])
-        gifts = examples[spare[examples]][: len(takers)]
-        owner[gifts] = takers[: len(gifts)]
-        sharers.append(takers[len(gifts) :])
-        shared.append(rng.choice(examples, len(takers) - len(gifts)))
+        receivers = rng.permutation(empty[commonest == label])
+        given = examples[spare[examples]][: len(receivers)]
+        owner[given] = receivers[: len(given)]
+        sharers.append(receivers[len(given) :])
+        shared.append(rng.choice(examples, len(receivers) - len(given)))
     return np.concatenate(sharers), np.concatenate(shared)
 
 
-def _refuse_too_few(labels: Indices, num_clients: int, min_samples: int) -> None:
+def _check_enough_examples(labels: Indices, num_clients: int, min_samples: int) -> None:
     if len(labels) < num_clients * min_samples:
         raise OptionError(
             "min_samples",
@@ -172,14 +177,14 @@ def _refuse_too_few(labels: Indices, num_clients: int, min_samples: int) -> None
         )
 
 
-def _by_class(labels: Indices, rng: np.random.Generator) -> Indices:
-    """All indices, class after class, in random order within a class."""
+def _shuffled_by_class(labels: Indices, rng: np.random.Generator) -> Indices:
+    """Return all indices sorted by class, in random order within a class."""
     order = rng.permutation(len(labels))
     return order[np.argsort(labels[order], kind="stable")]
 
 
-def _grouped(owner: Indices, examples: Indices, num_clients: int) -> list[Indices]:
-    """The sorted examples of each client, given the owner of each example."""
+def _examples_per_client(owner: Indices, examples: Indices, num_clients: int) -> list[Indices]:
+    """Return the sorted examples of each client, given the owner of each example."""
     ends = np.bincount(owner, minlength=num_clients).cumsum()
     return np.split(examples[np.lexsort((examples, owner))], ends[:-1])
 

@@ -1,7 +1,7 @@
-"""Random draws of torch's own functions from a generator that is given.
+"""Make torch's random functions draw from a given generator.
 
-Layers initialise themselves with functions that draw from torch's global generator. It belongs to the whole
-process: other threads draw from it too.
+Layers initialise themselves with functions that draw from torch's global generator, which all threads of the
+process share.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _lock = RLock()
-"""Torch notes for the whole process that a mode is active, and threads would restore each other's notes."""
+"""Torch stores for the whole process whether a mode is active; threads would restore each other's value."""
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let torch's random functions draw from a new generator with this seed, in this thread, for a while.
+    """Make torch's random functions draw from a new generator with this seed, in this thread.
 
-    The draws are those of the global generator after `torch.manual_seed(seed)`, which is neither read nor
+    The draws equal those of the global generator after `torch.manual_seed(seed)`, which is neither read nor
     changed. A random function that takes no generator raises a ValueError.
     """
-    with _lock, _Drawing(torch.Generator().manual_seed(seed)):
+    with _lock, _PassGenerator(torch.Generator().manual_seed(seed)):
         yield
 
 
-class _Drawing(TorchDispatchMode):
-    """Gives random functions a generator; torch calls it for every function, below autograd."""
+class _PassGenerator(TorchDispatchMode):
+    """Passes a generator to random functions; torch calls it for every function, below autograd."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -40,7 +40,7 @@ class _Drawing(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch imports its compiler, which takes seconds, to keep it away from this class
+        return False  # otherwise torch imports its compiler, which takes seconds
 
     def __torch_dispatch__(
         self,
@@ -49,7 +49,7 @@ class _Drawing(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call the function, with the generator if it draws and has none."""
+        """Call the function; if it is random and has no generator, pass the generator."""
         given = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded in func.tags:
             func = _with_generator(func)
@@ -61,14 +61,14 @@ class _Drawing(TorchDispatchMode):
 
 @cache
 def _with_generator(func: OpOverload[..., Any]) -> OpOverload[..., Any]:
-    """The overload of a random function that takes a generator."""
+    """Return the overload of a random function that takes a generator."""
     names = {*_argument_names(func), "generator"}
     packet = func.overloadpacket
     overloads: list[OpOverload[..., Any]] = [getattr(packet, name) for name in packet.overloads()]
     for overload in (func, *overloads):
         if names == set(_argument_names(overload)):
             return overload
-    raise ValueError(f"{packet} draws random numbers from torch's global generator, and takes no other one")
+    raise ValueError(f"{packet} draws from torch's global generator and accepts no other")
 
 
 def _argument_names(func: OpOverload[..., Any]) -> list[str]:

@@ -1,12 +1,12 @@
-"""Many models of the same form, computed side by side: every client has its own weights and its own batch.
+"""Models of many clients with the same layers, computed in one call: each has its own weights and batch.
 
-One call of torch then serves all clients. For small models, whose calls take longer than their arithmetic,
-that is many times as fast as one client after the other. A linear layer becomes a batched matrix product.
+For small models a call of torch takes longer than its arithmetic, so this is many times faster than one
+client after the other. A linear layer becomes a batched matrix product.
 
-A client's numbers do not depend on who else is in the stack. Matrices are filled up with zeros so that each
-begins at a multiple of 64 bytes: how a matrix product rounds depends on where its matrices begin.
-Convolutions are computed one client after the other: the last bits of one with groups depend on their
-number, and except for the smallest it takes longer.
+The bits of a client's results do not depend on the other clients. Matrices are padded with zeros so that
+each starts at a multiple of 64 bytes, because the rounding of a matrix product depends on the alignment of
+its matrices. Convolutions are computed one client after the other: the last bits of a grouped convolution
+depend on the number of groups, and all but the smallest take longer.
 """
 
 from __future__ import annotations
@@ -21,81 +21,81 @@ from torch.nn import functional
 
 from rdpfl_sim.learning.models import FlatModel, shaped
 
-ALIGNED = 16
-"""So many floats are 64 bytes."""
+FLOATS_PER_LINE = 16
+"""Floats in 64 bytes."""
 
 Step: TypeAlias = Callable[..., Tensor]
-"""What a layer does: from x (clients, batch, ...) and the layer's parameters (clients, ...) to its output."""
+"""A layer as a function of x (clients, batch, ...) and its parameters (clients, ...)."""
 
 
 class NotStackableError(Exception):
-    """A layer that cannot be computed for many clients at once; the message says which."""
+    """A layer that cannot be computed for many clients at once. The message names it."""
 
 
-class Stack:
-    """The form of a model, ready to be computed for any number of clients at once."""
+class StackedModel:
+    """The layers of a model, as functions that compute any number of clients at once."""
 
     def __init__(self, model: FlatModel) -> None:
-        layers = list(_in_turn(model.module))
+        layers = list(_layers(model.module))
         parameters = [p for layer in layers for p in layer.parameters()]
         if [id(p) for p in parameters] != [id(p) for p in model.module.parameters()]:
             raise NotStackableError("layers that share parameters")
         self.steps = [(_step(layer), sum(1 for _ in layer.parameters())) for layer in layers]
-        """Every layer in turn, and how many parameters it has."""
+        """Every layer in order, with the number of its parameters."""
         self.shapes = list(model.shapes.values())
         self.num_parameters = model.num_parameters
         last = layers[-1]
         self.num_outputs = last.out_features if isinstance(last, nn.Linear) else None
 
-    def unpacked(self, w: Tensor) -> list[Tensor]:
-        """The rows of w (clients, P) as new parameters (clients, ...), filled up with zeros."""
+    def unpack(self, w: Tensor) -> list[Tensor]:
+        """Return the rows of w (clients, P) as new parameters (clients, ...), padded with zeros."""
         parameters, start = [], 0
         for shape in self.shapes:
             stop = start + shape.numel()
-            p = w.new_zeros(len(w), *_filled_up(shape))
-            _true_part(p, shape).copy_(shaped(w[:, start:stop], shape))
+            p = w.new_zeros(len(w), *_padded_shape(shape))
+            _unpadded(p, shape).copy_(shaped(w[:, start:stop], shape))
             parameters.append(p)
             start = stop
         return parameters
 
-    def packed(self, parameters: Sequence[Tensor]) -> Tensor:
-        """The other way round."""
+    def pack(self, parameters: Sequence[Tensor]) -> Tensor:
+        """Return the parameters as rows (clients, P), without padding."""
         w = parameters[0].new_empty(len(parameters[0]), self.num_parameters)
         start = 0
         for p, shape in zip(parameters, self.shapes, strict=True):
             stop = start + shape.numel()
-            shaped(w[:, start:stop], shape).copy_(_true_part(p, shape))
+            shaped(w[:, start:stop], shape).copy_(_unpadded(p, shape))
             start = stop
         return w
 
     def logits(self, parameters: Sequence[Tensor], x: Tensor) -> Tensor:
-        """What every client's model answers to its own batch x (clients, batch, ...)."""
-        left = iter(parameters)
+        """Return the logits of every client's model on its own batch x (clients, batch, ...)."""
+        remaining = iter(parameters)
         for step, num_parameters in self.steps:
-            x = step(x, *(next(left) for _ in range(num_parameters)))
+            x = step(x, *(next(remaining) for _ in range(num_parameters)))
         return x if self.num_outputs is None else x[..., : self.num_outputs]
 
 
-def filled_up(size: int, unit: int = ALIGNED) -> int:
-    """The next multiple of the unit."""
+def round_up(size: int, unit: int = FLOATS_PER_LINE) -> int:
+    """Return the smallest multiple of `unit` that is at least `size`."""
     return -(-size // unit) * unit
 
 
-def _filled_up(shape: torch.Size) -> Sequence[int]:
-    return shape if len(shape) == 4 else [filled_up(size) for size in shape]
+def _padded_shape(shape: torch.Size) -> Sequence[int]:
+    return shape if len(shape) == 4 else [round_up(size) for size in shape]
 
 
-def _true_part(p: Tensor, shape: torch.Size) -> Tensor:
+def _unpadded(p: Tensor, shape: torch.Size) -> Tensor:
     for dim, size in enumerate(shape, start=1):
         p = p.narrow(dim, 0, size)
     return p
 
 
-def _in_turn(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers of a sequence, those of sequences within it in their place."""
+def _layers(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers of a module in order; nested sequences are flattened."""
     if isinstance(module, nn.Sequential):
         for part in module:
-            yield from _in_turn(part)
+            yield from _layers(part)
     else:
         yield module
 
@@ -144,7 +144,7 @@ def _pooling(layer: nn.MaxPool2d | nn.AvgPool2d) -> Step:
 
 def _flatten(layer: nn.Flatten) -> Step:
     if (layer.start_dim, layer.end_dim) != (1, -1):
-        raise NotStackableError("a Flatten of some dimensions only")
+        raise NotStackableError("a Flatten that keeps some dimensions")
     return lambda x: x.flatten(2)
 
 
@@ -154,7 +154,7 @@ STACKED: dict[type[nn.Module], Callable[..., Step]] = {
     nn.MaxPool2d: _pooling,
     nn.AvgPool2d: _pooling,
     nn.Flatten: _flatten,
-    # Of these, zero gives zero: what was filled up stays so.
+    # These map zero to zero, so that padding stays zero.
     nn.ReLU: lambda layer: functional.relu,
     nn.Tanh: lambda layer: torch.tanh,
     nn.GELU: lambda layer: layer,

@@ -1,8 +1,8 @@
-"""Local training of many clients at once: what `train` does for each, in calls that serve all of them.
+"""Local training of many clients in one computation; results equal those of `train` up to rounding.
 
-Clients may have different numbers of steps and of examples. Those with the most steps come first, so that
-the ones that still train are always the first rows; a batch that is smaller than others is filled up with
-copies of its first example, which do not count. The numbers are those of `train` up to rounding.
+Clients may have different numbers of steps and of examples. Clients are sorted by their number of steps, so
+that those that still train are always the first rows. Batches that are smaller than others are padded with
+copies of their first example, which do not count.
 """
 
 from __future__ import annotations
@@ -17,77 +17,80 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.stacked_models import Stack, filled_up
-from rdpfl_sim.learning.training import Trained, variants_of
+from rdpfl_sim.learning.stacked_models import StackedModel, round_up
+from rdpfl_sim.learning.training import Trained, augmentation_rng
 
 MAX_SUMMED = 8192
-"""Examples of a batch whose losses are added up at a time."""
+"""Losses of a batch are summed in parts of this many examples."""
 
 
 @dataclass(frozen=True)
 class BatchedClient:
-    """One client's part: where it starts, its data, and how many steps it takes."""
+    """Initial weights, data and number of steps of one client."""
 
     w: Tensor
     shard: Shard
     num_steps: int
     seed: int
     mask: Tensor | None = None
-    anchor: Tensor | None = None
+    proximal_to: Tensor | None = None
 
 
-def train_together(
-    stack: Stack,
+def train_stacked(
+    stack: StackedModel,
     clients: Sequence[BatchedClient],
     *,
     batch_size: int,
     learning_rate: float,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
-    pull: float = 0.0,
+    proximal_mu: float = 0.0,
 ) -> list[Trained]:
-    """What `train` makes of every client. All have a mask or none has; the same holds for anchors."""
-    order = sorted(range(len(clients)), key=lambda place: -clients[place].num_steps)
-    clients = [clients[place] for place in order]
+    """Train every client as `train` does.
+
+    Either all clients have a mask or none has; the same holds for `proximal_to`.
+    """
+    order = sorted(range(len(clients)), key=lambda row: -clients[row].num_steps)
+    clients = [clients[row] for row in order]
     starts = torch.stack([client.w for client in clients])
-    parameters = stack.unpacked(starts)
+    parameters = stack.unpack(starts)
     velocities = [torch.zeros_like(p) for p in parameters] if momentum else None
-    anchors = _rows(stack, [client.anchor for client in clients])
+    proximal_to = _rows(stack, [client.proximal_to for client in clients])
     masks = _rows(stack, [client.mask for client in clients])
     losses = torch.zeros(len(clients), device=clients[0].w.device)
-    lessons = BatchedLoader(clients, batch_size)
+    loader = BatchedLoader(clients, batch_size)
     for step in range(clients[0].num_steps):
-        x, y, weights = lessons.at(step)
-        now = [p[: len(x)] for p in parameters]
-        leaves = [p.detach().requires_grad_() for p in now]
+        x, y, weights = loader.at(step)
+        active = [p[: len(x)] for p in parameters]
+        leaves = [p.detach().requires_grad_() for p in active]
         logits = stack.logits(leaves, x)
         each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
         weighted = each * weights
         gradients = torch.autograd.grad(weighted.sum(), leaves)
-        # In parts, as torch divides a long row among its threads if there is but one.
+        # In parts, because torch splits the sum of a single long row among its threads.
         for part in torch.split(weighted.detach(), MAX_SUMMED, dim=1):
             losses[: len(x)] += part.sum(dim=1)
-        for place, (p, g) in enumerate(zip(now, gradients, strict=True)):
+        for layer, (p, g) in enumerate(zip(active, gradients, strict=True)):
             if weight_decay:
                 g = g.add(p, alpha=weight_decay)
-            if anchors is not None:
-                g = g.add(p - anchors[place][: len(x)], alpha=pull)
+            if proximal_to is not None:
+                g = g.add(p - proximal_to[layer][: len(x)], alpha=proximal_mu)
             if masks is not None:
-                g = g.masked_fill(~masks[place][: len(x)], 0.0)
+                g = g.masked_fill(~masks[layer][: len(x)], 0.0)
             if velocities is not None:
-                g = velocities[place][: len(x)].mul_(momentum).add_(g)
+                g = velocities[layer][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
     trained: list[Trained | None] = [None] * len(clients)
-    ends = stack.packed(parameters)
+    ends = stack.pack(parameters)
     lengths = torch.tensor([learning_rate * client.num_steps for client in clients], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
     rows = zip(order, clients, ends, directions, losses.tolist(), strict=True)
-    for place, client, end, direction, loss_sum in rows:
-        # Vectors of its own, so that one client's model does not keep all others in memory.
-        trained[place] = Trained(
+    for row, client, end, direction, loss_sum in rows:
+        # Copies, so that one client's model does not keep the whole matrix in memory.
+        trained[row] = Trained(
             end.clone(), client.num_steps, loss_sum / client.num_steps, direction=direction.clone()
         )
-    return [outcome for outcome in trained if outcome is not None]
+    return [result for result in trained if result is not None]
 
 
 class BatchedLoader:
@@ -97,39 +100,39 @@ class BatchedLoader:
         self.data = clients[0].shard
         shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
-        chosen = np.zeros((*shape, filled_up(batch_size)), dtype=np.int64)
+        chosen = np.zeros((*shape, round_up(batch_size)), dtype=np.int64)
         self.sizes = np.zeros(shape, dtype=np.int64)
-        """The number of true examples of step and client."""
+        """Number of real examples per step and client."""
         generator = torch.Generator()
-        for place, client in enumerate(clients):
-            self._plan(chosen, place, client, generator.manual_seed(client.seed))
-        # One copy each for all steps: every copy makes the host wait for a GPU.
+        for row, client in enumerate(clients):
+            self._plan(chosen, row, client, generator.manual_seed(client.seed))
+        # One copy for all steps, because every copy makes the host wait for a GPU.
         device = clients[0].w.device
         self.chosen = torch.from_numpy(chosen).to(device)
-        """The examples of step, client and place in the batch."""
+        """Index of every example, by step, client and position in the batch."""
         self.sizes_on_device = torch.from_numpy(self.sizes).to(device)
         augmented = self.data.augment is not None
-        self.variants = [variants_of(client.seed) for client in clients] if augmented else None
+        self.augmentation_rngs = [augmentation_rng(client.seed) for client in clients] if augmented else None
 
     def _plan(
-        self, chosen: NDArray[np.int64], place: int, client: BatchedClient, generator: torch.Generator
+        self, chosen: NDArray[np.int64], row: int, client: BatchedClient, generator: torch.Generator
     ) -> None:
-        """Cut the epochs of a client into batches, as `batches` does."""
-        examples, batch_size = client.shard.places, self.batch_size
+        """Write the batches of a client into its row, as `batches` draws them."""
+        examples, batch_size = client.shard.indices_np, self.batch_size
         step = 0
         while step < client.num_steps:
             epoch = examples[torch.randperm(len(examples), generator=generator).numpy()]
             for start in range(0, len(epoch), batch_size)[: client.num_steps - step]:
-                batch, row = epoch[start : start + batch_size], chosen[step, place]
-                row[: len(batch)] = batch
-                row[len(batch) :] = batch[0]
-                self.sizes[step, place] = len(batch)
+                batch = epoch[start : start + batch_size]
+                chosen[step, row, : len(batch)] = batch
+                chosen[step, row, len(batch) :] = batch[0]
+                self.sizes[step, row] = len(batch)
                 step += 1
 
     def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """x (n, batch, ...), y and weights (n, batch) of the n clients that take this step.
+        """Return x (n, batch, ...), y and weights (n, batch) of the n clients that take this step.
 
-        The weights of a client's true examples are one over their number, so that they give the mean.
+        A real example has the weight 1 / (number of real examples), padding 0: the weighted sum is the mean.
         """
         sizes = self.sizes[step]
         num_active = np.count_nonzero(sizes)
@@ -137,16 +140,16 @@ class BatchedLoader:
         flat = chosen.flatten()
         x = self.data.x.index_select(0, flat).view(*chosen.shape, *self.data.x.shape[1:])
         y = self.data.y.index_select(0, flat).view(chosen.shape)
-        if self.variants is not None:
+        if self.augmentation_rngs is not None:
             assert self.data.augment is not None
-            for row, size, variants in zip(x, sizes, self.variants, strict=False):
-                row[:size] = self.data.augment(row[:size], variants)
+            for batch, size, rng in zip(x, sizes, self.augmentation_rngs, strict=False):
+                batch[:size] = self.data.augment(batch[:size], rng)
         num = self.sizes_on_device[step, :num_active].unsqueeze(1)
-        counts = torch.arange(chosen.shape[1], device=num.device) < num
-        return x, y, counts / num
+        is_real = torch.arange(chosen.shape[1], device=num.device) < num
+        return x, y, is_real / num
 
 
-def _rows(stack: Stack, vectors: Sequence[Tensor | None]) -> list[Tensor] | None:
-    """One vector a client, as parameters; None if they have none."""
+def _rows(stack: StackedModel, vectors: Sequence[Tensor | None]) -> list[Tensor] | None:
+    """Return one vector per client as stacked parameters, or None if the clients have none."""
     present = [vector for vector in vectors if vector is not None]
-    return stack.unpacked(torch.stack(present)) if present else None
+    return stack.unpack(torch.stack(present)) if present else None

@@ -16,9 +16,9 @@ from rdpfl_sim.learning.models import FlatModel
 
 @dataclass(frozen=True)
 class Trained:
-    """The weights after `num_steps` steps, and the mean batch loss on the way (nan if it diverged).
+    """The weights after `num_steps` steps, and the mean batch loss (nan if training diverged).
 
-    `direction` is the way there, (w - w~) / (learning rate * steps), if somebody has computed it.
+    `direction` is (w - w~) / (learning rate * steps), if it has been computed.
     """
 
     w_tilde: Tensor
@@ -30,24 +30,24 @@ class Trained:
 
 @dataclass(frozen=True)
 class OwnBatch:
-    """Some of a client's own examples, and what any model makes of them."""
+    """A batch of a client's own examples, on which it can evaluate any model."""
 
     model: FlatModel
     x: Tensor
     labels: Tensor
 
     def logits(self, w: Tensor) -> Tensor:
-        """What model w answers, (n, classes)."""
+        """Return the logits of model w, (n, classes)."""
         self.model.load(w)
         with torch.no_grad():
             return self.model(self.x)
 
     def loss(self, w: Tensor) -> float:
-        """The mean cross-entropy of model w; nan if it has diverged."""
+        """Return the mean cross-entropy of model w; nan if it has diverged."""
         return cross_entropy(self.logits(w), self.labels).item()
 
     def gradient(self, w: Tensor) -> Tensor:
-        """The gradient of that loss at w, as a new vector."""
+        """Return the gradient of that loss at w, as a new vector."""
         self.model.load(w)
         self.model.gradient.zero_()
         torch.autograd.backward(cross_entropy(self.model(self.x), self.labels))
@@ -57,7 +57,9 @@ class OwnBatch:
 def num_local_steps(
     num_samples: int, batch_size: int, local_epochs: int, local_steps: int | None = None
 ) -> int:
-    """K_i: `local_steps` if given, else the batches in `local_epochs` epochs, the last of each may be small.
+    """Return K_i: `local_steps` if given, else the number of batches in `local_epochs` epochs.
+
+    The last batch of an epoch may be smaller than the others.
 
     >>> num_local_steps(130, batch_size=64, local_epochs=2)
     6
@@ -66,10 +68,10 @@ def num_local_steps(
 
 
 def batches(num_samples: int, batch_size: int, num_steps: int, seed: int) -> Iterator[Tensor]:
-    """The positions of `num_steps` batches: every epoch is a fresh permutation, cut into consecutive batches.
+    """Yield the positions of `num_steps` batches: every epoch is a new permutation, cut into batches.
 
-    The last batch of an epoch is what remains. The draws are made on the CPU, so that every device and
-    every executor sees the same batches.
+    The last batch of an epoch holds the remainder. The draws are made on the CPU, so that every device and
+    every executor gets the same batches.
     """
     assert num_samples > 0, "a client without examples cannot train"
     generator = torch.Generator().manual_seed(seed)
@@ -81,8 +83,8 @@ def batches(num_samples: int, batch_size: int, num_steps: int, seed: int) -> Ite
     return islice(endless(), num_steps)
 
 
-def variants_of(seed: int) -> torch.Generator:
-    """Where a job's augmentation draws from: another stream than that of its batches."""
+def augmentation_rng(seed: int) -> torch.Generator:
+    """Return the generator of a job's augmentation, which is independent of that of its batches."""
     return torch.Generator().manual_seed(seed ^ 1)
 
 
@@ -97,35 +99,35 @@ def train(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     mask: Tensor | None = None,
-    anchor: Tensor | None = None,
-    pull: float = 0.0,
+    proximal_to: Tensor | None = None,
+    proximal_mu: float = 0.0,
     seed: int,
 ) -> Trained:
-    """What `num_steps` steps of SGD on cross-entropy make of `w`, as a new vector.
+    """Run `num_steps` steps of SGD on cross-entropy from `w`; return a new vector.
 
-    g = grad + weight_decay * w + pull * (w - anchor), zero outside the mask,
+    g = grad + weight_decay * w + proximal_mu * (w - proximal_to), zero outside the mask,
     v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
-    A model that has diverged goes on as nan.
+    A model that has diverged continues as nan.
     """
-    variants = variants_of(seed)
+    rng = augmentation_rng(seed)
     device = model.vector.device
     model.load(w)
     velocity = torch.zeros_like(model.vector) if momentum else model.gradient
     losses = torch.zeros((), device=device)
     drawn = list(batches(len(shard), batch_size, num_steps, seed))
-    on_device = torch.cat(drawn).to(device)  # one copy per job: each makes the host wait for a GPU
+    on_device = torch.cat(drawn).to(device)  # one copy per job, because each makes the host wait for a GPU
     for positions in torch.split(on_device, [len(batch) for batch in drawn]):
         x, y = shard.take(positions)
         if shard.augment is not None:
-            x = shard.augment(x, variants)
+            x = shard.augment(x, rng)
         model.gradient.zero_()
         loss = cross_entropy(model(x), y)
         torch.autograd.backward(loss)
         losses += loss.detach()
         if weight_decay:
             model.gradient.add_(model.vector, alpha=weight_decay)
-        if anchor is not None:
-            model.gradient.add_(model.vector - anchor, alpha=pull)
+        if proximal_to is not None:
+            model.gradient.add_(model.vector - proximal_to, alpha=proximal_mu)
         if mask is not None:
             model.gradient.masked_fill_(~mask, 0.0)
         if momentum:

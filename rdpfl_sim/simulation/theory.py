@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rdpfl_sim.learning.loss_stats import View, look
+from rdpfl_sim.learning.loss_stats import LossStats, loss_stats
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods.base import Method
@@ -57,11 +57,11 @@ class Trajectory:
     """of |grad f|, after the start."""
 
     @classmethod
-    def begun(cls, w: Tensor, seen: View) -> Trajectory:
+    def begun(cls, w: Tensor, seen: LossStats) -> Trajectory:
         """A way that begins at w."""
         return cls(w, seen.gradient, seen.loss, seen.loss, seen.mean_square, seen.variance)
 
-    def extended(self, w: Tensor, seen: View) -> Trajectory:
+    def extended(self, w: Tensor, seen: LossStats) -> Trajectory:
         """The way with one more look, from w."""
         distance = norm(w - self.w)
         slope = norm(seen.gradient - self.gradient) / distance if distance > 0 else 0.0
@@ -120,7 +120,7 @@ class TheoryMonitor:
     def look(self, client: int, w: Tensor) -> dict[str, float]:
         """What is to be seen of a client's loss, at its model w."""
         settings, shard = self.experiment.settings, self.experiment.train_shards[client]
-        seen = look(self.experiment.model, w, shard, settings.batch_size)
+        seen = loss_stats(self.experiment.model, w, shard, settings.batch_size)
         before = self.trajectories.get(client)
         now = Trajectory.begun(w, seen) if before is None else before.extended(w, seen)
         self.trajectories[client] = now

@@ -44,7 +44,7 @@ def test_companion_is_trained_on_the_same_batches_and_drawn_to_where_the_other_s
     w, v = BLUEPRINT.initial_model(0), BLUEPRINT.initial_model(0) * 2
     result = TRAINER.submit(2, 3, Work(w, companion=v, pull=0.7)).result()
     assert torch.equal(result.w_tilde, trained(w))
-    assert torch.equal(result.companion, trained(v, anchor=w, pull=0.7))
+    assert torch.equal(result.companion, trained(v, proximal_to=w, proximal_mu=0.7))
 
 
 def test_mask_holds_for_the_model_and_its_companion() -> None:

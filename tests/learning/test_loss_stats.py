@@ -4,17 +4,17 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.loss_stats import look
+from rdpfl_sim.learning.loss_stats import loss_stats
 from rdpfl_sim.learning.models import FlatModel
 
 
-def test_look_is_the_gradient_of_the_loss_on_the_whole_shard() -> None:
+def test_statistics_are_those_of_the_loss_on_the_whole_shard() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(10, 3), torch.arange(10) % 2
     module = nn.Linear(3, 2)
     model = FlatModel(module)
     w = model.vector.clone()
-    seen = look(model, w, Shard(x, y, torch.arange(10)), batch_size=4)
+    stats = loss_stats(model, w, Shard(x, y, torch.arange(10)), batch_size=4)
 
     def gradient(part: slice) -> tuple[float, torch.Tensor]:
         weight, bias = (w[:6].view(2, 3).clone().requires_grad_(), w[6:].clone().requires_grad_())
@@ -26,8 +26,8 @@ def test_look_is_the_gradient_of_the_loss_on_the_whole_shard() -> None:
     batches = [gradient(slice(a, b))[1] for a, b in ((0, 4), (4, 8), (8, 10))]
     squares = sum(n / 10 * (g @ g).item() for n, g in zip((4, 4, 2), batches, strict=True))
     spread = sum(n / 10 * (g - whole).square().sum().item() for n, g in zip((4, 4, 2), batches, strict=True))
-    assert seen.loss == pytest.approx(loss, rel=1e-5)
-    torch.testing.assert_close(seen.gradient, whole)
-    assert seen.mean_square == pytest.approx(squares, rel=1e-4)
-    assert seen.variance == pytest.approx(spread, rel=1e-4)
-    assert torch.equal(model.vector, w), "looking changes nothing"
+    assert stats.loss == pytest.approx(loss, rel=1e-5)
+    torch.testing.assert_close(stats.gradient, whole)
+    assert stats.mean_square == pytest.approx(squares, rel=1e-4)
+    assert stats.variance == pytest.approx(spread, rel=1e-4)
+    assert torch.equal(model.vector, w), "the model keeps its weights"

@@ -44,7 +44,7 @@ def test_cnn_halves_the_image_while_it_is_four_pixels_or_more(shape: list[int], 
     assert model(torch.zeros(5, *shape)).shape == (5, 7)
 
 
-def test_cnn_refuses_vectors() -> None:
+def test_cnn_rejects_vectors() -> None:
     with pytest.raises(OptionError, match=r"needs images .* shape is \[64\]"):
         cnn([64], 10)
 
@@ -129,8 +129,8 @@ def test_load_copies() -> None:
     assert (w == 1).all()
 
 
-def test_a_module_with_buffers_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"buffers: 1\.running_mean"):
+def test_a_module_with_buffers_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"the buffers 1\.running_mean"):
         FlatModel(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
 
 

@@ -67,7 +67,7 @@ def test_too_few_examples_for_everyone_are_refused_at_once(partition: Callable[.
 
 def test_dirichlet_says_how_near_it_came_when_no_draw_will_do() -> None:
     with pytest.raises(
-        OptionError, match=r"in 1000 draws .* at most 0 examples; .*raise alpha \(0.01\)"
+        OptionError, match=r"in 1000 draws for .* at most 0 examples; .*raise alpha \(0.01\)"
     ) as error:
         dirichlet(balanced(200), 20, generator(), alpha=0.01, min_samples=10)
     assert error.value.option == "min_samples"
@@ -116,16 +116,16 @@ def test_shards_give_each_client_pieces_of_few_classes() -> None:
     assert ((counts > 0).sum(axis=1) <= 2).all()
 
 
-def test_more_shards_than_examples_are_refused() -> None:
+def test_more_shards_than_examples_are_rejected() -> None:
     with pytest.raises(OptionError, match="5 clients need 15 pieces; there are 14 examples") as error:
         shards(balanced(14), 5, generator(), per_client=3)
     assert error.value.option == "per_client"
 
 
-def test_shards_refuse_what_their_pieces_cannot_ensure() -> None:
+def test_shards_reject_what_their_pieces_cannot_ensure() -> None:
     labels = balanced(39)  # 10 clients, 20 pieces of 1 or 2
     assert min(len(part) for part in shards(labels, 10, generator(), min_samples=2)) >= 2
-    with pytest.raises(OptionError, match="pieces of 1 only ensure 2") as error:
+    with pytest.raises(OptionError, match="pieces of 1 ensure only 2") as error:
         shards(labels, 10, generator(), min_samples=3)
     assert error.value.option == "min_samples"
 

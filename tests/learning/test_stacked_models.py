@@ -1,4 +1,4 @@
-"""Many models side by side against each alone."""
+"""Stacked models give the results of each model computed on its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from rdpfl_sim import learning
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.evaluation import Answers, evaluate, evaluate_together
+from rdpfl_sim.learning.evaluation import Predictions, evaluate, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
-from rdpfl_sim.learning.stacked_models import NotStackableError, Stack
-from rdpfl_sim.learning.stacked_training import BatchedClient, train_together
+from rdpfl_sim.learning.stacked_models import NotStackableError, StackedModel
+from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
 from rdpfl_sim.learning.training import Trained, train
 
 SIZES = [1, 3, 17, 40, 41, 9, 64]
@@ -38,40 +38,40 @@ def shards(shape: list[int], augmented: bool = False) -> list[Shard]:
     return [Shard(x, y, part, shaken if augmented else None) for part in parts]
 
 
-def both_ways(name: str, augmented: bool = False, **bent) -> tuple[list[Trained], list[Trained]]:
+def both_ways(name: str, augmented: bool = False, **options) -> tuple[list[Trained], list[Trained]]:
     make, shape = MODELS[name]
     model, data = FlatModel(make()), shards(shape, augmented)
     steps = [2 * -(-len(shard) // 8) for shard in data]
     starts = [model.initial(i) for i in range(len(data))]
-    mask = torch.arange(model.num_parameters) % 3 > 0 if bent.pop("masked", False) else None
-    anchors = [model.initial(99) if "pull" in bent else None] * len(data)
-    settings = {"batch_size": 8, "learning_rate": 0.1, **bent}
-    alone = [
-        train(model, w, shard, num_steps=k, seed=i, mask=mask, anchor=anchor, **settings)
-        for i, (w, shard, k, anchor) in enumerate(zip(starts, data, steps, anchors, strict=True))
+    mask = torch.arange(model.num_parameters) % 3 > 0 if options.pop("masked", False) else None
+    centres = [model.initial(99) if "proximal_mu" in options else None] * len(data)
+    settings = {"batch_size": 8, "learning_rate": 0.1, **options}
+    single = [
+        train(model, w, shard, num_steps=k, seed=i, mask=mask, proximal_to=centre, **settings)
+        for i, (w, shard, k, centre) in enumerate(zip(starts, data, steps, centres, strict=True))
     ]
-    pupils = [
-        BatchedClient(w, shard, k, i, mask, anchor)
-        for i, (w, shard, k, anchor) in enumerate(zip(starts, data, steps, anchors, strict=True))
+    clients = [
+        BatchedClient(w, shard, k, i, mask, centre)
+        for i, (w, shard, k, centre) in enumerate(zip(starts, data, steps, centres, strict=True))
     ]
-    return alone, train_together(Stack(model), pupils, **settings)
+    return single, train_stacked(StackedModel(model), clients, **settings)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(
-    "bent",
+    "options",
     [
         {},
         {"momentum": 0.9, "weight_decay": 0.1},
-        {"pull": 0.5},
+        {"proximal_mu": 0.5},
         {"masked": True, "momentum": 0.5},
         {"augmented": True},
     ],
     ids=str,
 )
-def test_training_together_is_training_alone_up_to_rounding(name: str, bent: dict) -> None:
-    alone, together = both_ways(name, **bent)
-    for one, other in zip(alone, together, strict=True):
+def test_stacked_training_equals_single_training_up_to_rounding(name: str, options: dict) -> None:
+    single, stacked = both_ways(name, **options)
+    for one, other in zip(single, stacked, strict=True):
         torch.testing.assert_close(one.w_tilde, other.w_tilde, rtol=1e-4, atol=1e-6)
         assert other.num_steps == one.num_steps
         assert other.loss == pytest.approx(one.loss, rel=1e-4)
@@ -79,16 +79,16 @@ def test_training_together_is_training_alone_up_to_rounding(name: str, bent: dic
 
 @pytest.mark.parametrize("name", ["softmax", "mlp"])
 @pytest.mark.parametrize("batch_size", [1, 5, 16, 33])
-def test_a_clients_numbers_do_not_depend_on_who_else_is_in_the_stack(name: str, batch_size: int) -> None:
+def test_a_clients_numbers_do_not_depend_on_the_other_clients(name: str, batch_size: int) -> None:
     make, shape = MODELS[name]
     model, data = FlatModel(make()), shards(shape)
-    pupils = [BatchedClient(model.initial(i), shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
-    stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
-    everybody = train_together(stack, pupils, **settings)
+    clients = [BatchedClient(model.initial(i), shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
+    stack, settings = StackedModel(model), {"batch_size": batch_size, "learning_rate": 0.1}
+    all_trained = train_stacked(stack, clients, **settings)
     for size in (1, 2, 5):
-        for start in range(0, len(pupils), size):
-            some = train_together(stack, pupils[start : start + size], **settings)
-            for one, other in zip(some, everybody[start:], strict=False):
+        for start in range(0, len(clients), size):
+            some = train_stacked(stack, clients[start : start + size], **settings)
+            for one, other in zip(some, all_trained[start:], strict=False):
                 assert torch.equal(one.w_tilde, other.w_tilde)
                 assert one.loss == other.loss
 
@@ -104,40 +104,40 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_numbers_of_large_models_do_not_depend_on_the_company_with_any_number_of_threads(name: str) -> None:
+def test_numbers_of_large_models_do_not_depend_on_the_batch_with_any_number_of_threads(name: str) -> None:
     make, shape, batch_size = LARGE[name]
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(max(400, batch_size), *shape, generator=generator)
     y = torch.randint(3, (len(x),), generator=generator)
     model = FlatModel(make())
-    stack, settings = Stack(model), {"batch_size": batch_size, "learning_rate": 0.1}
+    stack, settings = StackedModel(model), {"batch_size": batch_size, "learning_rate": 0.1}
     lengths = [len(x) if batch_size > 400 else 5 + 51 * i for i in range(6)]
     data = [Shard(x, y, torch.randperm(len(x), generator=generator)[:length]) for length in lengths]
-    pupils = [BatchedClient(model.initial(i), shard, 1 + i % 2, i) for i, shard in enumerate(data)]
+    clients = [BatchedClient(model.initial(i), shard, 1 + i % 2, i) for i, shard in enumerate(data)]
     for num_threads in (1, 2, 3, 4):
         with deterministic_torch(num_threads):
-            everybody = train_together(stack, pupils, **settings)
-            models = [trained.w_tilde for trained in everybody]
-            evaluations = evaluate_together(stack, models, data)
+            all_trained = train_stacked(stack, clients, **settings)
+            models = [trained.w_tilde for trained in all_trained]
+            evaluations = evaluate_stacked(stack, models, data)
             for size in (1, 2, 4):
                 part = slice(2, 2 + size)
-                some = train_together(stack, pupils[part], **settings)
-                for one, other in zip(some, everybody[part], strict=True):
+                some = train_stacked(stack, clients[part], **settings)
+                for one, other in zip(some, all_trained[part], strict=True):
                     assert torch.equal(one.w_tilde, other.w_tilde)
                     assert torch.equal(one.direction, other.direction)
                     assert one.loss == other.loss
-                assert evaluate_together(stack, models[part], data[part]) == evaluations[part]
+                assert evaluate_stacked(stack, models[part], data[part]) == evaluations[part]
 
 
 def test_evaluation_of_a_model_does_not_depend_on_the_shards_of_others() -> None:
     generator = torch.Generator().manual_seed(2)
     x, y = torch.randn(500, 5, generator=generator), torch.randint(3, (500,), generator=generator)
     model = FlatModel(mlp([5], 3, hidden=[64]))
-    stack, models = Stack(model), [model.initial(i) for i in range(120)]
+    stack, models = StackedModel(model), [model.initial(i) for i in range(120)]
     data = [Shard(x, y, torch.randperm(500, generator=generator)[: 1 + 3 * i]) for i in range(120)]
-    together = evaluate_together(stack, models, data)
-    for w, shard, found in zip(models, data, together, strict=True):
-        assert evaluate_together(stack, [w], [shard]) == [found]
+    stacked = evaluate_stacked(stack, models, data)
+    for w, shard, found in zip(models, data, stacked, strict=True):
+        assert evaluate_stacked(stack, [w], [shard]) == [found]
 
 
 def test_every_function_for_many_clients_is_tested_here() -> None:
@@ -145,20 +145,20 @@ def test_every_function_for_many_clients_is_tested_here() -> None:
     found = {
         name
         for path in package.glob("*.py")
-        for name in re.findall(r"^def (\w+_together)\(", path.read_text(), re.M)
+        for name in re.findall(r"^def (\w+_stacked)\(", path.read_text(), re.M)
     }
-    assert found == {"train_together", "evaluate_together"}
+    assert found == {"train_stacked", "evaluate_stacked"}
 
 
-def test_a_client_that_diverges_leaves_all_others_alone() -> None:
+def test_a_client_that_diverges_does_not_change_the_others() -> None:
     model, data = FlatModel(mlp([5], 3, hidden=[7])), shards([5])
-    pupils = [BatchedClient(model.initial(i), shard, 3, i) for i, shard in enumerate(data)]
-    sound = train_together(Stack(model), pupils, batch_size=8, learning_rate=0.1)
-    pupils[2] = BatchedClient(torch.full_like(pupils[2].w, 1e38), data[2], 3, 2)
-    mixed = train_together(Stack(model), pupils, batch_size=8, learning_rate=0.1)
+    clients = [BatchedClient(model.initial(i), shard, 3, i) for i, shard in enumerate(data)]
+    sound = train_stacked(StackedModel(model), clients, batch_size=8, learning_rate=0.1)
+    clients[2] = BatchedClient(torch.full_like(clients[2].w, 1e38), data[2], 3, 2)
+    mixed = train_stacked(StackedModel(model), clients, batch_size=8, learning_rate=0.1)
     assert not mixed[2].w_tilde.isfinite().all()
-    for place in (0, 1, 3, 4, 5, 6):
-        assert torch.equal(mixed[place].w_tilde, sound[place].w_tilde)
+    for row in (0, 1, 3, 4, 5, 6):
+        assert torch.equal(mixed[row].w_tilde, sound[row].w_tilde)
 
 
 def test_a_trained_model_does_not_keep_the_others_in_memory() -> None:
@@ -172,21 +172,21 @@ def test_evaluation_of_many_models_is_that_of_each(name: str) -> None:
     model, data = FlatModel(make()), shards(shape)
     models = [model.initial(i) for i in range(len(data))]
     models[3] = torch.full_like(models[3], torch.nan)
-    together = evaluate_together(Stack(model), models, data, batch_size=16)
-    for w, shard, found in zip(models, data, together, strict=True):
+    stacked = evaluate_stacked(StackedModel(model), models, data, batch_size=16)
+    for w, shard, found in zip(models, data, stacked, strict=True):
         expected = evaluate(model, w, shard)
         assert (found.accuracy, found.num_samples) == (expected.accuracy, expected.num_samples)
         assert found.loss == pytest.approx(expected.loss, rel=1e-5, nan_ok=True)
 
 
-def test_answers_to_a_whole_set_give_the_evaluation_on_every_part_of_it() -> None:
+def test_predictions_on_a_whole_set_give_the_evaluation_on_every_part_of_it() -> None:
     model, data = FlatModel(mlp([5], 3)), shards([5])
     w = model.initial(1)
-    answers = Answers.of(model, w, data[0], batch_size=16)
+    predictions = Predictions.of(model, w, data[0], batch_size=16)
     for shard in data:
         expected = evaluate(model, w, shard)
-        assert answers.on(shard).accuracy == expected.accuracy
-        assert answers.on(shard).loss == pytest.approx(expected.loss, rel=1e-5)
+        assert predictions.on(shard).accuracy == expected.accuracy
+        assert predictions.on(shard).loss == pytest.approx(expected.loss, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,6 @@ def test_answers_to_a_whole_set_give_the_evaluation_on_every_part_of_it() -> Non
         [shared := nn.Linear(4, 4), shared],
     ],
 )
-def test_what_cannot_be_stacked_is_refused(layers: list[nn.Module]) -> None:
+def test_what_cannot_be_stacked_is_rejected(layers: list[nn.Module]) -> None:
     with pytest.raises(NotStackableError):
-        Stack(FlatModel(nn.Sequential(*layers)))
+        StackedModel(FlatModel(nn.Sequential(*layers)))

@@ -180,7 +180,7 @@ def test_a_client_without_examples_cannot_train() -> None:
         briefly(model, model.initial(0), empty)
 
 
-# What bends the steps: a mask, an anchor, another momentum.
+# What bends the steps: a mask, an centre, another momentum.
 
 plainly = partial(train, num_steps=5, batch_size=8, learning_rate=0.1, seed=1)
 
@@ -207,34 +207,36 @@ def linear_loss(shard: Shard) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
-def test_pull_is_the_gradient_of_half_a_squared_distance_to_the_anchor(momentum: float) -> None:
+def test_proximal_term_is_the_gradient_of_half_a_squared_distance(momentum: float) -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
-    w, anchor, plain = model.initial(0), model.initial(1), linear_loss(shard)
-    trained = plainly(model, w, shard, momentum=momentum, weight_decay=0.2, anchor=anchor, pull=0.7)
+    w, centre, plain = model.initial(0), model.initial(1), linear_loss(shard)
+    trained = plainly(
+        model, w, shard, momentum=momentum, weight_decay=0.2, proximal_to=centre, proximal_mu=0.7
+    )
     expected = by_autograd(
         model,
         w,
         shard,
         momentum,
-        lambda v, rows: plain(v, rows) + 0.2 / 2 * v.square().sum() + 0.7 / 2 * (v - anchor).square().sum(),
+        lambda v, rows: plain(v, rows) + 0.2 / 2 * v.square().sum() + 0.7 / 2 * (v - centre).square().sum(),
     )
     torch.testing.assert_close(trained.w_tilde, expected)
     assert not torch.allclose(trained.w_tilde, plainly(model, w, shard, momentum=momentum).w_tilde)
 
 
-def test_loss_that_is_told_is_the_cross_entropy_alone() -> None:
+def test_reported_loss_is_the_cross_entropy_without_the_proximal_term() -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
     w = model.initial(0)
     one = plainly(model, w, shard, num_steps=1)
-    pulled = plainly(model, w, shard, num_steps=1, anchor=model.initial(1), pull=100.0)
-    assert pulled.loss == one.loss
+    proximal = plainly(model, w, shard, num_steps=1, proximal_to=model.initial(1), proximal_mu=100.0)
+    assert proximal.loss == one.loss
 
 
-def test_strong_pull_leads_to_the_anchor() -> None:
+def test_strong_proximal_term_leads_to_its_centre() -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
-    anchor = model.initial(1)
-    trained = plainly(model, model.initial(0), shard, num_steps=60, anchor=anchor, pull=9.0)
-    assert (trained.w_tilde - anchor).norm() < 0.2 * (model.initial(0) - anchor).norm()
+    centre = model.initial(1)
+    trained = plainly(model, model.initial(0), shard, num_steps=60, proximal_to=centre, proximal_mu=9.0)
+    assert (trained.w_tilde - centre).norm() < 0.2 * (model.initial(0) - centre).norm()
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
@@ -247,8 +249,8 @@ def test_entries_outside_the_mask_stay_to_the_bit_and_the_others_learn_as_if_tho
     options: dict[str, Any] = {
         "momentum": momentum,
         "weight_decay": 0.2,
-        "anchor": model.initial(1),
-        "pull": 0.3,
+        "proximal_to": model.initial(1),
+        "proximal_mu": 0.3,
     }
     trained = plainly(model, w, shard, mask=mask, **options).w_tilde
     assert torch.equal(trained[~mask], w[~mask])
@@ -260,7 +262,7 @@ def test_entries_outside_the_mask_stay_to_the_bit_and_the_others_learn_as_if_tho
     torch.testing.assert_close(trained, by_autograd(model, w, shard, momentum, loss))
 
 
-def test_mask_keeps_a_gradient_that_is_no_number_out() -> None:
+def test_mask_keeps_a_gradient_that_is_nan_out() -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
     w = model.initial(0)
     w[0] = torch.nan
@@ -269,15 +271,15 @@ def test_mask_keeps_a_gradient_that_is_no_number_out() -> None:
     assert torch.equal(trained[1:], w[1:])
 
 
-def test_full_mask_and_no_pull_are_plain_training_to_the_bit() -> None:
+def test_full_mask_and_zero_proximal_mu_are_plain_training_to_the_bit() -> None:
     shard, model = shard_of([5]), FlatModel(mlp([5], 4))
     w = model.initial(0)
     everything = torch.ones(model.num_parameters, dtype=torch.bool)
-    bent = briefly(model, w, shard, mask=everything, anchor=w * 3, pull=0.0)
-    assert torch.equal(bent.w_tilde, briefly(model, w, shard).w_tilde)
+    changed = briefly(model, w, shard, mask=everything, proximal_to=w * 3, proximal_mu=0.0)
+    assert torch.equal(changed.w_tilde, briefly(model, w, shard).w_tilde)
 
 
-# What a client can find out with some of its own data.
+# A batch of the client's own examples.
 
 
 def test_own_batch_knows_logits_loss_and_gradient_of_any_model() -> None:
@@ -305,7 +307,7 @@ def test_own_batch_gives_new_tensors_and_leaves_no_gradient_behind() -> None:
     assert torch.equal(briefly(model, w, shard).w_tilde, trained)
 
 
-def test_loss_of_a_diverged_model_is_no_number() -> None:
+def test_loss_of_a_diverged_model_is_nan() -> None:
     shard, model = shard_of([5]), FlatModel(mlp([5], 4))
     x, labels = shard.take(torch.arange(9))
     assert isnan(OwnBatch(model, x, labels).loss(torch.full((model.num_parameters,), torch.nan)))

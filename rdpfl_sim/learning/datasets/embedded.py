@@ -25,7 +25,9 @@ _CHUNK = 65536
 def digits(
     rng: np.random.Generator,
     *,
-    test_fraction: Annotated[PositiveFraction, Doc("of the images of every class, kept for testing")] = 0.25,
+    test_fraction: Annotated[
+        PositiveFraction, Doc("share of the images of every class that is used for testing")
+    ] = 0.25,
 ) -> Dataset:
     """The 1,797 handwritten 8x8 digits of scikit-learn: real images that need no download.
 
@@ -38,7 +40,9 @@ def digits(
     in_test = np.empty(len(labels), dtype=bool)
     in_test[by_class] = np.diff(np.floor(np.arange(len(labels) + 1) * test_fraction)) > 0
     if not in_test.any() or in_test.all():
-        raise OptionError("test_fraction", f"must leave some of the {len(labels)} images on both sides")
+        raise OptionError(
+            "test_fraction", f"must leave some of the {len(labels)} images for training and for testing"
+        )
     test = torch.from_numpy(in_test)
     x = torch.from_numpy(images).reshape(-1, 1, 8, 8)
     y = torch.from_numpy(labels)
@@ -48,9 +52,9 @@ def digits(
 
 
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The images, a row each, and their labels.
+    """Return the images, one per row, and their labels.
 
-    Read from scikit-learn's own file where it is found: to import the package takes more than a second.
+    They are read from scikit-learn's own file if it is found: importing the package takes more than a second.
     """
     package = find_spec("sklearn")
     assert package is not None
@@ -74,10 +78,10 @@ def synthetic(
     num_test: Count = 500,
     noise: Annotated[NonNegative, Doc("standard deviation around the prototype; 1 overlaps a little")] = 1.0,
 ) -> Dataset:
-    """Gaussian clouds, one a class, of any shape and size, with equally many examples a class.
+    """One Gaussian cloud per class, of any shape and size, with equally many examples per class.
 
     x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I), where s makes two of them about 5 apart
-    whatever the shape: with noise 1, 10 classes and not too few features, the best accuracy is about 0.96.
+    for any shape: with noise 1, 10 classes and enough features, the best accuracy is about 0.96.
     """
     if len(shape) not in (1, 3):
         raise OptionError("shape", "must be [channels, height, width] or [features]")
@@ -94,7 +98,7 @@ def synthetic(
         y: NDArray[np.int64] = rng.permutation(np.arange(num_samples, dtype=np.int64) % num_classes)
         x = rng.standard_normal((num_samples, num_features), dtype=np.float32)
         x *= np.float32(noise)
-        for start in range(0, num_samples, _CHUNK):  # a whole-set prototypes[y] would double the memory
+        for start in range(0, num_samples, _CHUNK):  # prototypes[y] of the whole set would double the memory
             x[start : start + _CHUNK] += prototypes[y[start : start + _CHUNK]]
         return torch.from_numpy(x).reshape(-1, *shape), torch.from_numpy(y)
 

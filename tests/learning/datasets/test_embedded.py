@@ -55,7 +55,7 @@ def test_digits_are_normalised_by_the_training_images() -> None:
 
 
 @pytest.mark.parametrize("test_fraction", [1.0, 1e-4])
-def test_digits_refuse_a_split_with_an_empty_side(test_fraction: float) -> None:
+def test_digits_reject_a_split_with_an_empty_side(test_fraction: float) -> None:
     with pytest.raises(OptionError) as error:
         digits(generator(), test_fraction=test_fraction)
     assert error.value.option == "test_fraction"

@@ -133,19 +133,25 @@ def test_labels_may_be_a_column(file: Path) -> None:
         ({"x_train": np.full((12, 3, 8, 8), 1e39)}, "x_train must be finite"),
         ({"y_train": np.zeros(12)}, "y_train must be integers, not float64"),
         ({"y_train": np.array(["a"] * 12)}, "y_train must be integers, not <U1"),
-        ({"y_test": np.zeros(5, int)}, r"y_test must have one label for each of 6 examples, not \(5,\)"),
+        (
+            {"y_test": np.zeros(5, int)},
+            r"y_test must have one label per example: the shape \(6,\), not \(5,\)",
+        ),
         (
             {"y_test": np.zeros((6, 3), int)},
-            r"y_test must have one label for each of 6 examples, not \(6, 3\)",
+            r"y_test must have one label per example: the shape \(6,\), not \(6, 3\)",
         ),
-        ({"y_test": np.array([0, 1, 2, 0, 1, -1])}, "y_test must not have negative labels; it has -1"),
-        ({"y_train": np.arange(12) % 3 + 1}, "from 0 to the largest, 3; 0 is absent"),
-        ({"y_train": np.array([0, 1, 10**9] * 4)}, "from 0 to the largest, 1000000000; 2 is absent"),
-        ({"y_train": np.full(12, 2**64 - 1, np.uint64)}, "y_train must not have negative|to the largest"),
-        ({"y_test": np.array([0, 1, 2, 3, 0, 0])}, "y_test has the label 3, which y_train has not"),
+        (
+            {"y_test": np.array([0, 1, 2, 0, 1, -1])},
+            "y_test must have no negative labels; the smallest is -1",
+        ),
+        ({"y_train": np.arange(12) % 3 + 1}, "from 0 to the largest, 3; 0 is missing"),
+        ({"y_train": np.array([0, 1, 10**9] * 4)}, "from 0 to the largest, 1000000000; 2 is missing"),
+        ({"y_train": np.full(12, 2**64 - 1, np.uint64)}, "y_train must have no negative|to the largest"),
+        ({"y_test": np.array([0, 1, 2, 3, 0, 0])}, "y_test has the label 3, which is not in y_train"),
     ],
 )
-def test_arrays_that_make_no_sense_are_refused(file: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_arrays_are_rejected(file: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message) as error:
         loaded(file, {**arrays(), **changes})
     assert error.value.option == "path"
@@ -154,14 +160,14 @@ def test_arrays_that_make_no_sense_are_refused(file: Path, changes: dict[str, An
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/no/such/file.npz", "there is no file /no/such/file.npz"),
-        ("~nosuchuser/x.npz", "there is no file ~nosuchuser/x.npz"),
+        ("/no/such/file.npz", "/no/such/file.npz does not exist"),
+        ("~nosuchuser/x.npz", "~nosuchuser/x.npz does not exist"),
         ("", "cannot be read: Is a directory"),
         ("a" * 1000, "cannot be read: File name too long"),
         ("\0", "cannot be read: is not a valid path"),
     ],
 )
-def test_a_file_that_is_not_there_is_told(path: str, message: str) -> None:
+def test_a_missing_file_is_an_error_that_names_it(path: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as error:
         npz(generator(), path=path)
     assert error.value.option == "path"
@@ -319,7 +325,7 @@ def test_training_hands_each_batch_to_the_augmentation() -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "mnist", "fashion_mnist"])
-def test_a_missing_set_is_told_with_the_command_that_fetches_it(tmp_path: Path, name: str) -> None:
+def test_the_error_of_a_missing_set_names_the_command_that_fetches_it(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "my data"
     with pytest.raises(OptionError) as error:
         DATASETS[name](generator(), folder=str(folder))
@@ -338,12 +344,12 @@ def test_the_default_folder_needs_no_option_in_the_command(
     assert error.value.message.endswith("; run: rdpfl-sim data cifar10")
 
 
-def test_a_damaged_set_is_told_with_the_command_that_fetches_it(tmp_path: Path) -> None:
+def test_the_error_of_a_damaged_set_names_the_command_that_fetches_it(tmp_path: Path) -> None:
     np.savez(tmp_path / "cifar10.npz", **arrays())
     content = (tmp_path / "cifar10.npz").read_bytes()
     (tmp_path / "cifar10.npz").write_bytes(content[: len(content) // 2])
     with pytest.raises(
-        OptionError, match=r"cifar10\.npz is not an \.npz file, or is cut short; run: rdpfl-sim"
+        OptionError, match=r"cifar10\.npz is not an \.npz file, or is truncated; run: rdpfl-sim"
     ):
         cifar10(generator(), folder=str(tmp_path))
 
