@@ -161,7 +161,9 @@ def test_folder_is_the_one_given_or_that_of_the_environment_or_a_cache(
     assert data_folder("here") == Path("here")
 
 
-def test_cifar10_comes_from_its_original_source(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar10_comes_from_its_original_source(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original_cifar10(tmp_path, monkeypatch)
     path = fetch("cifar10", folder)
     assert path == folder / "cifar10.npz"
