@@ -1,4 +1,4 @@
-"""Chromium without a window, driven through the DevTools protocol over a pipe."""
+"""Headless Chromium, controlled through the DevTools protocol over a pipe."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class Browser:
-    """A page in a browser, and all that it has complained about or asked for."""
+    """A page in a browser, with its errors and network requests."""
 
     def __init__(self) -> None:
         assert CHROMIUM is not None
         self.profile = tempfile.mkdtemp(prefix="chromium-")
         to_browser, commands = os.pipe()
         answers, from_browser = os.pipe()
-        words = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'  # the protocol's pipes are 3 and 4
+        command = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'  # the protocol uses descriptors 3 and 4
         self.process = subprocess.Popen(
             [
-                *("bash", "-c", words, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu"),
+                *("bash", "-c", command, CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu"),
                 *(f"--user-data-dir={self.profile}", "--remote-debugging-pipe"),
             ],
             pass_fds=(to_browser, from_browser),
@@ -48,7 +48,7 @@ class Browser:
             self.call(f"{domain}.enable")
 
     def close(self) -> None:
-        """End it, and forget what it has kept."""
+        """Kill the browser and delete its profile."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         os.close(self.commands)
@@ -56,7 +56,7 @@ class Browser:
         shutil.rmtree(self.profile, ignore_errors=True)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """What the browser answers to a command."""
+        """Send a command and return its result."""
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters, **self.session}
         os.write(self.commands, json.dumps(message).encode() + b"\0")
@@ -70,13 +70,13 @@ class Browser:
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self.buffer:
             chunk = os.read(self.answers, 1 << 20)
-            assert chunk, "the browser has gone"
+            assert chunk, "the browser has exited"
             self.buffer += chunk
         line, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(line)
 
     def show(self, path: Path, width: int = 1300, dark: bool = False) -> None:
-        """Open a report and wait until it is ready."""
+        """Open a report and wait until its script has run."""
         self.events.clear()
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -86,31 +86,30 @@ class Browser:
         self.wait_for("document.documentElement?.dataset.ready === 'yes'")
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait_for(self, condition: str) -> None:
-        """Let time pass until an expression is true."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Wait until an expression is true."""
+        deadline = time.monotonic() + TIMEOUT_S
         while not self.evaluate(condition):
-            assert time.monotonic() < deadline, f"never true: {condition}"
+            assert time.monotonic() < deadline, f"still false after {TIMEOUT_S} s: {condition}"
             time.sleep(0.02)
 
-    def choose(self, tab: str) -> None:
-        """Click on a tab, and wait until all its figures are drawn."""
+    def select_tab(self, tab: str) -> None:
+        """Click a tab and wait until all its figures are drawn."""
         self.evaluate(f"document.getElementById('tab-{tab}').click()")
         plots = "[...document.querySelectorAll('section:not([hidden]) .plot')]"
         self.wait_for(f"{plots}.every(plot => plot.querySelector('.main-svg'))")
 
-    def point_at(self, x: float, y: float) -> None:
-        """Move the mouse."""
+    def move_mouse(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     @property
-    def complaints(self) -> list[Any]:
-        """Exceptions, console errors, and whatever else the browser has logged."""
+    def errors(self) -> list[Any]:
+        """Exceptions, console messages other than plain logs, and entries of the browser's log."""
         found = [event["params"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
         for event in self.events:
             if event.get("method") == "Log.entryAdded":
@@ -121,7 +120,7 @@ class Browser:
 
     @property
     def requests(self) -> list[str]:
-        """What the page has asked for, but for itself and what it holds."""
+        """Addresses that the page requested, except files and embedded data."""
         urls = [
             event["params"]["request"]["url"]
             for event in self.events

@@ -1,4 +1,4 @@
-"""Reports in a real browser: no complaint, no request, tabs and hover work."""
+"""Reports in a real browser: no errors, no requests, and working tabs, views and hover texts."""
 
 import json
 from collections.abc import Iterator
@@ -46,43 +46,43 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1300, False), (420, True)])
-def test_every_tab_is_drawn_without_complaint_or_request(
+def test_every_tab_is_drawn_without_errors_or_requests(
     browser: Browser, page: Path, width: int, dark: bool
 ) -> None:
     browser.show(page, width, dark)
     tabs = browser.evaluate(TABS)
     assert len(tabs) == 9
     for tab in tabs:
-        browser.choose(tab)
+        browser.select_tab(tab)
         assert browser.evaluate(VISIBLE) == [f"panel-{tab}"]
     assert browser.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("document.querySelectorAll('.plot .main-svg').length") > 10
-    assert browser.complaints == []
+    assert browser.errors == []
     assert browser.requests == []
 
 
-def test_hover_tells_the_story_of_a_message(browser: Browser, page: Path) -> None:
+def test_hover_text_describes_a_message(browser: Browser, page: Path) -> None:
     browser.show(page)
-    browser.choose("messages")
+    browser.select_tab("messages")
     x, y = browser.evaluate("""(() => {
         const plot = document.querySelector('section:not([hidden]) .plot'), layout = plot._fullLayout;
-        const place = plot.data.findIndex(trace => trace.name === 'used');
+        const index = plot.data.findIndex(trace => trace.name === 'used');
         plot.scrollIntoView({block: 'center', behavior: 'instant'});
-        const box = plot.getBoundingClientRect(), trace = plot.data[place];
+        const box = plot.getBoundingClientRect(), trace = plot.data[index];
         return [box.left + layout.xaxis._offset + layout.xaxis.d2p(trace.x[1]),
                 box.top + layout.yaxis._offset + layout.yaxis.d2p(trace.y[1])];
     })()""")
-    browser.point_at(x - 1, y)
-    browser.point_at(x, y)
+    browser.move_mouse(x - 1, y)
+    browser.move_mouse(x, y)
     browser.wait_for("document.querySelector('section:not([hidden]) .hoverlayer .hovertext') !== null")
     text = browser.evaluate("document.querySelector('section:not([hidden]) .hoverlayer').textContent")
     assert "sent at" in text
     assert "used, age 0" in text
-    assert browser.complaints == []
+    assert browser.errors == []
 
 
-def test_views_theme_and_keys_change_what_is_seen(browser: Browser, page: Path) -> None:
+def test_views_theme_and_arrow_keys_change_the_page(browser: Browser, page: Path) -> None:
     browser.show(page)
     title = "document.querySelector('section:not([hidden]) .xtitle').textContent"
     assert browser.evaluate(title) == "round"
@@ -94,18 +94,18 @@ def test_views_theme_and_keys_change_what_is_seen(browser: Browser, page: Path) 
         new KeyboardEvent('keydown', {key: 'ArrowRight'}))""")
     assert browser.evaluate(VISIBLE) == ["panel-clients"]
     assert browser.evaluate("location.hash") == "#clients"
-    assert browser.complaints == []
+    assert browser.errors == []
 
 
-def test_a_sweep_is_drawn_without_complaint(browser: Browser, tmp_path: Path) -> None:
+def test_a_sweep_is_drawn_without_errors(browser: Browser, tmp_path: Path) -> None:
     assert main(["report", str(write_sweep(tmp_path))]) == 0
     browser.show(tmp_path / "report.html")
     for tab in browser.evaluate(TABS):
-        browser.choose(tab)
-    assert browser.complaints == []
+        browser.select_tab(tab)
+    assert browser.errors == []
 
 
-def test_what_files_say_is_never_executed(browser: Browser, tmp_path: Path) -> None:
+def test_text_from_files_is_never_executed(browser: Browser, tmp_path: Path) -> None:
     evil = "<script>document.title='evil'</script><img src=x onerror=\"document.title='evil'\"></script>"
     folder = simulate(small_scenario(**FAULTY, rounds=2), tmp_path).folder
     scenario = (folder / "scenario.toml").read_text().splitlines()
@@ -119,8 +119,8 @@ def test_what_files_say_is_never_executed(browser: Browser, tmp_path: Path) -> N
     assert main(["report", str(folder)]) == 0
     browser.show(folder / "report.html")
     for tab in browser.evaluate(TABS):
-        browser.choose(tab)
+        browser.select_tab(tab)
     assert browser.evaluate("document.title").startswith("<script>")
     assert browser.evaluate("document.querySelectorAll('img, a, iframe, object').length") == 0
-    assert browser.complaints == []
+    assert browser.errors == []
     assert browser.requests == []

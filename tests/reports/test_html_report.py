@@ -1,23 +1,27 @@
-"""The report of a run or a sweep: what is on it, what is left out, and that it stays small and safe."""
+"""The report of a run or a sweep: its content, its size, and the escaping of text from files."""
 
 import json
 import re
+import tomllib
 import warnings
+from collections.abc import Collection
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+import tomli_w
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.frames import Run, Sweep, events
 from rdpfl_sim.reports.html import clients, estimator, spacetime
 from rdpfl_sim.reports.html.faults import fault_cards
-from rdpfl_sim.reports.html.messages import age_card, delay_card, fates_card
-from rdpfl_sim.reports.html.page import Card, Page, Tab, as_json, render, table
-from rdpfl_sim.reports.html.plot import compact, spread
+from rdpfl_sim.reports.html.messages import age_card, delay_card, outcomes_card
+from rdpfl_sim.reports.html.page import Card, Missing, Page, Tab, Table, render
+from rdpfl_sim.reports.html.plot import Figure, compact, mean_and_range
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
 from rdpfl_sim.reports.html.topology import topology_card
@@ -27,7 +31,7 @@ from tests.frames.test_sweep import write_sweep
 from tests.support import small_scenario
 
 LIBRARY = 5_500_000
-"""About as large as the plotting library may be."""
+"""Upper limit for the size of plotly.js, which is part of every page."""
 
 
 def cards(page: Page) -> dict[str, Card]:
@@ -43,12 +47,21 @@ def traces(card: Card) -> dict[str, dict[str, Any]]:
     return {trace.get("name", ""): trace for trace in figure.traces}
 
 
+def page_with(*cards: Card) -> Page:
+    return Page("", "", "", [], [], [Tab("Tab", cards)])
+
+
+def reason(card: Card) -> str:
+    assert isinstance(card.content, Missing)
+    return card.content.reason
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulate(small_scenario(**FAULTY, rounds=6), tmp_path_factory.mktemp("runs")).folder
 
 
-def test_tiles_tell_what_the_summary_tells(folder: Path) -> None:
+def test_tiles_show_values_of_the_summary(folder: Path) -> None:
     run = Run(folder)
     page = run_page(run)
     summary, found = run.summary, tiles(page)
@@ -61,23 +74,23 @@ def test_tiles_tell_what_the_summary_tells(folder: Path) -> None:
     assert list(page.warnings) == summary["warnings"]
 
 
-def test_page_holds_everything_and_stays_small(folder: Path) -> None:
+def test_page_is_complete_self_contained_and_small(folder: Path) -> None:
     page = run_page(Run(folder))
     assert [tab.name for tab in page.tabs] == [
         *("Overview", "Clients", "Topology", "Messages", "Estimator", "Contamination", "Faults"),
         *("Scenario", "Provenance"),
     ]
-    assert all(card.views or card.html for tab in page.tabs for card in tab.cards)
+    assert all(card.views or card.content for tab in page.tabs for card in tab.cards)
     text = render(page)
     assert len(text) < LIBRARY + 1_000_000
-    assert "connect-src" not in text.partition("</head>")[0]  # so that default-src 'none' holds for it
+    assert "connect-src" not in text.partition("</head>")[0]  # so that default-src 'none' applies to it
     assert "default-src 'none'" in text.partition("</head>")[0]
     assert not re.search(r'(src|href)="(?!data:)', text.partition("<script")[0])
 
 
-def test_fates_are_counted_by_who_sent(tmp_path: Path) -> None:
-    card = fates_card(Run(write_run(tmp_path)).messages.collect())
-    honest, byzantine = card.views["fates"].traces
+def test_outcomes_are_counted_by_role_of_the_sender(tmp_path: Path) -> None:
+    card = outcomes_card(Run(write_run(tmp_path)).messages.collect())
+    honest, byzantine = card.views["outcomes"].traces
     assert dict(zip(honest["y"], honest["x"], strict=True)) == {
         "used": 1,
         "rejected": 1,
@@ -89,7 +102,7 @@ def test_fates_are_counted_by_who_sent(tmp_path: Path) -> None:
     assert "rejected: not finite" in card.views["reasons"].traces[0]["y"]
 
 
-def test_ages_and_delays_are_those_of_the_records(tmp_path: Path) -> None:
+def test_ages_and_delays_match_the_records(tmp_path: Path) -> None:
     messages = Run(write_run(tmp_path)).messages.collect()
     ages = traces(age_card(messages))["from honest clients"]
     assert (ages["x"], ages["y"], ages["customdata"]) == ([0], [100], [1])
@@ -98,7 +111,9 @@ def test_ages_and_delays_are_those_of_the_records(tmp_path: Path) -> None:
     assert "Median 0.45 s" in delay_card(messages).text
 
 
-def test_arrows_go_from_sender_and_sending_to_recipient_and_arrival(tmp_path: Path) -> None:
+def test_arrows_start_at_sender_and_sending_time_and_end_at_recipient_and_delivery_time(
+    tmp_path: Path,
+) -> None:
     run = Run(write_run(tmp_path))
     card = spacetime.spacetime_card(run, run.messages.collect(), run.rounds.collect())
     arrows = traces(card)
@@ -115,11 +130,11 @@ def test_many_messages_are_shown_in_windows_and_the_page_says_so(
     monkeypatch.setattr(spacetime, "MAX_CLIENTS", 4)
     run = Run(folder)
     card = spacetime.spacetime_card(run, run.messages.collect(), run.rounds.collect())
-    assert list(card.views) == ["beginning", "middle", "end"]
-    assert card.note.startswith("4 of 6 clients, near each other, and messages among them. 30 of ")
+    assert list(card.views) == ["start", "middle", "end"]
+    assert card.note.startswith("4 of 6 clients and the messages among them are shown. 30 of ")
 
 
-def test_links_know_their_messages(tmp_path: Path) -> None:
+def test_links_count_their_messages(tmp_path: Path) -> None:
     run = Run(write_run(tmp_path))
     card = topology_card(run, run.latest, run.messages.collect())
     middles = next(trace for trace in card.views["messages lost"].traces if "customdata" in trace)
@@ -130,7 +145,7 @@ def test_links_know_their_messages(tmp_path: Path) -> None:
     ]
 
 
-def test_faults_last_from_their_beginning_to_their_end(tmp_path: Path) -> None:
+def test_faults_last_from_start_to_end(tmp_path: Path) -> None:
     events = [
         {"event": "fault", "time_s": 1.0, "fault": 0, "change": "crash", "clients": [0], "for_good": False},
         {"event": "fault", "time_s": 2.0, "fault": 1, "change": "crash", "clients": [0], "for_good": False},
@@ -144,12 +159,12 @@ def test_faults_last_from_their_beginning_to_their_end(tmp_path: Path) -> None:
     spans = {name: (bar["y"], bar["base"], bar["x"]) for name, bar in timeline.items()}
     assert spans == {
         "down": (["0"], [1.0], [3.0]),
-        "gone": (["1"], [5.0], [5.0]),
-        "cut off": (["partition"], [6.0], [0.5]),
+        "departed": (["1"], [5.0], [5.0]),
+        "partition": (["partition"], [6.0], [0.5]),
     }
 
 
-def test_clipping_is_shown_where_it_bound() -> None:
+def test_clipping_is_shown_per_client_and_round() -> None:
     columns = (
         "client",
         "round",
@@ -169,17 +184,17 @@ def test_clipping_is_shown_where_it_bound() -> None:
         (2, 1, True, 1.0, 2, 1.0, 9.0, True, False),
     ]
     rounds = pl.DataFrame(rows, schema=list(columns), orient="row")
-    threshold, binding = estimator.estimator_cards(rounds)[:2]
+    threshold, clipping = estimator.estimator_cards(rounds)[:2]
     assert list(threshold.views) == ["linear", "logarithmic"]
-    assert "It bound in 50.0% of the rounds of honest clients." in threshold.text
-    [trace] = binding.views["rounds"].traces
+    assert "This happened in 50.0% of the rounds of honest clients." in threshold.text
+    [trace] = clipping.views["rounds"].traces
     assert (trace["y"], trace["x"], trace["z"]) == (["0", "1"], [1, 2], [[1, 2], [3, 0]])
 
 
 def test_threshold_is_shown_also_without_a_deviation() -> None:
     row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.5, "num_clipped": 1}
     cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": round_} for round_ in range(3)]))
-    assert [card.title for card in cards] == ["τ, the threshold", "messages held near the own update"]
+    assert [card.title for card in cards] == ["τ, the threshold", "Messages clipped"]
 
 
 def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
@@ -199,14 +214,14 @@ def test_of_many_clients_the_worst_and_the_best_are_shown() -> None:
             "personal_accuracy": [client / 100 for client in range(100)],
         }
     )
-    chosen = clients.chosen(last, 10)
-    assert len(chosen) == 10
-    assert {0, 79, 80, 99} <= set(chosen)
-    assert clients.chosen(last.head(10), 10) == list(range(10))
+    sample = clients.sample_clients(last, 10)
+    assert len(sample) == 10
+    assert {0, 79, 80, 99} <= set(sample)
+    assert clients.sample_clients(last.head(10), 10) == list(range(10))
 
 
-LEFT_OUT = {
-    "summary.json": ("unfinished: still running, or killed", "Accuracy"),
+WITHOUT_FILE = {
+    "summary.json": ("unfinished: running or killed", "Accuracy"),
     "metrics.csv": ("finished", "Accuracy"),
     "events.jsonl": ("finished", "Messages"),
     "topology.json": ("finished", "Topology"),
@@ -214,50 +229,58 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.parametrize("name", LEFT_OUT)
+@pytest.mark.parametrize("name", WITHOUT_FILE)
 def test_a_run_without_one_of_its_files_has_a_report(folder: Path, tmp_path: Path, name: str) -> None:
     for file in folder.iterdir():
         if file.is_file() and file.name != name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
     page = run_page(Run(tmp_path))
-    status, title = LEFT_OUT[name]
+    status, title = WITHOUT_FILE[name]
     assert page.status == status
     assert title in cards(page)
     render(page)
     if name in ("metrics.csv", "events.jsonl", "provenance.json"):
-        assert "missing" in cards(page)[title].html
+        assert "missing" in reason(cards(page)[title])
 
 
 @pytest.mark.parametrize(
     ("changes", "title", "sentence"),
     [
-        ({"method": "local", "timing": {"wait": "none"}}, "Messages", "Clients trained alone (method local)"),
+        (
+            {"method": "local", "timing": {"wait": "none"}},
+            "Messages",
+            "With method local, clients send no messages.",
+        ),
         ({"output": {"events": False}}, "Messages", "Events were not recorded: output.events is false."),
-        ({"output": {"message_events": 0.0}}, "Messages", "Single messages were not recorded"),
+        (
+            {"output": {"message_events": 0.0}},
+            "Messages",
+            "Messages were not recorded: output.message_events is 0.",
+        ),
         (
             {"method": "local", "clients": {"count": 1}, "timing": {"wait": "none"}},
             "Contamination",
-            "nothing can spread",
+            "no attack can spread",
         ),
-        ({}, "Faults", "Nothing broke"),
+        ({}, "Faults", "No fault occurred."),
     ],
 )
-def test_what_is_missing_is_told_in_a_sentence(
+def test_missing_content_is_explained(
     tmp_path: Path, changes: dict[str, Any], title: str, sentence: str
 ) -> None:
     page = run_page(Run(simulate(small_scenario(**changes), tmp_path).folder))
-    assert sentence in cards(page)[title].html
+    assert sentence in reason(cards(page)[title])
     render(page)
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
-def test_a_run_that_did_not_end_well_says_so_first(tmp_path: Path, status: str) -> None:
+def test_the_first_warning_says_that_a_run_is_incomplete(tmp_path: Path, status: str) -> None:
     page = run_page(Run(write_run(tmp_path, summary={"status": status, "error": "no space left"})))
     assert page.status == status
     assert {"interrupted": "rdpfl-sim resume", "failed": "no space left"}[status] in page.warnings[0]
 
 
-def test_numbers_that_are_none_leave_gaps_and_no_warnings(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_omitted_without_warnings(tmp_path: Path) -> None:
     write_run(tmp_path)
     metrics = (tmp_path / "metrics.csv").read_text()
     (tmp_path / "metrics.csv").write_text(metrics.replace("0.75", "nan").replace("0.25", "inf"))
@@ -270,64 +293,125 @@ def test_numbers_that_are_none_leave_gaps_and_no_warnings(tmp_path: Path) -> Non
 
 def test_diagnostics_of_any_method_are_shown(tmp_path: Path) -> None:
     page = run_page(Run(write_run(tmp_path)))
-    assert "distance moved by mixing" in cards(page)
+    assert "Distance moved by mixing" in cards(page)
     events = [{**event, "strange": 3.5} if event["event"] == "round_finished" else event for event in EVENTS]
     assert "strange" in cards(run_page(Run(write_run(tmp_path, events))))
 
 
-def test_text_of_files_is_escaped_everywhere(tmp_path: Path) -> None:
-    evil = "<script>x</script>"
-    scenario = {**SCENARIO, "name": evil, evil: {"key": evil}}
-    events = [{**event, "reason": evil} if "reason" in event else event for event in EVENTS]
-    summary = {"status": evil, "warnings": [evil], "method": evil, "error": evil}
-    (tmp_path / "provenance.json").write_text(json.dumps({"sessions": [{"command": evil}]}))
-    text = render(run_page(Run(write_run(tmp_path, events, summary, scenario))))
-    body = text.partition("<body>")[2].partition('<script type="application/json"')
-    assert evil not in body[0]
-    assert "&lt;script&gt;x" in body[0]
-    assert evil not in body[2].partition("</script>")[0]
+EVIL = "<script>x</script><b onclick='x'>\"&"
 
 
-def test_json_in_a_page_cannot_end_its_script_element() -> None:
-    text = as_json({"a": "</script><!--"})
-    assert "<" not in text
-    assert json.loads(text) == {"a": "</script><!--"}
+def poisoned(value: Any, spared: Collection[str] = ()) -> Any:
+    """Replace every text, except under spared keys, and add a key that is hostile itself."""
+    if isinstance(value, dict):
+        replaced = {key: each if key in spared else poisoned(each, spared) for key, each in value.items()}
+        return {**replaced, EVIL: EVIL}
+    if isinstance(value, list):
+        return [poisoned(each, spared) for each in value]
+    return EVIL if isinstance(value, str) else value
+
+
+def assert_no_injection(text: str) -> None:
+    """Assert that hostile text created no element and no attribute, in the page or in its figures."""
+    scripts: list[dict[str, str | None]] = []
+    unexpected: list[str] = []
+
+    class Parser(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag == "script":
+                scripts.append(dict(attrs))
+            if tag in ("b", "img", "a", "iframe") or any(name.startswith("on") for name, _ in attrs):
+                unexpected.append(tag)
+
+    Parser().feed(text)
+    assert scripts == [{}, {"type": "application/json", "id": "figures"}, {}, {}]
+    assert unexpected == []
+    figures = json.loads(text.partition('id="figures">')[2].partition("</script>")[0])
+    assert "<script" not in json.dumps([*figures.values()])
+    assert "&lt;script&gt;x" in text
+
+
+def test_script_elements_in_any_text_of_a_run_are_escaped(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_bytes((folder / "metrics.csv").read_bytes())
+    (tmp_path / "topology.json").write_bytes((folder / "topology.json").read_bytes())
+    scenario = tomllib.loads((folder / "scenario.toml").read_text())
+    (tmp_path / "scenario.toml").write_text(tomli_w.dumps(poisoned(scenario)))
+    for name in ("summary.json", "provenance.json"):
+        (tmp_path / name).write_text(json.dumps(poisoned(json.loads((folder / name).read_text()))))
+    with (tmp_path / "events.jsonl").open("w") as file:
+        for line in (folder / "events.jsonl").read_text().splitlines():
+            record = {**json.loads(line), f"{EVIL}.number": 1.5}
+            file.write(json.dumps(poisoned(record, spared=["event"])) + "\n")
+    page = run_page(Run(tmp_path))
+    assert (page.status, page.title) == (EVIL, EVIL)
+    assert_no_injection(render(page))
+
+
+def test_script_elements_in_any_text_of_a_sweep_are_escaped(tmp_path: Path) -> None:
+    plan = json.loads((write_sweep(tmp_path) / "sweep.json").read_text())
+    axes = {axis["name"]: f"{EVIL}{axis['name']}" for axis in plan["axes"]}
+    plan["name"] = EVIL
+    plan["axes"] = [
+        {"name": axes[axis["name"]], "labels": [f"{EVIL}{label}" for label in axis["labels"]]}
+        for axis in plan["axes"]
+    ]
+    for run in plan["runs"]:
+        run["labels"] = {axes[name]: f"{EVIL}{label}" for name, label in run["labels"].items()}
+    for table in plan["tables"]:
+        table["title"] = EVIL
+        [table["metrics"]] = [{EVIL: path} for path in table["metrics"].values()]
+        for part in ("rows", "columns"):
+            table[part] = [axes[name] for name in table[part]]
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    page = sweep_page(Sweep(tmp_path))
+    assert EVIL in cards(page)
+    assert_no_injection(render(page))
+
+
+def test_data_of_figures_cannot_end_its_script_element() -> None:
+    text = render(page_with(Card("a", views={"view": Figure([{"name": "</script><!--"}])})))
+    data = text.partition('id="figures">')[2].partition("</script>")[0]
+    assert "<" not in data
+    assert json.loads(data)["tab-0/view"]["data"] == [{"name": "</script><!--"}]
 
 
 def test_numbers_are_short_and_finite() -> None:
     assert compact([1e30, -1e-7 / 3, float("inf"), 123456.7]) == [1e30, -3.333e-08, None, 123457]
 
 
-def test_spread_of_few_lines_is_from_the_worst_to_the_best() -> None:
-    low, high, mean = spread([0], np.array([[1.0], [2.0], [6.0]]), "honest", "@honest", few=True)
+def test_full_range_goes_from_the_worst_to_the_best() -> None:
+    low, high, mean = mean_and_range(
+        [0], np.array([[1.0], [2.0], [6.0]]), "honest", "@honest", full_range=True
+    )
     assert (low["y"], high["y"], mean["y"]) == ([1], [6], [3])
 
 
-def test_columns_of_numbers_stand_to_the_right() -> None:
-    text = table(("who", "score"), [("a", "0.5"), ("<b>", "-")])
+def test_columns_of_numbers_are_aligned_to_the_right() -> None:
+    table = Table(("client", "score"), [("a", "0.5"), ("<b>", "-")])
+    text = render(page_with(Card("a", content=table)))
     assert '<th class="number">score</th>' in text
-    assert '<td class="">&lt;b&gt;</td>' in text
+    assert "<td>&lt;b&gt;</td>" in text
 
 
-def test_a_card_that_would_be_alone_in_its_row_fills_it() -> None:
-    alone = Page(
-        "", "", "", [], [], [Tab("Tab", [Card("a", html="x"), Card("b", html="x"), Card("c", html="x")])]
-    )
-    assert re.findall(r'<article class="([^"]+)">', render(alone)) == ["card", "card", "card wide"]
+def test_a_card_without_a_neighbour_fills_its_row() -> None:
+    page = page_with(Card("a"), Card("b"), Card("c"))
+    assert re.findall(r'<article class="([^"]+)">', render(page)) == ["card", "card", "card wide"]
 
 
 def test_report_of_a_sweep_has_tables_and_paired_differences(tmp_path: Path) -> None:
     page = sweep_page(Sweep(write_sweep(tmp_path)))
     assert (page.title, page.status, tiles(page)["runs"]) == ("scores", "unfinished", "7")
-    assert page.warnings[0] == "1 of 8 runs are missing: still to be run, or failed."
+    assert page.warnings[0] == "1 of 8 runs missing: not started, or failed."
     heat_map = next(iter(traces(cards(page)["Scores"]).values()))
     assert (heat_map["x"], heat_map["y"]) == (["2", "3"], ["none", "noise"])
     assert heat_map["z"] == [[21.5, 31.5], [21.5, 30]]
-    assert "31.5000 ± " in cards(page)["Scores: numbers"].html
+    values = cards(page)["Scores: values"].content
+    assert isinstance(values, Table)
+    assert any(cell.startswith("31.5000 ± ") for row in values.rows for cell in row)
     render(page)
 
 
-def test_differences_are_to_local_training_if_there_is_any(tmp_path: Path) -> None:
+def test_local_training_is_the_baseline_of_differences_if_there_is_one(tmp_path: Path) -> None:
     scores = {("a", "LOCAL"): 0.5, ("a", "other"): 0.75}
     runs = []
     for (attack, method), score in scores.items():
@@ -357,17 +441,17 @@ def test_report_of_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
     plan["runs"] = [{"folder": "missing", "labels": {"a": "1"}}]
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
     page = sweep_page(Sweep(tmp_path))
-    assert "No run is complete yet." in cards(page)["Tables"].html
+    assert reason(cards(page)["Tables"]) == "No run is complete yet."
     render(page)
 
 
 def test_report_of_runs_without_a_plan(tmp_path: Path) -> None:
     page = sweep_page(Sweep(write_sweep(tmp_path, with_plan=False)))
-    assert "There is no sweep.json" in cards(page)["Plan"].text
+    assert "sweep.json is missing" in cards(page)["Plan"].text
     render(page)
 
 
-def test_command_writes_the_page_and_prints_where(
+def test_command_writes_the_page_and_prints_its_path(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(folder)]) == 0
@@ -377,20 +461,27 @@ def test_command_writes_the_page_and_prints_where(
 
 
 @pytest.mark.parametrize("name", ["nowhere", ""])
-def test_command_tells_what_is_no_run(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_rejects_a_folder_without_runs(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["report", str(tmp_path / name)]) == 2
     error = capsys.readouterr().err
     assert "does not exist" in error or "neither a run folder nor a sweep folder" in error
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_thousand_clients_are_thinned_and_the_page_says_where(tmp_path: Path) -> None:
+def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: Path) -> None:
     num = 1_000
     records: list[dict[str, Any]] = []
     for sender in range(num):
         for step in range(1, 5):
-            mail = {"message": len(records), "sender": sender, "recipient": (sender + step) % num, "round": 1}
-            records.append({"event": "message_sent", "time_s": sender / num, **mail})
+            message = {
+                "message": len(records),
+                "sender": sender,
+                "recipient": (sender + step) % num,
+                "round": 1,
+            }
+            records.append({"event": "message_sent", "time_s": sender / num, **message})
     rounds = {
         "event": "round_finished",
         "round": 1,
@@ -412,22 +503,28 @@ def test_a_thousand_clients_are_thinned_and_the_page_says_where(tmp_path: Path) 
     (tmp_path / "metrics.csv").write_text("\n".join([head, *lines]) + "\n")
     page = run_page(Run(tmp_path))
     found = cards(page)
-    assert found["Topology"].note == "1 of 2 links is drawn."
-    assert found["Every client"].note.startswith("60 of 1,000 clients are shown")
+    assert found["Topology"].note == "One of 2 links is drawn."
+    assert found["Clients"].note.startswith("60 of 1,000 clients are shown")
     assert found["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
-    assert found["Space and time"].note.startswith("30 of 1,000 clients, near each other")
-    assert found["Where it bound"].note.endswith("of 900 honest clients are shown.")
+    assert found["Space and time"].note.startswith("30 of 1,000 clients and the messages among them")
+    assert found["Clipping by round"].note.endswith("of 900 honest clients are shown.")
     assert len(render(page)) < LIBRARY + 1_500_000
 
 
-@pytest.mark.parametrize(("head", "told"), [(5_000, "is damaged at line 10"), (1, "the records are damaged")])
-def test_command_tells_that_records_are_damaged(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, head: int, told: str
+@pytest.mark.parametrize(
+    ("num_inspected", "message"), [(5_000, "is damaged at line 10"), (1, "the records are damaged")]
+)
+def test_command_reports_damaged_records(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    num_inspected: int,
+    message: str,
 ) -> None:
-    monkeypatch.setattr(events, "NUM_INSPECTED", head)
+    monkeypatch.setattr(events, "NUM_INSPECTED", num_inspected)
     write_run(tmp_path, summary={"status": "finished"})
     records = (tmp_path / "events.jsonl").read_text()
     (tmp_path / "events.jsonl").write_text(records.replace('"message": 2', '"message" 2'))
     assert main(["report", str(tmp_path)]) == 1
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()

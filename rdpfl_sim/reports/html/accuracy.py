@@ -1,4 +1,4 @@
-"""How accuracy and loss went: mean and spread over honest and over Byzantine clients."""
+"""Accuracy and loss over time: mean and range, for honest and for Byzantine clients."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rdpfl_sim.reports.html.plot import (
     axis,
     compact,
     line,
+    mean_and_range,
     round_axis,
-    spread,
 )
 
-FEW = 12
-"""Up to so many clients of a group, the area is from the worst to the best of them."""
+MAX_FULL_RANGE = 12
+"""For larger groups, the area shows the 10th to 90th percentile instead of the full range."""
 GROUPS = ((False, "honest", HONEST), (True, "Byzantine (own models)", BYZANTINE))
 
 
 def accuracy_card(metrics: pl.DataFrame) -> Card:
-    """Curves by round and by simulated time, on both test sets, and of the loss."""
+    """Show accuracy by round and by simulated time, on both test sets, and the loss."""
     views = {}
     for view, column, by in (
         ("by round", "personal_accuracy", "round"),
@@ -42,14 +42,14 @@ def accuracy_card(metrics: pl.DataFrame) -> Card:
         return missing("Accuracy", "No client has been evaluated yet, or metrics.csv is missing.")
     return Card(
         "Accuracy",
-        "Every client's latest evaluation on its own test data; the global test has all classes.",
+        "The latest evaluation of each client on its own test data. The global test set has all classes.",
         views,
         wide=True,
     )
 
 
 def curves(metrics: pl.DataFrame, column: str = "personal_accuracy") -> Curves:
-    """The finite values of every client, by time and by round."""
+    """Return the finite values of each client, with their times and rounds."""
     finite = metrics.filter(pl.col(column).is_finite()).select("client", "time_s", "round", column)
     return {
         int(key[0]): Curve(*(part[name].to_numpy().astype(float) for name in ("time_s", "round", column)))
@@ -58,7 +58,7 @@ def curves(metrics: pl.DataFrame, column: str = "personal_accuracy") -> Curves:
 
 
 def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
-    found: list[Trace] = []
+    traces: list[Trace] = []
     shape = "hv" if by == "time_s" else "linear"
     for is_byzantine, name, colour in reversed(GROUPS):
         members = curves(metrics.filter(pl.col("is_byzantine") == is_byzantine), column)
@@ -68,22 +68,20 @@ def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
         dash = "dash" if is_byzantine else "solid"
         hover = {"hovertemplate": f"%{{y}}<extra>{name}, mean of {len(members)}</extra>"}
         if len(members) == 1:
-            found.append(
-                line(compact(x), compact(values[0]), f"{name}, client", colour, dash=dash, shape=shape)
+            traces.append(
+                line(compact(x), compact(values[0]), f"{name}, one client", colour, dash=dash, shape=shape)
             )
         else:
-            few = len(members) <= FEW
-            found += spread(compact(x), values, name, colour, few, dash=dash, shape=shape, **hover)
-    return found
+            full_range = len(members) <= MAX_FULL_RANGE
+            style = {"dash": dash, "shape": shape, **hover}
+            traces += mean_and_range(compact(x), values, name, colour, full_range, **style)
+    return traces
 
 
 def _layout(metrics: pl.DataFrame, column: str, by: str) -> dict[str, Any]:
-    title = {"personal_accuracy": "personal accuracy", "global_accuracy": "accuracy on the global test"}.get(
-        column, "loss (cross-entropy)"
-    )
-    y = axis(title, rangemode="tozero")
+    y = axis(column.replace("_", " "), rangemode="tozero")
     if column == "personal_loss":
-        y = axis(title, type="log", dtick=1, exponentformat="power")
+        y = axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
     return {
         "xaxis": round_axis(metrics["round"]) if by == "round" else axis("simulated time (s)"),
         "yaxis": y,
@@ -92,7 +90,7 @@ def _layout(metrics: pl.DataFrame, column: str, by: str) -> dict[str, Any]:
 
 
 def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
-    """The honest clients' mean accuracy by round: rounds, and values."""
+    """Return rounds and the mean accuracy of honest clients in each of them."""
     members = curves(metrics.filter(~pl.col("is_byzantine")))
     if not members:
         return [], []

@@ -1,4 +1,4 @@
-"""How far an attack reaches: accuracy and Byzantine weight by distance to the nearest attacker."""
+"""The reach of an attack: accuracy and Byzantine weight by distance to the nearest Byzantine client."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import polars as pl
 
 from rdpfl_sim.reports.html.page import Card, missing
 from rdpfl_sim.reports.html.plot import HONEST, INK, Figure, axis, compact, line, round_axis
+from rdpfl_sim.reports.text import quantity
 
 MAX_POINTS = 2_000
 MAX_LINES = 8
@@ -14,32 +15,33 @@ COLOURS = ("@byzantine", "@yellow", "@green", "@sky", "@honest", "@purple", "@lo
 
 
 def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
-    """By hops: the last accuracy of honest clients, and how much weight they gave to Byzantine messages."""
-    near = metrics.filter(~pl.col("is_byzantine"), pl.col("hops").is_not_null())
-    if not near.height:
+    """Show the last accuracy of honest clients and the weight of Byzantine messages, by hops."""
+    reachable = metrics.filter(~pl.col("is_byzantine"), pl.col("hops").is_not_null())
+    if not reachable.height:
         if not metrics.height:
             return [missing("Contamination", "No client has been evaluated yet, or metrics.csv is missing.")]
-        why = "There is no Byzantine client within reach of an honest one, so nothing can spread."
-        return [missing("Contamination", why)]
-    return [_accuracy(near), _weight(near)]
+        reason = "No honest client is connected to a Byzantine client, so no attack can spread."
+        return [missing("Contamination", reason)]
+    return [_accuracy_card(reachable), _weight_card(reachable)]
 
 
-def _accuracy(near: pl.DataFrame) -> Card:
-    last = near.group_by("client", maintain_order=True).last().filter(pl.col("personal_accuracy").is_finite())
+def _accuracy_card(reachable: pl.DataFrame) -> Card:
+    last = reachable.group_by("client", maintain_order=True).last()
+    last = last.filter(pl.col("personal_accuracy").is_finite())
     means = last.group_by("hops").agg(pl.col("personal_accuracy").mean(), pl.len()).sort("hops")
-    some = last.gather_every(-(-last.height // MAX_POINTS) or 1).sort("client")
-    sideways = 0.24 * (np.arange(some.height) * 0.618 % 1 - 0.5)  # so that equal ones do not hide each other
+    shown = last.gather_every(-(-last.height // MAX_POINTS) or 1).sort("client")
+    jitter = 0.24 * (np.arange(shown.height) * 0.618 % 1 - 0.5)  # equal values stay visible side by side
     dots = {
         "type": "scatter",
         "mode": "markers",
         "name": "honest client",
-        "x": compact(some["hops"].to_numpy() + sideways),
-        "y": compact(some["personal_accuracy"]),
+        "x": compact(shown["hops"].to_numpy() + jitter),
+        "y": compact(shown["personal_accuracy"]),
         "marker": {"color": HONEST, "size": 8, "opacity": 0.65},
-        "customdata": some["client"].to_list(),
+        "customdata": shown["client"].to_list(),
         "hovertemplate": "client %{customdata}: %{y}<extra></extra>",
     }
-    bars = {
+    mean_marks = {
         "type": "scatter",
         "mode": "markers",
         "name": "mean",
@@ -54,41 +56,33 @@ def _accuracy(near: pl.DataFrame) -> Card:
         "xaxis": axis("hops to the nearest Byzantine client", dtick=1, range=[0.4, furthest + 0.6]),
         "yaxis": axis("last personal accuracy"),
     }
-    text = "Each dot is an honest client; the line is the mean of those at this distance."
-    return Card("Accuracy by distance", text, {"accuracy": Figure([dots, bars], layout, 400)})
+    text = "Each dot is an honest client; the line is the mean of the clients at this distance."
+    return Card("Accuracy by distance", text, {"accuracy": Figure([dots, mean_marks], layout, 400)})
 
 
-def _weight(near: pl.DataFrame) -> Card:
-    weighed = near.filter(pl.col("byzantine_weight").is_finite())
-    if not weighed.height:
-        return missing(
-            "Weight of Byzantine messages", "No message was weighed: none was used, or nobody inspected."
-        )
-    hops = sorted(set(weighed["hops"]))[:MAX_LINES]
+def _weight_card(reachable: pl.DataFrame) -> Card:
+    weighted = reachable.filter(pl.col("byzantine_weight").is_finite())
+    if not weighted.height:
+        return missing("Weight of Byzantine messages", "No message weights were recorded.")
+    hops = sorted(set(weighted["hops"]))[:MAX_LINES]
     traces = []
     for colour, distance in zip(COLOURS, hops, strict=False):
         part = (
-            weighed.filter(pl.col("hops") == distance)
+            weighted.filter(pl.col("hops") == distance)
             .group_by("round")
             .agg(pl.col("byzantine_weight").mean() * 100)
             .sort("round")
         )
-        name = f"{distance} hop{'s' if distance != 1 else ''}"
+        name = quantity(distance, "hop")
         hover = {"hovertemplate": f"%{{y}} %<extra>{name}</extra>"}
         traces.append(
             line(part["round"].to_list(), compact(part["byzantine_weight"], 3), name, colour, **hover)
         )
     layout = {
-        "xaxis": round_axis(near["round"]),
+        "xaxis": round_axis(reachable["round"]),
         "yaxis": axis("weight of Byzantine messages (%)", rangemode="tozero"),
         "hovermode": "x unified",
     }
-    text = (
-        "How much of what honest clients make of their messages comes straight from attackers, by distance."
-    )
-    note = (
-        ""
-        if hops[-1] <= 1
-        else "Only neighbours of attackers hear them; others hear what neighbours made of it."
-    )
+    text = "Share of Byzantine messages in the aggregates of honest clients, by distance."
+    note = "Only neighbours of a Byzantine client receive its messages directly." if hops[-1] > 1 else ""
     return Card("Weight of Byzantine messages", text, {"weight": Figure(traces, layout, 400)}, note=note)

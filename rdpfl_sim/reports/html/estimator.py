@@ -1,4 +1,4 @@
-"""Inside the method: threshold, deviation and step over rounds, and where the threshold bound."""
+"""Diagnostics of the method over rounds: threshold, deviation, clipping, and any other values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rdpfl_sim.reports.html.plot import (
     axis,
     band,
     compact,
+    escape_markup,
     line,
     round_axis,
 )
@@ -22,56 +23,57 @@ from rdpfl_sim.reports.html.plot import (
 MAX_ROWS = 60
 MAX_COLUMNS = 240
 MAX_POINTS = 400
-KNOWN = {
+COMMON_COLUMNS = {
     *("client", "round", "is_byzantine", "started_s", "trained_s", "finished_s", "duration_s", "loss"),
     *("num_steps", "num_used", "max_age"),
 }
 """Columns of `Run.rounds` that every method has."""
-NAMES = {
-    "u_norm": "|u|, the own update",
+TITLES = {
+    "u_norm": "|u|, the client's own update",
     "d_norm": "|d|, the direction used",
-    "neighbour_share": "share of neighbours in a step",
+    "neighbour_share": "Neighbour share, relative to the client's own training",
     "delta_norm": "|Δ|, the deviation",
     "tau": "τ, the threshold",
     "beta": "β, the prediction coefficient",
-    "num_accepted": "messages accepted",
-    "num_clipped": "messages held near the own update",
-    "moved": "distance moved by mixing",
-    "density": "density of the mask",
+    "num_accepted": "Messages accepted",
+    "num_clipped": "Messages clipped",
+    "moved": "Distance moved by mixing",
+    "density": "Density of the mask",
 }
-STATES = ("no message", "within the threshold", "clipped", "bounded by G_d")
+"""Titles of diagnostics; the part before the comma labels the axis."""
+STATES = ("no messages", "within the threshold", "clipped", "bounded by G_d")
 
 
 def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
-    """Threshold and deviation with clipping, where it bound, and whatever else the method tells."""
+    """Show threshold, deviation and clipping, and every other diagnostic of the method."""
     honest = rounds.filter(~pl.col("is_byzantine"), pl.col("finished_s").is_not_null())
-    told = [
-        name
-        for name, kind in honest.schema.items()
-        if name not in KNOWN and kind.is_numeric() and honest[name].is_finite().any()
-    ]
     if not honest.height:
-        return [missing("Inside the method", "No round of an honest client is in the records.")]
+        return [missing("Estimator", "The records contain no completed round of an honest client.")]
+    diagnostics = [
+        name
+        for name, data_type in honest.schema.items()
+        if name not in COMMON_COLUMNS and data_type.is_numeric() and honest[name].is_finite().any()
+    ]
     cards = []
-    if "tau" in told and "delta_norm" in told:
-        cards += [_threshold(honest), _binding(honest)]
-        told = [name for name in told if name not in ("tau", "delta_norm")]
-    cards += [_diagnostic(honest, name) for name in told]
-    return cards or [missing("Inside the method", "This method tells nothing about its inside.")]
+    if "tau" in diagnostics and "delta_norm" in diagnostics:
+        cards += [_threshold_card(honest), _clipping_card(honest)]
+        diagnostics = [name for name in diagnostics if name not in ("tau", "delta_norm")]
+    cards += [_diagnostic_card(honest, name) for name in diagnostics]
+    return cards or [missing("Estimator", "This method records no diagnostics.")]
 
 
-def _threshold(honest: pl.DataFrame) -> Card:
+def _threshold_card(honest: pl.DataFrame) -> Card:
     views = {}
     traces = [
-        *_middle(honest, "delta_norm", "|Δ|", "@purple"),
-        *_middle(honest, "tau", "τ", HONEST),
-        _clipped_share(honest),
+        *_median_and_band(honest, "delta_norm", "|Δ|", "@purple"),
+        *_median_and_band(honest, "tau", "τ", HONEST),
+        _clipped_bars(honest),
     ]
-    kinds = {"linear": "linear", "logarithmic": "log"}
-    for view, kind in sorted(kinds.items(), reverse=_is_wide(honest)):
+    axis_types = {"linear": "linear", "logarithmic": "log"}
+    for view, axis_type in sorted(axis_types.items(), reverse=_has_outliers(honest)):
         layout = {
             "xaxis": round_axis(honest["round"]),
-            "yaxis": axis("norm", type=kind, rangemode="tozero"),
+            "yaxis": axis("norm", type=axis_type, rangemode="tozero", exponentformat="power"),
             "yaxis2": axis(
                 "clipped (%)",
                 overlaying="y",
@@ -85,35 +87,35 @@ def _threshold(honest: pl.DataFrame) -> Card:
         }
         views[view] = Figure(traces, layout, 420)
     clipped = clipped_share(honest)
-    share = "" if clipped is None else f" It bound in {clipped:.1%} of the rounds of honest clients."
+    share = "" if clipped is None else f" This happened in {clipped:.1%} of the rounds of honest clients."
     return Card(
         "Threshold and deviation",
-        "Honest clients: median, and the area from the 10th to the 90th percentile. Where |Δ| exceeds τ, "
-        f"it is cut down to τ; bars show how many clients that happened to.{share}",
+        "Honest clients: median, and the area from the 10th to the 90th percentile. A deviation |Δ| above τ "
+        f"is clipped to τ; bars show the share of clients that clipped.{share}",
         views,
         wide=True,
     )
 
 
-def _is_wide(honest: pl.DataFrame) -> bool:
-    """Whether a few deviations are so large that nothing else could be seen on a linear axis."""
+def _has_outliers(honest: pl.DataFrame) -> bool:
+    """Return whether a few deviations are so large that they would hide the others on a linear axis."""
     values = honest["delta_norm"].drop_nulls().to_numpy()
     return len(values) > 0 and bool(np.percentile(values, 99) > 100 * np.median(values) > 0)
 
 
 def clipped_share(rounds: pl.DataFrame) -> float | None:
-    """In which part of the honest clients' rounds the threshold bound; None if there is no threshold."""
+    """Return the share of honest rounds with clipping, or None if the method has no threshold."""
     if "tau" not in rounds.columns:
         return None
-    told = rounds.filter(~pl.col("is_byzantine"), pl.col("tau").is_not_null())
-    return float(told["clipped"].fill_null(value=False).to_numpy().mean()) if told.height else None
+    honest = rounds.filter(~pl.col("is_byzantine"), pl.col("tau").is_not_null())
+    return float(honest["clipped"].fill_null(value=False).to_numpy().mean()) if honest.height else None
 
 
-def _middle(honest: pl.DataFrame, name: str, label: str, colour: str) -> list[Trace]:
-    """The median over clients and the area around it, round by round."""
+def _median_and_band(honest: pl.DataFrame, name: str, label: str, colour: str) -> list[Trace]:
+    """Return the median over clients and the 10th to 90th percentile, per round."""
     finite = honest.filter(pl.col(name).is_finite())
     quantiles = (
-        finite.with_columns(_bin(honest).alias("round"))
+        finite.with_columns(_binned_round(honest).alias("round"))
         .group_by("round")
         .agg(
             *(
@@ -137,15 +139,15 @@ def _middle(honest: pl.DataFrame, name: str, label: str, colour: str) -> list[Tr
     ]
 
 
-def _bin(honest: pl.DataFrame) -> pl.Expr:
-    """Rounds, in equal groups if there are many."""
+def _binned_round(honest: pl.DataFrame) -> pl.Expr:
+    """Return the round, or the start of its bin if there are many rounds."""
     width = -(-int(honest["round"].max()) // MAX_POINTS)  # type: ignore[arg-type]
     return pl.col("round") // width * width if width > 1 else pl.col("round")
 
 
-def _clipped_share(honest: pl.DataFrame) -> Trace:
+def _clipped_bars(honest: pl.DataFrame) -> Trace:
     share = (
-        honest.with_columns(_bin(honest).alias("round"))
+        honest.with_columns(_binned_round(honest).alias("round"))
         .group_by("round")
         .agg((100 * pl.col("clipped").fill_null(value=False).mean()).alias("share"))
         .sort("round")
@@ -161,8 +163,8 @@ def _clipped_share(honest: pl.DataFrame) -> Trace:
     }
 
 
-def _binding(honest: pl.DataFrame) -> Card:
-    """A cell for every client and round: whether the threshold, or the bound G_d, held it back."""
+def _clipping_card(honest: pl.DataFrame) -> Card:
+    """Show one cell per client and round: whether the deviation was clipped or the direction bounded."""
     bounded = pl.col("bounded").fill_null(value=False)
     state = (
         pl.when(bounded)
@@ -177,14 +179,14 @@ def _binding(honest: pl.DataFrame) -> Card:
     clients = all_clients[:: -(-len(all_clients) // MAX_ROWS)]
     all_rounds = sorted(set(honest["round"]))
     step = -(-len(all_rounds) // MAX_COLUMNS)
-    some = honest.filter(pl.col("client").is_in(clients), pl.col("round").is_in(all_rounds[::step]))
+    shown = honest.filter(pl.col("client").is_in(clients), pl.col("round").is_in(all_rounds[::step]))
     cells: NDArray[np.float64] = np.full((len(clients), len(all_rounds[::step])), np.nan)
-    rows = {client: place for place, client in enumerate(clients)}
-    columns = {round_: place for place, round_ in enumerate(all_rounds[::step])}
-    for client, round_, value in some.select("client", "round", state.alias("state")).iter_rows():
+    rows = {client: row for row, client in enumerate(clients)}
+    columns = {round_: column for column, round_ in enumerate(all_rounds[::step])}
+    for client, round_, value in shown.select("client", "round", state.alias("state")).iter_rows():
         cells[rows[client], columns[round_]] = value
     shades = ("@soft", "@sky", BYZANTINE, "@purple")
-    scale = [[(place + side) / 4, shade] for place, shade in enumerate(shades) for side in (0, 1)]
+    scale = [[(index + side) / 4, shade] for index, shade in enumerate(shades) for side in (0, 1)]
     trace = {
         "type": "heatmap",
         "x": all_rounds[::step],
@@ -213,28 +215,29 @@ def _binding(honest: pl.DataFrame) -> Card:
     if len(clients) < len(all_clients):
         notes.append(f"{len(clients)} of {len(all_clients):,} honest clients are shown.")
     if step > 1:
-        notes.append(f"Every {step}th round is shown.")
+        notes.append(f"One of {step} rounds is shown.")
     height = int(np.clip(150 + 22 * len(clients), 260, 720))
     return Card(
-        "Where it bound",
-        "Clipped: the deviation exceeded τ. Bounded: the direction was longer than G_d, too.",
+        "Clipping by round",
+        "Clipped: the deviation exceeded τ. Bounded: the direction was also longer than G_d.",
         {"rounds": Figure([trace], layout, height)},
         note=" ".join(notes),
         wide=True,
     )
 
 
-def _diagnostic(honest: pl.DataFrame, name: str) -> Card:
-    """Any other number that a method tells in every round."""
-    title = NAMES.get(name, name)
-    traces = _middle(honest, name, title.partition(",")[0], "@green")
+def _diagnostic_card(honest: pl.DataFrame, name: str) -> Card:
+    title = TITLES.get(name, name)
+    label = title.partition(",")[0]
+    label = escape_markup(label[:1].lower() + label[1:])
+    traces = _median_and_band(honest, name, label, "@green")
     layout = {
         "xaxis": round_axis(honest["round"]),
-        "yaxis": axis(title.partition(",")[0]),
+        "yaxis": axis(label),
         "hovermode": "x unified",
     }
     return Card(
         title,
-        "Honest clients: median, and from the 10th to the 90th percentile.",
+        "Honest clients: median, and the area from the 10th to the 90th percentile.",
         {name: Figure(traces, layout, 300)},
     )

@@ -1,50 +1,61 @@
-"""Where a run comes from: its scenario, provenance and theory, as text."""
+"""The scenario, the provenance and the theory check of a run, as text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from html import escape
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import tomli_w
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.html.page import Card, missing, table
+from rdpfl_sim.reports.html.page import Card, Table, missing
+from rdpfl_sim.reports.text import quantity
 
-KEY = re.compile(r"^([\w\"'.\-]+)( = )(.*)$")
+MAX_ROWS = 100
+KEY_AND_VALUE = re.compile(r"^([\w\"'.\-]+) = (.*)$")
+
+
+@dataclass(frozen=True)
+class TomlLine:
+    """A line of a TOML file; `text` is the whole line, or the value if there is a key."""
+
+    text: str
+    key: str = ""
+    is_table: bool = False
+
+
+@dataclass(frozen=True)
+class TomlListing:
+    """A TOML file with highlighted keys."""
+
+    lines: Sequence[TomlLine]
+    template: ClassVar[str] = "toml.html"
 
 
 def scenario_card(scenario: Mapping[str, Any]) -> Card:
-    """The resolved scenario, as TOML."""
-    lines = "\n".join(map(_coloured, tomli_w.dumps(dict(scenario)).splitlines()))
-    return Card(
-        "Scenario", "Every option with its value, as it was run.", html=f"<pre>{lines}</pre>", wide=True
-    )
+    """Show the resolved scenario as TOML."""
+    lines = [_toml_line(line) for line in tomli_w.dumps(dict(scenario)).splitlines()]
+    text = "The resolved scenario: every option with the value used in this run."
+    return Card("Scenario", text, content=TomlListing(lines), wide=True)
 
 
-def _coloured(line: str) -> str:
-    if line.startswith("["):
-        return f'<span class="section">{escape(line)}</span>'
-    found = KEY.match(line)
-    if found is None:
-        return escape(line)
-    key, equals, value = map(escape, found.groups())
-    return f'<span class="key">{key}</span>{equals}{value}'
+def _toml_line(line: str) -> TomlLine:
+    match = KEY_AND_VALUE.match(line)
+    return TomlLine(match[2], key=match[1]) if match else TomlLine(line, is_table=line.startswith("["))
 
 
 def provenance_cards(run: Run) -> list[Card]:
-    """Who made it, when, where and with what; and how the theorem fared, if it was asked."""
+    """Show which code, command and machine produced the run, and whether the theory's bound holds."""
     sessions = run.provenance.get("sessions", [])
-    cards = [_session(session, place, len(sessions)) for place, session in enumerate(sessions, start=1)]
+    cards = [_session_card(session, i, len(sessions)) for i, session in enumerate(sessions, start=1)]
     if not cards:
-        cards = [
-            missing("Provenance", "There is no provenance.json: where this run comes from is not known.")
-        ]
-    return [_identity(run), *cards, *_theory(run)]
+        cards = [missing("Provenance", "provenance.json is missing: the origin of this run is unknown.")]
+    return [_identity_card(run), *cards, *_theory_cards(run)]
 
 
-def _identity(run: Run) -> Card:
+def _identity_card(run: Run) -> Card:
     facts = {
         "folder": run.folder.resolve().name,
         "status": run.status,
@@ -53,47 +64,51 @@ def _identity(run: Run) -> Card:
         "scenario hash": run.provenance.get("scenario_hash"),
         "model parameters": run.summary.get("num_parameters"),
     }
-    return Card("Identity", html=_facts(facts), wide=True)
+    return Card("Identity", content=_facts_table(facts), wide=True)
 
 
-def _session(session: Mapping[str, Any], place: int, num: int) -> Card:
-    code, machine = session.get("code", {}), session.get("machine", {})
+def _session_card(session: Mapping[str, Any], number: int, num_sessions: int) -> Card:
+    code, machine = session.get("code", {}), dict(session.get("machine", {}))
     versions = session.get("versions", {})
-    changed = " (with changes since)" if code.get("changed") else ""
+    changed = " (with uncommitted changes)" if code.get("changed") else ""
+    if "cores" in machine:
+        machine["cores"] = f"{machine['cores']} cores"
     facts = {
         "started": session.get("started_at"),
         "command": session.get("command"),
-        "in": session.get("working_folder"),
+        "folder": session.get("working_folder"),
         "commit": f"{code['commit']}{changed}" if code.get("commit") else None,
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "machine": ", ".join(str(value) for value in machine.values()),
-        "device": f"{session.get('device')}, {session.get('threads')} torch thread(s)",
+        "device": session.get("device"),
+        "torch threads": session.get("threads"),
     }
-    title = "Provenance" if num == 1 else f"Provenance: session {place} of {num}"
-    return Card(title, html=_facts(facts), wide=True)
+    title = "Provenance" if num_sessions == 1 else f"Provenance: session {number} of {num_sessions}"
+    return Card(title, content=_facts_table(facts), wide=True)
 
 
-def _theory(run: Run) -> list[Card]:
+def _theory_cards(run: Run) -> list[Card]:
     theory = run.summary.get("theory")
     if not theory:
         return []
     columns = ("mean_square_gradient", "bound", "bound_holds", "gamma", "gamma_limit", "L", "G_g")
     rows = [
-        (f"client {client}", *(_number(verdict.get(column)) for column in columns))
-        for client, verdict in [*theory["clients"].items()][:100]
+        (f"client {client}", *(_format(values.get(column)) for column in columns))
+        for client, values in [*theory["clients"].items()][:MAX_ROWS]
     ]
     text = (
-        f"The bound of eq. 18 holds for {theory['num_bound_holds']} of {theory['num_judged']} "
-        f"honest clients; gamma is small enough for {theory['num_gamma_small_enough']}."
+        f"The bound of eq. 18 holds for {theory['num_bound_holds']} of "
+        f"{quantity(theory['num_judged'], 'honest client')}; gamma is small enough for "
+        f"{theory['num_gamma_small_enough']}."
     )
-    return [Card("Theory beside the run", text, html=table(("", *columns), rows, "figures"), wide=True)]
+    return [Card("Theory", text, content=Table(("", *columns), rows, "figures"), wide=True)]
 
 
-def _number(value: Any) -> str:
+def _format(value: Any) -> str:
     if value is None:
         return "-"
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:.4g}"
 
 
-def _facts(facts: Mapping[str, Any]) -> str:
-    return table((), [(key, value) for key, value in facts.items() if value not in (None, "")], "facts")
+def _facts_table(facts: Mapping[str, Any]) -> Table:
+    return Table((), [(key, value) for key, value in facts.items() if value not in (None, "")], "facts")

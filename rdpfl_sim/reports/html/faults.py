@@ -1,88 +1,92 @@
-"""The timeline of faults: who was down or slow, what was cut off, when the graph changed."""
+"""The timeline of faults: clients down or slow, partitions, links down, changes of the graph."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from rdpfl_sim.reports.html.page import Card, missing, table
-from rdpfl_sim.reports.html.plot import Figure, Trace, axis, times
+from rdpfl_sim.reports.html.page import Card, Table, missing
+from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
+from rdpfl_sim.reports.text import first_items, quantity
 
 MAX_CLIENTS = 60
 MAX_ROWS = 200
-BEGINS = {"crash": "down", "absent": "not there yet", "leave": "gone", "slow": "slow"}
-ENDS = {"recover": "down", "join": "not there yet", "unslow": "slow"}
+STARTS = {"crash": "down", "absent": "not yet joined", "leave": "departed", "slow": "slow"}
+ENDS = {"recover": "down", "join": "not yet joined", "unslow": "slow"}
+PARTITION = "partition"
 COLOURS = {
     "down": "@byzantine",
-    "not there yet": "@faint",
-    "gone": "@muted",
+    "not yet joined": "@faint",
+    "departed": "@muted",
     "slow": "@yellow",
-    "cut off": "@lost",
+    PARTITION: "@lost",
 }
 
 
 @dataclass(frozen=True)
-class Span:
-    """Something that lasts."""
+class Interval:
+    """An interval in which a client, or the network, was in a state; `row` is its row in the timeline."""
 
     row: str
-    what: str
+    state: str
     start_s: float
     end_s: float
-    told: str = ""
+    details: str = ""
 
 
 def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
-    """What happened to clients and to links, and all of it as a list."""
+    """Show a timeline of clients and partitions, the number of links down, and a list of all changes."""
     if not faults.height:
-        return [missing("Faults", "Nothing broke: the scenario has no faults, or none has happened.")]
-    spans = [*_client_spans(faults, end_s), *_partitions(faults, end_s)]
-    return [*_timeline(spans, faults, end_s), *_links(faults, end_s), _list(faults)]
+        return [missing("Faults", "No fault occurred.")]
+    intervals = [*_client_intervals(faults, end_s), *_partitions(faults, end_s)]
+    return [*_timeline_cards(intervals, faults, end_s), *_link_cards(faults, end_s), _changes_card(faults)]
 
 
-def _client_spans(faults: pl.DataFrame, end_s: float) -> Iterator[Span]:
-    """From each beginning to its end, if it ends; several at once last until the last one ends."""
+def _client_intervals(faults: pl.DataFrame, end_s: float) -> Iterator[Interval]:
+    """Yield intervals of each state; overlapping faults of one client form one interval."""
     open_: dict[tuple[int, str], list[float]] = {}
     for row in faults.filter(pl.col("clients").is_not_null()).iter_rows(named=True):
         change, time_s = row["change"], row["time_s"]
         for client in row["clients"]:
-            if change in BEGINS:
-                open_.setdefault((client, BEGINS[change]), []).append(time_s)
+            if change in STARTS:
+                open_.setdefault((client, STARTS[change]), []).append(time_s)
             elif change in ENDS and open_.get((client, ENDS[change])):
                 key = (client, ENDS[change])
                 start_s = open_[key].pop()
                 if not open_[key]:
-                    yield Span(str(client), key[1], start_s, time_s)
-    for (client, what), starts in open_.items():
+                    yield Interval(str(client), key[1], start_s, time_s)
+    for (client, state), starts in open_.items():
         if starts:
-            yield Span(str(client), what, min(starts), end_s, "until the end")
+            yield Interval(str(client), state, min(starts), end_s, "until the end of the run")
 
 
-def _partitions(faults: pl.DataFrame, end_s: float) -> Iterator[Span]:
+def _partitions(faults: pl.DataFrame, end_s: float) -> Iterator[Interval]:
     open_: dict[str, list[float]] = {}
     for row in faults.filter(pl.col("change").is_in(["cut", "heal"])).iter_rows(named=True):
-        sides = " | ".join(f"{len(side)}" for side in row["sides"])
+        sizes = " and ".join(f"{len(side)}" for side in row["sides"])
         key = str(row["sides"])
         if row["change"] == "cut":
             open_.setdefault(key, []).append(row["time_s"])
         elif open_.get(key):
-            yield Span("partition", "cut off", open_[key].pop(), row["time_s"], f"sides of {sides} clients")
+            start_s = open_[key].pop()
+            yield Interval(PARTITION, PARTITION, start_s, row["time_s"], f"sides of {sizes} clients")
     for starts in open_.values():
         for start_s in starts:
-            yield Span("partition", "cut off", start_s, end_s, "until the end")
+            yield Interval(PARTITION, PARTITION, start_s, end_s, "until the end of the run")
 
 
-def _timeline(spans: list[Span], faults: pl.DataFrame, end_s: float) -> list[Card]:
+def _timeline_cards(intervals: list[Interval], faults: pl.DataFrame, end_s: float) -> list[Card]:
     rewired = faults.filter(pl.col("change") == "rewire")["time_s"].to_list()
-    if not spans and not rewired:
+    if not intervals and not rewired:
         return []
-    clients = sorted({int(span.row) for span in spans if span.row != "partition"})
+    clients = sorted({int(interval.row) for interval in intervals if interval.row != PARTITION})
     shown = clients[:MAX_CLIENTS]
-    rows = [*(["partition"] if any(span.row == "partition" for span in spans) else []), *map(str, shown)]
-    traces = [_bars([s for s in spans if s.what == what and s.row in rows], what) for what in COLOURS]
+    has_partition = any(interval.row == PARTITION for interval in intervals)
+    rows = [*([PARTITION] if has_partition else []), *map(str, shown)]
+    traces = [_bars([i for i in intervals if i.state == state and i.row in rows], state) for state in COLOURS]
     marks = [
         {
             "type": "line",
@@ -95,7 +99,7 @@ def _timeline(spans: list[Span], faults: pl.DataFrame, end_s: float) -> list[Car
             "layer": "below",
             "line": {"color": "@green", "width": 1.2, "dash": "dot"},
         }
-        for x in times(rewired[:MAX_ROWS])
+        for x in round_times(rewired[:MAX_ROWS])
     ]
     layout: dict[str, Any] = {
         "xaxis": axis("simulated time (s)", showgrid=True, range=[0, end_s]),
@@ -106,38 +110,37 @@ def _timeline(spans: list[Span], faults: pl.DataFrame, end_s: float) -> list[Car
         "shapes": marks,
         "bargap": 0.35,
     }
-    text = "When clients were down, absent, gone or slow, and when a partition cut messages."
+    text = "Times at which clients were down, slow, not yet joined or departed, and times of partitions."
     if rewired:
-        text += f" Dotted lines: the graph changed ({len(rewired)} times)."
+        text += f" Dotted lines: {quantity(len(rewired), 'change')} of the graph."
     note = f"{len(shown)} of {len(clients):,} clients are shown." if len(shown) < len(clients) else ""
     height = min(1000, 170 + 24 * max(3, len(rows)))
     figure = Figure([trace for trace in traces if trace["x"]], layout, height)
     return [Card("Timeline", text, {"timeline": figure}, note=note, wide=True)]
 
 
-def _bars(spans: list[Span], what: str) -> Trace:
-    width = 0.3 if what == "slow" else 0.65  # who is slow may be down as well
-    lengths = [span.end_s - span.start_s for span in spans]
-    words = [
-        f"{span.start_s:.2f} to {span.end_s:.2f} s{', ' if span.told else ''}{span.told}" for span in spans
+def _bars(intervals: list[Interval], state: str) -> Trace:
+    width = 0.3 if state == "slow" else 0.65  # a slow client may be down at the same time
+    lengths = [interval.end_s - interval.start_s for interval in intervals]
+    hover_texts = [
+        f"{i.start_s:.2f} to {i.end_s:.2f} s{', ' if i.details else ''}{i.details}" for i in intervals
     ]
     return {
         "type": "bar",
         "orientation": "h",
-        "name": what,
+        "name": state,
         "width": width,
-        "marker": {"color": COLOURS[what]},
+        "marker": {"color": COLOURS[state]},
         "opacity": 0.9,
-        "y": [span.row for span in spans],
-        "base": times(s.start_s for s in spans),
-        "x": times(lengths),
-        "customdata": words,
-        "hovertemplate": f"%{{y}}: {what}, %{{customdata}}<extra></extra>",
+        "y": [interval.row for interval in intervals],
+        "base": round_times(interval.start_s for interval in intervals),
+        "x": round_times(lengths),
+        "customdata": hover_texts,
+        "hovertemplate": f"%{{y}}: {state}, %{{customdata}}<extra></extra>",
     }
 
 
-def _links(faults: pl.DataFrame, end_s: float) -> list[Card]:
-    """How many links were down at a time."""
+def _link_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     signed = faults.filter(pl.col("change").is_in(["links_down", "links_up"])).select(
         "time_s",
         pl.col("links").list.len().cast(pl.Int64)
@@ -147,7 +150,10 @@ def _links(faults: pl.DataFrame, end_s: float) -> list[Card]:
         return []
     down = signed.columns[1]
     counts = signed.with_columns(pl.col(down).cum_sum())
-    x, y = [*times(counts["time_s"]), times([end_s])[0]], [*counts[down].to_list(), counts[down][-1]]
+    x, y = (
+        [*round_times(counts["time_s"]), round_times([end_s])[0]],
+        [*counts[down].to_list(), counts[down][-1]],
+    )
     step = -(-len(x) // 2_000)
     trace = {
         "type": "scatter",
@@ -161,31 +167,30 @@ def _links(faults: pl.DataFrame, end_s: float) -> list[Card]:
         "hovertemplate": "%{x} s: %{y} down<extra></extra>",
     }
     layout = {"xaxis": axis("simulated time (s)"), "yaxis": axis("directed links down", rangemode="tozero")}
-    text = "Outages of links; each direction counts."
+    text = "Number of links that are down; each direction counts."
     return [Card("Links down", text, {"links": Figure([trace], layout, 280)}, wide=True)]
 
 
-def _list(faults: pl.DataFrame) -> Card:
+def _changes_card(faults: pl.DataFrame) -> Card:
     rows = [
-        (f"{row['time_s']:.3f} s", row["change"].replace("_", " "), _whom(row))
+        (f"{row['time_s']:.3f} s", row["change"].replace("_", " "), _affected(row))
         for row in faults.head(MAX_ROWS).iter_rows(named=True)
     ]
-    note = f"The first {MAX_ROWS} of {faults.height:,} changes." if faults.height > MAX_ROWS else ""
-    return Card("All changes", html=table(("time", "change", "what"), rows), note=note, wide=True)
+    note = (
+        f"The first {MAX_ROWS} of {faults.height:,} changes are listed." if faults.height > MAX_ROWS else ""
+    )
+    return Card("All changes", content=Table(("time", "change", "affected"), rows), note=note, wide=True)
 
 
-def _whom(row: dict[str, Any]) -> str:
+def _affected(row: Mapping[str, Any]) -> str:
+    """Return the clients or links that a change affects."""
     if row["clients"] is not None:
-        extra = "" if row["factor"] is None else f", {row['factor']:g} times as long"
-        good = ", for good" if row["for_good"] else ""
-        return f"clients {_listed(row['clients'])}{extra}{good}"
+        noun = "client" if len(row["clients"]) == 1 else "clients"
+        factor = "" if row["factor"] is None else f", {row['factor']:g} times as slow"
+        permanent = ", permanently" if row["for_good"] else ""
+        return f"{noun} {first_items(row['clients'])}{factor}{permanent}"
     if row["sides"] is not None:
-        return " | ".join(_listed(side) for side in row["sides"])
+        return " | ".join(first_items(side) for side in row["sides"])
     links = row["links"] or []
-    joint = "-" if row["change"] == "rewire" else "→"
-    return f"{len(links)} links: {_listed([f'{i}{joint}{j}' for i, j in links])}"
-
-
-def _listed(items: list[Any]) -> str:
-    more = f" and {len(items) - 12} more" if len(items) > 12 else ""
-    return ", ".join(map(str, items[:12])) + more
+    arrow = "-" if row["change"] == "rewire" else "→"
+    return f"{quantity(len(links), 'link')}: {first_items([f'{i}{arrow}{j}' for i, j in links])}"

@@ -1,4 +1,4 @@
-"""What became of messages: their fates, how old they were when used, how long they were under way."""
+"""Outcomes of messages, their age when used, and their delay."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.reports.html.page import Card, missing
-from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, compact, safe
+from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, compact, escape_markup
 
-FATES = ("used", "stale", "duplicate", "rejected", "left over", "lost", "in flight")
+OUTCOMES = ("used", "stale", "duplicate", "rejected", "left over", "lost", "in flight")
 SENDERS = ((False, "from honest clients", HONEST), (True, "from Byzantine clients", BYZANTINE))
-MAX_REASONS = 12
+MAX_REASONS = 10
 NUM_BINS = 60
 
 
-def fates_card(messages: pl.DataFrame) -> Card:
-    """How many messages had which fate, and for which reason, by who sent them."""
+def outcomes_card(messages: pl.DataFrame) -> Card:
+    """Show how many messages had each outcome, and for which reason, by role of the sender."""
     reasons = messages.with_columns(
         pl.when(pl.col("reason").is_null())
         .then(pl.col("fate"))
         .otherwise(pl.col("fate") + ": " + pl.col("reason"))
-        .alias("why")
+        .alias("outcome_and_reason")
     )
-    by_reason = reasons["why"].value_counts().sort("count", "why", descending=[True, False])["why"]
+    counts = reasons["outcome_and_reason"].value_counts()
+    most_frequent = counts.sort("count", "outcome_and_reason", descending=[True, False]).head(MAX_REASONS)
     views = {
-        "fates": _bars(messages, "fate", [fate for fate in FATES if fate in set(messages["fate"])]),
-        "reasons": _bars(reasons, "why", by_reason.head(MAX_REASONS).to_list()),
+        "outcomes": _bars(messages, "fate", [name for name in OUTCOMES if name in set(messages["fate"])]),
+        "reasons": _bars(reasons, "outcome_and_reason", most_frequent["outcome_and_reason"].to_list()),
     }
-    text = "Left over: arrived, but nobody looked at it any more. In flight: still under way at the end."
-    return Card("Fates", text, views)
+    text = "Left over: delivered but unread when the run ended. In flight: not delivered when the run ended."
+    return Card("Outcomes of messages", text, views)
 
 
 def _bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
@@ -47,7 +48,7 @@ def _bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
                     "orientation": "h",
                     "name": name,
                     "marker": {"color": colour},
-                    "y": [safe(label) for label in labels],
+                    "y": [escape_markup(label) for label in labels],
                     "x": numbers,
                     "hovertemplate": f"%{{x:,}} {name}<extra></extra>",
                 }
@@ -57,11 +58,11 @@ def _bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
         "xaxis": axis("messages", showgrid=True),
         "yaxis": {"autorange": "reversed", "showgrid": False},
     }
-    return Figure(traces, layout, height=130 + 46 * max(3, len(labels)))
+    return Figure(traces, layout, height=110 + 30 * max(6, len(labels)))
 
 
 def age_card(messages: pl.DataFrame) -> Card:
-    """How many rounds old messages were when they were used."""
+    """Show the age of messages, in rounds, when they were used."""
     used = messages.filter(pl.col("age").is_not_null())
     if not used.height:
         return missing("Age of messages", "No message was used.")
@@ -83,28 +84,28 @@ def age_card(messages: pl.DataFrame) -> Card:
             )
     layout = {
         "barmode": "group",
-        "xaxis": axis("age when used (rounds)", dtick=1 if _few(used) else None),
+        "xaxis": axis("age when used (rounds)", dtick=1 if _has_few_ages(used) else None),
         "yaxis": axis("share of used messages (%)"),
     }
     text = (
-        "The recipient's round minus the stamp of the message: below 0, the sender was ahead. "
-        "A Byzantine sender may stamp what it likes."
+        "The recipient's round minus the round stamped on the message; negative if the sender was ahead. "
+        "Byzantine clients may forge the stamp."
     )
     return Card("Age of messages", text, {"age": Figure(traces, layout, 360)})
 
 
-def _few(used: pl.DataFrame) -> bool:
+def _has_few_ages(used: pl.DataFrame) -> bool:
     low, high = used.select(pl.col("age").min().alias("low"), pl.col("age").max().alias("high")).row(0)
     return bool(high - low <= 20)
 
 
 def delay_card(messages: pl.DataFrame) -> Card:
-    """How long messages were under way."""
+    """Show how long messages took from sending to delivery."""
     delays = messages.filter(pl.col("delay_s").is_finite())
     if not delays.height:
-        return missing("Delay", "No message has arrived.")
+        return missing("Delay", "No message was delivered.")
     all_values = delays["delay_s"].to_numpy()
-    edges = _edges(all_values)
+    edges = _bin_edges(all_values)
     traces: list[Trace] = []
     for is_byzantine, name, colour in SENDERS:
         values = delays.filter(pl.col("is_byzantine") == is_byzantine)["delay_s"].to_numpy()
@@ -127,18 +128,18 @@ def delay_card(messages: pl.DataFrame) -> Card:
     median, p90, p99 = np.percentile(all_values, (50, 90, 99))
     layout: dict[str, Any] = {
         "barmode": "stack",
-        "xaxis": axis("delay from sending to arrival (s)"),
+        "xaxis": axis("delay from sending to delivery (s)"),
         "yaxis": axis("messages"),
         "bargap": 0,
     }
-    text = f"Median {median:.3g} s, nine of ten within {p90:.3g} s, 99 of 100 within {p99:.3g} s."
+    text = f"Median {median:.3g} s, 90th percentile {p90:.3g} s, 99th percentile {p99:.3g} s."
     if edges[-1] < all_values.max():
-        text += f" The last bar holds all above; the longest took {all_values.max():.3g} s."
+        text += f" The last bar includes all longer delays, up to {all_values.max():.3g} s."
     return Card("Delay", text, {"delay": Figure(traces, layout, 360)})
 
 
-def _edges(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Equal bins up to the 99th percentile, so that a long tail does not press all into one bar."""
+def _bin_edges(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return equal bins up to the 99th percentile, so that a long tail does not hide the rest."""
     high = float(np.percentile(values, 99)) or float(values.max()) or 1.0
     if values.max() < 1.5 * high:
         return np.linspace(0, max(float(values.max()), 1e-9), NUM_BINS + 1)

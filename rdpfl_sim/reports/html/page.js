@@ -2,7 +2,7 @@
 (() => {
   const PALETTES = {
     light: {
-      ink: "#1d2433", muted: "#5d6779", grid: "#e8ebf1", ground: "#ffffff", soft: "#eef1f6",
+      ink: "#1d2433", muted: "#535c6d", grid: "#e8ebf1", ground: "#ffffff", soft: "#eef1f6",
       honest: "#0072b2", byzantine: "#d55e00", lost: "#7a2d8c", dropped: "#9aa3b2", faint: "#c9d0db",
       green: "#009e73", yellow: "#c98a00", sky: "#3b9bd6", purple: "#b0578d",
       "honest-band": "rgba(0,114,178,0.14)", "byzantine-band": "rgba(213,94,0,0.14)", "green-band": "rgba(0,158,115,0.14)",
@@ -10,7 +10,7 @@
       diverging: [[0, "#b35806"], [0.25, "#f1a340"], [0.5, "#f4f5f7"], [0.75, "#67a9cf"], [1, "#2166ac"]],
     },
     dark: {
-      ink: "#e7ebf2", muted: "#9aa5b8", grid: "#28303d", ground: "#181d26", soft: "#222936",
+      ink: "#e7ebf2", muted: "#a6b0c2", grid: "#28303d", ground: "#181d26", soft: "#222936",
       honest: "#56b4e9", byzantine: "#ff9a4d", lost: "#d58ae6", dropped: "#6c778a", faint: "#3d4757",
       green: "#3fcfa2", yellow: "#f0c052", sky: "#8fd0f5", purple: "#e79ac8",
       "honest-band": "rgba(86,180,233,0.17)", "byzantine-band": "rgba(255,154,77,0.17)", "green-band": "rgba(63,207,162,0.17)",
@@ -23,15 +23,15 @@
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   let theme = root.dataset.theme;
 
-  // "@name" anywhere in a figure is a colour (or a colour scale) of the theme.
-  const coloured = (value, palette) => {
+  // Replace every "@name" in a figure by that colour, or colour scale, of the theme.
+  const withColours = (value, palette) => {
     if (typeof value === "string") return value[0] === "@" ? palette[value.slice(1)] ?? value : value;
-    if (Array.isArray(value)) return value.length > 50 && typeof value[0] === "number" ? value : value.map((v) => coloured(v, palette));
-    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v, palette)]));
+    if (Array.isArray(value)) return value.length > 50 && typeof value[0] === "number" ? value : value.map((v) => withColours(v, palette));
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, withColours(v, palette)]));
     return value;
   };
 
-  const dressed = (layout, palette, width) => {
+  const withDefaults = (layout, palette, width) => {
     const out = { ...layout };
     const axes = Object.keys(out).filter((key) => /^[xy]axis\d*$/.test(key));
     for (const key of new Set(["xaxis", "yaxis", ...axes])) {
@@ -60,14 +60,14 @@
     const palette = PALETTES[theme];
     const config = { responsive: true, displaylogo: false, scrollZoom: Boolean(figure.layout.meta?.scroll), displayModeBar: true,
       modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]] };
-    const layout = dressed(coloured(figure.layout, palette), palette, plot.clientWidth);
+    const layout = withDefaults(withColours(figure.layout, palette), palette, plot.clientWidth);
     plot.dataset.drawn = `${theme}/${plot.dataset.view}`;
-    return Plotly.react(plot, coloured(figure.data, palette), layout, config);
+    return Plotly.react(plot, withColours(figure.data, palette), layout, config);
   };
   const drawVisible = () => {
     for (const plot of document.querySelectorAll("section:not([hidden]) .plot")) {
       if (plot.dataset.drawn !== `${theme}/${plot.dataset.view}`) draw(plot);
-      else Plotly.Plots.resize(plot); // the window may have changed while it was hidden
+      else Plotly.Plots.resize(plot); // the window may have been resized while the plot was hidden
     }
   };
 
@@ -80,23 +80,23 @@
   prefersDark.addEventListener("change", (event) => setTheme(event.matches ? "dark" : "light"));
 
   const tabs = [...document.querySelectorAll("[role=tab]")];
-  const select = (tab, remember) => {
+  const select = (tab, setHash) => {
     for (const other of tabs) {
-      const chosen = other === tab;
-      other.setAttribute("aria-selected", chosen);
-      other.tabIndex = chosen ? 0 : -1;
-      document.getElementById(other.id.replace("tab-", "panel-")).hidden = !chosen;
+      const isSelected = other === tab;
+      other.setAttribute("aria-selected", isSelected);
+      other.tabIndex = isSelected ? 0 : -1;
+      document.getElementById(other.id.replace("tab-", "panel-")).hidden = !isSelected;
     }
-    if (remember) history.replaceState(null, "", `#${tab.id.slice(4)}`);
+    if (setHash) history.replaceState(null, "", `#${tab.id.slice(4)}`);
     tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     drawVisible();
   };
-  tabs.forEach((tab, place) => {
+  tabs.forEach((tab, index) => {
     tab.addEventListener("click", () => select(tab, true));
     tab.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;
-      const next = tabs[(place + step + tabs.length) % tabs.length];
+      const next = tabs[(index + step + tabs.length) % tabs.length];
       next.focus();
       select(next, true);
     });
@@ -109,8 +109,8 @@
       draw(plot);
     });
   }
-  const named = () => tabs.find((tab) => `#${tab.id.slice(4)}` === location.hash);
-  addEventListener("hashchange", () => named() && select(named(), false));
-  select(named() ?? tabs[0], false);
+  const tabOfHash = () => tabs.find((tab) => `#${tab.id.slice(4)}` === location.hash);
+  addEventListener("hashchange", () => tabOfHash() && select(tabOfHash(), false));
+  select(tabOfHash() ?? tabs[0], false);
   root.dataset.ready = "yes";
 })();

@@ -1,4 +1,4 @@
-"""The report of a run, whether it has ended well, badly or not at all."""
+"""The report of a run, in any state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rdpfl_sim.reports.html.contamination import contamination_cards
 from rdpfl_sim.reports.html.estimator import clipped_share, estimator_cards
 from rdpfl_sim.reports.html.facts import provenance_cards, scenario_card
 from rdpfl_sim.reports.html.faults import fault_cards
-from rdpfl_sim.reports.html.messages import age_card, delay_card, fates_card
+from rdpfl_sim.reports.html.messages import age_card, delay_card, outcomes_card
 from rdpfl_sim.reports.html.page import Card, Page, Tab, Tile, missing
 from rdpfl_sim.reports.html.spacetime import spacetime_card
 from rdpfl_sim.reports.html.topology import topology_card
@@ -26,7 +26,7 @@ MESSAGE_COLUMNS = (
 
 
 def run_page(run: Run) -> Page:
-    """Everything there is to see of a run."""
+    """Build the report of a run."""
     metrics, messages, rounds = (
         run.metrics,
         run.messages.select(MESSAGE_COLUMNS).collect(),
@@ -36,13 +36,13 @@ def run_page(run: Run) -> Page:
     end_s = _end_s(run, metrics, messages, rounds)
     contamination = contamination_cards(metrics)
     tabs = [
-        Tab("Overview", [accuracy_card(metrics), _fates(run, messages), *_besides(contamination, messages)]),
+        Tab("Overview", _overview_cards(run, metrics, messages, contamination)),
         Tab("Clients", client_cards(run, metrics)),
         Tab("Topology", [topology_card(run, last, messages)]),
         Tab("Messages", _message_cards(run, messages, rounds)),
         Tab("Estimator", _estimator_cards(run, rounds)),
         Tab("Contamination", contamination),
-        Tab("Faults", fault_cards(run.faults, end_s) if run.has_events else [_unrecorded("Faults", run)]),
+        Tab("Faults", fault_cards(run.faults, end_s) if run.has_events else [_no_events("Faults", run)]),
         Tab("Scenario", [scenario_card(run.scenario)]),
         Tab("Provenance", provenance_cards(run)),
     ]
@@ -56,15 +56,15 @@ def run_page(run: Run) -> Page:
     )
 
 
-def _fates(run: Run, messages: pl.DataFrame) -> Card:
-    return fates_card(messages) if messages.height else _no_messages("Fates of messages", run)
-
-
-def _besides(contamination: list[Card], messages: pl.DataFrame) -> list[Card]:
-    """What stands beside the fates: how far the attack reached, or without one how long messages took."""
-    if len(contamination) > 1:
-        return contamination[:1]
-    return [delay_card(messages)] if messages.height else []
+def _overview_cards(
+    run: Run, metrics: pl.DataFrame, messages: pl.DataFrame, contamination: list[Card]
+) -> list[Card]:
+    """Return accuracy and outcomes, and the reach of the attack or, without an attack, the delays."""
+    cards = [accuracy_card(metrics)]
+    if not messages.height:
+        return [*cards, _no_messages("Outcomes of messages", run)]
+    has_attack = len(contamination) > 1
+    return [*cards, outcomes_card(messages), contamination[0] if has_attack else delay_card(messages)]
 
 
 def _message_cards(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> list[Card]:
@@ -74,35 +74,35 @@ def _message_cards(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> li
 
 
 def _estimator_cards(run: Run, rounds: pl.DataFrame) -> list[Card]:
-    return estimator_cards(rounds) if run.has_events else [_unrecorded("Inside the method", run)]
+    return estimator_cards(rounds) if run.has_events else [_no_events("Estimator", run)]
 
 
 def _no_messages(title: str, run: Run) -> Card:
     if not run.has_events:
-        return _unrecorded(title, run)
+        return _no_events(title, run)
     if run.message_fraction == 0:
-        return missing(title, "Single messages were not recorded: output.message_events is 0.")
+        return missing(title, "Messages were not recorded: output.message_events is 0.")
     if run.scenario.get("method", {}).get("name") == "local":
-        return missing(title, "Clients trained alone (method local): no message was sent.")
-    return missing(title, "No message has been sent.")
+        return missing(title, "With method local, clients send no messages.")
+    return missing(title, "No message was sent.")
 
 
-def _unrecorded(title: str, run: Run) -> Card:
+def _no_events(title: str, run: Run) -> Card:
     if run.scenario.get("output", {}).get("events") is False:
         return missing(title, "Events were not recorded: output.events is false.")
     return missing(title, "events.jsonl is empty or missing.")
 
 
 def _end_s(run: Run, *frames: pl.DataFrame) -> float:
-    """When the run ended, or how far its records go."""
+    """Return the simulated end of the run, or the time of its last record."""
     if "simulated_s" in run.summary:
         return float(run.summary["simulated_s"])
-    moments = [frame.select(pl.col("^.*_s$").max()).rows() for frame in frames if frame.height]
-    return max((value for [row] in moments for value in row if value is not None), default=0.0)
+    latest = [frame.select(pl.col("^.*_s$").max()).rows() for frame in frames if frame.height]
+    return max((value for [row] in latest for value in row if value is not None), default=0.0)
 
 
 def _status(run: Run) -> str:
-    return "unfinished: still running, or killed" if run.status == "unfinished" else run.status
+    return "unfinished: running or killed" if run.status == "unfinished" else run.status
 
 
 def _facts(run: Run) -> str:
@@ -115,17 +115,14 @@ def _facts(run: Run) -> str:
 
 
 def _warnings(run: Run) -> list[str]:
-    found = [str(warning) for warning in run.summary.get("warnings", [])]
+    warnings = [str(warning) for warning in run.summary.get("warnings", [])]
     if run.status == "unfinished":
-        found.insert(
-            0,
-            "This run has not come to its end: it is still running, or was killed. Here is what it has left.",
-        )
+        warnings.insert(0, "This run is still running or was killed. The report shows the records so far.")
     elif run.status == "failed":
-        found.insert(0, f"This run has failed: {run.summary.get('error')}")
+        warnings.insert(0, f"This run failed: {run.summary.get('error')}")
     elif run.status not in ("finished", "out of time"):
-        found.insert(0, f"This run is {run.status}: rdpfl-sim resume goes on with it.")
-    return [escape_control(warning) for warning in found]
+        warnings.insert(0, f"This run is {run.status}. Continue it with rdpfl-sim resume.")
+    return [escape_control(warning) for warning in warnings]
 
 
 def _tiles(
@@ -142,12 +139,12 @@ def _tiles(
         tiles.append(Tile("clipped", f"{clipped:.1%}", "of honest rounds"))
     shares = run.summary.get("telemetry", {}).get("neighbour_share")
     if shares:
-        tiles.append(Tile("neighbours' share", multiple(shares["p50"]), "of the own training, median"))
+        tiles.append(Tile("neighbour share", multiple(shares["p50"]), "of own training (median)"))
     wall_s = run.summary.get("wall", {}).get("seconds")
-    wall = "" if wall_s is None else f"{duration(wall_s)} on the wall clock"
+    wall = "" if wall_s is None else f"{duration(wall_s)} wall time"
     tiles.append(Tile("simulated time", duration(end_s), wall))
     num_faults = run.summary.get("num_faults", 0)
-    return [*tiles, Tile("faults", f"{num_faults:,}", "changes of the world")] if num_faults else tiles
+    return [*tiles, Tile("faults", f"{num_faults:,}", "changes")] if num_faults else tiles
 
 
 def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
@@ -155,7 +152,7 @@ def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
         "personal_accuracy"
     )
     if not honest.height:
-        return [Tile("honest accuracy", "-", "nobody evaluated yet")]
+        return [Tile("honest accuracy", "-", "no evaluations")]
     values = honest["personal_accuracy"].to_numpy()
     return [
         Tile(
@@ -166,18 +163,18 @@ def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
 
 
 def _rounds_tile(run: Run, last: pl.DataFrame) -> Tile:
-    wanted = run.scenario.get("rounds", 0)
+    num_rounds = run.scenario.get("rounds", 0)
     done = last["round"].to_list() or [0]
     least, most = run.summary.get("rounds_done") or (min(done), max(done))
-    told = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    return Tile("rounds", told, f"of {wanted:,}")
+    value = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return Tile("rounds", value, f"of {num_rounds:,}")
 
 
 def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:
     counts: dict[str, Any] = run.summary.get("messages", {})
     if not counts and run.message_fraction == 1:
-        fates = dict(messages["fate"].value_counts().rows())
-        counts = {"sent": messages.height, "used": fates.get("used", 0), "lost": fates.get("lost", 0)}
+        outcomes = dict(messages["fate"].value_counts().rows())
+        counts = {"sent": messages.height, **{name: outcomes.get(name, 0) for name in ("used", "lost")}}
     sent = counts.get("sent", 0)
     if not sent:
         return []
