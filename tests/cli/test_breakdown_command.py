@@ -26,6 +26,7 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_breakdown_is_found_drawn_and_continued(
     scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,7 @@ def test_help_answers_without_loading_torch() -> None:
     assert "examples:" in output
 
 
+@pytest.mark.slow
 def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
     controller, terminal = pty.openpty()
     command = [
@@ -148,6 +149,7 @@ def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
     assert "accuracy" in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> None:
     command = [

@@ -38,6 +38,7 @@ def answers(monkeypatch: pytest.MonkeyPatch):
     return type_in
 
 
+@pytest.mark.slow
 def test_scenario_without_any_option_is_written_validates_and_runs(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path)]) == 0

@@ -68,6 +68,7 @@ def is_gone(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd) -> None:
     with started(sweep) as process:
@@ -82,6 +83,7 @@ def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd)
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_workers_of_a_sweep_that_was_killed_end_and_the_next_sweep_tidies_up(sweep: Path) -> None:
     with started(sweep) as process:
         process.kill()

@@ -100,6 +100,7 @@ def test_resumed_run_is_read_again(tmp_path: Path) -> None:
     assert monitor.stats.messages == fresh.stats.messages
 
 
+@pytest.mark.slow
 def test_other_process_is_watched_until_it_is_killed(tmp_path: Path) -> None:
     scenario = tmp_path / "endless.toml"
     scenario.write_text(ENDLESS)
@@ -122,6 +123,7 @@ def test_other_process_is_watched_until_it_is_killed(tmp_path: Path) -> None:
     assert "the run was killed" in text
 
 
+@pytest.mark.slow
 def test_dashboard_of_a_live_run_makes_way_for_its_table(tmp_path: Path) -> None:
     scenario = tmp_path / "short.toml"
     scenario.write_text(ENDLESS.replace("1000000", "300"))

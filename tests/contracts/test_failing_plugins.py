@@ -111,6 +111,7 @@ def command(packages: Packages, *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.slow
 def test_one_broken_package_breaks_neither_the_list_nor_other_runs(
     packages: Packages, tmp_path: Path
 ) -> None:

@@ -41,6 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_site_has_every_page_and_none_fetches_anything(site: Path) -> None:
     pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
     assert pages >= {str(page.relative_to(ROOT / "docs").with_suffix(".html")) for page in DOCS}
@@ -143,6 +144,7 @@ def test_command_of_the_docs_is_one(page: str, command: str) -> None:
     parse(shlex.split(command)[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", ["tutorial", "guides/data", "guides/topology", "guides/model", "guides/method"]
 )

@@ -45,6 +45,7 @@ def results_of(path: Path, labels: int) -> Counter[tuple[str, ...]]:
         return Counter(tuple(row[:labels]) for row in list(csv.reader(file))[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted({*SWEEPS, *LARGE}), ids=lambda path: path.stem)
 def test_every_run_of_a_sweep_has_its_result(path: Path) -> None:
     sweep = SweepSpec.load(path)

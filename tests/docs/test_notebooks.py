@@ -14,6 +14,8 @@ from rdpfl_sim.sweeps.plan import SweepSpec
 from rdpfl_sim.sweeps.results import write_plan
 from rdpfl_sim.sweeps.runner import folder_of, missing
 
+pytestmark = pytest.mark.slow
+
 ANALYSIS = Path(__file__).parents[2] / "analysis"
 NOTEBOOKS = sorted(ANALYSIS.glob("*.ipynb"))
 EVERY_NOTEBOOK = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

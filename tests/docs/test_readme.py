@@ -38,6 +38,7 @@ def test_there_are_commands_to_try() -> None:
     assert len(COMMANDS) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)

@@ -73,6 +73,7 @@ def close(one: Result, other: Result) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ELSEWHERE)
 @pytest.mark.usefixtures("cluster")
 def test_a_run_has_the_same_digest_wherever_it_is_trained(executor: str) -> None:
@@ -119,6 +120,7 @@ def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
     assert isinstance(auto(FlatModel(cnn([3, 8, 8], 3)), training_data, workers=1), Inline)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "stacked", *ELSEWHERE])
 @pytest.mark.usefixtures("cluster")
 def test_marks_are_the_same_everywhere(executor: str) -> None:
@@ -146,6 +148,7 @@ def test_an_executor_can_be_used_again_after_it_was_closed() -> None:
     assert simulate(experiment).summary["digest"] == simulate(experiment).summary["digest"]
 
 
+@pytest.mark.slow
 @with_ray
 @pytest.mark.usefixtures("cluster")
 def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
@@ -166,6 +169,7 @@ def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
         there.close()
 
 
+@pytest.mark.slow
 @with_ray
 @pytest.mark.usefixtures("cluster")
 def test_run_ends_as_usual_whenever_its_ray_workers_are_killed() -> None:

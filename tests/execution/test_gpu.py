@@ -25,6 +25,8 @@ from tests.simulation.test_resume import interrupt, left
 from tests.simulation.test_snapshot import SMALL
 from tests.support import small_scenario
 
+pytestmark = pytest.mark.slow
+
 ATTACKED = {"adversary": [{"ids": [1, 4], "attack": "sign_flip"}], "topology": "complete"}
 IMAGES = {
     "data": {"name": "synthetic", "shape": [3, 8, 8], "num_classes": 3, "num_train": 300, "num_test": 40},

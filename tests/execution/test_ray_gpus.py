@@ -24,7 +24,7 @@ from tests.simulated_gpu import NAME, SimulatedGpu, simulate_for_ever
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, Notes, make_run
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
 
 LARGE = {"model": {"name": "mlp", "hidden": [5000]}}
 

@@ -88,6 +88,7 @@ def test_other_threads_draw_as_before() -> None:
     assert torch.equal(found[0], expected)
 
 
+@pytest.mark.slow
 def test_drawing_does_not_import_the_compiler_of_torch() -> None:
     code = """
 import sys, torch

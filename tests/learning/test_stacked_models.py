@@ -103,6 +103,7 @@ LARGE = {
 """A model, the shape of an example, and the size of a batch."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_numbers_of_large_models_do_not_depend_on_the_batch_with_any_number_of_threads(name: str) -> None:
     make, shape, batch_size = LARGE[name]

@@ -133,6 +133,7 @@ def long_cases(method: Method, num_clients: int, size: int) -> list[Case]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_clients", "size"), [(40, 3001), (12, 33_333), (5, 200_000)])
 @pytest.mark.parametrize("name", METHODS)
 def test_bits_of_long_models_depend_neither_on_the_company_nor_on_its_size(

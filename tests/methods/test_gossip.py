@@ -331,6 +331,7 @@ entries = st.floats(allow_nan=False, allow_infinity=False, width=32)
 models = st.lists(entries, min_size=2, max_size=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MIXING)
 @given(models, st.lists(st.tuples(models, st.sampled_from([1.0, 0.5, 1e-30])), min_size=1, max_size=5))
 def test_whatever_arrives_the_model_stays_finite_and_among_them(name: str, x: list, rows: list) -> None:
@@ -349,6 +350,7 @@ BY_COORDINATE = {"median", "trimmed_mean", "meamed", "centred_clipping"}
 """Their weights are means over the coordinates, or leave out what clipping takes away."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MIXING.keys() - BY_COORDINATE))
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=6), st.data())
 def test_weights_that_are_told_make_the_new_model(name: str, points: list, data: st.DataObject) -> None:

@@ -415,6 +415,7 @@ def test_simulator_equals_the_plain_loop(
     assert max(np.abs(w - x).max() for w, x in zip(expected, loop.x, strict=True)) > 0.01, "nothing is mixed"
 
 
+@pytest.mark.slow
 def test_the_loops_differ_from_each_other() -> None:
     models = []
     for plain, method, _ in CASES:

@@ -143,6 +143,7 @@ def test_pictures_that_find_no_room_do_not_spoil_the_run(
     assert list(folder.glob("*.part")) == []
 
 
+@pytest.mark.slow
 def test_output_that_finds_no_room_is_told(scenario: Path) -> None:
     words = [sys.executable, "-m", "rdpfl_sim", "validate", str(scenario)]
     with open("/dev/full", "w") as full:
@@ -230,6 +231,7 @@ def test_data_file_that_has_vanished_is_told_before_anything_is_written(
     assert command_line("verify", run).returncode == 0, "the records need no data"
 
 
+@pytest.mark.slow
 def test_memory_that_is_used_up_is_told(scenario: Path, tmp_path: Path) -> None:
     program = textwrap.dedent(
         """

@@ -12,7 +12,7 @@ from tests.frames.test_sweep import write_sweep
 from tests.reports.browser import CHROMIUM, Browser
 from tests.support import small_scenario
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
 
 FAULTY = {
     "adversary": {"fraction": 0.34, "attack": "sign_flip"},

@@ -44,6 +44,7 @@ def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
             assert scenario.adversary[0].fraction == (0.0 if name == "clean" else 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_sweep_is_possible_in_every_profile(path: Path) -> None:
     sweep = SweepSpec.load(path)

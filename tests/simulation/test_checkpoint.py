@@ -57,6 +57,7 @@ def test_checkpoints_that_take_long_become_rarer(files: RunFolder) -> None:
     assert due.due_s >= 30.0 * PAUSE
 
 
+@pytest.mark.slow
 def test_digest_does_not_depend_on_the_schedule_of_checkpoints(tmp_path: Path) -> None:
     # A checkpoint changes which clients are computed together. With two threads torch divides a single row of
     # more than 32,768 numbers among them, but not several rows.

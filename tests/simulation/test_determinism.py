@@ -52,6 +52,7 @@ def test_another_seed_is_another_run() -> None:
     assert len(digests) == 3
 
 
+@pytest.mark.slow
 def test_digest_does_not_depend_on_the_process_or_its_hash_seed(tmp_path: Path) -> None:
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(small_scenario(**ASYNCHRONOUS).to_dict()))

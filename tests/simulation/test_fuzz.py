@@ -130,6 +130,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("fuzz")
 
 
+@pytest.mark.slow
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
 @given(sketch=sketches())
 def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resumed(

@@ -203,6 +203,7 @@ def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
     assert messages["rejected"] == (0 if usable else 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["rdpfl", "dispfl"])
 @pytest.mark.parametrize("knowledge", get_args(Level))
 @pytest.mark.parametrize("attack", ATTACKS)

@@ -96,6 +96,7 @@ def test_resumed_run_has_the_warnings_of_one_that_was_not_interrupted(
     assert resumed.summary["warnings"] == whole.summary["warnings"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous", "everything"])
 def test_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path, name: str) -> None:
     random, raw = Random(name), scenario(name).to_dict()
@@ -160,6 +161,7 @@ def test_checkpoint_whose_records_are_gone_is_not_used(tmp_path: Path) -> None:
     assert contents(folder) == contents(whole.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", range(5))
 def test_run_that_is_killed_after_its_summary_is_completed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], moment: int
@@ -229,6 +231,7 @@ def test_scenario_that_was_changed_is_not_that_of_the_run(tmp_path: Path) -> Non
     assert (folder / "events.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_other_instructions_are_worth_a_warning_that_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,6 +17,8 @@ from tests.runs import Lived, lived
 from tests.scenario.test_scenario_files import FILES
 from tests.support import cheap, small_scenario
 
+pytestmark = pytest.mark.slow
+
 SHORT = ["rounds=6", "model=softmax", "evaluation.every=3", "evaluation.global_test=false"]
 NUM_RESUMED = 12
 

@@ -50,6 +50,7 @@ def answered(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int],
     return conclude(search(spec, output, accuracy))
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(num_values=st.integers(2, 40), data=st.data())
 def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_values: int, data) -> None:

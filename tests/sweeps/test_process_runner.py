@@ -107,6 +107,7 @@ def test_worker_that_is_killed_in_the_middle_of_a_report_loses_only_its_run(
     assert not active_children()
 
 
+@pytest.mark.slow
 def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_started_again(
     tmp_path: Path,
 ) -> None:
@@ -133,6 +134,7 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
     assert not active_children()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 def test_nothing_is_left_of_a_sweep_whose_main_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"

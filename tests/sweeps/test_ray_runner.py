@@ -21,7 +21,7 @@ from tests.killing import Command, ray_processes, until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, Notes, make_run
 
-pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
 
 
 @pytest.fixture(scope="module")

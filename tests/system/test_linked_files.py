@@ -80,6 +80,7 @@ def state_of(folder: Path) -> dict[str, Any]:
     return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*READ, *WRITTEN])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_follows_a_link_in_a_run_folder(
@@ -114,6 +115,7 @@ def test_no_command_follows_a_link_in_a_run_folder(
         assert code == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*READ, *WRITTEN])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_hangs_at_a_pipe_in_a_run_folder(

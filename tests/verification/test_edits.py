@@ -56,6 +56,7 @@ def is_noticed(run: Path) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_single_edits_are_noticed(name: str, tmp_path: Path) -> None:
     run, again = (simulate(small_scenario(**RUNS[name]), tmp_path).folder for _ in range(2))

@@ -39,6 +39,7 @@ def num_events_of(folder: Path, **changes: Any) -> int:
     return num_events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, LIVELY], ids=["synchronous", "lively"])
 def test_interrupted_run_is_verified(tmp_path: Path, changes: dict[str, Any]) -> None:
     num_events = num_events_of(tmp_path, **changes)

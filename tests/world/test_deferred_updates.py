@@ -72,6 +72,7 @@ def test_client_that_crashes_for_good_keeps_its_last_model() -> None:
     assert_same(*both(rounds=3, wait=PATIENT, faults=[[(1.5, Crash((1,), for_good=True))]]))
 
 
+@pytest.mark.slow
 @given(
     st.lists(faults(), max_size=4),
     st.sampled_from([PATIENT, NO_WAIT, Wait(0.5, 1.0)]),

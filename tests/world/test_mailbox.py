@@ -309,6 +309,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(steps, st.sampled_from(["round", "newest"]), st.integers(1, 3), st.integers(0, 2))
 def test_whether_messages_lie_apart_makes_no_difference(
     steps, prefer: str, capacity: int, max_age: int

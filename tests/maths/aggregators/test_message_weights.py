@@ -232,6 +232,7 @@ def test_weighted_sum_of_the_rows_is_the_aggregate(name: str, u: Tensor) -> None
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", PRE_AGGREGATORS)
 @pytest.mark.parametrize("name", WHOLE_ROWS)
 @given(u=matrices())

@@ -213,6 +213,7 @@ def test_shared_agrees_with_rational_arithmetic(parcels: list[Sent], up: int, do
     assert times(shared(up, down), parcels) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(parcels, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 @quick
 def test_no_end_carries_more_than_its_capacity(parcels: list[Sent], up: float, down: float) -> None:

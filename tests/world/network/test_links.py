@@ -106,6 +106,7 @@ def test_calm_and_bursts_may_be_so_long_that_nothing_else_is_seen() -> None:
     assert 10 < sum(lost[0] for lost in starts) < 30, "every second link begins in a burst"
 
 
+@pytest.mark.slow
 def test_long_silence_costs_no_time_and_keeps_the_rate() -> None:
     loses = partial(gilbert_elliott, mean_calm_s=1.0, mean_burst_s=1.0, loss_burst=1.0)
     link = new_link(loses)

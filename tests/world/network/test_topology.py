@@ -147,6 +147,7 @@ def test_the_generator_alone_decides_a_random_graph(name):
     assert list(build(name, 30, seed=6).edges) != first
 
 
+@pytest.mark.slow
 def test_the_order_of_links_does_not_depend_on_string_hashing(tmp_path):
     path = tmp_path / "graph.graphml"
     nx.write_graphml(nx.relabel_nodes(nx.petersen_graph(), "client {}".format), path)
