@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from math import ceil, inf
 from time import monotonic
 from types import TracebackType
 from typing import IO, Protocol, Self, TypeAlias
@@ -99,14 +100,14 @@ class PlainProgress:
         self._shown: State | None = None
         self._start = (0.0, 0)
         self._due = 0.0
-        self._due_rounds = 0
+        self._due_rounds = 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._state != self._shown:
-            self._show()
+            self._show(is_last=True)
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
         """Store the state; write a line if one is due."""
@@ -122,11 +123,12 @@ class PlainProgress:
         self._due = monotonic() + LINE_S
         self._due_rounds = self._next_tenth(rounds_done)
 
-    def _next_tenth(self, rounds_done: int) -> int:
+    def _next_tenth(self, rounds_done: int) -> float:
+        """Return the rounds after which the next line is due; the last line is written at the exit."""
         tenths = 10 * rounds_done // self._total_rounds + 1
-        return -(-tenths * self._total_rounds // 10)  # rounded up
+        return ceil(tenths * self._total_rounds / 10) if tenths < 10 else inf
 
-    def _show(self) -> None:
+    def _show(self, is_last: bool = False) -> None:
         assert self._state is not None
         rounds_done, time_s, accuracy, messages = self._shown = self._state
         now, (start, first_round) = monotonic(), self._start
@@ -135,7 +137,7 @@ class PlainProgress:
             f"{percent:3d}%  {rounds_done:,} of {self._total_rounds:,} client rounds, "
             f"{duration(time_s)} simulated, accuracy {score(accuracy)}, {messages:,} messages"
         )
-        if first_round < rounds_done < self._total_rounds:
+        if not is_last and first_round < rounds_done < self._total_rounds:
             rest_s = (now - start) / (rounds_done - first_round) * (self._total_rounds - rounds_done)
             line += f", {duration(rest_s)} left"
         try:

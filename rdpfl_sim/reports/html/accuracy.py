@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rdpfl_sim.reports.figures import Curve, Curves, latest
+from rdpfl_sim.reports.accuracy_curves import Curve, Curves, latest_values
 from rdpfl_sim.reports.html.page import Card, missing
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
@@ -64,7 +64,7 @@ def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
         members = curves(metrics.filter(pl.col("is_byzantine") == is_byzantine), column)
         if not members:
             continue
-        x, values = latest(members, by)
+        x, values = latest_values(members, by)
         dash = "dash" if is_byzantine else "solid"
         hover = {"hovertemplate": f"%{{y}}<extra>{name}, mean of {len(members)}</extra>"}
         if len(members) == 1:
@@ -94,6 +94,6 @@ def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
     members = curves(metrics.filter(~pl.col("is_byzantine")))
     if not members:
         return [], []
-    x, values = latest(members, "round")
+    x, values = latest_values(members, "round")
     with np.errstate(all="ignore"):
         return x.tolist(), np.nanmean(values, axis=0).tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.figures import Curve
+from rdpfl_sim.reports.accuracy_curves import Curve
 from rdpfl_sim.reports.html.accuracy import curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, Table, missing
 from rdpfl_sim.reports.text import multiple, score

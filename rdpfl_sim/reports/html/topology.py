@@ -11,9 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.figures import layout, outnumbered
+from rdpfl_sim.reports.graph_layout import graph_layout
 from rdpfl_sim.reports.html.page import Card, missing
 from rdpfl_sim.reports.html.plot import BYZANTINE, INK, Figure, Trace, compact
+from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 
 MAX_LINKS = 3_000
 MAX_LABELS = 60
@@ -35,7 +36,7 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
     links = _link_counts(run, messages)
     graph = nx.empty_graph(run.num_clients)
     graph.add_edges_from(run.topology["edges"])
-    positions = layout(graph)
+    positions = graph_layout(graph)
     step = -(-len(links) // MAX_LINKS) or 1
     clients = _client_markers(run, last, graph, positions)
     views = {}
@@ -49,7 +50,7 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
         notes.append("The records contain no messages, so links are not coloured.")
     if any(not link["is_initial"] for link in links):
         notes.append("The graph changed during the run; positions are those of the initial graph.")
-    num_ringed = len(outnumbered(graph, set(run.byzantine)))
+    num_ringed = len(Neighbourhoods.of(graph, run.byzantine).outside_threat_model)
     text = "Circles: honest clients, coloured by their last personal accuracy. Squares: Byzantine clients."
     if num_ringed:
         text += f" Ringed ({num_ringed}): honest clients with at least half Byzantine neighbours."
@@ -154,7 +155,7 @@ def _midpoints(links: list[dict[str, Any]], positions: NDArray[np.float64]) -> T
 
 def _client_markers(run: Run, last: pl.DataFrame, graph: Any, positions: NDArray[np.float64]) -> list[Trace]:
     accuracy = dict(last.select("client", "personal_accuracy").rows())
-    ringed = outnumbered(graph, set(run.byzantine))
+    ringed = Neighbourhoods.of(graph, run.byzantine).outside_threat_model
     honest = [client for client in range(run.num_clients) if client not in run.byzantine]
     size = float(np.clip(130 / sqrt(run.num_clients), 5, 34))
     traces = []

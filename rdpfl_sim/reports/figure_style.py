@@ -1,0 +1,54 @@
+"""Colours, axes, titles and files that all PNG figures share.
+
+Figures are built without pyplot, so drawing has no global state and needs no display.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rdpfl_sim.system.files import open_atomic
+
+# Blue and vermilion of Okabe and Ito's palette: distinct in every common form of colour blindness.
+HONEST, BYZANTINE = "#0072B2", "#D55E00"
+INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
+DASHES = (0, (4, 2))
+LEGEND: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "labelcolor": INK}
+LAYOUT_PAD = 3 / 72  # inches that the constrained layout leaves at the edge, by default
+
+
+def new_figure(name: str, description: str, width: float, height: float) -> Figure:
+    """Return an empty figure with a name in bold and up to three lines of description above it."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    lines = "\n".join(wrap(description, int(11 * width), max_lines=3, placeholder=" ..."))
+    style: dict[str, Any] = {"x": 0.012, "ha": "left", "va": "top", "fontsize": 12, "parse_math": False}
+    # The description starts on the second line, below the name; the layout makes room for the suptitle.
+    figure.suptitle(f"\n{lines}", color=MUTED, **style)
+    title = _shorten(name, int(8 * width))
+    figure.text(y=1 - LAYOUT_PAD / height, s=f"{title}\n", color=INK, fontweight="bold", **style)
+    return figure
+
+
+def _shorten(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def style_axes(axes: Axes) -> None:
+    """Draw horizontal grid lines only, and labels in grey."""
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.tick_params(labelcolor=MUTED, labelsize=11, length=0, labelleft=True)
+    axes.grid(axis="y", color=FAINT, lw=0.8)
+    axes.set_axisbelow(True)
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure atomically and return its path."""
+    with open_atomic(path) as file:
+        figure.savefig(file, dpi=100, format="png")
+    return path
