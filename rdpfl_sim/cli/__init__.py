@@ -1,1 +1,1 @@
-"""One file a command of the command line: its help, its arguments, and what it does."""
+"""The command line: one file per command, with its help text, its arguments and its action."""

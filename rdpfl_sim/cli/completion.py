@@ -1,13 +1,12 @@
-"""rdpfl-sim completion: the script with which a shell completes commands, options, files and names."""
+"""rdpfl-sim completion: print a script for shell completion of commands, options, files and names."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from rdpfl_sim.cli import run
-from rdpfl_sim.cli.new import QUESTIONS
+from rdpfl_sim.cli.new import PROMPTS
 
 HELP = "print a completion script for bash, zsh or fish"
 EXAMPLES = """\
@@ -19,12 +18,12 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which shell."""
+    """Add the shell."""
     parser.add_argument("shell", metavar="SHELL", choices=["bash", "zsh", "fish"], help="bash, zsh or fish")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the script; `options.parser` is that of the whole command line."""
+    """Print the script; `options.parser` is the parser of the whole command line."""
     import shtab
 
     from rdpfl_sim.learning.datasets.download import CLASSES
@@ -34,43 +33,43 @@ def execute(options: argparse.Namespace) -> int:
     choices = {
         ("list", "kind"): [*kinds],
         ("data", "name"): [*CLASSES],
-        **{("new", question.flag): kinds.get(str(question.kind)) for question in QUESTIONS},
+        **{("new", prompt.flag): kinds.get(str(prompt.kind)) for prompt in PROMPTS},
     }
-    scenarios = {**shtab.glob("*.toml"), "zsh": "_files -g '*.toml'"}  # zsh takes (*.toml) for a qualifier
+    scenarios = {**shtab.glob("*.toml"), "zsh": "_files -g '*.toml'"}  # zsh reads (*.toml) as a qualifier
     files = {"RUN": shtab.DIRECTORY, "FOLDER": shtab.DIRECTORY, "FILE": shtab.FILE}
     parser: argparse.ArgumentParser = options.parser
     for command, action in _actions(parser):
         action.choices = choices.get((command, action.dest), action.choices)
-        names = str(action.metavar).partition("|")[0]
-        if action.dest == "file" and names == "FILE":
-            action.complete = scenarios
-        elif names in files:
-            action.complete = files[names]
-    _take_options_of_run(parser)
-    before, after = _first_word(options.shell, scenarios)
+        metavar = str(action.metavar).partition("|")[0]
+        if action.dest == "file" and metavar == "FILE":
+            action.complete = scenarios  # type: ignore[attr-defined]  # read by shtab
+        elif metavar in files:
+            action.complete = files[metavar]  # type: ignore[attr-defined]  # read by shtab
+    _add_options_of_run(parser)
+    before, after = _first_word_lines(options.shell, scenarios)
     print(shtab.complete(parser, options.shell, preamble=before), after, sep="\n")  # noqa: T201  # the output
     return 0
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, Any]]:
-    """Every argument of every command."""
+def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """Yield each command with each of its arguments."""
     [commands] = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     for name, command in commands.choices.items():
         for action in command._actions:
             yield name, action
 
 
-def _take_options_of_run(parser: argparse.ArgumentParser) -> None:
-    """`rdpfl-sim FILE` is short for run."""
-    short = argparse.ArgumentParser(add_help=False)
-    run.add_arguments(short)
-    for action in short._actions:
+def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
+    """Let the top-level parser complete the options of run: `rdpfl-sim FILE` is short for it."""
+    run_parser = argparse.ArgumentParser(add_help=False)
+    run.add_arguments(run_parser)
+    for action in run_parser._actions:
         if action.option_strings:
             parser._add_action(action)
 
 
-def _first_word(shell: str, scenarios: dict[str, Any]) -> tuple[str, str]:
-    """What makes a shell complete scenarios where it would only complete commands: lines before and after."""
+def _first_word_lines(shell: str, scenarios: Mapping[str, object]) -> tuple[str, str]:
+    """Return lines before and after the script that also offer scenario files as the first word."""
     function = "_shtab_rdpfl_sim"
     match shell:
         case "zsh":

@@ -1,4 +1,4 @@
-"""rdpfl-sim data: fetch a data set."""
+"""rdpfl-sim data: download a data set."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ import sys
 
 from rdpfl_sim.cli.common import BAD_INPUT, make_console
 
-HELP = "fetch a data set, such as cifar10, into a cache"
+HELP = "download a data set, such as cifar10, into a cache"
 EXAMPLES = """\
 examples:
   rdpfl-sim data cifar10
   rdpfl-sim data mnist --folder /data/images
 
-A scenario names another folder with data.folder.
+A scenario reads from another folder if it sets data.folder.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which, and where to."""
+    """Add the name of the data set and the folder."""
     parser.add_argument("name", metavar="NAME", help="cifar10, cifar100, mnist or fashion_mnist")
     parser.add_argument(
-        "--folder", metavar="FOLDER", help="where to (default: $RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)"
+        "--folder",
+        metavar="FOLDER",
+        help="target folder (default: ~/.cache/rdpfl-sim or the value of $RDPFL_SIM_DATA)",
     )
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Fetch it, unless it is there already."""
-    with make_console(stderr=True).status("looking for the data set") as status:
+    """Download the data set unless it is already there, and print its path."""
+    with make_console(stderr=True).status("checking the data folder") as status:
         from rdpfl_sim.learning.datasets.download import DataError, data_folder, fetch
 
-        def show(done: int, total: int | None, what: str) -> None:
+        def show_progress(done: int, total: int | None, what: str) -> None:
             size = f"{done / 1e6:.0f} MB" if total is None else f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
-            status.update(f"fetching {what}" + (f": {size}" if done else ""))
+            status.update(f"downloading {what}" + (f": {size}" if done else ""))
 
         try:
-            path = fetch(options.name, data_folder(options.folder), show)
+            path = fetch(options.name, data_folder(options.folder), show_progress)
         except DataError as error:
             sys.stderr.write(f"rdpfl-sim data: {error}\n")
             return BAD_INPUT

@@ -1,4 +1,4 @@
-"""rdpfl-sim list: what is built in."""
+"""rdpfl-sim list: show the available components."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import sys
 
 from rdpfl_sim.cli.common import BAD_INPUT, make_console
 
-HELP = "list what is built in; of one kind with all options"
+HELP = "list components: attacks, methods, topologies and others"
 EXAMPLES = """\
 examples:
-  rdpfl-sim list                                  # all names
-  rdpfl-sim list attack                           # of one kind, everything
-  rdpfl-sim list all                              # of every kind
+  rdpfl-sim list                                  # the names of all components
+  rdpfl-sim list attack                           # one kind, with all options
+  rdpfl-sim list all                              # every kind, with all options
   rdpfl-sim list methods --markdown
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One kind, or all."""
+    """Add the kind and the format."""
     parser.add_argument(
         "kind",
         nargs="?",
         metavar="KIND",
-        help="everything about this kind, such as attack or method, or about all",
+        help="show the options of one kind, such as attack or method, or of all",
     )
-    parser.add_argument("--markdown", action="store_true", help="as a Markdown table")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """List components with their options."""
+    """Print the names of components, or all details of one kind or of all."""
     from rdpfl_sim.components.registry import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,
@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
             sys.stderr.write(
-                f"rdpfl-sim list: no kind is called {options.kind!r}{suggest(options.kind, kinds)}\n"
+                f"rdpfl-sim list: there is no kind {options.kind!r}{suggest(options.kind, kinds)}\n"
             )
             return BAD_INPUT
         kinds = {name: kinds[name]}
@@ -57,8 +57,7 @@ def execute(options: argparse.Namespace) -> int:
     else:
         console.print(overview(kinds))
     for sentence in broken_plugins(kinds):
-        console.print(f"broken: {sentence}", style="red", markup=False, highlight=False)
-    if options.kind is not None:
-        return 0
-    console.print("\nrdpfl-sim list KIND tells what they do, and their options.", highlight=False)
+        console.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
+    if options.kind is None:
+        console.print("\nFor descriptions and options: rdpfl-sim list KIND", highlight=False)
     return 0

@@ -1,4 +1,4 @@
-"""Watching a run grow: a dashboard that is fed from the run's files, by this process or another."""
+"""Live dashboards: they read the files of a run while this process or another one writes them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from rdpfl_sim.reports.progress import ProgressDisplay, make_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rdpfl_sim.scenario.paths import TomlTable
     from rdpfl_sim.scenario.scenario import Scenario
 
-LOOK_EVERY_S = 0.5
+READ_EVERY_S = 0.5
 REDRAWS_PER_S = 4
 
 
 class RunMonitor:
-    """Keeps a dashboard up to date with the files of a run; `scenario` is the resolved one."""
+    """Updates a dashboard from the files of a run; `scenario` must contain all defaults."""
 
-    def __init__(self, folder: Path, scenario: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, scenario: TomlTable) -> None:
         self.has_events: bool = scenario["output"]["events"]
         self.num_clients: int = scenario["clients"]["count"]
         self._follower = Follower(folder / (EVENTS if self.has_events else METRICS_FILE))
@@ -41,16 +42,16 @@ class RunMonitor:
 
     @property
     def stats(self) -> LiveStats:
-        """How the run is doing."""
+        """Statistics of the run so far."""
         return self.dashboard.stats
 
-    def look(self) -> bool:
-        """Read what is new; whether there was anything. A run that was resumed is read again."""
+    def read_new(self) -> bool:
+        """Read new lines and return whether there were any; a resumed run is read from the start."""
         if self._follower.has_restarted():
             self.dashboard.stats = LiveStats(self.num_clients)
-        news = False
+        has_new = False
         for lines in self._follower.chunks():
-            news = news or bool(lines)
+            has_new = has_new or bool(lines)
             if self.has_events:
                 self.stats.see(lines)
             else:
@@ -58,24 +59,24 @@ class RunMonitor:
                     self.stats.record(record)
                     self.stats.clients[record["client"]].is_byzantine = record["byzantine"]
         self.dashboard.note()
-        return news
+        return has_new
 
 
 class LiveDashboard:
-    """The progress of a run of this process, as a dashboard on the whole terminal."""
+    """A full-screen dashboard as the progress display of a run in this process."""
 
-    def __init__(self, console: Console, scenario: dict[str, Any]) -> None:
+    def __init__(self, console: Console, scenario: TomlTable) -> None:
         from rich.live import Live
 
         self._scenario = scenario
         self._live = Live(console=console, screen=True, refresh_per_second=REDRAWS_PER_S)
-        self._watcher: RunMonitor | None = None
-        self._due_s = 0.0
+        self._monitor: RunMonitor | None = None
+        self._next_read_s = 0.0
 
     def follow(self, folder: Path) -> None:
-        """The run has this folder."""
-        self._watcher = RunMonitor(folder, self._scenario)
-        self._live.update(self._watcher.dashboard)
+        """Start reading the files in the folder of the run."""
+        self._monitor = RunMonitor(folder, self._scenario)
+        self._live.update(self._monitor.dashboard)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -85,23 +86,23 @@ class LiveDashboard:
         self._live.stop()
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Look at the files if it is time."""
-        if self._watcher is not None and monotonic() >= self._due_s:
-            self._watcher.look()
-            self._due_s = monotonic() + LOOK_EVERY_S
+        """Read the files if `READ_EVERY_S` has passed."""
+        if self._monitor is not None and monotonic() >= self._next_read_s:
+            self._monitor.read_new()
+            self._next_read_s = monotonic() + READ_EVERY_S
 
 
-def progress_of(options: argparse.Namespace, scenario: Scenario, console: Console) -> ProgressDisplay:
-    """The display that the arguments of a command ask for, as far as the terminal can show it."""
+def make_run_progress(options: argparse.Namespace, scenario: Scenario, console: Console) -> ProgressDisplay:
+    """Return the progress display that the arguments request, if the terminal supports it."""
     if options.live and console.is_interactive and not options.quiet:
         return LiveDashboard(console, scenario.to_dict())
     return make_progress(options.quiet, scenario.rounds * scenario.clients.count, console)
 
 
 def _evaluations(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """The rows of metrics.csv, as records of evaluations."""
+    """Yield the rows of metrics.csv as evaluation records."""
     for row in csv.DictReader((line.decode() for line in lines), METRICS):
-        if row["time_s"] != "time_s":  # the head of the file
+        if row["time_s"] != "time_s":  # the header
             accuracy = row["personal_accuracy"]
             yield {
                 "event": "evaluation",

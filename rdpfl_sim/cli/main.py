@@ -1,4 +1,4 @@
-"""The command line. Commands import what is heavy when they are executed: `--help` answers at once."""
+"""Entry point of the command line. Commands import heavy packages when they run, so `--help` is fast."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rdpfl_sim.cli import (
     verify,
     watch,
 )
-from rdpfl_sim.cli import list as catalogue
+from rdpfl_sim.cli import list as list_command
 from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, error_text, make_console
 from rdpfl_sim.errors import RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.version import __version__
@@ -48,7 +48,7 @@ COMMANDS: dict[str, ModuleType] = {
     "verify": verify,
     "trace": trace,
     "tensorboard": tensorboard,
-    "list": catalogue,
+    "list": list_command,
     "schema": schema,
     "data": data,
     "completion": completion,
@@ -56,22 +56,22 @@ COMMANDS: dict[str, ModuleType] = {
 
 EXAMPLES = """\
 examples:
-  rdpfl-sim new mine.toml                         # write a scenario
+  rdpfl-sim new mine.toml                         # create a scenario
   rdpfl-sim mine.toml                             # run it
   rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --live
-  rdpfl-sim report runs/first --open              # look at it
-  rdpfl-sim compare runs/first runs/second        # what differs
-  rdpfl-sim COMMAND --help                        # more about a command
+  rdpfl-sim report runs/first --open              # show the results
+  rdpfl-sim compare runs/first runs/second        # compare two runs
+  rdpfl-sim COMMAND --help                        # details and examples
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    words = [*(sys.argv[1:] if arguments is None else arguments)]
-    if not words:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if not arguments:
         _parser().print_help(sys.stderr)
         return BAD_INPUT
-    options = parse(words)
+    options = parse(arguments)
     try:
         code: int = COMMANDS[options.command].execute(options)
         sys.stdout.flush()
@@ -81,37 +81,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        _say_no_more()
+    except BrokenPipeError:  # the reader, such as `head`, closed the pipe
+        _discard_stdout()
         return 0
     except (RunError, OSError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error):
             raise
         sys.stderr.write(f"rdpfl-sim {options.command}: {error_text(error)}\n")
-        _say_no_more()
+        _discard_stdout()
         return FAILED
     finally:
-        gc.unfreeze()  # what a command has built, it may have frozen
+        gc.unfreeze()  # commands freeze what they build (gc_frozen)
     return code
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """What the words of a command line say; whoever mistypes them is told, and the program ends."""
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line; exit with a message on a mistake."""
     parser = _parser()
-    if words[0] not in (*COMMANDS, "-h", "--help", "--version"):  # rdpfl-sim FILE is short for run
-        _refuse_misspelt_command(parser, words[0])
-        words = ["run", *words]
-    options, unknown = parser.parse_known_args(words)
+    if arguments[0] not in (*COMMANDS, "-h", "--help", "--version"):  # rdpfl-sim FILE is short for run
+        _reject_misspelt_command(parser, arguments[0])
+        arguments = ["run", *arguments]
+    options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        page: argparse.ArgumentParser = options.page
-        near = get_close_matches(unknown[0], page._option_string_actions, n=1)
+        command: argparse.ArgumentParser = options.command_parser
+        near = get_close_matches(unknown[0], command._option_string_actions, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        page.error(f"unknown argument {' '.join(unknown)}{hint}")
+        command.error(f"unknown argument {' '.join(unknown)}{hint}")
     return options
 
 
-def _say_no_more() -> None:
-    """Let what is still buffered for the standard output go nowhere, or Python complains at its exit."""
+def _discard_stdout() -> None:
+    """Flush stdout; if it is closed, discard its buffer so that Python prints no error at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -126,21 +126,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(parser=parser)  # `completion` tells all of it
+    parser.set_defaults(parser=parser)  # for `completion`
     parser.add_argument("--version", action="version", version=f"rdpfl-sim {__version__}")
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND, one of", prog=parser.prog
+        dest="command", required=True, title="commands", metavar="COMMAND [...]", prog=parser.prog
     )
     for name, command in COMMANDS.items():
-        page = commands.add_parser(
+        command_parser = commands.add_parser(
             name,
             help=command.HELP,
             description=f"{command.HELP[0].upper()}{command.HELP[1:]}.",
             epilog=command.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        page.set_defaults(page=page)
-        command.add_arguments(page)
+        command_parser.set_defaults(command_parser=command_parser)
+        command.add_arguments(command_parser)
     return parser
 
 
@@ -150,8 +150,8 @@ def _print_problems(error: ScenarioError, file: str) -> None:
     make_console(stderr=True).print(problem_lines([str(problem) for problem in error.problems], file))
 
 
-def _refuse_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:
-    """An error if the word is neither a file nor an option but nearly a command."""
+def _reject_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:
+    """Exit with a message if the word is not a file but similar to a command."""
     near = get_close_matches(word, COMMANDS, n=1)
     if near and not Path(word).exists():
-        parser.error(f"no command or scenario is called {word!r}; did you mean {near[0]!r}?")
+        parser.error(f"there is no command or file {word!r}; did you mean {near[0]!r}?")

@@ -1,4 +1,4 @@
-"""rdpfl-sim report: one HTML file that shows a run or a sweep."""
+"""rdpfl-sim report: write an HTML report of a run or a sweep."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rdpfl_sim.errors import RunError
 if TYPE_CHECKING:
     from rdpfl_sim.frames import Run, Sweep
 
-HELP = "make one HTML file that shows a run or a sweep"
+HELP = "write an HTML report of a run or a sweep"
 EXAMPLES = """\
 examples:
   rdpfl-sim report runs/ring_30pct-20260101-120000 --open
@@ -22,29 +22,29 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of what, and where to."""
-    parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="the folder of a run or of a sweep")
+    """Add the folder, the output file and whether to open it."""
+    parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="a run folder or a sweep folder")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="where to (default: report.html in that folder)"
+        "--output", type=Path, metavar="FILE", help="output file (default: report.html in that folder)"
     )
-    parser.add_argument("--open", action="store_true", help="show it in a browser")
+    parser.add_argument("--open", action="store_true", help="open the report in a browser")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the page and print where it is."""
+    """Write the report and print its path."""
     path: Path = options.output or options.folder / "report.html"
     with make_console(stderr=True).status("reading the records"):
         from rdpfl_sim.records.run_folder import write_atomically
 
         try:
-            source = _source(options.folder)
+            source = _open_folder(options.folder)
         except RunError as error:
             sys.stderr.write(f"rdpfl-sim report: {error}\n")
             return BAD_INPUT
         with report_damage(options.folder):
-            page = _page(source)
+            page = _render(source)
         write_atomically(path, page.encode(errors="replace"))
-    print(path)  # noqa: T201  # scripts read it
+    print(path)  # noqa: T201  # for scripts
     if options.open:
         import webbrowser
 
@@ -52,15 +52,15 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
-def _source(folder: Path) -> Run | Sweep:
-    """What there is in a folder."""
+def _open_folder(folder: Path) -> Run | Sweep:
+    """Open a folder as a run if it contains a scenario, else as a sweep."""
     from rdpfl_sim.frames import Run, Sweep
     from rdpfl_sim.records.run_folder import SCENARIO
 
     return Run(folder) if (folder / SCENARIO).is_file() else Sweep(folder)
 
 
-def _page(source: Run | Sweep) -> str:
+def _render(source: Run | Sweep) -> str:
     from polars.exceptions import PolarsError
 
     from rdpfl_sim.frames import Run
@@ -71,7 +71,7 @@ def _page(source: Run | Sweep) -> str:
     try:
         return render(run_page(source) if isinstance(source, Run) else sweep_page(source))
     except PolarsError as error:
-        what = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise RunError(
-            f"{source.folder}: the records are damaged ({what}); rdpfl-sim verify says where"
+            f"{source.folder}: damaged records ({reason}); see rdpfl-sim verify for details"
         ) from error

@@ -1,4 +1,4 @@
-"""rdpfl-sim resume: go on with a run that was interrupted, killed or has crashed."""
+"""rdpfl-sim resume: continue a run that was interrupted, was killed or crashed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rdpfl_sim.cli.common import (
     make_console,
     print_warnings,
 )
-from rdpfl_sim.cli.run import add_live, draw_pictures, show
+from rdpfl_sim.cli.run import add_live, draw_figures, show_result
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rdpfl_sim.scenario.scenario import Scenario
 
-HELP = "go on with a run that was interrupted or killed"
+HELP = "continue a run that was interrupted or killed"
 EXAMPLES = """\
 examples:
   rdpfl-sim resume runs/ring_30pct-20260101-120000
@@ -31,7 +31,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A run folder."""
+    """Add the run folder and the kind of output."""
     parser.add_argument("file", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
     add_allow_cluster(parser)
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Go on with it from its last checkpoint, draw pictures, print a table."""
+    """Continue the run from its last checkpoint, draw figures and print a table."""
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), gc_frozen():
         from rdpfl_sim.records.run_folder import is_complete, run_folder_problem
@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
         if reason is not None:
             sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
             return BAD_INPUT
-        from rdpfl_sim.cli.live import LiveDashboard, progress_of
+        from rdpfl_sim.cli.live import LiveDashboard, make_run_progress
         from rdpfl_sim.scenario.scenario import reject_network_access
         from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.resume import resume, scenario_of
@@ -61,26 +61,26 @@ def execute(options: argparse.Namespace) -> int:
             reject_network_access(scenario, options.allow_cluster)
             experiment = Experiment(scenario)
     if experiment is None:
-        return _complete(folder, scenario, console)
+        return _finish_complete_run(folder, scenario, console)
     print_warnings([scenario], experiment.warnings, console)
-    with progress_of(options, scenario, console) as progress:
+    with make_run_progress(options, scenario, console) as progress:
         if isinstance(progress, LiveDashboard):
             progress.follow(folder)
         result = resume(folder, progress, experiment, allow_cluster=options.allow_cluster)
-    return show(result, experiment, console)
+    return show_result(result, experiment, console)
 
 
-def _complete(folder: Path, scenario: Scenario, console: Console) -> int:
-    """Do what follows the summary, if the run was killed before: remove checkpoints, draw pictures."""
+def _finish_complete_run(folder: Path, scenario: Scenario, console: Console) -> int:
+    """Remove checkpoints and draw figures, in case the run was killed after writing its summary."""
     from rdpfl_sim.reports.figures import are_up_to_date
     from rdpfl_sim.simulation.resume import remove_checkpoints
 
-    done, drawn = [], True
+    actions, drawn = [], True
     if remove_checkpoints(folder):
-        done.append("its checkpoints have been removed")
+        actions.append("removed its checkpoints")
     if scenario.output.figures and not are_up_to_date(folder):
-        drawn = draw_pictures(folder, console)
-        done += ["its pictures have been drawn"] if are_up_to_date(folder) else []
-    console.print(f"this run is already complete; {' and '.join(done) or 'there is nothing to resume'}")
-    print(folder)  # noqa: T201  # also with --quiet, as after a run
+        drawn = draw_figures(folder, console)
+        actions += ["drew its figures"] if are_up_to_date(folder) else []
+    console.print(f"this run is already complete; {' and '.join(actions) or 'there is nothing to resume'}")
+    print(folder)  # noqa: T201  # also with --quiet, as `run` does
     return 0 if drawn else FAILED

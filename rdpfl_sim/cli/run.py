@@ -1,4 +1,4 @@
-"""rdpfl-sim run: one scenario."""
+"""rdpfl-sim run: run a scenario."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A scenario, and where its results go."""
+    """Add the scenario, the output folder and the kind of output."""
     add_scenario(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="where run folders go (default: output.folder)"
+        "--output", type=Path, metavar="FOLDER", help="parent of the run folder (default: output.folder)"
     )
     add_live(parser)
 
 
 def add_live(parser: argparse.ArgumentParser) -> None:
-    """The argument that asks for a dashboard."""
+    """Add the argument for the dashboard."""
     parser.add_argument(
-        "--live", action="store_true", help="show a dashboard while it runs, if there is a terminal"
+        "--live", action="store_true", help="show a dashboard during the run (only in a terminal)"
     )
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run it, draw pictures, print a table."""
+    """Run the scenario, draw figures and print a table."""
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), gc_frozen():
-        from rdpfl_sim.cli.live import LiveDashboard, progress_of
+        from rdpfl_sim.cli.live import LiveDashboard, make_run_progress
         from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
         from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.simulation import simulate
@@ -71,41 +71,41 @@ def execute(options: argparse.Namespace) -> int:
         experiment = Experiment(scenario)
     print_warnings([scenario], experiment.warnings, console)
     folder = options.output or scenario.output.folder
-    with progress_of(options, scenario, console) as progress:
+    with make_run_progress(options, scenario, console) as progress:
         on_folder = progress.follow if isinstance(progress, LiveDashboard) else None
         result = simulate(experiment, folder, progress, on_folder)
-    return show(result, experiment, console)
+    return show_result(result, experiment, console)
 
 
-def show(result: Result, experiment: Experiment, console: Console) -> int:
-    """Draw pictures, print a table, and return the exit code."""
+def show_result(result: Result, experiment: Experiment, console: Console) -> int:
+    """Draw figures, print a table and return the exit code."""
     from rdpfl_sim.reports.run_summary import summary_table
     from rdpfl_sim.reports.terminal import warning_lines
 
     assert result.folder is not None
     summary = result.summary
-    drawn = not experiment.scenario.output.figures or draw_pictures(result.folder, console)
+    drawn = not experiment.scenario.output.figures or draw_figures(result.folder, console)
     console.print(summary_table(summary))
     console.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
     if summary["status"] == "interrupted":
-        console.print(f"go on with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
-    print(result.folder)  # noqa: T201  # also with --quiet: scripts read it
+        console.print(f"resume with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
+    print(result.folder)  # noqa: T201  # also with --quiet, for scripts
     if summary["status"] == "interrupted":
         return INTERRUPTED
     return 0 if drawn else FAILED
 
 
-def draw_pictures(folder: Path, console: Console) -> bool:
-    """Draw the pictures of a run; False, and a message, if that is not possible."""
+def draw_figures(folder: Path, console: Console) -> bool:
+    """Draw the figures of a run; print a message and return False if that fails."""
     from rdpfl_sim.reports.figures import draw
 
-    with console.status("drawing pictures"):
+    with console.status("drawing figures"):
         try:
             with report_damage(folder):
                 draw(folder)
         except KeyboardInterrupt:
-            console.print("no pictures: interrupted")
+            console.print("interrupted: no figures drawn")
         except OSError as error:
-            sys.stderr.write(f"no pictures, but the run is complete: {error_text(error)}\n")
+            sys.stderr.write(f"the run is complete, but drawing its figures failed: {error_text(error)}\n")
             return False
     return True

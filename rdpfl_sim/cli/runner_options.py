@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import count
+from rdpfl_sim.cli.common import parse_count
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--workers",
-        type=count,
+        type=parse_count,
         metavar="NUMBER",
         help="runs at a time (default: one per core, or what the cluster can take)",
     )

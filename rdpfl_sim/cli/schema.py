@@ -1,4 +1,4 @@
-"""rdpfl-sim schema: what a scenario may say, for editors."""
+"""rdpfl-sim schema: print the JSON schema of scenario files."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ EXAMPLES = """\
 examples:
   rdpfl-sim schema > scenario.schema.json
 
-An editor that knows Taplo or Even Better TOML then completes scenarios that
-begin with the line  #:schema scenario.schema.json
+Editors with Taplo or Even Better TOML use it to complete scenarios that start
+with the line  #:schema scenario.schema.json
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None."""
+    """Add no arguments."""
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the JSON schema of scenarios, for editors that complete TOML."""
+    """Print the schema."""
     from rdpfl_sim.scenario.scenario import Scenario
 
     print(json.dumps(Scenario.model_json_schema(), indent=2))  # noqa: T201  # the command's output

@@ -1,4 +1,4 @@
-"""rdpfl-sim show: what came out of a run, and where it comes from."""
+"""rdpfl-sim show: print the results and the provenance of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
 
-HELP = "show a run's results and where they come from"
+HELP = "print the results and the provenance of a run"
 EXAMPLES = """\
 examples:
   rdpfl-sim show runs/ring_30pct-20260101-120000
@@ -16,12 +16,12 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    """Add the run folder."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print its summary, or how far it has come, and its provenance."""
+    """Print the summary, or the progress of an unfinished run, and the provenance."""
     from rdpfl_sim.records.run_folder import (
         PROVENANCE,
         SCENARIO,

@@ -1,4 +1,4 @@
-"""rdpfl-sim tensorboard: the numbers of runs for TensorBoard."""
+"""rdpfl-sim tensorboard: export runs to TensorBoard."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from pathlib import Path
 
 from rdpfl_sim.cli.common import BAD_INPUT, FAILED, make_console, report_damage
 
-HELP = "write the numbers of runs for TensorBoard"
+HELP = "export the metrics of runs to TensorBoard"
 EXAMPLES = """\
 examples:
   rdpfl-sim tensorboard runs/first runs/second
   rdpfl-sim tensorboard runs/first -o board
 
-Look at it with: tensorboard --logdir tensorboard
+Then start: tensorboard --logdir tensorboard
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and where to."""
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a run")
+    """Add the run folders and the output folder."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
         "--output",
         "-o",
         type=Path,
         default=Path("tensorboard"),
         metavar="FOLDER",
-        help="where to, a folder for each run (default: tensorboard)",
+        help="output folder, with one folder per run (default: tensorboard)",
     )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the output folder")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the series of one run after the other, say how to look at them."""
+    """Write the time series of each run and print how to view them."""
     if find_spec("tensorboard") is None:
         sys.stderr.write(
-            "rdpfl-sim tensorboard: the package is not installed; install it with: "
+            "rdpfl-sim tensorboard: needs TensorBoard, which is not installed: "
             "pip install 'rdpfl-sim[tensorboard]'\n"
         )
         return FAILED
@@ -58,6 +58,6 @@ def execute(options: argparse.Namespace) -> int:
             status.update(f"writing {folder}")
             options.output.mkdir(parents=True, exist_ok=True)
             write_scalars(series, folder)
-    console.print(f"Look at it with: tensorboard --logdir {options.output}", markup=False, highlight=False)
-    print(options.output)  # noqa: T201  # also with --quiet: scripts read it
+    console.print(f"view with: tensorboard --logdir {options.output}", markup=False, highlight=False)
+    print(options.output)  # noqa: T201  # also with --quiet, for scripts
     return 0

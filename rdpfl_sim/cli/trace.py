@@ -1,4 +1,4 @@
-"""rdpfl-sim trace: a run for the viewers of Perfetto and Chrome."""
+"""rdpfl-sim trace: export a run as a trace for Perfetto or Chrome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
 from rdpfl_sim.system.files import open_atomic
 
-HELP = "write a run as a trace for Perfetto, messages as arrows"
+HELP = "export a run as a Perfetto trace, with messages as arrows"
 EXAMPLES = """\
 examples:
   rdpfl-sim trace runs/ring_30pct-20260101-120000
@@ -24,20 +24,20 @@ Open the file at https://ui.perfetto.dev or in chrome://tracing.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run, and where to."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
+    """Add the run folder and the output file."""
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument(
         "--output",
         "-o",
         type=Path,
         metavar="FILE",
-        help="where to (default: trace.json in the run's folder); compressed if it ends in .gz",
+        help="output file (default: trace.json in the run folder); compressed if it ends in .gz",
     )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the file's path")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the path of the trace")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the trace, say how to look at it."""
+    """Write the trace and print how to view it."""
     from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
     from rdpfl_sim.reports.trace import write_trace
@@ -47,10 +47,10 @@ def execute(options: argparse.Namespace) -> int:
     if reason is not None:
         sys.stderr.write(f"rdpfl-sim trace: {reason}\n")
         return BAD_INPUT
-    RunReader(run).record_lines()  # before anything is written
+    RunReader(run).record_lines()  # fail before anything is written
     console = make_console(quiet=options.quiet)
     output: Path = options.output or run / "trace.json"
-    with console.status(f"reading {run}") as status, _opened(output) as file, report_damage(run):
+    with console.status(f"reading {run}") as status, _open_output(output) as file, report_damage(run):
         num_arrows = write_trace(
             RunReader(run).record_lines,
             read_json(run / TOPOLOGY),
@@ -59,17 +59,17 @@ def execute(options: argparse.Namespace) -> int:
             lambda num: status.update(f"reading {run}: {num:,} records"),
         )
     if num_arrows == 0:
-        console.print("without arrows: no message that arrived was recorded (output.message_events)")
+        console.print("the trace has no arrows: no delivered message was recorded (output.message_events)")
     console.print(
-        "Open it at https://ui.perfetto.dev, which keeps it on this machine, or in chrome://tracing."
+        "Open it in chrome://tracing or at https://ui.perfetto.dev, which does not upload the file."
     )
-    print(output)  # noqa: T201  # also with --quiet: scripts read it
+    print(output)  # noqa: T201  # also with --quiet, for scripts
     return 0
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, compressed if its name says so, that appears when it is complete."""
+def _open_output(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears when it is complete, compressed if its name ends in .gz."""
     with open_atomic(path) as file:
         if path.suffix != ".gz":
             yield file

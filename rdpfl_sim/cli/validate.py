@@ -1,4 +1,4 @@
-"""rdpfl-sim validate: what is wrong with a scenario, or with a sweep."""
+"""rdpfl-sim validate: check a scenario or a sweep without running it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 from rdpfl_sim.cli.common import add_scenario, load_scenario, make_console, print_warnings
 from rdpfl_sim.errors import Problem, ScenarioError
 
-HELP = "list everything that is wrong with a scenario or a sweep"
+HELP = "check a scenario or a sweep and list all problems"
 EXAMPLES = """\
 examples:
   rdpfl-sim validate scenarios/ring_30pct.toml
@@ -17,12 +17,12 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A scenario."""
-    add_scenario(parser)
+    """Add the scenario and its overrides."""
+    add_scenario(parser, "a scenario or a sweep (TOML)")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Check that it can be built, or that all runs of a sweep are possible; write nothing."""
+    """Build the scenario, or all runs of the sweep, without writing anything."""
     from rdpfl_sim.scenario.toml_file import read_toml
     from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.checks import check_metrics
@@ -36,12 +36,14 @@ def execute(options: argparse.Namespace) -> int:
         check_metrics(sweep)
         for profile in (None, *sweep.profiles):
             lost = [] if profile is None else sweep.overrides_lost_to(profile)
-            told = f"not with --set {lost[0]}, which the profile replaces" if lost else ""
-            if not lost:
+            if lost:
+                result = f"cannot be combined with --set {lost[0]}, which the profile replaces"
+            else:
                 runs = sweep.runs(profile)
                 print_warnings([run.scenario for run in runs], [], console)
-                told = f"{len(runs)} runs"
-            console.print(f"{profile or 'all of it'}: {told}", markup=False, highlight=False)
+                result = f"{len(runs)} runs"
+            label = f"profile {profile}" if profile else "without a profile"
+            console.print(f"{label}: {result}", markup=False, highlight=False)
     else:
         scenario = load_scenario(options)
         print_warnings([scenario], Experiment(scenario).warnings, console)

@@ -1,4 +1,4 @@
-"""rdpfl-sim verify: whether the records of runs can be true."""
+"""rdpfl-sim verify: check that the records of runs are consistent."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from rdpfl_sim.cli.common import BAD_INPUT, FAILED, add_allow_cluster, make_cons
 if TYPE_CHECKING:
     from rich.console import Console
 
-HELP = "check every invariant of runs from their records"
+HELP = "check that the records of runs are consistent"
 EXAMPLES = """\
 examples:
   rdpfl-sim verify runs/ring_30pct-20260101-120000
   rdpfl-sim verify runs/first runs/second --json
   rdpfl-sim verify --replay runs/ring_30pct-20260101-120000
 
-The exit code is 1 if anything is violated.
+The exit code is 1 if a check is violated.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which runs, and how thoroughly."""
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the folder of a run")
-    parser.add_argument("--replay", action="store_true", help="also run it again, and compare every file")
+    """Add the run folders, the replay and the format."""
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
+    parser.add_argument("--replay", action="store_true", help="also repeat the run and compare every file")
     add_allow_cluster(parser)
-    parser.add_argument("--json", action="store_true", help="for scripts: print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Check one run after the other; 1 if anything is violated."""
+    """Check the runs one by one; return 1 if a check is violated."""
     with make_console(stderr=True).status("loading"):
         from rdpfl_sim.records.run_folder import run_folder_problem
         from rdpfl_sim.reports.verification_table import replay_note, verification_table
         from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
-    console, told, violated = make_console(), [], False
+    console, results, violated = make_console(), [], False
     reasons = [reason for path in options.runs if (reason := run_folder_problem(path)) is not None]
     if reasons:
         sys.stderr.write("".join(f"rdpfl-sim verify: {reason}\n" for reason in reasons))
         return BAD_INPUT
     for path in options.runs:
-        checks = _checks(path, options, make_console(stderr=True))
+        checks = _run_checks(path, options, make_console(stderr=True))
         violated |= any(check["outcome"] == "violated" for check in checks)
         if options.json:
-            unseen = [] if options.replay else ONLY_BY_REPLAY
-            told.append({"run": str(path), "checks": checks, "only_by_replay": unseen})
+            not_checked = [] if options.replay else ONLY_BY_REPLAY
+            results.append({"run": str(path), "checks": checks, "only_by_replay": not_checked})
         else:
             console.print(verification_table(str(path), checks))
     if not options.json and not options.replay:
         console.print(replay_note(ONLY_BY_REPLAY))
     if options.json:
-        print(json.dumps(told, indent=2))  # noqa: T201  # the command's output
+        print(json.dumps(results, indent=2))  # noqa: T201  # the command's output
     return FAILED if violated else 0
 
 
-def _checks(path: Path, options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+def _run_checks(path: Path, options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
     from rdpfl_sim.reports.progress import make_progress
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.verification.replay import replay

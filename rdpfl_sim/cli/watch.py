@@ -1,4 +1,4 @@
-"""rdpfl-sim watch: a run of another process, while it happens."""
+"""rdpfl-sim watch: follow a run of another process on a dashboard."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
 
     from rdpfl_sim.cli.live import RunMonitor
 
-HELP = "watch a run while it happens: accuracy, messages, faults"
+HELP = "follow a run live: accuracy, messages, faults"
 EXAMPLES = """\
 examples:
   rdpfl-sim watch                                 # the newest run in runs
   rdpfl-sim watch runs/ring_30pct-20260101-120000
 """
 QUIET_S = 3.0
-"""After so long without news it is asked whether the run's process still lives."""
+"""After this time without new records, check whether the run's process still exists."""
 MAX_FAULTS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which run."""
+    """Add the run folder."""
     parser.add_argument(
         "run",
         type=Path,
         nargs="?",
         default=Path("runs"),
         metavar="RUN",
-        help="the folder of a run, or one that contains runs: then the newest (default: runs)",
+        help="a run folder, or a folder of runs, for the newest one (default: runs)",
     )
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Follow the run to its end, then show what came out of it."""
+    """Follow the run until it ends, then print its results."""
     from rdpfl_sim.cli.live import RunMonitor
     from rdpfl_sim.records.run_folder import (
         SCENARIO,
@@ -67,7 +67,7 @@ def execute(options: argparse.Namespace) -> int:
         monitor = RunMonitor(run, read_toml(run / SCENARIO, follow_links=False))
     try:
         with report_damage(run):
-            _show(monitor, run, console)
+            _follow(monitor, run, console)
     except KeyboardInterrupt:
         monitor.dashboard.state = "no longer watched"
         console.print(monitor.dashboard)
@@ -76,60 +76,60 @@ def execute(options: argparse.Namespace) -> int:
     if summary is not None and "accuracy" in summary:
         with report_damage(run):
             console.print(summary_table(summary))
-        print(run)  # noqa: T201  # as after a run
+        print(run)  # noqa: T201  # as `run` does
         return 0
     monitor.dashboard.state = "killed" if summary is None else "failed"
     if console.is_interactive:
         console.print(monitor.dashboard)
-    told = "the run was killed" if summary is None else f"the run has failed: {summary.get('error')}"
-    sys.stderr.write(f"{told}; go on with: rdpfl-sim resume {shlex.quote(str(run))}\n")
+    outcome = "the run was killed" if summary is None else f"the run failed: {summary.get('error')}"
+    sys.stderr.write(f"{outcome}; resume with: rdpfl-sim resume {shlex.quote(str(run))}\n")
     return FAILED
 
 
-def _show(monitor: RunMonitor, run: Path, console: Console) -> None:
-    """Draw the dashboard, or write lines where that is not possible, until the run is over."""
+def _follow(monitor: RunMonitor, run: Path, console: Console) -> None:
+    """Show the dashboard, or print lines if there is no terminal, until the run ends."""
     from rich.live import Live
 
     from rdpfl_sim.cli.live import REDRAWS_PER_S
     from rdpfl_sim.reports.progress import PlainProgress
 
-    monitor.look()
+    monitor.read_new()
     if console.is_interactive:
         with Live(monitor.dashboard, console=console, screen=True, refresh_per_second=REDRAWS_PER_S):
-            for _ in _looks(monitor, run):
+            for _ in _poll(monitor, run):
                 pass
         return
-    told = monitor.stats.num_faults
+    num_printed = monitor.stats.num_faults
     with PlainProgress(console.file, monitor.dashboard.total_rounds) as progress:
-        for _ in _looks(monitor, run):
+        for _ in _poll(monitor, run):
             stats = monitor.stats
             progress.update(stats.rounds_done, stats.time_s, stats.honest_accuracy, stats.messages["sent"])
-            _tell_faults(monitor, told, console)
-            told = stats.num_faults
+            _print_new_faults(monitor, num_printed, console)
+            num_printed = stats.num_faults
 
 
-def _looks(monitor: RunMonitor, run: Path) -> Iterator[None]:
-    """Look at the run now and then, until it is over."""
-    from rdpfl_sim.cli.live import LOOK_EVERY_S
+def _poll(monitor: RunMonitor, run: Path) -> Iterator[None]:
+    """Read new records at intervals until the run ends."""
+    from rdpfl_sim.cli.live import READ_EVERY_S
     from rdpfl_sim.records.tail import is_running
 
     quiet_s = QUIET_S
     while True:
-        quiet_s = 0.0 if monitor.look() else quiet_s + LOOK_EVERY_S
+        quiet_s = 0.0 if monitor.read_new() else quiet_s + READ_EVERY_S
         may_be_over = quiet_s >= QUIET_S or monitor.stats.status is not None
         if may_be_over and not is_running(run):
-            monitor.look()
+            monitor.read_new()
             yield
             return
         yield
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(READ_EVERY_S)
 
 
-def _tell_faults(monitor: RunMonitor, told: int, console: Console) -> None:
+def _print_new_faults(monitor: RunMonitor, num_printed: int, console: Console) -> None:
     from rdpfl_sim.reports.text import duration, escape_control
 
-    num_new = monitor.stats.num_faults - told
+    num_new = monitor.stats.num_faults - num_printed
     for time_s, text in list(monitor.stats.faults)[-min(num_new, MAX_FAULTS) :] if num_new > 0 else []:
         console.file.write(f"fault at {duration(time_s)}: {escape_control(text)}\n")
     if num_new > MAX_FAULTS:
-        console.file.write(f"and {num_new - MAX_FAULTS:,} faults before these\n")
+        console.file.write(f"({num_new - MAX_FAULTS:,} earlier faults are not shown)\n")

@@ -54,7 +54,7 @@ def test_mistakes_are_told_before_anything_is_run(
     command = ["breakdown", str(scenario), "--output", str(tmp_path / "out"), "--vary"]
     for words, message in (
         (["method.lamda"], "did you mean 'method.lambda'?"),
-        (["adversary.fraction", "--to", "1"], "no honest client would be left"),
+        (["adversary.fraction", "--to", "1"], "leaves no honest client"),
         (["network.loss.probability", "--set", "network.loss=bernoulli"], "could wait forever"),
     ):
         assert main([*command, *words]) == 2

@@ -1,4 +1,4 @@
-"""Completion, as the shells themselves do it; zsh and fish where they are installed."""
+"""Completion tested with real shells; zsh and fish only where they are installed."""
 
 import io
 import shlex
@@ -15,7 +15,7 @@ from rdpfl_sim.scenario.sections import CHOICES
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the scripts, two scenarios, a run and other files."""
+    """A folder with the scripts, two scenarios, a run folder and other files."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in ("bash", "zsh", "fish"):
         with redirect_stdout(io.StringIO()) as script:
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def completed(folder: Path, shell: str, line: str) -> set[str]:
-    """What a shell offers for the last word of a line."""
+    """Return the completions that a shell offers for the last word of a line."""
     if shell == "bash":
         words = shlex.split(line.removesuffix(" ")) + ([""] if line.endswith(" ") else [])
         quoted = " ".join(map(shlex.quote, words))
@@ -82,7 +82,7 @@ def test_all_kinds_of_list_are_offered(folder: Path) -> None:
     assert completed(folder, "bash", "rdpfl-sim list ") >= set(CHOICES)
 
 
-def test_zsh_understands_its_script(folder: Path) -> None:
+def test_zsh_can_parse_its_script(folder: Path) -> None:
     if shutil.which("zsh") is None:
         pytest.skip("zsh is not installed")
     subprocess.run(["zsh", "-n", folder / "script.zsh"], check=True)

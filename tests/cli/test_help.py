@@ -10,18 +10,18 @@ from rdpfl_sim.cli import main as cli
 from rdpfl_sim.cli.main import COMMANDS, main, parse
 
 ROOT = Path(__file__).parents[2]
-SYNTAX = ("#", ">", ">>", "|")  # of the shell, from here on
+SHELL_SYNTAX = ("#", ">", ">>", "|")  # ends the arguments
 
 
 def examples(page: str) -> list[list[str]]:
-    """The words of every example, without what the shell keeps for itself."""
+    """Return the arguments of every example, without shell syntax and comments."""
     found = []
     for line in page.replace("\\\n", " ").splitlines():
         if line.startswith("  rdpfl-sim "):
             lexer = shlex.shlex(line, posix=True, punctuation_chars=">|")
             lexer.whitespace_split, lexer.commenters = True, "#"
             _, *words = lexer
-            end = min((words.index(sign) for sign in SYNTAX if sign in words), default=len(words))
+            end = min((words.index(sign) for sign in SHELL_SYNTAX if sign in words), default=len(words))
             found.append(words[:end])
     return found
 
@@ -39,7 +39,7 @@ def help_page(words: list[str], capsys, monkeypatch) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_page_fits_80_columns_and_has_a_sentence_and_examples(name: str, capsys, monkeypatch) -> None:
+def test_help_fits_80_columns_and_has_a_sentence_and_examples(name: str, capsys, monkeypatch) -> None:
     page = help_page([name], capsys, monkeypatch)
     assert max(map(len, page.splitlines())) <= 80
     assert f"\n{COMMANDS[name].HELP[0].upper()}{COMMANDS[name].HELP[1:]}.\n" in page
@@ -54,7 +54,7 @@ def test_overview_has_a_line_for_every_command(capsys, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), ALL, ids=[" ".join(words) for _, words in ALL])
-def test_example_is_understood_and_its_scenario_exists(name: str, words: list[str]) -> None:
+def test_example_can_be_parsed_and_its_scenario_exists(name: str, words: list[str]) -> None:
     options = parse(words)
     assert options.command == name
     for word in words:
@@ -63,7 +63,7 @@ def test_example_is_understood_and_its_scenario_exists(name: str, words: list[st
 
 
 @pytest.mark.parametrize("words", OVERALL, ids=" ".join)
-def test_example_of_the_overview_is_understood(words: list[str]) -> None:
+def test_example_of_the_overview_can_be_parsed(words: list[str]) -> None:
     assert isinstance(parse(words), argparse.Namespace)
 
 

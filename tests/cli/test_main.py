@@ -28,7 +28,7 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-def test_run_ends_with_a_table_pictures_and_the_folder(scenario: Path, tmp_path: Path, capsys) -> None:
+def test_run_ends_with_a_table_figures_and_the_folder(scenario: Path, tmp_path: Path, capsys) -> None:
     assert main([str(scenario), "--output", str(tmp_path / "runs")]) == 0
     output = capsys.readouterr().out
     folder = Path(output.splitlines()[-1])
@@ -39,7 +39,7 @@ def test_run_ends_with_a_table_pictures_and_the_folder(scenario: Path, tmp_path:
     assert json.loads((folder / "summary.json").read_text())["digest"][:16] in output
 
 
-def test_quiet_prints_the_folder_alone(scenario: Path, tmp_path: Path, capsys) -> None:
+def test_quiet_prints_only_the_folder(scenario: Path, tmp_path: Path, capsys) -> None:
     assert main(["run", str(scenario), "--quiet", "--output", str(tmp_path / "runs")]) == 0
     [line] = capsys.readouterr().out.splitlines()
     assert Path(line).is_dir()
@@ -74,10 +74,10 @@ def test_running_a_wrong_scenario_writes_nothing(scenario: Path, tmp_path: Path,
 
 
 def test_output_folder_that_is_given_twice_is_rejected(scenario: Path, tmp_path: Path, capsys) -> None:
-    there = tmp_path / "runs"
-    assert main([str(scenario), "--output", str(there), "--set", "output.folder='elsewhere'"]) == 2
+    output = tmp_path / "runs"
+    assert main([str(scenario), "--output", str(output), "--set", "output.folder='elsewhere'"]) == 2
     assert "output.folder: has no effect: --output replaces it" in capsys.readouterr().err
-    assert not there.exists()
+    assert not output.exists()
 
 
 def test_unusable_output_folder_is_explained(scenario: Path, capsys) -> None:
@@ -85,7 +85,7 @@ def test_unusable_output_folder_is_explained(scenario: Path, capsys) -> None:
     assert "output.folder: no run folder can be made there" in capsys.readouterr().err
 
 
-def test_valid_scenario_is_called_valid(scenario: Path, capsys) -> None:
+def test_valid_scenario_is_reported_as_valid(scenario: Path, capsys) -> None:
     assert main(["validate", str(scenario)]) == 0
     assert capsys.readouterr().out == f"{scenario}: valid\n"
 
@@ -95,7 +95,7 @@ def test_schema_is_json_schema(capsys) -> None:
     assert "adversary" in json.loads(capsys.readouterr().out)["properties"]
 
 
-def test_list_shows_options_and_knows_plurals(capsys) -> None:
+def test_list_shows_options_and_accepts_plurals(capsys) -> None:
     assert main(["list", "attacks"]) == 0
     output = capsys.readouterr().out
     assert "min_max" in output
@@ -104,7 +104,7 @@ def test_list_shows_options_and_knows_plurals(capsys) -> None:
     assert "did you mean 'attack'?" in capsys.readouterr().err
 
 
-def test_help_answers_without_loading_torch() -> None:
+def test_help_does_not_load_torch() -> None:
     program = (
         "import sys; from rdpfl_sim.cli.main import main\n"
         "try: main(['--help'])\n"
@@ -151,7 +151,7 @@ def test_bar_is_drawn_on_a_terminal(scenario: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> None:
+def test_ctrl_c_writes_a_summary_and_exits_with_130(scenario: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -176,14 +176,14 @@ def test_ctrl_c_leaves_a_summary_and_says_so(scenario: Path, tmp_path: Path) -> 
     assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
 
 
-def test_data_that_cannot_be_fetched_is_told_in_words(
+def test_unknown_data_set_is_rejected_with_the_allowed_names(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["data", "imagenet", "--folder", str(tmp_path)]) == 2
     assert "allowed: cifar10, cifar100, mnist, fashion_mnist" in capsys.readouterr().err
 
 
-def test_data_set_that_is_not_there_is_a_problem_with_its_remedy(
+def test_missing_data_set_is_a_problem_with_the_command_that_downloads_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.toml"
@@ -199,7 +199,7 @@ profiles.quick.set = { rounds = 1 }
 """
 
 
-def test_override_that_is_lost_ends_a_sweep_and_its_validation(
+def test_override_that_an_axis_replaces_is_rejected_by_sweep_and_validate(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "many.toml"
@@ -212,21 +212,21 @@ def test_override_that_is_lost_ends_a_sweep_and_its_validation(
     assert not (tmp_path / "sweeps").exists()
 
 
-def test_validation_of_a_sweep_names_the_profiles_that_do_not_go_with_an_override(
+def test_validation_of_a_sweep_names_the_profiles_that_replace_an_override(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "many.toml"
     path.write_text(SWEEP)
     assert main(["validate", str(path), "--set", "rounds=2"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
-        "all of it: 2 runs",
-        "quick: not with --set rounds, which the profile replaces",
+        "without a profile: 2 runs",
+        "profile quick: cannot be combined with --set rounds, which the profile replaces",
     ]
     assert main(["validate", str(path), "--seed", "3"]) == 2
     assert "--seed: has no effect: a sweep has its own seeds" in capsys.readouterr().err
 
 
-def test_override_that_is_varied_ends_a_breakdown(capsys: pytest.CaptureFixture[str], scenario: Path) -> None:
+def test_override_of_the_varied_path_is_rejected(capsys: pytest.CaptureFixture[str], scenario: Path) -> None:
     words = ["--vary", "method.lambda", "--from", "0.1", "--to", "1", "--set", "method.lambda=3"]
     assert main(["breakdown", str(scenario), *words]) == 2
     assert "method.lambda: the override is lost, because --vary replaces it" in capsys.readouterr().err
@@ -238,12 +238,12 @@ def test_sweep_needs_a_worker(capsys: pytest.CaptureFixture[str]) -> None:
     assert "must be a whole number from 1 to 9999, not '0'" in capsys.readouterr().err
 
 
-def test_list_in_a_pipe_has_no_trailing_blanks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_in_a_pipe_has_no_trailing_spaces(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "attack"]) == 0
     assert max(len(line) for line in capsys.readouterr().out.splitlines()) < 300
 
 
-def test_list_without_a_kind_names_everything_and_all_tells_everything(capsys) -> None:
+def test_list_shows_names_and_list_all_shows_every_detail(capsys) -> None:
     assert main(["list"]) == 0
     names = capsys.readouterr().out
     assert "wait             all, quorum, deadline, none\n" in names
@@ -253,23 +253,23 @@ def test_list_without_a_kind_names_everything_and_all_tells_everything(capsys) -
     assert len(everything.splitlines()) > 5 * len(names.splitlines())
 
 
-def test_lines_in_a_pipe_end_without_blanks(scenario: Path, tmp_path: Path, capsys) -> None:
+def test_lines_in_a_pipe_have_no_trailing_spaces(scenario: Path, tmp_path: Path, capsys) -> None:
     assert main([str(scenario), "--output", str(tmp_path), "--set", "output.figures=false"]) == 0
     assert main(["show", capsys.readouterr().out.splitlines()[-1]]) == 0
     assert main(["validate", str(scenario), "--set", "rounds=0", "--set", "seed=-1"]) == 2
-    told = capsys.readouterr()
-    for text in (told.out, told.err):
+    printed = capsys.readouterr()
+    for text in (printed.out, printed.err):
         assert [line for line in text.splitlines() if line.endswith(" ")] == []
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["any.toml", "--sed", "3"], "rdpfl-sim run: error: unknown argument --sed 3; did you mean --seed?"),
         (["show", "runs/any", "more"], "rdpfl-sim show: error: unknown argument more\n"),
     ],
 )
-def test_unknown_argument_is_told_by_its_command(words: list[str], told: str, capsys) -> None:
+def test_unknown_argument_is_rejected_by_its_command(words: list[str], message: str, capsys) -> None:
     with pytest.raises(SystemExit):
         main(words)
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err

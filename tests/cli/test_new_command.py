@@ -5,11 +5,11 @@ import pytest
 
 from rdpfl_sim import Scenario
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.cli.new import QUESTIONS
+from rdpfl_sim.cli.new import PROMPTS
 
 
 class Terminal(io.StringIO):
-    """Somebody who answers."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -17,23 +17,23 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch):
-    """Let a list of answers be typed in; what was asked is noted in another."""
+    """Type in a list of answers; return the list that collects the prompts."""
 
     def type_in(*lines: str) -> list[str]:
-        asked: list[str] = []
-        left = iter(lines)
+        prompts: list[str] = []
+        remaining = iter(lines)
 
         def answer(prompt: str) -> str:
-            asked.append(prompt)
+            prompts.append(prompt)
             try:
-                return next(left)
+                return next(remaining)
             except StopIteration:
                 raise EOFError from None
 
         monkeypatch.setattr("builtins.input", answer)
         monkeypatch.setattr("sys.stdin", Terminal())
         monkeypatch.setattr("sys.stdout", Terminal())
-        return asked
+        return prompts
 
     return type_in
 
@@ -61,15 +61,15 @@ def test_options_reach_the_scenario(tmp_path: Path) -> None:
     assert scenario.timing.wait.model_dump() == {"name": "all", "timeout_s": 3.0}
 
 
-def test_answer_that_is_a_table_names_the_keys_that_fell_back(tmp_path: Path, capsys) -> None:
+def test_table_as_answer_warns_of_keys_that_fell_back(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--method", "{name='direct', aggregator='mean'}"]) == 0
-    told = "warning: method.lambda fell back from 1.0 to its default 0.01, because its table was replaced\n"
-    assert capsys.readouterr().err == told
+    reset = "method.lambda fell back from 1.0 to its default 0.01, because its table was replaced"
+    assert capsys.readouterr().err == f"warning: {reset}\n"
     assert Scenario.load(path).to_dict()["method"]["lambda"] == 0.01
 
 
-def test_answer_that_is_a_name_keeps_what_both_components_have(tmp_path: Path, capsys) -> None:
+def test_name_as_answer_keeps_the_options_that_both_components_have(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--method", "direct"]) == 0
     assert capsys.readouterr().err == ""
@@ -87,7 +87,7 @@ def test_many_clients_share_enough_data(tmp_path: Path) -> None:
     assert main(["new", str(tmp_path / "mine.toml"), "--clients", "60"]) == 0
 
 
-def test_wrong_options_are_told_by_their_names_and_nothing_is_written(tmp_path: Path, capsys) -> None:
+def test_invalid_options_are_named_and_nothing_is_written(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--attack", "sign_flop", "--clients", "ten"]) == 2
     error = capsys.readouterr().err
@@ -96,11 +96,11 @@ def test_wrong_options_are_told_by_their_names_and_nothing_is_written(tmp_path: 
     assert not path.exists()
 
 
-def test_file_that_is_there_is_replaced_only_by_force(tmp_path: Path, capsys) -> None:
+def test_existing_file_is_replaced_only_with_force(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("mine")
     assert main(["new", str(path)]) == 2
-    assert capsys.readouterr().err == f"rdpfl-sim new: {path} exists; --force replaces it\n"
+    assert capsys.readouterr().err == f"rdpfl-sim new: {path} already exists; replace it with --force\n"
     assert path.read_text() == "mine"
     assert main(["new", str(path), "--force"]) == 0
     assert Scenario.load(path).rounds == 30
@@ -117,16 +117,16 @@ def test_scenario_is_printed_and_nothing_written(
     assert [path.name for path in tmp_path.iterdir()] == ["printed.toml"]
 
 
-def test_data_that_is_missing_is_told_with_its_remedy(tmp_path: Path, capsys) -> None:
+def test_missing_data_set_is_reported_with_the_command_that_downloads_it(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     data = f"{{name='mnist', folder='{tmp_path}'}}"
     assert main(["new", str(path), "--data", data]) == 2
-    told = capsys.readouterr()
-    assert told.out == f"wrote {path}\n"
-    assert "run: rdpfl-sim data mnist" in told.err
+    printed = capsys.readouterr()
+    assert printed.out == f"wrote {path}\n"
+    assert "run: rdpfl-sim data mnist" in printed.err
 
 
-def test_questions_are_asked_on_a_terminal_and_wrong_answers_again(tmp_path: Path, answers) -> None:
+def test_questions_are_asked_on_a_terminal_and_repeated_if_invalid(tmp_path: Path, answers) -> None:
     path = tmp_path / "mine.toml"
     asked = answers("12", "rng", "small_world", "", "", "", "noise", "0.25", "", "", "?", "all", "20", "")
     assert main(["new", str(path)]) == 0
@@ -134,18 +134,18 @@ def test_questions_are_asked_on_a_terminal_and_wrong_answers_again(tmp_path: Pat
     assert (scenario.clients.count, scenario.topology.name, scenario.rounds) == (12, "small_world", 20)
     assert (scenario.adversary[0].attack.name, scenario.adversary[0].fraction) == ("noise", 0.25)
     assert scenario.timing.wait.name == "all"
-    assert len(asked) == len(QUESTIONS) + 2
-    assert asked[1] == asked[2] == "How are they linked? [ring] "
+    assert len(asked) == len(PROMPTS) + 2
+    assert asked[1] == asked[2] == "Topology of the network [ring]: "
 
 
-def test_what_is_given_is_not_asked_nor_how_many_attack_if_nobody_does(tmp_path: Path, answers) -> None:
+def test_given_options_are_not_asked_nor_the_fraction_if_there_is_no_attack(tmp_path: Path, answers) -> None:
     asked = answers(*[""] * 20)
     assert main(["new", str(tmp_path / "mine.toml"), "--clients", "8", "--topology", "ring"]) == 0
-    assert not any("How many clients" in text or "linked" in text or "fraction" in text for text in asked)
-    assert len(asked) == len(QUESTIONS) - 3
+    assert not any(text.startswith(("Number of clients", "Topology", "Fraction")) for text in asked)
+    assert len(asked) == len(PROMPTS) - 3
 
 
-def test_whoever_leaves_the_questions_leaves_no_file(tmp_path: Path, answers) -> None:
+def test_end_of_input_writes_no_file(tmp_path: Path, answers) -> None:
     answers("12")
     assert main(["new", str(tmp_path / "mine.toml")]) == 130
     assert not list(tmp_path.iterdir())

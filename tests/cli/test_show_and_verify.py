@@ -1,4 +1,4 @@
-"""rdpfl-sim show and verify, as a user meets them."""
+"""rdpfl-sim show and verify, called as a user would."""
 
 import json
 from io import StringIO
@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_show_prints_results_and_where_they_come_from(run: Path, capsys) -> None:
+def test_show_prints_results_and_provenance(run: Path, capsys) -> None:
     assert main(["show", str(run)]) == 0
     output = capsys.readouterr().out
     assert "demo, seed 1: finished" in output
@@ -33,7 +33,7 @@ def test_show_prints_results_and_where_they_come_from(run: Path, capsys) -> None
     assert "simpy 4" in output
 
 
-def test_show_of_a_run_that_was_killed_says_how_far_it_came(run: Path, capsys) -> None:
+def test_show_of_a_killed_run_prints_its_progress(run: Path, capsys) -> None:
     (run / "summary.json").unlink()
     path = run / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
@@ -46,7 +46,7 @@ def test_show_of_a_run_that_was_killed_says_how_far_it_came(run: Path, capsys) -
     assert "digest" not in output
 
 
-def test_show_of_a_run_that_failed_says_why(run: Path, capsys) -> None:
+def test_show_of_a_failed_run_prints_the_reason(run: Path, capsys) -> None:
     (run / "summary.json").write_text('{"status": "failed", "error": "the disk is full"}')
     (run / "events.jsonl").write_text("")
     (run / "provenance.json").unlink()
@@ -58,7 +58,7 @@ def test_show_of_a_run_that_failed_says_why(run: Path, capsys) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "verify", "resume"])
-def test_what_is_not_a_run_is_told(command: str, run: Path, tmp_path: Path, capsys) -> None:
+def test_path_that_is_not_a_run_folder_is_rejected(command: str, run: Path, tmp_path: Path, capsys) -> None:
     assert main([command, str(tmp_path / "nothing")]) == 2
     assert capsys.readouterr().err == f"rdpfl-sim {command}: there is no folder {tmp_path / 'nothing'}\n"
     assert main([command, str(run / "metrics.csv")]) == 2
@@ -70,13 +70,13 @@ def test_what_is_not_a_run_is_told(command: str, run: Path, tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("command", ["show", "verify"])
-def test_damaged_summary_is_told_without_a_traceback(command: str, run: Path, capsys) -> None:
+def test_damaged_summary_is_reported_without_a_traceback(command: str, run: Path, capsys) -> None:
     (run / "summary.json").write_text('{"status": "fini')
     assert main([command, str(run)]) == 1
     assert f"rdpfl-sim {command}: {run / 'summary.json'} is damaged: " in capsys.readouterr().err
 
 
-def test_verify_lists_once_what_takes_a_replay(run: Path, capsys) -> None:
+def test_verify_lists_once_what_only_a_replay_can_check(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run)]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert all(output.count(kind) == 1 for kind in ONLY_BY_REPLAY)
@@ -86,21 +86,21 @@ def test_verify_lists_once_what_takes_a_replay(run: Path, capsys) -> None:
     assert json.loads(capsys.readouterr().out)[0]["only_by_replay"] == list(ONLY_BY_REPLAY)
 
 
-def test_docs_list_what_verify_does_not_find_out() -> None:
+def test_docs_list_what_verify_cannot_check() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs" / "commands.md").read_text().split())
     assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
     fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]
     assert [field for field in fields if field not in page] == []
 
 
-def test_verify_of_sound_runs_is_0_and_lists_every_check(run: Path, capsys) -> None:
+def test_verify_of_consistent_runs_exits_with_0_and_lists_every_check(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run), "--replay"]) == 0
     output = capsys.readouterr().out
     assert output.count("25 checks: 25 ok") == 2
     assert "Time never goes backwards." in output
 
 
-def test_verify_of_a_wrong_run_is_1_and_tells_the_line(run: Path, capsys) -> None:
+def test_verify_of_an_inconsistent_run_exits_with_1_and_names_the_line(run: Path, capsys) -> None:
     path = run / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     place = next(i for i, line in enumerate(lines) if "message_used" in line)
@@ -109,9 +109,9 @@ def test_verify_of_a_wrong_run_is_1_and_tells_the_line(run: Path, capsys) -> Non
     output = capsys.readouterr().out
     assert f"fates: violated once at line {place + 2:,} of events.jsonl: message " in output
     assert main(["verify", str(run), "--json"]) == 1
-    [told] = json.loads(capsys.readouterr().out)
-    assert told["run"] == str(run)
-    [fates] = [check for check in told["checks"] if check["check"] == "fates"]
+    [result] = json.loads(capsys.readouterr().out)
+    assert result["run"] == str(run)
+    [fates] = [check for check in result["checks"] if check["check"] == "fates"]
     assert (fates["outcome"], fates["violations"], fates["line"]) == ("violated", 1, place + 2)
 
 

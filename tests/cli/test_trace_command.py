@@ -15,7 +15,7 @@ def run_of(tmp_path: Path, **changes) -> Path:
     return folder
 
 
-def test_trace_goes_to_the_runs_folder_and_it_is_told_how_to_see_it(tmp_path: Path, capsys) -> None:
+def test_trace_is_written_to_the_run_folder_with_a_hint_how_to_view_it(tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path)
     assert main(["trace", str(run)]) == 0
     sentence, path = capsys.readouterr().out.splitlines()
@@ -33,7 +33,7 @@ def test_name_that_ends_in_gz_is_compressed(tmp_path: Path, capsys) -> None:
     assert gzip.decompress(path.read_bytes()) == (run / "trace.json").read_bytes()
 
 
-def test_run_without_events_is_told_and_nothing_is_written(tmp_path: Path, capsys) -> None:
+def test_run_without_events_is_rejected_and_nothing_is_written(tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path, output={"events": False})
     before = set(run.iterdir())
     assert main(["trace", str(run)]) == 1
@@ -44,12 +44,12 @@ def test_run_without_events_is_told_and_nothing_is_written(tmp_path: Path, capsy
 def test_run_without_messages_has_a_trace_without_arrows(tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path, output={"message_events": 0.0})
     assert main(["trace", str(run)]) == 0
-    assert "without arrows" in capsys.readouterr().out
+    assert "no arrows" in capsys.readouterr().out
     events = json.loads((run / "trace.json").read_text())["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "X", "C"}
 
 
-def test_run_that_was_killed_has_a_trace_up_to_its_last_whole_record(tmp_path: Path) -> None:
+def test_trace_of_a_killed_run_ends_with_its_last_complete_record(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     path = run / "events.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -61,7 +61,7 @@ def test_run_that_was_killed_has_a_trace_up_to_its_last_whole_record(tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["nothing", "runs"])
-def test_what_is_not_a_run_is_told(what: str, tmp_path: Path, capsys) -> None:
+def test_folder_that_is_not_a_run_is_rejected(what: str, tmp_path: Path, capsys) -> None:
     run_of(tmp_path)
     assert main(["trace", str(tmp_path / what)]) == 2
     assert capsys.readouterr().err.startswith("rdpfl-sim trace: ")

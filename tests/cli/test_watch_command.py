@@ -38,9 +38,9 @@ def on_a_terminal(command: list[str]) -> tuple[subprocess.Popen, int]:
     return process, controller
 
 
-def read_until(controller: int, wanted: bytes | None) -> bytes:
+def read_until(controller: int, stop: bytes | None) -> bytes:
     output = b""
-    while wanted is None or wanted not in output:
+    while stop is None or stop not in output:
         try:
             chunk = os.read(controller, 65536)
         except OSError:  # the other side of the terminal is closed
@@ -50,7 +50,7 @@ def read_until(controller: int, wanted: bytes | None) -> bytes:
 
 
 @pytest.mark.parametrize("where", ["the run", "all runs"])
-def test_run_that_is_over_is_shown_at_once(where: str, tmp_path: Path, capsys) -> None:
+def test_finished_run_is_shown_at_once(where: str, tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path)
     assert main(["watch", str(run if where == "the run" else run.parent)]) == 0
     output = capsys.readouterr().out
@@ -60,48 +60,48 @@ def test_run_that_is_over_is_shown_at_once(where: str, tmp_path: Path, capsys) -
     assert "\x1b" not in output
 
 
-def test_run_that_was_killed_is_told_with_its_remedy(tmp_path: Path, capsys) -> None:
+def test_killed_run_is_reported_with_the_command_that_resumes_it(tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path)
     (run / "summary.json").unlink()
     assert main(["watch", str(run)]) == 1
-    assert capsys.readouterr().err == f"the run was killed; go on with: rdpfl-sim resume {run}\n"
+    assert capsys.readouterr().err == f"the run was killed; resume with: rdpfl-sim resume {run}\n"
 
 
-def test_what_is_not_a_run_is_told(tmp_path: Path, capsys) -> None:
+def test_folder_without_runs_is_rejected(tmp_path: Path, capsys) -> None:
     assert main(["watch", str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
-def test_run_without_events_is_watched_by_its_metrics(tmp_path: Path) -> None:
+def test_run_without_events_is_followed_by_its_metrics(tmp_path: Path) -> None:
     scenario = small_scenario(output={"events": False}, adversary={"ids": [2]})
     result = simulate(scenario, tmp_path)
     assert result.folder is not None
     monitor = RunMonitor(result.folder, scenario.to_dict())
-    assert monitor.look()
-    assert not monitor.look()
+    assert monitor.read_new()
+    assert not monitor.read_new()
     mean = result.summary["accuracy"]["honest"]["personal"]["mean"]
     assert monitor.stats.honest_accuracy == pytest.approx(mean)
     assert monitor.stats.rounds_done == 24
 
 
-def test_resumed_run_is_read_again(tmp_path: Path) -> None:
+def test_resumed_run_is_read_from_the_start(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     scenario = small_scenario().to_dict()
     monitor = RunMonitor(run, scenario)
-    monitor.look()
+    monitor.read_new()
     path = run / "events.jsonl"
     content = path.read_bytes()
     RunFolder(run).truncate((0, 0))
     path.write_bytes(b"".join(content.splitlines(keepends=True)[:20]))
-    monitor.look()
+    monitor.read_new()
     fresh = RunMonitor(run, scenario)
-    fresh.look()
+    fresh.read_new()
     assert monitor.stats.rounds_done == fresh.stats.rounds_done < 24
     assert monitor.stats.messages == fresh.stats.messages
 
 
 @pytest.mark.slow
-def test_other_process_is_watched_until_it_is_killed(tmp_path: Path) -> None:
+def test_run_of_another_process_is_followed_until_it_is_killed(tmp_path: Path) -> None:
     scenario = tmp_path / "endless.toml"
     scenario.write_text(ENDLESS)
     python = [sys.executable, "-m", "rdpfl_sim"]
@@ -124,7 +124,7 @@ def test_other_process_is_watched_until_it_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_dashboard_of_a_live_run_makes_way_for_its_table(tmp_path: Path) -> None:
+def test_dashboard_is_replaced_by_the_table_at_the_end(tmp_path: Path) -> None:
     scenario = tmp_path / "short.toml"
     scenario.write_text(ENDLESS.replace("1000000", "300"))
     command = [sys.executable, "-m", "rdpfl_sim", str(scenario), "--live", "--output", str(tmp_path / "runs")]

@@ -138,7 +138,7 @@ def test_pictures_that_find_no_room_do_not_spoil_the_run(
     done = command_line(scenario, "--output", small_disk, *few)
     [folder] = small_disk.iterdir()
     assert done.returncode == 1
-    assert done.stderr == "no pictures, but the run is complete: No space left on device\n"
+    assert done.stderr == "the run is complete, but drawing its figures failed: No space left on device\n"
     assert json.loads((folder / "summary.json").read_text())["status"] == "finished"
     assert list(folder.glob("*.part")) == []
 

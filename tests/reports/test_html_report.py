@@ -512,7 +512,7 @@ def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("num_inspected", "message"), [(5_000, "is damaged at line 10"), (1, "the records are damaged")]
+    ("num_inspected", "message"), [(5_000, "is damaged at line 10"), (1, "damaged records")]
 )
 def test_command_reports_damaged_records(
     tmp_path: Path,

@@ -4,12 +4,12 @@ import tomllib
 import pytest
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.cli.new import START
+from rdpfl_sim.cli.new import DEFAULTS
 from rdpfl_sim.scenario.sections import CHOICES
 from rdpfl_sim.scenario.template import WIDTH, commented_scenario
 
 CHOSEN = {
-    **START,
+    **DEFAULTS,
     "adversary": {"attack": {"name": "noise", "sigma": 3.0}, "fraction": 0.3},
     "faults": [],
 }
@@ -46,7 +46,7 @@ def test_every_component_is_explained_in_its_own_words(kind: str) -> None:
 
 
 def test_without_attackers_their_section_is_a_comment_that_can_be_uncommented() -> None:
-    text = commented_scenario(START, "a title")
+    text = commented_scenario(DEFAULTS, "a title")
     assert "adversary" not in tomllib.loads(text)
     assert tomllib.loads(text.replace("#[adversary]", "[adversary]"))["adversary"] == {}
 

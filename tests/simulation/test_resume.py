@@ -175,8 +175,8 @@ def test_run_that_is_killed_after_its_summary_is_completed(
     assert not (folder / "topology.png").exists()
     capsys.readouterr()
     assert main(["resume", str(folder)]) == 0
-    done = "its checkpoints have been removed and " if moment == 0 else ""
-    assert f"this run is already complete; {done}its pictures have been drawn" in capsys.readouterr().out
+    done = "removed its checkpoints and " if moment == 0 else ""
+    assert f"this run is already complete; {done}drew its figures" in capsys.readouterr().out
     assert contents(folder) == contents(whole)
     assert main(["resume", str(folder)]) == 0
     assert "this run is already complete; there is nothing to resume" in capsys.readouterr().out
@@ -314,9 +314,9 @@ def test_ctrl_c_says_how_to_go_on_and_that_is_how_it_goes_on(
     monkeypatch.setattr("rdpfl_sim.cli.live.make_progress", lambda *_: Shown(At(9, interrupt)))
     assert main([str(path), "--output", str(tmp_path / "runs")]) == 130
     output = capsys.readouterr().out
-    [hint] = [line for line in output.splitlines() if line.startswith("go on with: rdpfl-sim resume ")]
+    [hint] = [line for line in output.splitlines() if line.startswith("resume with: rdpfl-sim resume ")]
     monkeypatch.undo()
-    assert main(hint.removeprefix("go on with: rdpfl-sim ").split()) == 0
+    assert main(hint.removeprefix("resume with: rdpfl-sim ").split()) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])
     assert contents(folder) == contents(whole.folder)
 

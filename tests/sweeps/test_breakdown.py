@@ -184,7 +184,7 @@ def test_local_training_is_measured_on_the_clients_that_are_honest(tmp_path: Pat
     [
         ({"metric": "messages.sent"}, "--metric: is not an accuracy of honest clients"),
         ({"metric": "accuracy.honest.global.mean"}, "--metric: needs evaluation.global_test = true"),
-        ({"end": 1.0}, "adversary.fraction: no honest client would be left"),
+        ({"end": 1.0}, "adversary.fraction: leaves no honest client"),
     ],
 )
 def test_question_without_an_answer_is_refused(changes: dict, problem: str) -> None:
