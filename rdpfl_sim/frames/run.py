@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import polars as pl
 
 from rdpfl_sim.errors import RunError
@@ -65,6 +66,13 @@ class Run:
         count = self.scenario.get("clients", {}).get("count", 0)
         return found or {"num_clients": count, "edges": [], "byzantine": []}
 
+    @cached_property
+    def graph(self) -> nx.Graph:
+        """The graph of clients at the start of the run."""
+        graph = nx.empty_graph(self.num_clients)
+        graph.add_edges_from(self.topology["edges"])
+        return graph
+
     @property
     def status(self) -> str:
         """`finished`, `out of time`, `interrupted`, `failed`, or `unfinished` (running or killed)."""
@@ -108,7 +116,7 @@ class Run:
     @property
     def latest(self) -> pl.DataFrame:
         """The last evaluation of each client."""
-        return self.metrics.group_by("client", maintain_order=True).last().sort("client")
+        return last_evaluations(self.metrics)
 
     @property
     def messages(self) -> pl.LazyFrame:
@@ -140,3 +148,8 @@ class Run:
         if not self.has_events:
             return pl.LazyFrame(schema=schema_of(names))
         return scan(self.folder / EVENTS_FILE, names, growing=not is_complete(self.folder))
+
+
+def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Return the last row of each client."""
+    return metrics.group_by("client", maintain_order=True).last().sort("client")

@@ -28,6 +28,15 @@ def first_items(items: Collection[object], limit: int = MAX_ITEMS) -> str:
     return ", ".join(map(str, islice(items, limit))) + more
 
 
+def named_items(noun: str, items: Collection[object], limit: int = MAX_ITEMS) -> str:
+    """Return a noun in the right form, followed by the first items.
+
+    >>> named_items("client", [3]), named_items("client", range(14), limit=2)
+    ('client 3', 'clients 0, 1 and 12 more')
+    """
+    return f"{noun}{'' if len(items) == 1 else 's'} {first_items(items, limit)}"
+
+
 def score(value: float | None) -> str:
     """Return an accuracy with three digits, or a dash if it is missing or not finite."""
     return "-" if value is None or not isfinite(value) else f"{value:.3f}"
@@ -91,4 +100,4 @@ def seed_list(seeds: Collection[int]) -> str:
     """
     if len(seeds) > MAX_ITEMS:
         return f"{len(seeds):,} seeds from {min(seeds)} to {max(seeds)}"
-    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
+    return named_items("seed", seeds)

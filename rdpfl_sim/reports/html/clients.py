@@ -43,9 +43,8 @@ class ClientCurves:
     template: ClassVar[str] = "client_curves.html"
 
 
-def client_cards(run: Run, metrics: pl.DataFrame) -> list[Card]:
+def client_cards(run: Run, metrics: pl.DataFrame, last: pl.DataFrame) -> list[Card]:
     """Show a curve and a table row per client, up to a limit."""
-    last = metrics.group_by("client", maintain_order=True).last().sort("client")
     if last.height == 0:
         return [missing("Clients", "No client has been evaluated yet, or metrics.csv is missing.")]
     return [_curves_card(metrics, last), _table_card(run, last)]
@@ -105,22 +104,17 @@ def _svg_path(x: Sequence[float], y: Sequence[float], x_max: float, y_max: float
 
 
 def _table_card(run: Run, last: pl.DataFrame) -> Card:
-    neighbours: dict[int, list[int]] = {}
-    for i, j in run.topology["edges"]:
-        neighbours.setdefault(i, []).append(j)
-        neighbours.setdefault(j, []).append(i)
     worst_first = last.sort("is_byzantine", "personal_accuracy", "client", nulls_last=False)
     rows = []
     for row in worst_first.head(MAX_ROWS).iter_rows(named=True):
-        own = neighbours.get(row["client"], [])
-        num_byzantine = sum(other in run.byzantine for other in own)
+        neighbours = set(run.graph.adj.get(row["client"], ()))
         rows.append(
             (
                 f"client {row['client']}",
                 "Byzantine" if row["is_byzantine"] else "honest",
                 row["round"],
                 *(_format(row[name]) for name in ("personal_accuracy", "personal_loss", "global_accuracy")),
-                f"{num_byzantine} of {len(own)}",
+                f"{len(neighbours & run.byzantine)} of {len(neighbours)}",
                 "-" if row["hops"] is None else row["hops"],
                 *(_format(row[name], 2) for name in ("used_per_round", "mean_age", "byzantine_weight")),
                 "-" if row["neighbour_share"] is None else multiple(row["neighbour_share"]),

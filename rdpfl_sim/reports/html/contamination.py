@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from rdpfl_sim.frames.run import last_evaluations
 from rdpfl_sim.reports.html.page import Card, missing
 from rdpfl_sim.reports.html.plot import HONEST, INK, Figure, axis, compact, line, round_axis
 from rdpfl_sim.reports.text import quantity
@@ -26,10 +27,9 @@ def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
 
 
 def _accuracy_card(reachable: pl.DataFrame) -> Card:
-    last = reachable.group_by("client", maintain_order=True).last()
-    last = last.filter(pl.col("personal_accuracy").is_finite())
+    last = last_evaluations(reachable).filter(pl.col("personal_accuracy").is_finite())
     means = last.group_by("hops").agg(pl.col("personal_accuracy").mean(), pl.len()).sort("hops")
-    shown = last.gather_every(-(-last.height // MAX_POINTS) or 1).sort("client")
+    shown = last.gather_every(-(-last.height // MAX_POINTS) or 1)
     jitter = 0.24 * (np.arange(shown.height) * 0.618 % 1 - 0.5)  # equal values stay visible side by side
     dots = {
         "type": "scatter",

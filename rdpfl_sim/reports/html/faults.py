@@ -10,7 +10,7 @@ import polars as pl
 
 from rdpfl_sim.reports.html.page import Card, Table, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
-from rdpfl_sim.reports.text import first_items, quantity
+from rdpfl_sim.reports.text import first_items, named_items, quantity
 
 MAX_CLIENTS = 60
 MAX_ROWS = 200
@@ -185,10 +185,9 @@ def _changes_card(faults: pl.DataFrame) -> Card:
 def _affected(row: Mapping[str, Any]) -> str:
     """Return the clients or links that a change affects."""
     if row["clients"] is not None:
-        noun = "client" if len(row["clients"]) == 1 else "clients"
         factor = "" if row["factor"] is None else f", {row['factor']:g} times as slow"
         permanent = ", permanently" if row["for_good"] else ""
-        return f"{noun} {first_items(row['clients'])}{factor}{permanent}"
+        return f"{named_items('client', row['clients'])}{factor}{permanent}"
     if row["sides"] is not None:
         return " | ".join(first_items(side) for side in row["sides"])
     links = row["links"] or []

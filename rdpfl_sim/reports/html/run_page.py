@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from rdpfl_sim.frames import Run
+from rdpfl_sim.frames.run import last_evaluations
 from rdpfl_sim.reports.html.accuracy import accuracy_card
 from rdpfl_sim.reports.html.clients import client_cards
 from rdpfl_sim.reports.html.contamination import contamination_cards
@@ -17,7 +18,7 @@ from rdpfl_sim.reports.html.messages import age_card, delay_card, outcomes_card
 from rdpfl_sim.reports.html.page import Card, Page, Tab, Tile, missing
 from rdpfl_sim.reports.html.spacetime import spacetime_card
 from rdpfl_sim.reports.html.topology import topology_card
-from rdpfl_sim.reports.text import duration, escape_control, multiple
+from rdpfl_sim.reports.text import count_range, duration, escape_control, multiple
 
 MESSAGE_COLUMNS = (
     *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
@@ -32,12 +33,12 @@ def run_page(run: Run) -> Page:
         run.messages.select(MESSAGE_COLUMNS).collect(),
         run.rounds.collect(),
     )
-    last = metrics.group_by("client", maintain_order=True).last().sort("client")
+    last = last_evaluations(metrics)
     end_s = _end_s(run, metrics, messages, rounds)
     contamination = contamination_cards(metrics)
     tabs = [
         Tab("Overview", _overview_cards(run, metrics, messages, contamination)),
-        Tab("Clients", client_cards(run, metrics)),
+        Tab("Clients", client_cards(run, metrics, last)),
         Tab("Topology", [topology_card(run, last, messages)]),
         Tab("Messages", _message_cards(run, messages, rounds)),
         Tab("Estimator", _estimator_cards(run, rounds)),
@@ -166,8 +167,7 @@ def _rounds_tile(run: Run, last: pl.DataFrame) -> Tile:
     num_rounds = run.scenario.get("rounds", 0)
     done = last["round"].to_list() or [0]
     least, most = run.summary.get("rounds_done") or (min(done), max(done))
-    value = f"{least:,}" if least == most else f"{least:,} to {most:,}"
-    return Tile("rounds", value, f"of {num_rounds:,}")
+    return Tile("rounds", count_range(least, most), f"of {num_rounds:,}")
 
 
 def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:

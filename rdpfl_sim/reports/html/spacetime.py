@@ -57,10 +57,8 @@ def _shown_clients(run: Run) -> list[int]:
     """Return all clients, or the breadth-first neighbourhood of the first Byzantine client."""
     if run.num_clients <= MAX_CLIENTS:
         return list(range(run.num_clients))
-    graph = nx.empty_graph(run.num_clients)
-    graph.add_edges_from(run.topology["edges"])
     start = min(run.byzantine, default=0)
-    reached = (client for _, client in nx.bfs_edges(graph, start))
+    reached = (client for _, client in nx.bfs_edges(run.graph, start))
     return sorted([start, *islice(reached, MAX_CLIENTS - 1)])
 
 

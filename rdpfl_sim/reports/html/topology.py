@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import sqrt
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -34,11 +33,9 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
     if not run.num_clients:
         return missing("Topology", "topology.json is missing: the run ended before the topology was built.")
     links = _link_counts(run, messages)
-    graph = nx.empty_graph(run.num_clients)
-    graph.add_edges_from(run.topology["edges"])
-    positions = graph_layout(graph)
+    positions = graph_layout(run.graph)
     step = -(-len(links) // MAX_LINKS) or 1
-    clients = _client_markers(run, last, graph, positions)
+    clients = _client_markers(run, last, positions)
     views = {}
     if messages.height:
         for view, column in (("messages lost", "lost"), ("messages used", "used")):
@@ -50,7 +47,7 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
         notes.append("The records contain no messages, so links are not coloured.")
     if any(not link["is_initial"] for link in links):
         notes.append("The graph changed during the run; positions are those of the initial graph.")
-    num_ringed = len(Neighbourhoods.of(graph, run.byzantine).outside_threat_model)
+    num_ringed = len(Neighbourhoods.of(run.graph, run.byzantine).outside_threat_model)
     text = "Circles: honest clients, coloured by their last personal accuracy. Squares: Byzantine clients."
     if num_ringed:
         text += f" Ringed ({num_ringed}): honest clients with at least half Byzantine neighbours."
@@ -153,9 +150,9 @@ def _midpoints(links: list[dict[str, Any]], positions: NDArray[np.float64]) -> T
     }
 
 
-def _client_markers(run: Run, last: pl.DataFrame, graph: Any, positions: NDArray[np.float64]) -> list[Trace]:
+def _client_markers(run: Run, last: pl.DataFrame, positions: NDArray[np.float64]) -> list[Trace]:
     accuracy = dict(last.select("client", "personal_accuracy").rows())
-    ringed = Neighbourhoods.of(graph, run.byzantine).outside_threat_model
+    ringed = Neighbourhoods.of(run.graph, run.byzantine).outside_threat_model
     honest = [client for client in range(run.num_clients) if client not in run.byzantine]
     size = float(np.clip(130 / sqrt(run.num_clients), 5, 34))
     traces = []
