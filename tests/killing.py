@@ -19,7 +19,8 @@ from rdpfl_sim import Scenario, resume, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.records import checkpoint_file as checkpoints
 from rdpfl_sim.records.checkpoint_file import Checkpoints, packed
-from rdpfl_sim.records.run_folder import SUMMARY, RunFolder, is_complete
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import SUMMARY, RunFolder
 from rdpfl_sim.reports import figures
 from rdpfl_sim.simulation.simulation import Simulation
 
@@ -192,7 +193,7 @@ def killed_by_the_clock(raw: dict[str, Any], parent: Path, seconds: float) -> bo
 def finished(raw: dict[str, Any], parent: Path) -> Path:
     """Run or resume to the end; the run folder."""
     folders = list(parent.glob("*"))
-    if not (folders and is_complete(folders[0])):
+    if not (folders and RunReader(folders[0]).is_complete()):
         run_or_resume(raw, str(parent), None)
     [folder] = parent.glob("*")
     return folder

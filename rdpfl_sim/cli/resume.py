@@ -42,7 +42,7 @@ def execute(options: argparse.Namespace) -> int:
     """Continue the run from its last checkpoint, draw figures and print a table."""
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), gc_frozen():
-        from rdpfl_sim.records.run_folder import is_complete, run_folder_problem
+        from rdpfl_sim.records.reader import RunReader, run_folder_problem
 
         reason = run_folder_problem(options.file)
         if reason is not None:
@@ -55,7 +55,7 @@ def execute(options: argparse.Namespace) -> int:
 
         folder: Path = options.file
         scenario = scenario_of(folder)
-        if is_complete(folder):
+        if RunReader(folder).is_complete():
             experiment = None
         else:
             reject_network_access(scenario, options.allow_cluster)

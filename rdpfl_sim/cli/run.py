@@ -79,6 +79,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def show_result(result: Result, experiment: Experiment, console: Console) -> int:
     """Draw figures, print a table and return the exit code."""
+    from rdpfl_sim.records.status import RunStatus
     from rdpfl_sim.reports.run_summary import summary_table
     from rdpfl_sim.reports.terminal import warning_lines
 
@@ -87,10 +88,10 @@ def show_result(result: Result, experiment: Experiment, console: Console) -> int
     drawn = not experiment.scenario.output.figures or draw_figures(result.folder, console)
     console.print(summary_table(summary))
     console.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
-    if summary["status"] == "interrupted":
+    if summary["status"] == RunStatus.INTERRUPTED:
         console.print(f"resume with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
     print(result.folder)  # noqa: T201  # also with --quiet, for scripts
-    if summary["status"] == "interrupted":
+    if summary["status"] == RunStatus.INTERRUPTED:
         return INTERRUPTED
     return 0 if drawn else FAILED
 

@@ -41,8 +41,9 @@ def execute(options: argparse.Namespace) -> int:
             "pip install 'rdpfl-sim[tensorboard]'\n"
         )
         return FAILED
-    from rdpfl_sim.records.reader import RunReader
-    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
+    from rdpfl_sim.records.json_file import read_json
+    from rdpfl_sim.records.reader import RunReader, run_folder_problem
+    from rdpfl_sim.records.run_folder import TOPOLOGY
     from rdpfl_sim.reports.tensorboard import scalars, write_scalars
 
     reasons = [reason for run in options.runs if (reason := run_folder_problem(run)) is not None]

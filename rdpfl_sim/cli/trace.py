@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace and print how to view it."""
-    from rdpfl_sim.records.reader import RunReader
-    from rdpfl_sim.records.run_folder import TOPOLOGY, read_json, run_folder_problem
+    from rdpfl_sim.records.json_file import read_json
+    from rdpfl_sim.records.reader import RunReader, run_folder_problem
+    from rdpfl_sim.records.run_folder import TOPOLOGY
     from rdpfl_sim.reports.trace import write_trace
 
     run: Path = options.run

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Check the runs one by one; return 1 if a check is violated."""
     with make_console(stderr=True).status("loading"):
-        from rdpfl_sim.records.run_folder import run_folder_problem
+        from rdpfl_sim.records.reader import run_folder_problem
         from rdpfl_sim.reports.verification_table import replay_note, verification_table
         from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
     console, results, violated = make_console(), [], False

@@ -44,13 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Follow the run until it ends, then print its results."""
     from rdpfl_sim.cli.live import RunMonitor
-    from rdpfl_sim.records.run_folder import (
-        SCENARIO,
-        SUMMARY,
-        newest_run,
-        read_json_if_there,
-        run_folder_problem,
-    )
+    from rdpfl_sim.records.json_file import read_json_if_present
+    from rdpfl_sim.records.reader import newest_run, run_folder_problem
+    from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
     from rdpfl_sim.reports.run_summary import summary_table
     from rdpfl_sim.scenario.toml_file import read_toml
 
@@ -72,7 +68,7 @@ def execute(options: argparse.Namespace) -> int:
         monitor.dashboard.state = "no longer watched"
         console.print(monitor.dashboard)
         return INTERRUPTED
-    summary = read_json_if_there(run / SUMMARY)
+    summary = read_json_if_present(run / SUMMARY)
     if summary is not None and "accuracy" in summary:
         with report_damage(run):
             console.print(summary_table(summary))

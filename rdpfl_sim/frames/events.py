@@ -11,7 +11,7 @@ import orjson
 import polars as pl
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.run_folder import read_inside
+from rdpfl_sim.records.reader import read_inside
 from rdpfl_sim.system.files import open_inside
 
 Schema: TypeAlias = dict[str, Any]

@@ -13,18 +13,12 @@ import polars as pl
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import messages_and_rounds
 from rdpfl_sim.frames.events import complete_lines, scan, schema_of
+from rdpfl_sim.records.json_file import read_json_if_present
 from rdpfl_sim.records.metrics_file import METRICS
+from rdpfl_sim.records.reader import RunReader, run_folder_problem
 from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
-from rdpfl_sim.records.run_folder import (
-    METRICS_FILE,
-    PROVENANCE,
-    SCENARIO,
-    SUMMARY,
-    TOPOLOGY,
-    is_complete,
-    read_json_if_there,
-    run_folder_problem,
-)
+from rdpfl_sim.records.run_folder import METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.system.files import size_inside
 
@@ -52,17 +46,17 @@ class Run:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """summary.json: of a failed run `status` and `error`, of an unfinished run empty."""
-        return read_json_if_there(self.folder / SUMMARY) or {}
+        return read_json_if_present(self.folder / SUMMARY) or {}
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Commit, versions, command and machine; empty without provenance.json."""
-        return read_json_if_there(self.folder / PROVENANCE) or {}
+        return read_json_if_present(self.folder / PROVENANCE) or {}
 
     @cached_property
     def topology(self) -> dict[str, Any]:
         """`num_clients`, `edges` and `byzantine` at the start of the run."""
-        found = read_json_if_there(self.folder / TOPOLOGY)
+        found = read_json_if_present(self.folder / TOPOLOGY)
         count = self.scenario.get("clients", {}).get("count", 0)
         return found or {"num_clients": count, "edges": [], "byzantine": []}
 
@@ -74,9 +68,9 @@ class Run:
         return graph
 
     @property
-    def status(self) -> str:
+    def status(self) -> RunStatus:
         """`finished`, `out of time`, `interrupted`, `failed`, or `unfinished` (running or killed)."""
-        return str(self.summary.get("status", "unfinished"))
+        return RunStatus.of_summary(self.summary or None)
 
     @property
     def byzantine(self) -> frozenset[int]:
@@ -147,7 +141,7 @@ class Run:
         """Return the records with these names (without names: all records); missing fields are null."""
         if not self.has_events:
             return pl.LazyFrame(schema=schema_of(names))
-        return scan(self.folder / EVENTS_FILE, names, growing=not is_complete(self.folder))
+        return scan(self.folder / EVENTS_FILE, names, growing=not RunReader(self.folder).is_complete())
 
 
 def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,8 @@ import polars as pl
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.run import Run
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
-from rdpfl_sim.records.run_folder import SCENARIO, read_json_if_there
+from rdpfl_sim.records.json_file import read_json_if_present
+from rdpfl_sim.records.run_folder import SCENARIO
 
 if TYPE_CHECKING:  # these import torch, which takes seconds
     from rdpfl_sim.sweeps.tables import Table
@@ -63,7 +64,7 @@ class Sweep:
     @cached_property
     def plan(self) -> dict[str, Any]:
         """sweep.json: `name`, `axes`, `runs` (folders, labels) and `tables`; empty without the file."""
-        return read_json_if_there(self.folder / PLAN) or {}
+        return read_json_if_present(self.folder / PLAN) or {}
 
     @cached_property
     def _folders(self) -> list[Path]:

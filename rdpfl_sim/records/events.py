@@ -21,6 +21,7 @@ from typing_extensions import override
 from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.faults.changes import Change, Rewire
 from rdpfl_sim.world.network.links import ROUND
@@ -29,19 +30,6 @@ from rdpfl_sim.world.observer import Observer
 
 MESSAGE_STREAM = "recorded messages"
 """The random stream that decides which messages are recorded, by their numbers."""
-
-
-class Digest:
-    """A hash of all that was added, in order; each value follows from the one before, so it can be saved."""
-
-    STATE = ("value",)
-
-    def __init__(self) -> None:
-        self.value = b""
-
-    def add(self, data: bytes) -> None:
-        """Take more data in."""
-        self.value = blake2b(self.value + data, digest_size=32).digest()
 
 
 class Sink:

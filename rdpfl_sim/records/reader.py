@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypedDict, cast
 import orjson
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.json_file import read_json, read_json_if_present
 from rdpfl_sim.records.metrics_file import MetricsRow, parse_metrics
 from rdpfl_sim.records.run_folder import (
     EVENTS,
@@ -22,10 +23,8 @@ from rdpfl_sim.records.run_folder import (
     SCENARIO,
     SUMMARY,
     TOPOLOGY,
-    read_inside,
-    read_json,
-    read_json_if_there,
 )
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.system.files import lines_inside, open_inside, size_inside
 
@@ -59,11 +58,22 @@ class RunReader:
 
     def read_summary(self) -> dict[str, Any] | None:
         """Return the summary, or None if the run is running or was killed."""
-        return read_json_if_there(self.folder / SUMMARY)
+        return read_json_if_present(self.folder / SUMMARY)
+
+    def read_status(self) -> RunStatus:
+        """Return how the run ended; a run without a summary is unfinished."""
+        return RunStatus.of_summary(self.read_summary())
+
+    def is_complete(self) -> bool:
+        """Return whether the run has reached its end; with a damaged summary it has not."""
+        try:
+            return self.read_status().is_complete
+        except RunError:
+            return False
 
     def read_provenance(self) -> dict[str, Any] | None:
         """Return the commit, versions, command and machine of the run, or None if they are missing."""
-        return read_json_if_there(self.folder / PROVENANCE)
+        return read_json_if_present(self.folder / PROVENANCE)
 
     def read_topology(self) -> Topology:
         """Return the graph and the Byzantine clients, or raise `FileNotFoundError` or `RunError`."""
@@ -114,3 +124,26 @@ class RunReader:
         except orjson.JSONDecodeError as error:
             raise RunError(f"{path} is damaged: {error}") from error
         return record
+
+
+def read_inside(path: Path) -> bytes:
+    """Return the content of a file in a run folder."""
+    with open_inside(path) as file:
+        return file.read()
+
+
+def run_folder_problem(path: Path) -> str | None:
+    """Return why a path is not a run folder, or None if it is one."""
+    if (path / SCENARIO).is_file():
+        return None
+    if not path.is_dir():
+        return f"{path} is not a folder" if path.exists() else f"there is no folder {path}"
+    newest = newest_run(path)
+    hint = "" if newest is None else f"; the newest run in it is {newest}"
+    return f"{path} is not a run folder: it has no {SCENARIO}{hint}"
+
+
+def newest_run(path: Path) -> Path | None:
+    """Return the newest run folder inside a folder, or None if there is none."""
+    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
+    return max(runs, key=lambda run: run.stat().st_mtime, default=None)

@@ -1,44 +1,61 @@
-"""The summary of a run: accuracy over clients, message accounting, the neighbourhoods."""
+"""Accuracy statistics over clients.
+
+A statistic is one entry of `STATISTICS`. The summary computes every entry; the terminal, sweeps and the
+breakdown search read keys, headings and words from it.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 
-def spread_of(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean, worst, 10th percentile and spread (population standard deviation) over clients."""
-    if not values:
-        return None
-    array = np.asarray(values, dtype=float)
-    return {
-        "mean": float(array.mean()),
-        "worst": float(array.min()),
-        "p10": float(np.percentile(array, 10)),
-        "spread": float(array.std()),
-    }
+class Statistic(NamedTuple):
+    """One number that summarises the accuracy of several clients."""
+
+    key: str
+    """Its name in summary.json."""
+    heading: str
+    """The heading of its column in a table."""
+    phrase: str
+    """What precedes "accuracy of honest clients" in a sentence."""
+    compute: Callable[[NDArray[np.float64]], float]
+    is_accuracy: bool = True
+    """Whether it is itself an accuracy, so that a larger value is better."""
 
 
-def accuracy(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Accuracy of the honest clients and of all, from one metrics row per client."""
+STATISTICS = (
+    Statistic("mean", "mean", "mean", lambda values: float(values.mean())),
+    Statistic("worst", "worst", "worst client's", lambda values: float(values.min())),
+    Statistic("p10", "10th pct.", "10th percentile of", lambda values: float(np.percentile(values, 10))),
+    Statistic(
+        "spread", "spread", "standard deviation of", lambda values: float(values.std()), is_accuracy=False
+    ),
+)
+TESTS = ("personal", "global")
+"""The test sets on which a client's model is evaluated."""
+
+
+def accuracy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the section `accuracy` of a summary, from the latest metrics row of each client."""
     rows = list(rows)
     groups = {"honest": [row for row in rows if not row["byzantine"]], "all": rows}
     return {
         group: {
-            test: spread_of(
+            test: _statistics_of(
                 [row[f"{test}_accuracy"] for row in members if row[f"{test}_accuracy"] is not None]
             )
-            for test in ("personal", "global")
+            for test in TESTS
         }
         for group, members in groups.items()
     }
 
 
-def with_accuracy(by_hops: dict[str, Any], rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The honest clients' accuracy beside what else is known, by distance to the nearest attacker."""
+def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Add the honest clients' accuracy to values by the distance to the nearest Byzantine client."""
     accuracies: dict[str, list[float]] = {}
     for row in rows:
         if not row["byzantine"] and row["hops"] is not None:
@@ -53,21 +70,6 @@ def with_accuracy(by_hops: dict[str, Any], rows: Iterable[Mapping[str, Any]]) ->
     }
 
 
-def messages(
-    sent: int, delivered: int, lost: int, in_flight: int, fates: Counter[str], left_over: int
-) -> dict[str, int]:
-    """What became of every message.
-
-    sent = delivered + lost + in_flight, delivered = used + stale + duplicate + rejected + left_over.
-    """
-    account = {
-        "sent": sent,
-        "delivered": delivered,
-        "lost": lost,
-        "in_flight": in_flight,
-        **{fate: fates[fate] for fate in ("used", "stale", "duplicate", "rejected")},
-        "left_over": left_over,
-    }
-    assert sent == delivered + lost + in_flight, f"messages went missing on links: {account}"
-    assert delivered == sum(fates.values()) + left_over, f"messages went missing in mailboxes: {account}"
-    return account
+def _statistics_of(values: Sequence[float]) -> dict[str, float] | None:
+    array = np.asarray(values, dtype=float)
+    return {statistic.key: statistic.compute(array) for statistic in STATISTICS} if values else None

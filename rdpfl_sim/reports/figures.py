@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rdpfl_sim.records.run_folder import SUMMARY, TOPOLOGY, read_json, read_json_if_there, read_metrics
+from rdpfl_sim.records.json_file import read_json, read_json_if_present
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import SUMMARY, TOPOLOGY
 from rdpfl_sim.reports.accuracy_curves import accuracy_curves
 from rdpfl_sim.reports.curves_figure import curves_figure
 from rdpfl_sim.reports.figure_style import save
@@ -28,9 +30,9 @@ def draw(run_dir: Path) -> list[Path]:
     """Write `curves.png` and `topology.png` into a run folder and return their paths."""
     for name in (CURVES_PNG, TOPOLOGY_PNG):
         remove_partial(run_dir / name)
-    honest, byzantine = accuracy_curves(read_metrics(run_dir))
+    honest, byzantine = accuracy_curves(RunReader(run_dir).read_metrics())
     topology = read_json(run_dir / TOPOLOGY)
-    summary = read_json_if_there(run_dir / SUMMARY) or {"name": run_dir.name}  # unfinished runs have none
+    summary = read_json_if_present(run_dir / SUMMARY) or {"name": run_dir.name}  # unfinished runs have none
     name, description = summary["name"], _description(summary, topology)
     return [
         save(curves_figure(honest, byzantine, name, description), run_dir / CURVES_PNG),

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from rdpfl_sim.execution.devices import described
-from rdpfl_sim.records.run_folder import PROVENANCE, read_json
+from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.run_folder import PROVENANCE
 from rdpfl_sim.version import __version__
 
 PACKAGES = (

@@ -12,7 +12,8 @@ from rdpfl_sim.errors import Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import Checkpoints
-from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder, is_complete
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder
 from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
@@ -43,7 +44,7 @@ def resume(
         experiment = Experiment(scenario)
     files = _opened(folder)
     try:
-        if is_complete(folder):  # asked when nobody else can complete it any more
+        if RunReader(folder).is_complete():  # asked when nobody else can complete it any more
             Checkpoints(folder / CHECKPOINTS).clear()
             raise _refusal(folder, "is already complete; there is nothing to resume")
         with deterministic_torch(experiment.scenario.execution.threads, experiment.device), gc_paused():

@@ -22,7 +22,10 @@ from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.directions import when_trimmed_less
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
-from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, TRACEBACK, RunFolder, read_metrics
+from rdpfl_sim.records.metrics_file import MetricsRow
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, TRACEBACK, RunFolder
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation import summary as summing_up
@@ -53,14 +56,14 @@ class Result:
     """What a run gives back: its summary, every evaluation, the final models, and where the files are."""
 
     summary: dict[str, Any]
-    rows: list[dict[str, Any]]
+    rows: list[MetricsRow]
     models: list[Tensor]
     folder: Path | None
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[MetricsRow]:
         """One row per client and evaluation, read from metrics.csv if there is a folder."""
-        return self.rows if self.folder is None else read_metrics(self.folder)
+        return self.rows if self.folder is None else RunReader(self.folder).read_metrics()
 
 
 def simulate(
@@ -141,9 +144,9 @@ class Simulation:
             changes=experiment.changes(),
             fresh_state=lambda client: self._fresh_state(client, experiment.initial_model(client)),
             on_gone=lambda client: self.evaluations.once_more([client]),
-            on_end=lambda: self._end("finished"),
+            on_end=lambda: self._end(RunStatus.FINISHED),
         )
-        self.metrics: list[dict[str, Any]] = []
+        self.metrics: list[MetricsRow] = []
         self.scores = EvaluationLog(
             self.byzantine,
             len(self.clients) - len(self.byzantine),
@@ -160,7 +163,7 @@ class Simulation:
         """How long the run has taken, with all its parts if it was interrupted."""
         self.warnings: list[str] = []
         """Of this run, not of its scenario: what was not the same when it was resumed."""
-        self.status: str | None = None
+        self.status: RunStatus | None = None
         """How the run has ended; None while it goes on."""
 
     def run(self, snapshot: Snapshot | None = None, warnings: Sequence[str] = ()) -> Result:
@@ -194,7 +197,7 @@ class Simulation:
     def finish(self) -> Result:
         """What has come of it, after the last event."""
         self.updates.compute()
-        if self.status == "interrupted":
+        if self.status is RunStatus.INTERRUPTED:
             self._checkpoint()
         else:
             self.evaluations.once_more(self.clients)
@@ -203,7 +206,7 @@ class Simulation:
         if self.files is not None:
             self.files.sync()
             self.files.write_json(SUMMARY, summary)
-        if self.checkpointer is not None and self.status != "interrupted":
+        if self.checkpointer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpointer.clear()
         models = [client.life.learning.w.cpu() for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
@@ -299,7 +302,7 @@ class Simulation:
         self.world.num_trained += 1
         self._show_progress()
         if self.files is not None:
-            self.files.show()
+            self.files.flush()
         if self.checkpointer is not None and self.checkpointer.is_due(self.num_trained):
             self.is_checkpoint_due = True
             self.kernel.pause()
@@ -317,12 +320,12 @@ class Simulation:
             )
 
     def _interrupt(self) -> None:
-        self._end("interrupted")
+        self._end(RunStatus.INTERRUPTED)
 
     def _run_out_of_time(self) -> None:
-        self._end("out of time")
+        self._end(RunStatus.OUT_OF_TIME)
 
-    def _end(self, status: str) -> None:
+    def _end(self, status: RunStatus) -> None:
         if self.status is None:
             self.status = status
             self.kernel.pause()

@@ -13,6 +13,7 @@ import torch
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.records import statistics as summaries
 from rdpfl_sim.records.evaluation_log import EvaluationLog
+from rdpfl_sim.records.summary_file import message_counts
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.description import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
@@ -129,7 +130,7 @@ def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[
 def _messages(run: Simulation) -> dict[str, int]:
     """What became of all messages."""
     mailboxes, network = [client.life.mailbox for client in run.clients], run.network
-    return summaries.messages(
+    return message_counts(
         network.num_sent,
         network.num_delivered,
         network.num_lost,

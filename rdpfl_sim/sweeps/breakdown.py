@@ -21,7 +21,8 @@ from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.records import statistics as summaries
-from rdpfl_sim.records.run_folder import read_metrics, write_atomically
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import write_atomically
 from rdpfl_sim.scenario.paths import set_value
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps import parameter_range as variation
@@ -232,7 +233,7 @@ def local_accuracy(folder: Path, byzantine: Sequence[int]) -> dict[str, Any]:
 
     Shards are unequally hard: a mean over other clients than those that are honest would be no comparison.
     """
-    latest = {row["client"]: row for row in read_metrics(folder)}
+    latest = {row["client"]: row for row in RunReader(folder).read_metrics()}
     rows = [row | {"byzantine": client in byzantine} for client, row in sorted(latest.items())]
     return {"accuracy": summaries.accuracy(rows)}
 

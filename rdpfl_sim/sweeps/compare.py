@@ -16,7 +16,9 @@ from pydantic import BaseModel
 from rdpfl_sim.components.registry import suggest
 from rdpfl_sim.errors import RunError, ScenarioError
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
-from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, read_json_if_there
+from rdpfl_sim.records.json_file import read_json_if_present
+from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.toml_file import LimitError, parse_value, read_toml
 from rdpfl_sim.sweeps.results import flat
@@ -124,7 +126,7 @@ def _run_folders(path: Path) -> list[Path]:
 def _read(folder: Path, argument: int) -> RunResult:
     path = folder / SUMMARY
     try:
-        summary = flat(read_json_if_there(path) or {})
+        summary = flat(read_json_if_present(path) or {})
     except OSError as error:
         raise ComparisonError(f"{path} cannot be read: {error.strerror}") from error
     except RunError as error:
@@ -277,7 +279,7 @@ def _unfinished(groups: Sequence[Group]) -> Iterator[str]:
     for group in groups:
         for run in group.runs.values():
             status = run.summary.get("status", "unfinished, without a summary.json")
-            if status != "finished":
+            if status != RunStatus.FINISHED:
                 done, rounds = run.summary.get("rounds_done", [None])[0], run.scenario.get("rounds")
                 how_far = "" if done is None else f" after {done} of {rounds} rounds"
                 why = f" ({run.summary['error']})" if "error" in run.summary else ""

@@ -19,6 +19,7 @@ def attempt(raw: dict[str, Any], place: Path, report: Callable[[float], None]) -
 
     All that is printed meanwhile, and the traceback of an error, goes to log.txt there.
     """
+    from rdpfl_sim.records.status import RunStatus
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.simulation.simulation import simulate
 
@@ -30,7 +31,7 @@ def attempt(raw: dict[str, Any], place: Path, report: Callable[[float], None]) -
             result = simulate(scenario, place, progress)
     except Exception as error:
         return _told(error)
-    return "interrupted by a signal" if result.summary["status"] == "interrupted" else None
+    return "interrupted by a signal" if result.summary["status"] == RunStatus.INTERRUPTED else None
 
 
 class _Fractions:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rdpfl_sim.records.fault_timeline import CHANGES, ENDS, REWIRE, Condition, FaultTimeline
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.verification.check import Check, Needs, Record
 
 Neighbours = dict[int, None]
@@ -114,7 +115,7 @@ class Clients:
             for client, life in enumerate(self.lives)
             if client not in gone and life.round <= self.last_round
         ]
-        if record["status"] == "finished" and late:
+        if record["status"] == RunStatus.FINISHED and late:
             self.rounds.violated(line, f"client {late[0]} is in round {self.lives[late[0]].round} at the end")
 
     def _acting(self, record: Record, line: int, doing: Doing) -> Life:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf, isfinite
 from typing import Any
 
 from rdpfl_sim.records.metrics_file import HEADER, METRICS
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import COMPLETE
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import Clients
@@ -69,9 +70,9 @@ class Evaluations:
 
     def run_finished(self, record: Record, line: int) -> None:
         """All rows have been read; a run that was interrupted has not come to the end of the instant."""
-        self._miss(line, record["time_s"] if record["status"] == "interrupted" else inf)
+        self._miss(line, record["time_s"] if record["status"] == RunStatus.INTERRUPTED else inf)
         untested = [client for client, life in enumerate(self.clients.lives) if life.is_untested]
-        if record["status"] in COMPLETE and untested:
+        if RunStatus(record["status"]).is_complete and untested:
             self.evaluations.violated(line, f"the last model of client {untested[0]} was not evaluated")
         if next(self.lines, None) is not None:
             self.evaluations.violated(line, "metrics.csv has more rows than there were evaluations")
@@ -88,13 +89,13 @@ class Evaluations:
         if len(cells) != len(METRICS) or not text.endswith(END):
             self.evaluations.violated(line, f"metrics.csv says {text!r}: this is not such a row")
             return
-        row = self.measures.row
+        row = dict(self.measures.row)
         for key, cell in zip(METRICS, cells, strict=True):
             if key not in self.unknown and not _is_cell(row[key], cell, _is_measured(row, key)):
                 self.evaluations.violated(line, f"metrics.csv says {key} = {cell!r}, not {row[key]!r}")
 
 
-def _is_measured(row: dict[str, Any], key: str) -> bool:
+def _is_measured(row: Mapping[str, Any], key: str) -> bool:
     """Whether there is a number, also if JSON does not have it: the loss of a model that was tested."""
     return key.endswith("_loss") and row[key.replace("_loss", "_accuracy")] is not None
 

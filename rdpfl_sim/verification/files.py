@@ -9,8 +9,9 @@ from typing import Any
 import networkx as nx
 
 from rdpfl_sim.errors import RunError, ScenarioError
+from rdpfl_sim.records.json_file import read_json
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import TOPOLOGY, read_json
+from rdpfl_sim.records.run_folder import TOPOLOGY
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.deployment import Deployment
 

@@ -11,17 +11,10 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.records.run_folder import (
-    EVENTS,
-    METRICS_FILE,
-    PROVENANCE,
-    SCENARIO,
-    SUMMARY,
-    TOPOLOGY,
-    read_inside,
-    read_json,
-    read_json_if_there,
-)
+from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.reader import RunReader, read_inside
+from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
@@ -33,9 +26,6 @@ from rdpfl_sim.verification.record_schema import first_difference, written
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """With these an interrupted run ends, and the same run goes on when it is not interrupted."""
-
-UNFINISHED = ("interrupted", "failed")
-"""The status of a run that did not come to its end."""
 
 LINES = (EVENTS, METRICS_FILE)
 """Files that grow line by line: of a run that did not come to its end, the lines that there are."""
@@ -51,7 +41,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
     experiment = Experiment(scenario)
     with tempfile.TemporaryDirectory(prefix="rdpfl-sim-") as elsewhere:
         again = simulate(experiment, elsewhere, progress)
-        if again.summary["status"] == "interrupted":
+        if again.summary["status"] == RunStatus.INTERRUPTED:
             raise KeyboardInterrupt
         assert again.folder is not None
         check = compare(folder, again.folder)
@@ -63,8 +53,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
 def compare(folder: Path, again: Path) -> Check:
     """Compare the files of a run with those of its replay, except what no run repeats."""
     check = Check("replay", "The same scenario gives the same files again.", Needs.NOTHING)
-    summary = read_json_if_there(folder / SUMMARY)
-    is_whole = summary is not None and summary.get("status") not in UNFINISHED
+    is_whole = RunReader(folder).read_status().is_complete
     for name in LINES:
         _compare_lines(check, folder / name, again / name, is_whole)
     for name in (SCENARIO, TOPOLOGY):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.methods.directions import when_trimmed_less
 from rdpfl_sim.records.evaluation_log import EvaluationLog
+from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Record
@@ -42,9 +43,9 @@ class Measures:
         self.telemetry = Telemetry(byzantine, hops, when_trimmed_less(scenario.method))
         self.hops = hops
         self.knows_messages = scenario.output.message_events == 1
-        self.row: dict[str, Any] = {}
+        self.row = cast("MetricsRow", dict.fromkeys(METRICS))
         """The latest row of metrics.csv, as it should be."""
-        self.scores = EvaluationLog(byzantine, len(hops) - len(byzantine), self._keep)
+        self.scores = EvaluationLog(byzantine, len(hops) - len(byzantine), self._write)
         self.round: Record | None = None
         """The round whose messages follow."""
         self.used: list[Record] = []
@@ -123,7 +124,7 @@ class Measures:
         self.telemetry.round_finished(record["client"], record["round"], messages, diagnostics, inspection)
         self.round, self.used = None, []
 
-    def _keep(self, row: dict[str, Any]) -> None:
+    def _write(self, row: MetricsRow) -> None:
         self.row = row
 
 

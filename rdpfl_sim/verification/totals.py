@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from hashlib import blake2b
 from typing import Any
 
 import orjson
 import tomli_w
 
+from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.events import fault_fields
 from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.simulation.experiment import COARSE_TEST, HASTY_CRASHES
@@ -37,21 +37,21 @@ class Chain:
             "digest", "The digest in summary.json follows from the records, line by line.", Needs.RECORDS
         )
         self.checks = [self.check]
-        self.value = b""
+        self.digest = Digest()
 
     def add(self, line: bytes) -> None:
         """Take a record in that is not about a single message."""
         self.check.num_items += 1
-        self.value = blake2b(self.value + line, digest_size=32).digest()
+        self.digest.add(line)
 
     def compare(self, summary: dict[str, Any] | None) -> None:
         """Check the digest of a run that has ended."""
+        found = self.digest.value.hex()
         if summary is None or "digest" not in summary:
             self.check.unchecked = UNFINISHED
-        elif summary["digest"] != self.value.hex():
-            self.check.violated(
-                None, f"the records give {self.value.hex()[:16]}..., not {str(summary['digest'])[:16]}..."
-            )
+        elif summary["digest"] != found:
+            said = str(summary["digest"])
+            self.check.violated(None, f"the records have the digest {found[:16]}..., not {said[:16]}...")
 
 
 class Whole:
@@ -196,7 +196,7 @@ class Whole:
             num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
         else:
             status, simulated_s, num_faults = last["status"], last["time_s"], clients.timeline.num_records
-            messages, digest = {key: last[key] for key in ACCOUNT}, chain.value.hex()
+            messages, digest = {key: last[key] for key in ACCOUNT}, chain.digest.value.hex()
             telemetry, num_parameters = measures.telemetry_beside(said["telemetry"]), self.num_parameters
             verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
         outcome = Outcome(

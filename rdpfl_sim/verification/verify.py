@@ -10,6 +10,7 @@ import orjson
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.records.digest import MESSAGE_PREFIX
 from rdpfl_sim.records.events import MESSAGE_STREAM
 from rdpfl_sim.records.run_folder import EVENTS
 from rdpfl_sim.scenario.scenario import Scenario
@@ -27,8 +28,6 @@ from rdpfl_sim.verification.totals import Chain, Whole
 from rdpfl_sim.world.adversary.threat_model import hops_to
 
 PROGRESS_EVERY = 50_000
-SINGLE_MESSAGE = b'{"event":"message_'
-"""How the records begin that the digest does not cover."""
 
 
 def verify(folder: Path, progress: Callable[[int], None] = lambda num_records: None) -> list[Check]:
@@ -125,7 +124,7 @@ class Verification:
         latest_s, form, time, add, line = 0.0, self.form, self.time, self.chain.add, 0
         with closing(lines_inside(self.events_path)) as file:
             for line, text in enumerate(file, start=1):
-                if not text.startswith(SINGLE_MESSAGE):
+                if not text.startswith(MESSAGE_PREFIX):
                     add(text)
                 try:
                     record = orjson.loads(text)

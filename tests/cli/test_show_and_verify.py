@@ -65,7 +65,7 @@ def test_path_that_is_not_a_run_folder_is_rejected(command: str, run: Path, tmp_
     assert "metrics.csv is not a folder" in capsys.readouterr().err
     assert main([command, str(run.parent)]) == 2
     error = capsys.readouterr().err
-    assert "is not the folder of a run: it has no scenario.toml" in error
+    assert "is not a run folder: it has no scenario.toml" in error
     assert f"the newest run in it is {run}" in error
 
 

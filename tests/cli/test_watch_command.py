@@ -69,7 +69,7 @@ def test_killed_run_is_reported_with_the_command_that_resumes_it(tmp_path: Path,
 
 def test_folder_without_runs_is_rejected(tmp_path: Path, capsys) -> None:
     assert main(["watch", str(tmp_path)]) == 2
-    assert "is not the folder of a run" in capsys.readouterr().err
+    assert "is not a run folder" in capsys.readouterr().err
 
 
 def test_run_without_events_is_followed_by_its_metrics(tmp_path: Path) -> None:

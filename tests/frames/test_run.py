@@ -121,7 +121,7 @@ def test_a_run_without_records_has_empty_frames_with_the_usual_columns(tmp_path:
 
 
 def test_a_folder_without_a_scenario_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"is not the folder of a run: it has no scenario\.toml"):
+    with pytest.raises(RunError, match=r"is not a run folder: it has no scenario\.toml"):
         Run(tmp_path)
 
 

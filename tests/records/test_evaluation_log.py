@@ -11,7 +11,7 @@ from tests.support import small_scenario
 
 
 def scoreboard(byzantine: tuple[int, ...] = (), num_honest: int = 1) -> EvaluationLog:
-    return EvaluationLog(byzantine, num_honest, keep=lambda row: None)
+    return EvaluationLog(byzantine, num_honest, write=lambda row: None)
 
 
 def add(scores: EvaluationLog, time_s: float, client: int, accuracy: float) -> None:

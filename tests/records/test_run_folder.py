@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.records.metrics_file import METRICS
-from rdpfl_sim.records.run_folder import RunFolder, is_complete, read_metrics
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import RunFolder
 
 
 def row(client: int) -> dict:
@@ -26,7 +27,7 @@ def test_records_after_a_checkpoint_are_cut_off_and_written_again(tmp_path: Path
     files.write_metrics(row(3))
     files.close()
     assert (files.path / "events.jsonl").read_bytes() == b"one\nagain\n"
-    assert [row["client"] for row in read_metrics(files.path)] == [1, 3]
+    assert [row["client"] for row in RunReader(files.path).read_metrics()] == [1, 3]
 
 
 def test_what_is_not_there_cannot_be_kept(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_folder_is_open_once_at_a_time(tmp_path: Path) -> None:
 def test_run_is_complete_if_its_summary_says_so(tmp_path: Path, summary: dict | None, complete: bool) -> None:
     if summary is not None:
         (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert is_complete(tmp_path) is complete
+    assert RunReader(tmp_path).is_complete() is complete
 
 
 def test_others_see_what_was_written_after_a_second(tmp_path: Path, monkeypatch) -> None:
@@ -82,7 +83,7 @@ def test_others_see_what_was_written_after_a_second(tmp_path: Path, monkeypatch)
     folder.events.write(b"{}\n")
     seen = []
     for clock[0] in (0.5, 1.0, 1.5):
-        folder.show()
+        folder.flush()
         seen.append((folder.path / "events.jsonl").read_bytes())
         folder.events.write(b"[]\n")
     assert seen == [b"", b"{}\n[]\n", b"{}\n[]\n"]

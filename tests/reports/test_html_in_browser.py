@@ -112,7 +112,7 @@ def test_text_from_files_is_never_executed(browser: Browser, tmp_path: Path) -> 
     named = [f"name = {json.dumps(evil)}" if line.startswith("name =") else line for line in scenario[:3]]
     (folder / "scenario.toml").write_text("\n".join([*named, *scenario[3:]]))
     summary = json.loads((folder / "summary.json").read_text())
-    summary |= {"warnings": [evil], "method": evil, "status": evil}
+    summary |= {"warnings": [evil], "method": evil}
     (folder / "summary.json").write_text(json.dumps(summary))
     events = (folder / "events.jsonl").read_text()
     (folder / "events.jsonl").write_text(events.replace('"reason":"loss"', f'"reason":{json.dumps(evil)}'))

@@ -337,13 +337,14 @@ def test_script_elements_in_any_text_of_a_run_are_escaped(folder: Path, tmp_path
     scenario = tomllib.loads((folder / "scenario.toml").read_text())
     (tmp_path / "scenario.toml").write_text(tomli_w.dumps(poisoned(scenario)))
     for name in ("summary.json", "provenance.json"):
-        (tmp_path / name).write_text(json.dumps(poisoned(json.loads((folder / name).read_text()))))
+        content = poisoned(json.loads((folder / name).read_text()), spared=["status"])
+        (tmp_path / name).write_text(json.dumps(content))
     with (tmp_path / "events.jsonl").open("w") as file:
         for line in (folder / "events.jsonl").read_text().splitlines():
             record = {**json.loads(line), f"{EVIL}.number": 1.5}
             file.write(json.dumps(poisoned(record, spared=["event"])) + "\n")
     page = run_page(Run(tmp_path))
-    assert (page.status, page.title) == (EVIL, EVIL)
+    assert page.title == EVIL
     assert_no_injection(render(page))
 
 

@@ -8,6 +8,7 @@ import polars as pl
 
 from rdpfl_sim.frames import Run
 from rdpfl_sim.frames.run import last_evaluations
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.html.accuracy import accuracy_card
 from rdpfl_sim.reports.html.clients import client_cards
 from rdpfl_sim.reports.html.contamination import contamination_cards
@@ -103,7 +104,7 @@ def _end_s(run: Run, *frames: pl.DataFrame) -> float:
 
 
 def _status(run: Run) -> str:
-    return "unfinished: running or killed" if run.status == "unfinished" else run.status
+    return "unfinished: running or killed" if run.status is RunStatus.UNFINISHED else run.status
 
 
 def _facts(run: Run) -> str:
@@ -117,11 +118,11 @@ def _facts(run: Run) -> str:
 
 def _warnings(run: Run) -> list[str]:
     warnings = [str(warning) for warning in run.summary.get("warnings", [])]
-    if run.status == "unfinished":
+    if run.status is RunStatus.UNFINISHED:
         warnings.insert(0, "This run is still running or was killed. The report shows the records so far.")
-    elif run.status == "failed":
+    elif run.status is RunStatus.FAILED:
         warnings.insert(0, f"This run failed: {run.summary.get('error')}")
-    elif run.status not in ("finished", "out of time"):
+    elif run.status.can_resume:
         warnings.insert(0, f"This run is {run.status}. Continue it with rdpfl-sim resume.")
     return [escape_control(warning) for warning in warnings]
 

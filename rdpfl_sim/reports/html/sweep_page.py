@@ -11,6 +11,7 @@ import numpy as np
 
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.html.accuracy import honest_mean
 from rdpfl_sim.reports.html.page import Card, Page, Tab, Table, Tile, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, compact, escape_markup, line, round_axis, rounded
@@ -26,7 +27,6 @@ MAX_CELLS = 1_500
 MAX_ROWS = 500
 MAX_CURVES = 600
 MAX_VIEWS = 12
-COMPLETE = ("finished", "out of time")
 COLOURS = ("@honest", "@byzantine", "@green", "@purple", "@yellow", "@sky", "@lost", "@muted")
 
 
@@ -34,7 +34,7 @@ def sweep_page(sweep: Sweep) -> Page:
     """Build the report of a sweep."""
     runs = sweep.runs
     statuses = Counter(run.run.status for run in runs)
-    complete = len(runs) == sweep.num_planned and statuses.keys() <= {*COMPLETE}
+    complete = len(runs) == sweep.num_planned and all(status.is_complete for status in statuses)
     tables = sweep.tables(_layouts(sweep)) if runs else []
     tabs = [
         Tab("Tables", [card for table in tables for card in _table_cards(table)] or [_no_runs("Tables")]),
@@ -287,9 +287,9 @@ def _plan_card(sweep: Sweep) -> Card:
     return Card("Plan", text, content=Table((), rows, "facts"), wide=True)
 
 
-def _tiles(sweep: Sweep, statuses: Counter[str]) -> list[Tile]:
+def _tiles(sweep: Sweep, statuses: Counter[RunStatus]) -> list[Tile]:
     runs = sweep.runs
-    num_complete = sum(statuses[status] for status in COMPLETE)
+    num_complete = sum(num for status, num in statuses.items() if status.is_complete)
     seeds = {run.seed for run in runs}
     tiles = [
         Tile("runs", f"{num_complete:,}", f"of {sweep.num_planned:,}"),
@@ -308,7 +308,7 @@ def _tiles(sweep: Sweep, statuses: Counter[str]) -> list[Tile]:
     return tiles
 
 
-def _warnings(sweep: Sweep, statuses: Counter[str]) -> list[str]:
+def _warnings(sweep: Sweep, statuses: Counter[RunStatus]) -> list[str]:
     warnings = []
     num_missing = sweep.num_planned - len(sweep.runs)
     if num_missing:
@@ -318,7 +318,7 @@ def _warnings(sweep: Sweep, statuses: Counter[str]) -> list[str]:
     warnings += [
         f"{quantity(num, 'run')} with status {escape_control(status)}."
         for status, num in statuses.items()
-        if status not in COMPLETE
+        if not status.is_complete
     ]
     num_warned = sum(bool(run.run.summary.get("warnings")) for run in sweep.runs)
     if num_warned:

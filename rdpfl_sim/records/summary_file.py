@@ -1,0 +1,34 @@
+"""The message counts in summary.json, which must add up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+OUTCOMES = ("used", "stale", "duplicate", "rejected")
+"""What can happen to a message in the mailbox of its recipient."""
+
+MESSAGE_COUNTS = (
+    *("sent", "delivered", "lost", "in_flight", *OUTCOMES),
+    *("left_over", "copied", "reordered", "bytes"),
+)
+"""The keys of the section `messages`."""
+
+
+def message_counts(
+    sent: int, delivered: int, lost: int, in_flight: int, outcomes: Mapping[str, int], left_over: int
+) -> dict[str, int]:
+    """Return how many messages were sent, lost, used and dropped.
+
+    sent = delivered + lost + in_flight, delivered = used + stale + duplicate + rejected + left_over.
+    """
+    counts = {
+        "sent": sent,
+        "delivered": delivered,
+        "lost": lost,
+        "in_flight": in_flight,
+        **{outcome: outcomes.get(outcome, 0) for outcome in OUTCOMES},
+        "left_over": left_over,
+    }
+    assert sent == delivered + lost + in_flight, f"messages went missing on links: {counts}"
+    assert delivered == sum(outcomes.values()) + left_over, f"messages went missing in mailboxes: {counts}"
+    return counts
