@@ -18,6 +18,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.frames import Run, Sweep, events
 from rdpfl_sim.reports.html import clients, estimator, spacetime
+from rdpfl_sim.reports.html.facts import TomlListing, scenario_card
 from rdpfl_sim.reports.html.faults import fault_cards
 from rdpfl_sim.reports.html.messages import age_card, delay_card, outcomes_card
 from rdpfl_sim.reports.html.page import Card, Missing, Page, Tab, Table, render
@@ -367,6 +368,20 @@ def test_script_elements_in_any_text_of_a_sweep_are_escaped(tmp_path: Path) -> N
     page = sweep_page(Sweep(tmp_path))
     assert EVIL in cards(page)
     assert_no_injection(render(page))
+
+
+def test_scenario_is_shown_as_toml_with_arrays_on_one_line() -> None:
+    scenario = {
+        "a": ["], [", [], [1, {"key": ["["]}]],
+        "b": "[",
+        "table": {"c": [1, 2]},
+        "list": [{"d": [3]}],
+    }
+    listing = scenario_card(scenario).content
+    assert isinstance(listing, TomlListing)
+    lines = [f"{line.key} = {line.text}" if line.key else line.text for line in listing.lines]
+    assert tomllib.loads("\n".join(lines)) == scenario
+    assert "c = [1, 2]" in lines
 
 
 def test_data_of_figures_cannot_end_its_script_element() -> None:

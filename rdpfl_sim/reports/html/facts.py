@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -36,9 +36,30 @@ class TomlListing:
 
 def scenario_card(scenario: Mapping[str, Any]) -> Card:
     """Show the resolved scenario as TOML."""
-    lines = [_toml_line(line) for line in tomli_w.dumps(dict(scenario)).splitlines()]
+    lines = [_toml_line(line) for line in _join_arrays(tomli_w.dumps(dict(scenario)).splitlines())]
     text = "The resolved scenario: every option with the value used in this run."
     return Card("Scenario", text, content=TomlListing(lines), wide=True)
+
+
+def _join_arrays(lines: Iterable[str]) -> list[str]:
+    """Write each array on one line; tomli_w writes one line per element.
+
+    >>> _join_arrays(["a = 1", "b = [", "    [", "        1,", "        2,", "    ],", "]", "c = []"])
+    ['a = 1', 'b = [[1, 2]]', 'c = []']
+    """
+    joined: list[str] = []
+    depth = 0
+    for line in lines:
+        text = line.strip() + (" " if depth and line.endswith(",") else "")
+        if text.startswith("]"):
+            joined[-1] = joined[-1].removesuffix(", ") + text
+            depth -= 1
+        elif depth:
+            joined[-1] += text
+        else:
+            joined.append(text)
+        depth += line.endswith("[")
+    return joined
 
 
 def _toml_line(line: str) -> TomlLine:

@@ -7,7 +7,7 @@
       green: "#009e73", yellow: "#c98a00", sky: "#3b9bd6", purple: "#b0578d",
       "honest-band": "rgba(0,114,178,0.14)", "byzantine-band": "rgba(213,94,0,0.14)", "green-band": "rgba(0,158,115,0.14)",
       "purple-band": "rgba(176,87,141,0.14)", "training": "rgba(93,103,121,0.22)",
-      diverging: [[0, "#b35806"], [0.25, "#f1a340"], [0.5, "#f4f5f7"], [0.75, "#67a9cf"], [1, "#2166ac"]],
+      diverging: [[0, "#b35806"], [0.25, "#f6b96d"], [0.5, "#f4f5f7"], [0.75, "#8dc1e0"], [1, "#2166ac"]],
     },
     dark: {
       ink: "#e7ebf2", muted: "#a6b0c2", grid: "#28303d", ground: "#181d26", soft: "#222936",

@@ -227,7 +227,8 @@ def _curves_card(sweep: Sweep) -> Card:
     note = (
         f"The first {MAX_VIEWS} of {len(groups)} combinations are shown." if len(groups) > MAX_VIEWS else ""
     )
-    text = f"Mean personal accuracy of honest clients, averaged over seeds. Lines: {compared or 'all runs'}."
+    lines = f" One line per case of {compared}." if compared else ""
+    text = f"Mean personal accuracy of honest clients, averaged over seeds.{lines}"
     return Card("Curves", text, views, note=note, wide=True)
 
 
