@@ -20,7 +20,6 @@ import torch
 from simpy import Environment
 from table import Row, show
 
-from rdpfl_sim.components.registry import specialised
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.methods.base import Home, Method, State
 from rdpfl_sim.methods.deferred import Update, Updates
@@ -124,8 +123,8 @@ def network_of(
     kernel: Kernel, num_clients: int, observer: Observer, streams: Streams, lossy: bool
 ) -> Network:
     """Links with exponential delays, which lose a tenth of the messages or none."""
-    latency = specialised(partial(exponential, mean_s=0.1))
-    loses = specialised(partial(bernoulli, probability=0.1)) if lossy else lossless
+    latency = partial(exponential, mean_s=0.1)
+    loses = partial(bernoulli, probability=0.1) if lossy else lossless
 
     def link(i: int, j: int) -> Link:
         return Link(i, j, streams.key("link", i, j), latency=latency, loses=loses)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rdpfl_sim.components.registry import _installed
+from rdpfl_sim.components.plugin_loading import forget_plugins
+from rdpfl_sim.components.registry import Registry
+from tests.registries import REGISTRIES
 
 
 class Packages:
@@ -17,6 +20,7 @@ class Packages:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.modules: list[str] = []
+        self.registries: list[Registry[..., Any]] = [*REGISTRIES]
         monkeypatch.syspath_prepend(str(folder))
 
     def install(self, name: str, source: str, components: Mapping[str, Iterable[str]]) -> None:
@@ -31,10 +35,14 @@ class Packages:
         ]
         (facts / "entry_points.txt").write_text("\n".join(lines))
         self.modules.append(name)
-        _installed.cache_clear()
+        forget_plugins()
 
     def forget(self) -> None:
-        """Let the process forget what was installed."""
-        for name in self.modules:
-            sys.modules.pop(name, None)
-        _installed.cache_clear()
+        """Remove what the packages have registered, and their modules from the process."""
+        for registry in self.registries:
+            for name in list(registry):
+                if registry[name].__module__ in self.modules:
+                    registry.remove(name)
+        for module in self.modules:
+            sys.modules.pop(module, None)
+        forget_plugins()

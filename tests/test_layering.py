@@ -28,6 +28,7 @@ ORDER = [
     "reports",
     "verification",
     "cli",
+    "plugins",
     "__init__",
     "__main__",
 ]

@@ -11,8 +11,9 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from docs.tools.typography import typeset
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import LARGE
-from rdpfl_sim.components.registry import OneOf, Strict
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.scenario.component_list import KINDS, describe_limits
 from rdpfl_sim.scenario.scenario import Scenario
 

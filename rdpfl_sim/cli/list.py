@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Print the names of components, or all details of one kind or of all."""
-    from rdpfl_sim.components.registry import suggest
+    from rdpfl_sim.components.table import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,
         details,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rdpfl_sim.components.registry import Plugin
+from rdpfl_sim.components.plugin import Plugin
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
 
 Arguments: TypeAlias = tuple[Any, ...]

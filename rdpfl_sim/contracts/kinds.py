@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from rdpfl_sim.components.registry import Component, Steps
+from rdpfl_sim.components.choice import Steps
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.contracts.contract import Contract, Guard
 from rdpfl_sim.contracts.execution import ExecutorContract
 from rdpfl_sim.contracts.learning import Data, Model, Partition
@@ -30,6 +31,7 @@ from rdpfl_sim.contracts.world import (
     Waiting,
 )
 from rdpfl_sim.errors import OptionError, PluginError
+from rdpfl_sim.maths.attacks.attacks import ATTACKS
 
 Location: TypeAlias = tuple[int | str, ...]
 
@@ -61,7 +63,7 @@ CONTRACTS: Mapping[str, Contract] = {
 
 def contract_of(kind: str, target: Callable[..., Any]) -> Contract:
     """The contract that a component has to keep."""
-    if kind == "attack" and getattr(target, "sends_malformed", False):
+    if kind == "attack" and ATTACKS.facts_of(target).sends_malformed:
         return MalformedAttack()
     return CONTRACTS[kind]
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from rdpfl_sim.components.registry import Plugin
+from rdpfl_sim.components.plugin import Plugin
 from rdpfl_sim.contracts.contract import Arguments, Contract, GlobalDraws, a, caught, same, vector_flaw
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.learning.training import Trained

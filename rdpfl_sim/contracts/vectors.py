@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.contracts.contract import Arguments, Contract, a, tensor_flaw, vector_flaw
-from rdpfl_sim.maths.attacks.attacks import View
+from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.attacks.attacks import ATTACKS, View
 from rdpfl_sim.methods.exchange import is_moderate
 
 SIZE = 6
@@ -23,11 +24,11 @@ class Attack(Contract):
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
         """Views with few and with some honest updates, of clients that send directions and of others."""
-        sees_victim = getattr(target, "sees_victim", False)
-        for num_honest in (1, 4) if getattr(target, "sees_honest", False) else (0,):
+        needs = ATTACKS.facts_of(target).needs
+        for num_honest in (0,) if needs == "own" else (1, 4):
             for origin in (None, vector(9)):
                 yield partial(self._view, num_honest, origin, knows_victim=False)
-                if sees_victim:
+                if needs == "victim":
                     yield partial(self._view, num_honest, origin, knows_victim=True)
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
@@ -82,9 +83,9 @@ class Aggregator(Contract):
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
         """One, two and more messages."""
-        sees_own = getattr(target, "sees_own", False)
+        needs_own = AGGREGATORS.facts_of(target).needs_own
         for num in (1, 2, 3, 8):
-            yield lambda num=num: (rows(num), vector(1)) if sees_own else (rows(num),)  # type: ignore[misc]
+            yield lambda num=num: (rows(num), vector(1)) if needs_own else (rows(num),)  # type: ignore[misc]
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
         """Anything but one finite vector."""

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import networkx as nx
 from simpy.core import EmptySchedule
 
-from rdpfl_sim.components.registry import Plugin
+from rdpfl_sim.components.plugin import Plugin
 from rdpfl_sim.contracts.contract import Arguments, Contract, FlawError, Guard, a, caught, number_flaw
 from rdpfl_sim.contracts.vectors import vector
 from rdpfl_sim.errors import PluginError

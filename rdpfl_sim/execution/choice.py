@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from rdpfl_sim.execution.devices import SMALL_MODEL
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import EXECUTORS, Executor, executor
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.jobs import TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
@@ -19,6 +18,7 @@ from rdpfl_sim.learning.stacked_models import NotStackableError
 log = logging.getLogger(__name__)
 
 
+@executor
 def auto(model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> Executor:
     """Stacked for small models without convolutions; threads for all others; on a GPU one after the other.
 
@@ -42,6 +42,7 @@ def is_small(model: FlatModel, training_data: TrainingData) -> bool:
     return len(training_data.shards) > 1 and model.num_parameters < SMALL_MODEL and not convolutions
 
 
+@executor
 def stacked(model: FlatModel, training_data: TrainingData) -> Executor:
     """All jobs that are under way, batched over clients: for many clients with small models."""
     try:
@@ -51,13 +52,7 @@ def stacked(model: FlatModel, training_data: TrainingData) -> Executor:
         return Inline(model, training_data)
 
 
-EXECUTORS: dict[str, Callable[..., Executor]] = {
-    "auto": auto,
-    "inline": Inline,
-    "stacked": stacked,
-    "threads": Threads,
-    "ray": RayActors,
-}
-
 REMOVED = {"processes": "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"}
 """The messages for scenarios that name an executor of an older version."""
+
+__all__ = ["EXECUTORS", "REMOVED", "RayActors", "auto", "is_small", "stacked"]

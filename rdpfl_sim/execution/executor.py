@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
@@ -13,6 +14,9 @@ from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch, Trained
 from rdpfl_sim.methods.exchange import Work
+
+EXECUTORS = Registry("executor", Facts)
+executor = EXECUTORS.register
 
 
 class Pending(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.execution.jobs import Job
 from rdpfl_sim.learning.training import Trained
 
@@ -21,6 +21,7 @@ class LazyJob:
         return self.executor.training_data.train(self.executor.model, self.job)
 
 
+@executor
 class Inline(Executor):
     """One job after the other, in this process: nothing to start, nothing to copy."""
 

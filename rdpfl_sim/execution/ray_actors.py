@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError, RunError
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.execution.num_workers import Workers
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
@@ -49,6 +49,7 @@ class RemoteJob(Generic[T]):
         return outcome
 
 
+@executor(name="ray")
 class RayActors(Executor):
     """Workers of a Ray cluster, each with one client's job at a time: for large models on many machines."""
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.learning.models import FlatModel
@@ -19,6 +19,7 @@ from rdpfl_sim.learning.training import Trained
 T = TypeVar("T")
 
 
+@executor
 class Threads(Executor):
     """A thread per core, each with one client's job at a time: for large models on one machine."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from itertools import pairwise
 from math import prod
@@ -13,16 +13,22 @@ from annotated_types import MaxLen
 from torch import Tensor, nn
 
 from rdpfl_sim.components.options import Count, Doc
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.seeding import seeded
 from rdpfl_sim.system.memory import check_memory
 
+MODELS = Registry("model", Facts)
+model = MODELS.register
 
+
+@model
 def softmax(shape: Sequence[int], num_classes: int) -> nn.Module:
     """Multinomial logistic regression: one linear layer, a convex problem."""
     return mlp(shape, num_classes, hidden=[])
 
 
+@model
 def mlp(
     shape: Sequence[int],
     num_classes: int,
@@ -38,6 +44,7 @@ def mlp(
     return nn.Sequential(*layers, nn.Linear(widths[-1], num_classes))
 
 
+@model
 def cnn(
     shape: Sequence[int],
     num_classes: int,
@@ -144,6 +151,3 @@ def shaped(flat: Tensor, shape: torch.Size) -> Tensor:
         return flat.view(*flat.shape[:-1], *shape)
     num_out, num_in, height, width = shape
     return flat.view(*flat.shape[:-1], num_out, height, width, num_in).movedim(-1, -3)
-
-
-MODELS: dict[str, Callable[..., nn.Module]] = {"softmax": softmax, "mlp": mlp, "cnn": cnn}

@@ -5,14 +5,18 @@ A partition returns one sorted array of indices per client. The arrays are disjo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
+
+PARTITIONS = Registry("partition", Facts)
+partition = PARTITIONS.register
 
 Indices: TypeAlias = NDArray[np.int64]
 MinSamples: TypeAlias = Annotated[Count, Doc("minimum number of training examples per client")]
@@ -21,6 +25,7 @@ _MAX_DRAWS = 1000
 _MAX_CELLS = 10_000_000  # limits the time of all draws when there are many clients
 
 
+@partition
 def dirichlet(
     labels: Indices,
     num_clients: int,
@@ -59,6 +64,7 @@ def dirichlet(
     return _examples_per_client(owner, np.arange(len(labels)), num_clients)
 
 
+@partition
 def iid(
     labels: Indices, num_clients: int, rng: np.random.Generator, *, min_samples: MinSamples = 1
 ) -> list[Indices]:
@@ -68,6 +74,7 @@ def iid(
     return _examples_per_client(owner, np.arange(len(labels)), num_clients)
 
 
+@partition
 def shards(
     labels: Indices,
     num_clients: int,
@@ -187,6 +194,3 @@ def _examples_per_client(owner: Indices, examples: Indices, num_clients: int) ->
     """Return the sorted examples of each client, given the owner of each example."""
     ends = np.bincount(owner, minlength=num_clients).cumsum()
     return np.split(examples[np.lexsort((examples, owner))], ends[:-1])
-
-
-PARTITIONS: dict[str, Callable[..., list[Indices]]] = {"dirichlet": dirichlet, "iid": iid, "shards": shards}

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators.order_statistics import band_sum
-from rdpfl_sim.maths.aggregators.weighting import Aggregator
+from rdpfl_sim.maths.aggregators.weighting import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.distances import blocks
 
 MAX_MESSAGES = 32
@@ -24,15 +23,14 @@ MAX_MESSAGES = 32
 
 def can_aggregate(aggregator: Aggregator, num_messages: int) -> bool:
     """Whether `aggregate_together` knows this aggregator."""
-    return num_messages <= MAX_MESSAGES and hasattr(_parts(aggregator)[0], "band")
+    return num_messages <= MAX_MESSAGES and AGGREGATORS.facts_of(aggregator).order_statistics is not None
 
 
 def aggregate_together(aggregator: Aggregator, u: Tensor) -> Tensor:
     """The aggregates (n, d) of the messages u (m, n, d), m each for n clients; their sums must be finite."""
-    function, options = _parts(aggregator)
-    low: int
-    high: int
-    low, high = function.band(len(u), **options)
+    order_statistics = AGGREGATORS.facts_of(aggregator).order_statistics
+    assert order_statistics is not None
+    low, high = order_statistics(len(u), **(aggregator.keywords if isinstance(aggregator, partial) else {}))
     return (band_sum(u.flatten(1), low, high) / (high - low)).view(u.shape[1:])
 
 
@@ -65,8 +63,3 @@ def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tenso
 def column(values: Sequence[float], like: Tensor) -> Tensor:
     """A number for each row, (n, 1)."""
     return torch.tensor(values, dtype=torch.float64, device=like.device).to(like.dtype).unsqueeze(1)
-
-
-def _parts(aggregator: Aggregator) -> tuple[Any, dict[str, Any]]:
-    """The function and its options."""
-    return (aggregator.func, aggregator.keywords) if isinstance(aggregator, partial) else (aggregator, {})

@@ -17,8 +17,10 @@ from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class Balance(Gossip):
     """w <- alpha x + (1 - alpha) mean of the x_j with |x_j - x| <= gamma exp(-kappa t / T) |x| (BALANCE).
 

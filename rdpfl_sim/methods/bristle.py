@@ -19,9 +19,11 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local, Payload, Received, Work, is_finite
 from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
+from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_up
 
 
+@method
 class Bristle(ModelExchange):
     """w <- own body, output rows averaged by their F1 on own data, of the nearest neighbours (Bristle style).
 

@@ -15,8 +15,10 @@ from rdpfl_sim.components.options import Doc, Positive, PositiveFraction
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class ClippedGossip(Gossip):
     """w <- x + sum_j W_ij Clip(x_j - x; tau): gossip in which every pull is clipped (ClippedGossip).
 

@@ -13,8 +13,10 @@ from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class Dfedavgm(Dpsgd):
     """w <- sum_j W_ij x_j, where x comes from K heavy-ball steps whose velocity starts at 0 (DFedAvgM)."""
 

@@ -22,8 +22,10 @@ from rdpfl_sim.methods.directions import (
     stack_together,
 )
 from rdpfl_sim.methods.exchange import Local, Payload, Received
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class Direct(base.Method):
     """w <- w - gamma (u + lambda d_bar): the aggregate as it is (Mean, Median, Trimmed-Mean of Table II)."""
 

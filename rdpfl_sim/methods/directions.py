@@ -10,8 +10,9 @@ from typing import Annotated, Literal, TypeAlias
 import torch
 from torch import Tensor
 
+from rdpfl_sim.components.choice import OneAfterOthers, OneOf
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, Doc, NonNegative, Positive
-from rdpfl_sim.components.registry import Component, OneAfterOthers, OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.aggregators.message_weights import influence, trims_less
@@ -20,9 +21,7 @@ from rdpfl_sim.maths.batched import column
 from rdpfl_sim.methods.base import Case, Inspection, neighbour_share
 from rdpfl_sim.methods.exchange import Local, Received
 
-AGGREGATION = OneAfterOthers(
-    "aggregator", AGGREGATORS, others=OneOf("pre_aggregator", PRE_AGGREGATORS), combine=Chain
-)
+AGGREGATION = OneAfterOthers(AGGREGATORS, others=OneOf(PRE_AGGREGATORS), combine=Chain)
 AggregatorChoice: TypeAlias = Annotated[
     Aggregator,
     AGGREGATION,

@@ -22,6 +22,7 @@ from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
+from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_up
 
 
@@ -33,6 +34,7 @@ class State(base.State):
     next_mask: Tensor
 
 
+@method
 class Dispfl(ModelExchange):
     """w <- mean of the x_j whose masks hold a coordinate, times the own mask (DisPFL).
 

@@ -16,6 +16,7 @@ from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local, Received, Work
 from rdpfl_sim.methods.gossip import Gossip, metropolis
+from rdpfl_sim.methods.registry import method
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class State(base.State):
     shared: Tensor
 
 
+@method
 class Ditto(Gossip):
     """w <- SGD on the own loss + mu / 2 |w - x|^2, where x is a second model, learnt by gossip (Ditto)."""
 

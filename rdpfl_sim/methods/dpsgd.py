@@ -16,8 +16,10 @@ from rdpfl_sim.methods import base
 from rdpfl_sim.methods.batching import Outcome, in_groups
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, finite, metropolis
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class Dpsgd(Gossip):
     """w <- sum_j W_ij x_j: the average of all trained models around, with Metropolis weights (D-PSGD).
 

@@ -17,8 +17,10 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local, Payload, Received
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class Fedper(Gossip):
     """w <- (sum_j W_ij body_j, own head): the last layers are personal and never sent (FedPer)."""
 

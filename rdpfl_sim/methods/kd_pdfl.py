@@ -17,8 +17,10 @@ from rdpfl_sim.components.options import Doc, Positive
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class KdPdfl(Gossip):
     """w <- sum_j c_j x_j, c_j ~ exp(-D_j / scale), D_j = distance of the answers on an own batch (KD-PDFL).
 

@@ -19,8 +19,10 @@ from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import AGGREGATION
 from rdpfl_sim.methods.exchange import Local, Received, is_finite
 from rdpfl_sim.methods.gossip import ModelExchange, distances, mix
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class KrumGossip(ModelExchange):
     """w <- Aggregator(x, x_1, ..., x_n) of the own and all models that arrived; by default Krum.
 

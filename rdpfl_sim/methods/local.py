@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Local as LocalOutcome
 from rdpfl_sim.methods.exchange import Payload, Received
+from rdpfl_sim.methods.registry import method
 
 
+@method
 class Local(base.Method):
     """w <- w~: plain local SGD, the reference that collaboration has to beat (lambda = 0)."""
 

@@ -34,6 +34,7 @@ from rdpfl_sim.methods.directions import (
 from rdpfl_sim.methods.exchange import Local, Payload, Received
 from rdpfl_sim.methods.rdpfl_batched import update_alike
 from rdpfl_sim.methods.rdpfl_state import State, lemma_3, next_state
+from rdpfl_sim.methods.registry import method
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Estimate:
     bounded: bool
 
 
+@method
 class Rdpfl(base.Method):
     """w <- w - gamma (u + lambda d), d = the neighbours' trend, held near its prediction (R-DPFL)."""
 

@@ -16,9 +16,11 @@ from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
+from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_down
 
 
+@method
 class Ubar(Gossip):
     """w <- alpha x + (1 - alpha) mean of the near models that are as good as x on an own batch (UBAR).
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import client_ids
-from rdpfl_sim.components.registry import Component
 from rdpfl_sim.errors import OptionError, Problem
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.sections import AdversarySection, Clients, NetworkSection, Timing, Training
-from rdpfl_sim.world.faults.faults import may_lose_messages
+from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
+from rdpfl_sim.world.faults.faults import FAULTS
 
 MAX_LINKS = 10_000_000
 
@@ -43,10 +44,10 @@ def _causes_of_missing_messages(
         if loss.name != "none" and (any(probabilities) or not probabilities):
             yield path, loss.name
     for index, group in enumerate(adversary):
-        if getattr(type(group.timing).target, "keeps_waiting", False):
+        if TIMING_ATTACKS.facts(group.timing.name).withholds:
             yield f"{group_path(adversary, index)}.timing", group.timing.name
     for index, fault in enumerate(faults):
-        if may_lose_messages(type(fault).target):
+        if FAULTS.facts(fault.name).may_lose_messages:
             yield f"faults[{index}]", fault.name
 
 

@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, SMALL
-from rdpfl_sim.components.registry import Component, OneOf
 from rdpfl_sim.contracts.kinds import hold
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
@@ -23,8 +24,8 @@ HANGING_INDENT = 2
 
 KINDS: Mapping[str, OneOf] = {
     **CHOICES,
-    "aggregator": OneOf("aggregator", AGGREGATORS),
-    "pre_aggregator": OneOf("pre_aggregator", PRE_AGGREGATORS),
+    "aggregator": OneOf(AGGREGATORS),
+    "pre_aggregator": OneOf(PRE_AGGREGATORS),
 }
 """Every kind of component."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rdpfl_sim.components.registry import Component, Steps, Strict
+from rdpfl_sim.components.choice import Steps
+from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 

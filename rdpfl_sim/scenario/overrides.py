@@ -12,7 +12,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from rdpfl_sim.components.registry import OneOf, Strict
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.paths import TomlTable, get_value, leaves, set_value, split_path
 from rdpfl_sim.scenario.toml_file import LimitError, parse_value, to_toml

@@ -14,8 +14,9 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import Count
-from rdpfl_sim.components.registry import Component, Strict
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.contracts.kinds import hold, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched

@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, ClientSet, Count, Fraction, NonNegative, Positive, Probability
-from rdpfl_sim.components.registry import Component, OneOf, Strict
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.execution.choice import EXECUTORS
 from rdpfl_sim.execution.choice import REMOVED as REMOVED_EXECUTORS
 from rdpfl_sim.execution.devices import DeviceName
 from rdpfl_sim.execution.num_workers import MAX_WORKERS
-from rdpfl_sim.learning.datasets.embedded import DATASETS
+from rdpfl_sim.learning.datasets.dataset import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
 from rdpfl_sim.maths.attacks.attacks import ATTACKS
@@ -35,26 +37,26 @@ from rdpfl_sim.world.waiting import STALENESS, WAITS
 CHOICES = {
     choice.kind: choice
     for choice in (
-        OneOf("topology", TOPOLOGIES, "ring"),
-        OneOf("data", DATASETS, "digits"),
-        OneOf("partition", PARTITIONS, "dirichlet"),
-        OneOf("model", MODELS, "mlp"),
-        OneOf("method", METHODS, "rdpfl"),
-        OneOf("attack", ATTACKS, "none"),
-        OneOf("timing_attack", TIMING_ATTACKS, "none"),
-        OneOf("attack_schedule", SCHEDULES, "always"),
-        OneOf("equivocation", EQUIVOCATIONS, "none"),
-        OneOf("placement", PLACEMENTS, "random"),
-        OneOf("latency", LATENCIES, "constant"),
-        OneOf("geography", GEOGRAPHIES, "none"),
-        OneOf("loss", LOSSES, "none"),
-        OneOf("bandwidth", BANDWIDTHS, "unlimited"),
-        OneOf("transport", TRANSPORTS, "datagram"),
-        OneOf("fault", FAULTS),
-        OneOf("compute", COMPUTE, "constant"),
-        OneOf("wait", WAITS, "all"),
-        OneOf("staleness", STALENESS, "drop"),
-        OneOf("executor", EXECUTORS, "auto", removed=REMOVED_EXECUTORS),
+        OneOf(TOPOLOGIES, "ring"),
+        OneOf(DATASETS, "digits"),
+        OneOf(PARTITIONS, "dirichlet"),
+        OneOf(MODELS, "mlp"),
+        OneOf(METHODS, "rdpfl"),
+        OneOf(ATTACKS, "none"),
+        OneOf(TIMING_ATTACKS, "none"),
+        OneOf(SCHEDULES, "always"),
+        OneOf(EQUIVOCATIONS, "none"),
+        OneOf(PLACEMENTS, "random"),
+        OneOf(LATENCIES, "constant"),
+        OneOf(GEOGRAPHIES, "none"),
+        OneOf(LOSSES, "none"),
+        OneOf(BANDWIDTHS, "unlimited"),
+        OneOf(TRANSPORTS, "datagram"),
+        OneOf(FAULTS),
+        OneOf(COMPUTE, "constant"),
+        OneOf(WAITS, "all"),
+        OneOf(STALENESS, "drop"),
+        OneOf(EXECUTORS, "auto", removed=REMOVED_EXECUTORS),
     )
 }
 """The kinds of components that sections choose by name, with their defaults."""

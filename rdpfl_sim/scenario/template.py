@@ -10,7 +10,8 @@ from functools import cache
 from textwrap import wrap
 from typing import Any
 
-from rdpfl_sim.components.registry import OneOf, Strict
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.scenario.component_list import describe_option
 from rdpfl_sim.scenario.paths import TomlTable
 from rdpfl_sim.scenario.scenario import Scenario

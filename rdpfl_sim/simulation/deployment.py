@@ -9,8 +9,9 @@ from typing import Any
 
 import networkx as nx
 
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import client_ids
-from rdpfl_sim.components.registry import Component, Strict, specialised
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.rounding import round_down
@@ -178,8 +179,8 @@ class Deployment:
             recipient,
             self.streams.key("link", sender, recipient),
             propagation_s=self.propagation_s(sender, recipient),
-            latency=specialised(models["latency"].bind()),
-            loses=specialised(models["loses"].bind()),
+            latency=models["latency"].bind(),
+            loses=models["loses"].bind(),
         )
 
     def changes(self) -> Iterator[tuple[float, int, Change]]:

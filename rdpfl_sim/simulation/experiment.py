@@ -22,6 +22,7 @@ from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.learning.seeding import seeded
+from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.methods.base import Layer, Method, Settings
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
@@ -29,6 +30,7 @@ from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, gathered
 from rdpfl_sim.system.memory import check_memory
 from rdpfl_sim.world.adversary.adversary import Plan
+from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import ComputeTimes
 
 SMALL_TEST = 5
@@ -103,7 +105,7 @@ class Experiment(Deployment):
         return [self._plan(section) for section in self.scenario.adversary]
 
     def _plan(self, section: AdversarySection) -> Plan:
-        attack, timing = type(section.attack).target, type(section.timing).target
+        attack, timing = ATTACKS.facts(section.attack.name), TIMING_ATTACKS.facts(section.timing.name)
         wait = self.scenario.timing.wait.bind()()
         patience_s = section.patience_s
         if patience_s is None and wait.fraction == 0:
@@ -112,12 +114,12 @@ class Experiment(Deployment):
             patience_s = wait.timeout_s / 2
         return Plan(
             attack=section.attack.bind(),
-            **{
-                mark: getattr(attack, mark, False)
-                for mark in ("sees_honest", "sees_victim", "poisons_labels", "collective")
-            },
+            sees_honest=attack.needs != "own",
+            sees_victim=attack.needs == "victim",
+            poisons_labels=attack.poisons_labels,
+            collective=attack.collective,
             timing=section.timing.bind(),
-            remembers=getattr(timing, "remembers", False),
+            remembers=timing.needs_past,
             schedule=section.schedule.bind(),
             equivocation=section.equivocation.bind(),
             knowledge=section.knowledge,

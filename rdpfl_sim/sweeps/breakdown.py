@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
-from rdpfl_sim.components.registry import suggest
+from rdpfl_sim.components.table import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.records import statistics as summaries

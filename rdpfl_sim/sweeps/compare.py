@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rdpfl_sim.components.registry import suggest
+from rdpfl_sim.components.table import suggest
 from rdpfl_sim.errors import RunError, ScenarioError
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.json_file import read_json_if_present

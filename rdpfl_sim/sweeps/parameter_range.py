@@ -8,7 +8,7 @@ from math import ceil, floor, log2
 from pathlib import Path
 from typing import Any
 
-from rdpfl_sim.components.registry import suggest
+from rdpfl_sim.components.table import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.rounding import round_down, round_up
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides

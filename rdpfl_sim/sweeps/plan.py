@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from rdpfl_sim.components.options import Count, NonNegativeInt
-from rdpfl_sim.components.registry import Strict, suggest
+from rdpfl_sim.components.table import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems

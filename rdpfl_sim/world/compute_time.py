@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias
 
 from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world import quantiles
 from rdpfl_sim.world.quantiles import LogSpread
+
+COMPUTE = Registry("compute", Facts)
+compute = COMPUTE.register
 
 ComputeModel: TypeAlias = Callable[[float, int], float]
 """Seconds per unit of work, from a uniform draw and a client."""
@@ -42,21 +46,25 @@ class ComputeTimes:
         return quantiles.lognormal(u, self.base_s[client], self.jitter)
 
 
+@compute
 def constant(u: float, client: int, *, seconds: Positive = 1.0) -> float:
     """The same time for every client."""
     return seconds
 
 
+@compute(name="uniform")
 def uniform_speed(u: float, client: int, *, low_s: Positive = 0.5, high_s: Positive = 1.5) -> float:
     """A time between low_s and high_s, drawn once per client."""
     return low_s + (high_s - low_s) * u
 
 
+@compute(name="lognormal")
 def lognormal_speed(u: float, client: int, *, median_s: Positive = 1.0, sigma: LogSpread = 0.5) -> float:
     """A log-normal time, drawn once per client: a few clients are stragglers."""
     return quantiles.lognormal(u, median_s, sigma)
 
 
+@compute
 def stragglers(
     u: float, client: int, *, seconds: Positive = 1.0, slowdown: Positive = 10.0, every: Count = 5
 ) -> float:
@@ -64,6 +72,7 @@ def stragglers(
     return seconds * slowdown if client % every == 0 else seconds
 
 
+@compute(name="list")
 def listed(
     u: float, client: int, *, seconds: Annotated[list[Positive], Doc("one entry per client")]
 ) -> float:
@@ -71,12 +80,3 @@ def listed(
     if client >= len(seconds):
         raise OptionError("seconds", f"needs one entry per client; there is none for client {client}")
     return seconds[client]
-
-
-COMPUTE: dict[str, Callable[..., float]] = {
-    "constant": constant,
-    "uniform": uniform_speed,
-    "lognormal": lognormal_speed,
-    "stragglers": stragglers,
-    "list": listed,
-}

@@ -5,14 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from rdpfl_sim import simulate
 from rdpfl_sim.contracts.kinds import CONTRACTS
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.plugins import View, attack
 from rdpfl_sim.simulation.experiment import Experiment
 from tests.contracts.using import HEAD, METHOD, PATHS, using
 from tests.packages import Packages
+from tests.registries import temporary_components
 from tests.support import small_scenario
 
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
@@ -38,7 +40,7 @@ BROKEN = {
         "u.float() * np.random.rand()": TWO_ANSWERS,
     },
     "attack": {
-        "u.honest": "raises TypeError: an attack that uses view.honest must be marked with @sees_honest",
+        "u.honest": "raises TypeError: an attack that uses view.honest must be declared with @attack",
         "u.own[:-1]": "returns a tensor of the shape [5], not [6]",
         "u.own * float('nan')": "returns NaN or infinity for finite arguments",
         "u.own.zero_()": "changes what it is given; it must work on a copy",
@@ -160,7 +162,8 @@ def made(x=None, y=None):
 @pytest.mark.parametrize(("kind", "body", "flaw"), CASES)
 def test_flaw_is_told_before_time_zero(packages: Packages, kind: str, body: str, flaw: str) -> None:
     parameters = PARAMETERS.get(kind, "u, v=None, *rest")
-    packages.install("odds", f"{HEAD}\ndef odd({parameters}): return {body}\n{DEFINITIONS}", {kind: ["odd"]})
+    function = f"@{kind}\ndef odd({parameters}): return {body}"
+    packages.install("odds", f"{HEAD}\n{function}\n{DEFINITIONS}", {kind: ["odd"]})
     with pytest.raises(ScenarioError) as caught:
         Experiment(small_scenario(**using(kind)))
     [problem] = caught.value.problems
@@ -214,16 +217,18 @@ def test_method_without_a_flaw_runs_and_is_written_into_checkpoints(
 
 
 def test_malformed_messages_need_a_mark(packages: Packages) -> None:
-    source = f"{HEAD}\n@sends_malformed\ndef odd(view): return view.own[:-1]\n"
+    source = f"{HEAD}\n@attack(sends_malformed=True)\ndef odd(view): return view.own[:-1]\n"
     packages.install("odds", source, {"attack": ["odd"]})
     accounts = simulate(small_scenario(**using("attack"))).summary["messages"]
     assert accounts["rejected"] > 0
 
 
 def test_component_of_a_script_is_told_by_its_module() -> None:
-    ATTACKS["short"] = lambda view: view.own[:-1]
-    try:
+    with temporary_components():
+
+        @attack
+        def short(view: View) -> Tensor:
+            return view.own[:-1]
+
         with pytest.raises(ScenarioError, match=r"the attack 'short' of the module \S+ returns a tensor"):
             small_scenario(adversary={"attack": "short", "fraction": 0.2})
-    finally:
-        del ATTACKS["short"]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rdpfl_sim.components.registry import Component, Plugin
+from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.components.plugin import Plugin
 from rdpfl_sim.contracts.contract import Guard
 from rdpfl_sim.contracts.kinds import CONTRACTS, contract_of
 from rdpfl_sim.contracts.methods import MethodContract, Rehearsal, rehearse

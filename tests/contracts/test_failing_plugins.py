@@ -21,10 +21,11 @@ from tests.support import small_scenario
 
 LATE = {
     "aggregator": (
-        "def odd(u):\n    return u.mean(dim=0) if counted(20) else u.mean()",
+        "@aggregator\ndef odd(u):\n    return u.mean(dim=0) if counted(20) else u.mean()",
         "the aggregator 'odd' of the package odds 1.0 returns a tensor of the shape [], not [27], in ",
     ),
     "attack": (
+        "@attack\n"
         "def odd(view):\n    if view.round == 4:\n        raise ValueError('boom')\n    return view.own",
         "the attack 'odd' of the package odds 1.0 raises ValueError: boom (odds.py, line ",
     ),
@@ -33,7 +34,7 @@ LATE = {
         "    def forward(self, x):\n"
         "        assert not torch.is_grad_enabled() or counted(20)\n"
         "        return super().forward(x)\n"
-        "def odd(shape, num_classes): return Tired(8, 3)",
+        "@model\ndef odd(shape, num_classes): return Tired(8, 3)",
         "the model 'odd' of the package odds 1.0 raises AssertionError (odds.py, line ",
     ),
     "method": (
@@ -42,7 +43,7 @@ LATE = {
         "the method 'odd' of the package odds 1.0 raises AssertionError (odds.py, line ",
     ),
     "latency": (
-        "def odd(u):\n    return 0.1 if counted(40) else -1.0",
+        "@latency\ndef odd(u):\n    return 0.1 if counted(40) else -1.0",
         "the latency 'odd' of the package odds 1.0 returns -1.0 as seconds; it must be finite and at",
     ),
 }
@@ -81,7 +82,7 @@ def test_run_that_failed_is_resumed_with_the_repaired_package(packages: Packages
         simulate(scenario, tmp_path / "runs")
     [folder] = (tmp_path / "runs").iterdir()
     packages.forget()
-    (packages.folder / "odds.py").write_text("def odd(view): return view.own\n")
+    (packages.folder / "odds.py").write_text(f"{HEAD}@attack\ndef odd(view): return view.own\n")
     resumed = resume(folder)
     assert resumed.summary["digest"] == simulate(small_scenario(**using("attack"))).summary["digest"]
     assert not (folder / "traceback.txt").exists()
@@ -116,19 +117,19 @@ def test_one_broken_package_breaks_neither_the_list_nor_other_runs(
     packages: Packages, tmp_path: Path
 ) -> None:
     packages.install("gone", "import missing_module", {"attack": ["lost"]})
-    packages.install("flat", "def flat(u): return u.mean()", {"aggregator": ["flat"]})
-    packages.install("good", "def kept(view): return view.own", {"attack": ["kept"]})
+    packages.install("flat", f"{HEAD}@aggregator\ndef flat(u): return u.mean()", {"aggregator": ["flat"]})
+    packages.install("good", f"{HEAD}@attack\ndef kept(view): return view.own", {"attack": ["kept"]})
     scenario = tmp_path / "quick.toml"
     scenario.write_text(SCENARIO)
     listed = command(packages, "list")
     assert listed.returncode == 0, listed.stderr
     lines = listed.stdout.splitlines()
     assert (
-        "broken: the attack 'lost' of the package gone 1.0 cannot be imported: "
+        "broken plug-in: the attack 'lost' of the package gone 1.0 cannot be imported: "
         "ModuleNotFoundError: No module named 'missing_module' (gone.py, line 1)"
     ) in lines
     flaw = "the aggregator 'flat' of the package flat 1.0 returns a tensor of the shape [], not [6]"
-    assert f"broken: {flaw}" in lines
+    assert f"broken plug-in: {flaw}" in lines
     [attacks] = (line for line in lines if line.startswith("attack "))
     assert attacks.endswith(", kept")
     ran = command(

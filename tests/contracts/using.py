@@ -11,16 +11,8 @@ import networkx as nx
 import numpy as np
 import torch
 from torch import nn
-from rdpfl_sim.learning.datasets.dataset import Dataset
-from rdpfl_sim.maths.attacks.attacks import sees_honest, sends_malformed
-from rdpfl_sim.maths.aggregators.weighting import sees_own
-from rdpfl_sim.methods.exchange import Payload
-from rdpfl_sim.methods.base import Method, State, Inspection
-from rdpfl_sim.methods.gossip import Gossip
+from rdpfl_sim.plugins import *
 from rdpfl_sim.world.faults.changes import Crash
-from rdpfl_sim.world.adversary.timing import ScheduledMessage
-from rdpfl_sim.world.network.transport import Transport
-from rdpfl_sim.world.waiting import Staleness, Wait
 calls = []
 """
 
@@ -67,6 +59,7 @@ PATHS = {
 }
 
 METHOD = """
+@method
 class odd(Gossip):
     def __init__(self, settings): pass
     def shares(self, x, received, home): return [1 / (len(received) + 1)] * len(received)

@@ -16,19 +16,15 @@ from docs.tools.reference import PAGES, components, scenario
 from docs.tools.typography import typeset
 from rdpfl_sim import Scenario
 from rdpfl_sim.cli.main import main, parse
-from rdpfl_sim.components.registry import _installed
-from rdpfl_sim.learning.models import MODELS
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
-from rdpfl_sim.methods import METHODS
+from rdpfl_sim.components.plugin_loading import forget_plugins
 from rdpfl_sim.scenario.component_list import list_components
 from rdpfl_sim.version import __version__
-from rdpfl_sim.world.network.topology import TOPOLOGIES
 from tests.docs.test_readme import DOCS, ROOT, quick
+from tests.registries import temporary_components
 from tests.reports.browser import CHROMIUM, Browser
 
 FENCE = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```', flags=re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^(?: {4})?(rdpfl-sim [^#|>\n]+)", flags=re.MULTILINE)
-REGISTRIES: list[dict[str, Any]] = [ATTACKS, METHODS, MODELS, TOPOLOGIES]
 COMMANDS = sorted(
     {(page.stem, words.strip()) for page in DOCS for words in COMMAND.findall(page.read_text())}
 )
@@ -153,9 +149,8 @@ def test_what_a_page_tells_to_do_can_be_done(
 ) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     monkeypatch.chdir(tmp_path)
-    before = [dict(registry) for registry in REGISTRIES]
     done = 0
-    try:
+    with temporary_components():
         for language, title, text in FENCE.findall((ROOT / "docs" / f"{page}.md").read_text()):
             if title:
                 Path(title).parent.mkdir(exist_ok=True)
@@ -165,11 +160,7 @@ def test_what_a_page_tells_to_do_can_be_done(
             elif language == "python":
                 exec(compile(text.replace("Scenario.load(", "quick("), page, "exec"), {"quick": quick})
                 done += 1
-    finally:
-        _installed.cache_clear()
-        for registry, content in zip(REGISTRIES, before, strict=True):
-            registry.clear()
-            registry.update(content)
+    forget_plugins()
     assert done
 
 
@@ -201,7 +192,7 @@ def install(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (facts / "entry_points.txt").write_text("\n".join(lines))
     assert all((package / f"{module}.py").exists() for module in project["tool"]["setuptools"]["py-modules"])
     monkeypatch.syspath_prepend(str(package.absolute()))
-    _installed.cache_clear()
+    forget_plugins()
 
 
 def test_citation_names_this_version_and_the_paper() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
 from rdpfl_sim.scenario.component_list import list_components, markdown_table
+from tests.registries import temporary_components
 from tests.support import small_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -80,13 +80,9 @@ def test_scenarios_and_links_of_the_docs_are_valid(page: Path, tmp_path: Path) -
 
 def test_python_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    before = dict(ATTACKS)
-    try:
+    with temporary_components():
         for example in blocks("python"):
             exec(compile(example.replace("Scenario.load(", "quick("), "README.md", "exec"), {"quick": quick})
-    finally:
-        ATTACKS.clear()
-        ATTACKS.update(before)
 
 
 def quick(path: str, *arguments, **options):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.models import MODELS, FlatModel, cnn, mlp, softmax
 
@@ -51,7 +51,7 @@ def test_cnn_rejects_vectors() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_default_options_are_valid(name: str) -> None:
-    OneOf("model", MODELS).validate(name)
+    OneOf(MODELS).validate(name)
 
 
 def test_the_vector_holds_layers_in_order_and_convolutions_channels_last() -> None:

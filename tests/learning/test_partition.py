@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.partition import PARTITIONS, Indices, dirichlet, iid, shards, split_test
 
@@ -53,7 +53,7 @@ def test_a_seed_names_a_partition(partition: Callable[..., list[Indices]]) -> No
 
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_default_options_are_valid(name: str) -> None:
-    OneOf("partition", PARTITIONS).validate(name)
+    OneOf(PARTITIONS).validate(name)
 
 
 @pytest.mark.parametrize("partition", PARTITIONS.values(), ids=list(PARTITIONS))

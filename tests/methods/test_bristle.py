@@ -11,6 +11,7 @@ from rdpfl_sim.methods.base import Home, Layer, Settings
 from rdpfl_sim.methods.bristle import Bristle, f1_by_class, mixed_rows
 from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.simulation.experiment import Experiment
+from tests.registries import temporary_components
 from tests.support import Neighbourhood, Own, small_scenario
 
 SETTINGS = Settings(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
@@ -139,12 +140,14 @@ def test_mixed_rows_by_hand() -> None:
 
 
 def test_output_layer_without_biases_is_an_error() -> None:
-    MODELS["unbiased"] = lambda shape, num_classes: torch.nn.Linear(shape[0], num_classes, bias=False)
-    try:
+    with temporary_components():
+
+        @MODELS.register
+        def unbiased(shape: tuple[int, ...], num_classes: int) -> torch.nn.Module:
+            return torch.nn.Linear(shape[0], num_classes, bias=False)
+
         with pytest.raises(ScenarioError) as caught:
             Experiment(small_scenario(model="unbiased", method="bristle"))
-    finally:
-        del MODELS["unbiased"]
     [problem] = caught.value.problems
     assert problem.path == "method"
     assert "needs an output layer with weights and biases" in problem.message

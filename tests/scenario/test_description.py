@@ -2,9 +2,9 @@ from typing import Annotated, Any
 
 import pytest
 
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import Doc
-from rdpfl_sim.components.registry import OneOf
-from rdpfl_sim.methods import METHODS
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.scenario.description import (
     describe_attack,
@@ -84,7 +84,9 @@ class Worded(Direct):
 
 
 def test_option_called_aggregator_may_be_a_plain_string() -> None:
-    choice = OneOf("method", {**METHODS, "worded": Worded})
+    registry = Registry("method", Facts)
+    registry.register(Worded)
+    choice = OneOf(registry)
     assert describe_method(choice.validate("worded")) == "worded"
     assert (
         describe_method(choice.validate({"name": "worded", "aggregator": "last"}))

@@ -1,7 +1,7 @@
 """Whatever Byzantine clients send, an honest client neither crashes nor grows, and its model stays finite."""
 
+from collections.abc import Iterator
 from typing import get_args
-from unittest.mock import patch
 
 import pytest
 import torch
@@ -11,12 +11,13 @@ from torch import Tensor
 
 from rdpfl_sim import simulate
 from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks.attacks import ATTACKS, View, sends_malformed
+from rdpfl_sim.maths.attacks.attacks import ATTACKS, View, attack
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.world.adversary.adversary import Level
+from tests.registries import temporary_components
 from tests.support import cheap, odd_payloads, small_scenario
 
 POISON = {
@@ -33,16 +34,17 @@ POISON = {
 
 
 @pytest.fixture
-def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
+def hostile() -> Iterator[None]:
     """An attack that sends one kind of nonsense after the other; registered as a user would."""
+    with temporary_components():
 
-    @sends_malformed
-    def hostile(view: View) -> Tensor:
-        """One kind of nonsense per message."""
-        place = view.memory["place"] = view.memory.get("place", -1) + 1
-        return [*POISON.values()][place % len(POISON)](view.own)
+        @attack(sends_malformed=True)
+        def hostile(view: View) -> Tensor:
+            """One kind of nonsense per message."""
+            place = view.memory["place"] = view.memory.get("place", -1) + 1
+            return [*POISON.values()][place % len(POISON)](view.own)
 
-    monkeypatch.setitem(ATTACKS, "hostile", hostile)
+        yield
 
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
@@ -68,12 +70,13 @@ def test_every_kind_of_nonsense_is_survived_under_every_aggregator(aggregator: s
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(sorted(POISON)), min_size=1, max_size=12), st.integers(0, 2**32))
 def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> None:
-    @sends_malformed
-    def hostile(view: View) -> Tensor:
-        """The course of the day."""
-        return POISON[courses[view.seed % len(courses)]](view.own)
+    with temporary_components():
 
-    with patch.dict(ATTACKS, hostile=hostile):
+        @attack(sends_malformed=True)
+        def hostile(view: View) -> Tensor:
+            """The course of the day."""
+            return POISON[courses[view.seed % len(courses)]](view.own)
+
         scenario = small_scenario(
             seed=seed,
             rounds=5,

@@ -1,1 +1,5 @@
 """Data sets: embedded ones, downloaded ones, and files."""
+
+from rdpfl_sim.learning.datasets import embedded, images
+
+__all__ = ["embedded", "images"]

@@ -12,6 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rdpfl_sim.components.registry import Facts, Registry
+
+DATASETS = Registry("data", Facts)
+data = DATASETS.register
+
 Augmentation: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
 """A function that returns random variants of a batch, drawn from a generator on the CPU."""
 

@@ -1,8 +1,8 @@
-"""The data sets by name, and those among them that need no file."""
+"""Data sets that need no file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -15,13 +15,13 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Count, Doc, NonNegative, PositiveFraction
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.dataset import Dataset
-from rdpfl_sim.learning.datasets.images import cifar10, cifar100, fashion_mnist, mnist, npz
+from rdpfl_sim.learning.datasets.dataset import Dataset, data
 from rdpfl_sim.system.memory import check_memory
 
 _CHUNK = 65536
 
 
+@data
 def digits(
     rng: np.random.Generator,
     *,
@@ -69,6 +69,7 @@ def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return table[:, :-1], table[:, -1].astype(np.int64)
 
 
+@data
 def synthetic(
     rng: np.random.Generator,
     *,
@@ -103,14 +104,3 @@ def synthetic(
         return torch.from_numpy(x).reshape(-1, *shape), torch.from_numpy(y)
 
     return Dataset(*draw(num_train), *draw(num_test), num_classes)
-
-
-DATASETS: dict[str, Callable[..., Dataset]] = {
-    "digits": digits,
-    "synthetic": synthetic,
-    "cifar10": cifar10,
-    "cifar100": cifar100,
-    "mnist": mnist,
-    "fashion_mnist": fashion_mnist,
-    "npz": npz,
-}

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 
 from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.dataset import Augmentation, Dataset
+from rdpfl_sim.learning.datasets.dataset import Augmentation, Dataset, data
 from rdpfl_sim.learning.datasets.download import (
     Arrays,
     DataError,
@@ -52,7 +52,7 @@ _CHUNK = 1 << 19  # numbers; small enough for a processor's cache
 
 
 def _image_set(name: str, description: str) -> Callable[..., Dataset]:
-    """Return a function that loads a well-known data set, as a component with this name and docstring."""
+    """Register and return a function that loads a well-known data set."""
 
     def load(
         rng: np.random.Generator,
@@ -69,7 +69,7 @@ def _image_set(name: str, description: str) -> Callable[..., Dataset]:
 
     load.__name__ = load.__qualname__ = name
     load.__doc__ = description
-    return load
+    return data(load)
 
 
 cifar10 = _image_set(
@@ -102,6 +102,7 @@ fashion_mnist = _image_set(
 )
 
 
+@data
 def npz(
     rng: np.random.Generator,
     *,

@@ -1,7 +1,7 @@
 """Robust aggregation: one vector from the messages that arrived.
 
 An aggregator takes u (n, d), float32, whose n >= 1 rows are messages, and returns a new vector (d,).
-One that is marked with `sees_own` takes the client's own vector as well; `aggregate` calls either kind.
+One that is declared with `needs_own` takes the client's own vector as well; `aggregate` calls either kind.
 All of them
 
 - are defined for every n >= 1, one and two messages included;
@@ -14,34 +14,16 @@ All of them
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from torch import Tensor
-
 from rdpfl_sim.maths.aggregators.coordinatewise import meamed, mean, median, trimmed_mean
 from rdpfl_sim.maths.aggregators.iterative import centred_clipping, geometric_median
 from rdpfl_sim.maths.aggregators.selection import caf, krum, mda, monna, multi_krum, smea
-from rdpfl_sim.maths.aggregators.weighting import Aggregator, aggregate, sees_own
-
-AGGREGATORS: dict[str, Callable[..., Tensor]] = {
-    "mean": mean,
-    "median": median,
-    "trimmed_mean": trimmed_mean,
-    "meamed": meamed,
-    "geometric_median": geometric_median,
-    "centred_clipping": centred_clipping,
-    "krum": krum,
-    "multi_krum": multi_krum,
-    "monna": monna,
-    "mda": mda,
-    "smea": smea,
-    "caf": caf,
-}
+from rdpfl_sim.maths.aggregators.weighting import AGGREGATORS, Aggregator, aggregate, aggregator
 
 __all__ = [
     "AGGREGATORS",
     "Aggregator",
     "aggregate",
+    "aggregator",
     "caf",
     "centred_clipping",
     "geometric_median",
@@ -52,7 +34,6 @@ __all__ = [
     "median",
     "monna",
     "multi_krum",
-    "sees_own",
     "smea",
     "trimmed_mean",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
@@ -13,8 +12,8 @@ from torch import Tensor
 from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.maths.aggregators.order_statistics import band_mean, sorted_rows
 from rdpfl_sim.maths.aggregators.weighting import (
-    Aggregator,
     Byzantine,
+    aggregator,
     num_trusted,
     without_overflow,
 )
@@ -22,17 +21,7 @@ from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.rounding import round_up
 
 
-def mean_of_band(band: Callable[..., tuple[int, int]]) -> Callable[[Aggregator], Aggregator]:
-    """Mark an aggregator that averages the order statistics low, ..., high - 1 = band(n, **options) of n."""
-
-    def mark(aggregator: Aggregator) -> Aggregator:
-        aggregator.band = band  # type: ignore[attr-defined]
-        return aggregator
-
-    return mark
-
-
-@mean_of_band(lambda n: (0, n))
+@aggregator(order_statistics=lambda n: (0, n))
 def mean(u: Tensor) -> Tensor:
     """The mean of the rows; one message can move it anywhere."""
     result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
@@ -47,7 +36,7 @@ def middle(n: int) -> tuple[int, int]:
     return (n - 1) // 2, n // 2 + 1
 
 
-@mean_of_band(middle)
+@aggregator(order_statistics=middle)
 def median(u: Tensor) -> Tensor:
     """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
     return band_mean(u, *middle(len(u)))
@@ -59,7 +48,7 @@ def untrimmed(n: int, trim: float = 0.3) -> tuple[int, int]:
     return cut, n - cut
 
 
-@mean_of_band(untrimmed)
+@aggregator(order_statistics=untrimmed)
 def trimmed_mean(
     u: Tensor,
     *,
@@ -80,6 +69,7 @@ def num_trimmed(n: int, trim: float) -> int:
     return min(round_up(trim * n), (n - 1) // 2)
 
 
+@aggregator
 def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The coordinate-wise mean of the n - f values nearest to the median, f = ceil(byzantine n).
 

@@ -18,13 +18,14 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Count, Doc, Positive
 from rdpfl_sim.maths.aggregators.coordinatewise import median
-from rdpfl_sim.maths.aggregators.weighting import SLACK, weighted_sum, without_overflow
+from rdpfl_sim.maths.aggregators.weighting import SLACK, aggregator, weighted_sum, without_overflow
 from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
 
 _COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
 _FAR = 1e3  # times the median distance: the rounding of its square is still well below that
 
 
+@aggregator
 def geometric_median(
     u: Tensor,
     *,
@@ -65,6 +66,7 @@ def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float6
     return w
 
 
+@aggregator
 def centred_clipping(
     u: Tensor,
     *,

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.maths.aggregators.selection import least
 from rdpfl_sim.maths.aggregators.weighting import (
     Aggregator,
@@ -27,6 +28,9 @@ from rdpfl_sim.maths.aggregators.weighting import (
     weighted_sum,
 )
 from rdpfl_sim.maths.distances import norms, squared_distances
+
+PRE_AGGREGATORS = Registry("pre_aggregator", Facts)
+pre_aggregator = PRE_AGGREGATORS.register
 
 PreAggregator: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -39,7 +43,7 @@ class Chain:
 
     before: tuple[PreAggregator, ...]
     last: Aggregator
-    sees_own = True
+    needs_own = True
 
     def __call__(self, u: Tensor, own: Tensor) -> Tensor:
         """The last aggregator's result; the own vector, if it wants that, is as the client has it."""
@@ -48,6 +52,7 @@ class Chain:
         return aggregate(self.last, u, own)
 
 
+@pre_aggregator
 def nnm(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """Each row replaced by the mean of its n - f nearest rows, itself among them, f = ceil(byzantine n).
 
@@ -61,6 +66,7 @@ def nnm_weights(u: Tensor, byzantine: float) -> Tensor:
     return equal_shares(least(squared_distances(u), num_trusted(len(u), byzantine)))
 
 
+@pre_aggregator
 def bucketing(
     u: Tensor, *, size: Annotated[Count, Doc("s, messages a bucket; the last may have fewer")] = 2
 ) -> Tensor:
@@ -89,6 +95,7 @@ def bucketing_weights(u: Tensor, size: int) -> Tensor:
     return equal_shares(place // size == bucket).to(u.device)
 
 
+@pre_aggregator
 def clipping(
     u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the largest norm that is let through")] = 2.0
 ) -> Tensor:
@@ -101,6 +108,7 @@ def clipping_scales(u: Tensor, max_norm: float) -> Tensor:
     return _clip_factors(norms(u), max_norm)
 
 
+@pre_aggregator
 def arc(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The floor(2 f (n - f) / n) longest rows, scaled down to the norm of the next, f = ceil(byzantine n).
 
@@ -124,11 +132,3 @@ def _clip_factors(lengths: Tensor, limit: float) -> Tensor:
 
 def _scaled(u: Tensor, factors: Tensor) -> Tensor:
     return u * factors.to(u).unsqueeze(1)
-
-
-PRE_AGGREGATORS: dict[str, Callable[..., Tensor]] = {
-    "nnm": nnm,
-    "bucketing": bucketing,
-    "clipping": clipping,
-    "arc": arc,
-}

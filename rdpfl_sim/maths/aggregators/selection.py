@@ -22,9 +22,9 @@ from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.maths.aggregators.weighting import (
     SLACK,
     Byzantine,
+    aggregator,
     equal_shares,
     num_trusted,
-    sees_own,
     weighted_sum,
 )
 from rdpfl_sim.maths.distances import distances_to, squared_distances
@@ -36,6 +36,7 @@ MaxSubsets: TypeAlias = Annotated[
 ]
 
 
+@aggregator
 def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The row with the least sum of squared distances to its n - f - 2 nearest others, f = ceil(byzantine n).
 
@@ -46,6 +47,7 @@ def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     return u[best].clone() if w[best] == 1 else weighted_sum(w, u)
 
 
+@aggregator
 def multi_krum(
     u: Tensor,
     *,
@@ -75,7 +77,7 @@ def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
     return equal_shares(least(scores, max(1, num_kept)))
 
 
-@sees_own
+@aggregator(needs_own=True)
 def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The mean of the n - f rows nearest to the client's own vector, f = ceil(byzantine n).
 
@@ -93,6 +95,7 @@ def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
     return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
 
 
+@aggregator
 def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
     """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
 
@@ -114,6 +117,7 @@ def mda_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
     return _mean_of_best(sets, diameters, u)
 
 
+@aggregator
 def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
     """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
 
@@ -134,6 +138,7 @@ def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
     return _mean_of_best(sets, np.concatenate(eigenvalues), u)
 
 
+@aggregator
 def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
 

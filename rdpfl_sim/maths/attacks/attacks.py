@@ -1,9 +1,8 @@
 """What a Byzantine client sends instead of its update.
 
 An attack is a function from what the attacker knows (`View`) to the vector that it sends. The
-decorators `sees_honest` and `sees_victim` say what it needs to know: an attack that sees the honest
-updates waits until they exist. `poisons_labels` marks an attack on the training data. mu and sigma are the
-coordinate-wise mean and (population) standard deviation of the honest updates g_1..g_h.
+arguments of its decorator say what it needs to know (`AttackFacts`). mu and sigma are the coordinate-wise
+mean and (population) standard deviation of the honest updates g_1..g_h.
 
 An update is whatever the method sends. Attacks that turn a change round or make it larger (sign_flip,
 scaling, ipm, adaptive, zero) measure it from `View.origin`, so that they mean the same where models are sent.
@@ -24,6 +23,7 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from rdpfl_sim.components.options import LARGE, Count, Doc, NonNegative, Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.distances import blocks, squared_distances
 
@@ -54,10 +54,10 @@ class View:
 
     @property
     def honest(self) -> Tensor:
-        """The honest updates (h, d), for an attack that is marked as seeing them."""
+        """The honest updates (h, d), for an attack that declares that it needs them."""
         if self.seen is None:
             raise TypeError(
-                "an attack that uses view.honest must be marked with @sees_honest or @sees_victim"
+                "an attack that uses view.honest must be declared with @attack(needs='honest') or 'victim'"
             )
         return self.seen
 
@@ -72,94 +72,90 @@ class View:
 Attack: TypeAlias = Callable[[View], Tensor]
 
 
-def sees_honest(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Mark an attack that uses `view.honest`."""
-    attack.sees_honest = True  # type: ignore[attr-defined]
-    return attack
+@dataclass(frozen=True, kw_only=True)
+class AttackFacts(Facts):
+    """What the simulator must know about an attack."""
+
+    needs: Literal["own", "honest", "victim"] = "own"
+    """What of the `View` it reads: with "honest", attackers wait until the honest updates of the round exist;
+    "victim" includes "honest", and the attack is called once per recipient."""
+    collective: bool = False
+    """Whether all attackers that see the same honest updates send the same vector: it is computed once."""
+    poisons_labels: bool = False
+    """Whether attackers train on flipped labels."""
+    sends_malformed: bool = False
+    """Whether it sends vectors of a wrong shape, NaN or infinity on purpose."""
 
 
-def collective(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Mark an attack that depends on `view.honest` and `view.num_byzantine` alone: all say the same."""
-    attack.collective = True  # type: ignore[attr-defined]
-    return attack
-
-
-def sees_victim(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Mark an attack that makes one message for each victim, from `view.victim` or `view.expected`."""
-    attack.sees_victim = True  # type: ignore[attr-defined]
-    return sees_honest(attack)
-
-
-def poisons_labels(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Mark an attack whose clients train on flipped labels, y -> C - 1 - y for C classes."""
-    attack.poisons_labels = True  # type: ignore[attr-defined]
-    return attack
-
-
-def sends_malformed(attack: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Mark an attack whose messages are meant to be rejected: NaN, infinity, another shape or type."""
-    attack.sends_malformed = True  # type: ignore[attr-defined]
-    return attack
+ATTACKS = Registry("attack", AttackFacts)
+attack = ATTACKS.register
 
 
 Signed: TypeAlias = Annotated[float, Ge(-LARGE), Le(LARGE)]
 Spread: TypeAlias = Annotated[NonNegative, Doc("standard deviation per coordinate")]
 
 
+@attack
 def none(view: View) -> Tensor:
     """u: the own update, of a Byzantine client that behaves."""
     return view.own
 
 
-@poisons_labels
+@attack(poisons_labels=True)
 def label_flip(view: View) -> Tensor:
     """u, the own update, learnt from flipped labels: y -> C - 1 - y for C classes (Fang et al. 2020)."""
     return view.own
 
 
+@attack
 def sign_flip(view: View, *, scale: Positive = 1.0) -> Tensor:
     """-scale u: the own update, reversed (Yin et al. 2018)."""
     return _sendable(view.changed(view.own, -scale), view)
 
 
+@attack
 def scaling(view: View, *, factor: Signed = 10.0) -> Tensor:
     """factor u: amplified to dominate an average (Bagdasaryan et al. 2020 scale by the number of clients)."""
     return _sendable(view.changed(view.own, factor), view)
 
 
+@attack
 def noise(view: View, *, sigma: Spread = 200.0) -> Tensor:
     """u + N(0, sigma^2 I): the own update, drowned in noise as strong as that of Blanchard et al. 2017."""
     return _sendable(view.own + sigma * _standard_normal(view), view)
 
 
+@attack
 def random(view: View, *, sigma: Spread = 200.0) -> Tensor:
     """N(0, sigma^2 I): nothing but Gaussian noise (Blanchard et al. 2017, with sigma = 200)."""
     return sigma * _standard_normal(view)
 
 
+@attack
 def constant(view: View, *, value: Signed = 1.0) -> Tensor:
     """value (1, ..., 1): the same number in every entry (the same-value attack of Li et al. 2019)."""
     return torch.full_like(view.own, value)
 
 
+@attack
 def zero(view: View) -> Tensor:
     """(0, ..., 0), no change: drags an average towards standing still."""
     return torch.zeros_like(view.own) if view.origin is None else view.origin.clone()
 
 
-@sends_malformed
+@attack(sends_malformed=True)
 def nan(view: View) -> Tensor:
     """(NaN, ..., NaN): what a broken client sends; mailboxes should refuse it."""
     return torch.full_like(view.own, torch.nan)
 
 
-@sends_malformed
+@attack(sends_malformed=True)
 def inf(view: View) -> Tensor:
     """(inf, ..., inf): what a diverged client sends; mailboxes should refuse it."""
     return torch.full_like(view.own, torch.inf)
 
 
-@sees_honest
+@attack(needs="honest")
 def ipm(
     view: View, *, epsilon: Annotated[Positive, Doc("above h / f it turns a plain average round")] = 0.1
 ) -> Tensor:
@@ -167,8 +163,7 @@ def ipm(
     return _sendable(view.changed(mean(view.honest), -epsilon), view)
 
 
-@collective
-@sees_honest
+@attack(needs="honest", collective=True)
 def alie(
     view: View,
     *,
@@ -194,8 +189,7 @@ Direction: TypeAlias = Annotated[
 ]
 
 
-@collective
-@sees_honest
+@attack(needs="honest", collective=True)
 def min_max(view: View, *, direction: Direction = "std") -> Tensor:
     """mu - gamma p, as far out as the two most distant honest updates are from each other.
 
@@ -213,8 +207,7 @@ def min_max(view: View, *, direction: Direction = "std") -> Tensor:
     return _sendable(mu - gamma * p, view)
 
 
-@collective
-@sees_honest
+@attack(needs="honest", collective=True)
 def min_sum(
     view: View,
     *,
@@ -239,7 +232,7 @@ def min_sum(
     return _sendable(mu - gamma * p, view)
 
 
-@sees_honest
+@attack(needs="honest")
 def mimic(
     view: View,
     *,
@@ -281,7 +274,7 @@ def _learn_direction(g: Tensor, memory: dict[str, Any]) -> None:
     memory.update(t=t, m=m, z=_unit((t - 1) * z + _unit(y)))
 
 
-@sees_victim
+@attack(needs="victim")
 def dissensus(
     view: View,
     *,
@@ -297,7 +290,7 @@ def dissensus(
     return _sendable(x - epsilon * len(view.honest) / view.num_byzantine * (mu - x), view)
 
 
-@sees_victim
+@attack(needs="victim")
 def adaptive(
     view: View, *, step: Annotated[NonNegative, Doc("size of the step, in units of the honest mean")] = 0.5
 ) -> Tensor:
@@ -345,24 +338,3 @@ def _squared_distances_to(x: Tensor, g: Tensor) -> Tensor:
 def _unit(x: Tensor) -> Tensor:
     """x / |x|, or 0 for 0."""
     return torch.nn.functional.normalize(x, dim=0, eps=torch.finfo(x.dtype).tiny)
-
-
-ATTACKS: dict[str, Callable[..., Tensor]] = {
-    "none": none,
-    "label_flip": label_flip,
-    "sign_flip": sign_flip,
-    "scaling": scaling,
-    "noise": noise,
-    "random": random,
-    "constant": constant,
-    "zero": zero,
-    "nan": nan,
-    "inf": inf,
-    "ipm": ipm,
-    "alie": alie,
-    "min_max": min_max,
-    "min_sum": min_sum,
-    "mimic": mimic,
-    "dissensus": dissensus,
-    "adaptive": adaptive,
-}

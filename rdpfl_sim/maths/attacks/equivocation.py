@@ -14,17 +14,23 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from rdpfl_sim.components.options import LARGE, Doc
+from rdpfl_sim.components.registry import Facts, Registry
+
+EQUIVOCATIONS = Registry("equivocation", Facts)
+equivocation = EQUIVOCATIONS.register
 
 Equivocation: TypeAlias = Callable[[Tensor, Tensor, float], Tensor]
 
 Factor: TypeAlias = Annotated[float, Ge(-LARGE), Le(LARGE)]
 
 
+@equivocation(name="none")
 def same(u: Tensor, m: Tensor, draw: float) -> Tensor:
     """m: everybody is told the same."""
     return m
 
 
+@equivocation
 def scaled(
     u: Tensor,
     m: Tensor,
@@ -37,6 +43,7 @@ def scaled(
     return _finite(u + (low + (high - low) * draw) * (m - u))
 
 
+@equivocation
 def mirrored(u: Tensor, m: Tensor, draw: float) -> Tensor:
     """m to one half of the recipients, 2 u - m to the other: opposite lies, which drive them apart."""
     return m if draw < 0.5 else _finite(2 * u - m)
@@ -46,10 +53,3 @@ def _finite(m: Tensor) -> Tensor:
     """m; an entry that has overflowed becomes the largest number there is, as an infinite one is refused."""
     limit = torch.finfo(m.dtype).max
     return m.clamp(-limit, limit)
-
-
-EQUIVOCATIONS: dict[str, Callable[..., Tensor]] = {
-    "none": same,
-    "scaled": scaled,
-    "mirrored": mirrored,
-}

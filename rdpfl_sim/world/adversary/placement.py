@@ -6,7 +6,7 @@ Byzantine clients only adds to a smaller one, so that a sweep over their number 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TypeAlias
@@ -14,10 +14,16 @@ from typing import TypeAlias
 import networkx as nx
 import numpy as np
 
+from rdpfl_sim.components.registry import Facts, Registry
+
+PLACEMENTS = Registry("placement", Facts)
+placement = PLACEMENTS.register
+
 Taken: TypeAlias = Collection[int]
 """Clients that already belong to another group."""
 
 
+@placement
 def random(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
@@ -25,6 +31,7 @@ def random(
     return _first(num_byzantine, rng.permutation(len(graph)).tolist(), taken)
 
 
+@placement
 def degree(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
@@ -33,6 +40,7 @@ def degree(
     return _first(num_byzantine, np.lexsort((rng.random(len(graph)), -num_neighbours)).tolist(), taken)
 
 
+@placement
 def spread(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
@@ -44,6 +52,7 @@ def spread(
     return _first(num_byzantine, _farthest_first(graph, rng), taken)
 
 
+@placement
 def clustered(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
@@ -85,11 +94,3 @@ def _nearest_first(graph: nx.Graph, rng: np.random.Generator) -> Iterator[int]:
         for _, client in nx.bfs_edges(graph, start, sort_neighbors=by_rank):
             seen.add(client)
             yield client
-
-
-PLACEMENTS: dict[str, Callable[..., list[int]]] = {
-    "random": random,
-    "degree": degree,
-    "spread": spread,
-    "clustered": clustered,
-}

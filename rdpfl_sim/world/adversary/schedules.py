@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from rdpfl_sim.components.options import Count, Doc, NonNegative, Positive
+from rdpfl_sim.components.registry import Facts, Registry
+
+SCHEDULES = Registry("attack_schedule", Facts)
+attack_schedule = SCHEDULES.register
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,13 @@ class ScheduleView:
 Schedule: TypeAlias = Callable[[ScheduleView], bool]
 
 
+@attack_schedule
 def always(moment: ScheduleView) -> bool:
     """In every round."""
     return True
 
 
+@attack_schedule
 def window(
     moment: ScheduleView,
     *,
@@ -45,16 +51,19 @@ def window(
     return by_round and by_time
 
 
+@attack_schedule
 def intermittent(moment: ScheduleView, *, rounds_on: Count = 5, rounds_off: Count = 5) -> bool:
     """In turns: so many rounds of attack, then so many of good behaviour."""
     return (moment.round - 1) % (rounds_on + rounds_off) < rounds_on
 
 
+@attack_schedule
 def during_partitions(moment: ScheduleView) -> bool:
     """Only while a partition lasts, when clients have the fewest honest voices to compare with."""
     return moment.partitioned
 
 
+@attack_schedule
 def sleeper(
     moment: ScheduleView,
     *,
@@ -62,12 +71,3 @@ def sleeper(
 ) -> bool:
     """Honest until its neighbours have used enough of its messages to trust it."""
     return moment.num_trusted() >= messages
-
-
-SCHEDULES: dict[str, Callable[..., bool]] = {
-    "always": always,
-    "window": window,
-    "intermittent": intermittent,
-    "during_partitions": during_partitions,
-    "sleeper": sleeper,
-}

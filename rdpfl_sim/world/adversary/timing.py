@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import ClientSet, Count, Doc, Fraction, NonNegative, client_ids
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.randomness import uniform
 
@@ -55,30 +56,33 @@ class ScheduledMessage:
 TimingAttack: TypeAlias = Callable[[TimingView], list[ScheduledMessage]]
 
 
-def keeps_waiting(attack: Callable[..., list[ScheduledMessage]]) -> Callable[..., list[ScheduledMessage]]:
-    """Mark a timing attack after which a recipient may wait in vain for a message of its round."""
-    attack.keeps_waiting = True  # type: ignore[attr-defined]
-    return attack
+@dataclass(frozen=True, kw_only=True)
+class TimingFacts(Facts):
+    """What the simulator must know about a timing attack."""
+
+    withholds: bool = False
+    """Whether a recipient may wait in vain for a message of its round."""
+    needs_past: bool = False
+    """Whether it sends payloads of earlier rounds."""
 
 
-def remembers(attack: Callable[..., list[ScheduledMessage]]) -> Callable[..., list[ScheduledMessage]]:
-    """Mark a timing attack that uses payloads of earlier rounds."""
-    attack.remembers = True  # type: ignore[attr-defined]
-    return attack
+TIMING_ATTACKS = Registry("timing_attack", TimingFacts)
+timing_attack = TIMING_ATTACKS.register
 
 
+@timing_attack(name="none")
 def prompt(occasion: TimingView) -> list[ScheduledMessage]:
     """At once, like an honest client."""
     return [ScheduledMessage(occasion.payload, occasion.round)]
 
 
-@keeps_waiting
+@timing_attack(withholds=True)
 def silent(occasion: TimingView) -> list[ScheduledMessage]:
     """Never: everybody waits in vain."""
     return []
 
 
-@keeps_waiting
+@timing_attack(withholds=True)
 def selective(
     occasion: TimingView,
     *,
@@ -93,7 +97,7 @@ def selective(
     return [] if chosen else prompt(occasion)
 
 
-@keeps_waiting
+@timing_attack(withholds=True)
 def just_in_time(
     occasion: TimingView,
     *,
@@ -108,13 +112,13 @@ def just_in_time(
     return [ScheduledMessage(occasion.payload, occasion.round, delay_s)]
 
 
+@timing_attack
 def delayed(occasion: TimingView, *, seconds: NonNegative = 1.0) -> list[ScheduledMessage]:
     """Always so many seconds late."""
     return [ScheduledMessage(occasion.payload, occasion.round, seconds)]
 
 
-@keeps_waiting
-@remembers
+@timing_attack(withholds=True, needs_past=True)
 def replay(
     occasion: TimingView,
     *,
@@ -128,7 +132,7 @@ def replay(
     return [ScheduledMessage(occasion.past[old], occasion.round if stamp == "fresh" else old)]
 
 
-@keeps_waiting
+@timing_attack(withholds=True)
 def wrong_stamp(
     occasion: TimingView,
     *,
@@ -140,6 +144,7 @@ def wrong_stamp(
     return [ScheduledMessage(occasion.payload, occasion.round + offset)]
 
 
+@timing_attack
 def flood(
     occasion: TimingView,
     *,
@@ -151,15 +156,3 @@ def flood(
     """Many messages instead of one."""
     step = 1 if stamps == "spread" else 0
     return [ScheduledMessage(occasion.payload, occasion.round + step * k) for k in range(copies)]
-
-
-TIMING_ATTACKS: dict[str, Callable[..., list[ScheduledMessage]]] = {
-    "none": prompt,
-    "silent": silent,
-    "selective": selective,
-    "just_in_time": just_in_time,
-    "delayed": delayed,
-    "replay": replay,
-    "wrong_stamp": wrong_stamp,
-    "flood": flood,
-}

@@ -14,11 +14,12 @@ from functools import partial
 from itertools import count
 from math import inf
 from operator import itemgetter
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias
 
 import networkx as nx
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import (
     LARGE,
     ClientSet,
@@ -29,7 +30,7 @@ from rdpfl_sim.components.options import (
     PositiveFraction,
     client_ids,
 )
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.rounding import round_down
@@ -71,7 +72,6 @@ class Setting:
 
 
 Schedule: TypeAlias = Iterator[tuple[float, Change]]
-Fault = TypeVar("Fault", bound=Callable[..., Schedule])
 
 ChosenClients: TypeAlias = Annotated[
     ClientSet | None, Doc("ids, or a string such as '0..4, 7'; either this or fraction")
@@ -98,17 +98,19 @@ def merged(schedules: Iterable[Schedule]) -> Iterator[tuple[float, int, Change]]
     )
 
 
-def harmless_to_messages(fault: Fault) -> Fault:
-    """Mark a fault that never keeps a message from arriving."""
-    fault.harmless_to_messages = True  # type: ignore[attr-defined]
-    return fault
+@dataclass(frozen=True, kw_only=True)
+class FaultFacts(Facts):
+    """What the simulator must know about a fault."""
+
+    may_lose_messages: bool = True
+    """Whether it can keep a message from arriving."""
 
 
-def may_lose_messages(fault: Callable[..., Schedule]) -> bool:
-    """Whether this fault (not yet bound to its options) can keep a message from arriving."""
-    return not getattr(fault, "harmless_to_messages", False)
+FAULTS = Registry("fault", FaultFacts)
+fault = FAULTS.register
 
 
+@fault
 def partition(
     setting: Setting,
     *,
@@ -132,6 +134,7 @@ def partition(
     return _spell(from_s, until_s, Cut(tuple(given)), Heal(tuple(given)))
 
 
+@fault
 def random_partitions(
     setting: Setting,
     *,
@@ -157,6 +160,7 @@ def random_partitions(
     return changes()
 
 
+@fault
 def link_outage(
     setting: Setting,
     *,
@@ -177,6 +181,7 @@ def link_outage(
     return _spell(from_s, until_s, LinksDown(tuple(directed)), LinksUp(tuple(directed)))
 
 
+@fault
 def random_outages(
     setting: Setting,
     *,
@@ -197,6 +202,7 @@ def random_outages(
     return heapq.merge(*(changes(i, j) for i, j in setting.links), key=itemgetter(0))
 
 
+@fault
 def crash(
     setting: Setting,
     *,
@@ -216,6 +222,7 @@ def crash(
     return iter(changes)
 
 
+@fault
 def random_crashes(
     setting: Setting,
     *,
@@ -246,6 +253,7 @@ def random_crashes(
     return heapq.merge(*map(changes, chosen), key=itemgetter(0))
 
 
+@fault
 def late_join(
     setting: Setting, *, clients: ChosenClients = None, fraction: ChosenFraction = None, at_s: Positive
 ) -> Schedule:
@@ -254,6 +262,7 @@ def late_join(
     return iter([(0.0, Absent(chosen)), (at_s, Join(chosen))])
 
 
+@fault
 def leave(
     setting: Setting, *, clients: ChosenClients = None, fraction: ChosenFraction = None, at_s: NonNegative
 ) -> Schedule:
@@ -261,7 +270,7 @@ def leave(
     return iter([(at_s, Leave(_chosen(setting, clients, fraction)))])
 
 
-@harmless_to_messages
+@fault(may_lose_messages=False)
 def slow_down(
     setting: Setting,
     *,
@@ -276,6 +285,7 @@ def slow_down(
     return _spell(from_s, until_s, Slow(chosen, factor), Unslow(chosen, factor))
 
 
+@fault
 def churn_trace(
     setting: Setting,
     *,
@@ -307,18 +317,18 @@ def churn_trace(
     return iter(([(0.0, Absent(tuple(sorted(absent))))] if absent else []) + changes)
 
 
+@fault
 def resample_topology(setting: Setting, *, every_s: Recurring) -> Schedule:
     """The scenario's topology is drawn anew at every multiple of every_s."""
     return ((k * every_s, _rewire(setting.draw_topology(k))) for k in count(1))
 
 
+@fault
 def change_topology(
     setting: Setting,
     *,
     at_s: NonNegative,
-    topology: Annotated[
-        Callable[..., nx.Graph], OneOf("topology", TOPOLOGIES), Doc("links the clients from then on")
-    ],
+    topology: Annotated[Callable[..., nx.Graph], OneOf(TOPOLOGIES), Doc("links the clients from then on")],
 ) -> Schedule:
     """Another topology takes the place of the one before."""
     try:
@@ -384,19 +394,3 @@ def _only_with(option: str, value: float | None, state: str, catch_up: bool) -> 
 
 def _rewire(neighbours: Sequence[Sequence[int]]) -> Rewire:
     return Rewire(tuple(map(tuple, neighbours)))
-
-
-FAULTS: dict[str, Callable[..., Schedule]] = {
-    "partition": partition,
-    "random_partitions": random_partitions,
-    "link_outage": link_outage,
-    "random_outages": random_outages,
-    "crash": crash,
-    "random_crashes": random_crashes,
-    "late_join": late_join,
-    "leave": leave,
-    "slow_down": slow_down,
-    "churn_trace": churn_trace,
-    "resample_topology": resample_topology,
-    "change_topology": change_topology,
-}

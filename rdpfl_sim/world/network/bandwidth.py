@@ -13,7 +13,11 @@ from math import inf
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from rdpfl_sim.components.options import Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world.kernel import Call, Kernel
+
+BANDWIDTHS = Registry("bandwidth", Facts)
+bandwidth = BANDWIDTHS.register
 
 Done: TypeAlias = Callable[[Any], None]
 
@@ -44,6 +48,7 @@ class Bandwidth(Protocol):
         """Remove and return the messages of a sender whose last byte is not through."""
 
 
+@bandwidth
 class Unlimited:
     """Transmission takes no time."""
 
@@ -70,6 +75,7 @@ class Departure(NamedTuple):
     ends_at_s: float
 
 
+@bandwidth
 class Uplink:
     """A sender's messages leave one after the other, at bytes_per_s."""
 
@@ -113,6 +119,7 @@ class Transfer:
     ends_at_s: float = inf
 
 
+@bandwidth
 class Shared:
     """Transfers share their sender's uplink and their recipient's downlink with all others of the moment.
 
@@ -193,10 +200,3 @@ class Shared:
         self.outgoing[transfer.message.sender].remove(transfer)
         self.incoming[transfer.message.recipient].remove(transfer)
         self._change(transfer.message)
-
-
-BANDWIDTHS: dict[str, Callable[..., Bandwidth]] = {
-    "unlimited": Unlimited,
-    "uplink": Uplink,
-    "shared": Shared,
-}

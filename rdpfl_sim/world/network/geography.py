@@ -7,18 +7,24 @@ from math import hypot
 from typing import Annotated, TypeAlias
 
 from rdpfl_sim.components.options import Doc, NonNegative, NonNegativeInt
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
+
+GEOGRAPHIES = Registry("geography", Facts)
+geography = GEOGRAPHIES.register
 
 Propagation: TypeAlias = Callable[[int, int], float]
 """Seconds from a sender to a recipient."""
 
 
+@geography(name="none")
 def nowhere(num_clients: int, streams: Streams) -> Propagation:
     """All clients are in the same place."""
     return lambda sender, recipient: 0.0
 
 
+@geography
 def plane(
     num_clients: int,
     streams: Streams,
@@ -36,6 +42,7 @@ def plane(
     return propagation_s
 
 
+@geography
 def regions(
     num_clients: int,
     streams: Streams,
@@ -60,6 +67,7 @@ def regions(
     return lambda sender, recipient: delays_s[region[sender]][region[recipient]]
 
 
+@geography
 def per_link(
     num_clients: int,
     streams: Streams,
@@ -75,11 +83,3 @@ def per_link(
         return low_s + (high_s - low_s) * uniform(streams.key("propagation", *ends), 0)
 
     return propagation_s
-
-
-GEOGRAPHIES: dict[str, Callable[..., Propagation]] = {
-    "none": nowhere,
-    "plane": plane,
-    "regions": regions,
-    "per_link": per_link,
-}

@@ -11,8 +11,12 @@ from typing import Annotated, TypeAlias
 from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import Doc, NonNegative, Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world import quantiles
 from rdpfl_sim.world.quantiles import LogSpread
+
+LATENCIES = Registry("latency", Facts)
+latency = LATENCIES.register
 
 Latency: TypeAlias = Callable[[float], float]
 
@@ -21,35 +25,31 @@ TailShape: TypeAlias = Annotated[
 ]
 
 
+@latency
 def constant(u: float, *, seconds: NonNegative = 0.1) -> float:
     """The same delay for every message."""
     return seconds
 
 
+@latency
 def uniform(u: float, *, low_s: NonNegative = 0.05, high_s: NonNegative = 0.15) -> float:
     """A delay between low_s and high_s, uniformly distributed."""
     return low_s + (high_s - low_s) * u
 
 
+@latency
 def exponential(u: float, *, mean_s: Positive = 0.1, minimum_s: NonNegative = 0.0) -> float:
     """minimum_s plus an exponentially distributed delay with mean mean_s."""
     return minimum_s + quantiles.exponential(u, mean_s)
 
 
+@latency
 def lognormal(u: float, *, median_s: Positive = 0.1, sigma: LogSpread = 0.5) -> float:
     """A log-normal delay: median_s exp(sigma z), z standard normal."""
     return quantiles.lognormal(u, median_s, sigma)
 
 
+@latency
 def pareto(u: float, *, minimum_s: Positive = 0.05, shape: TailShape = 2.0) -> float:
     """A heavy-tailed delay: P(delay > x) = (minimum_s / x)^shape."""
     return float(minimum_s * (1.0 - u) ** (-1.0 / shape))
-
-
-LATENCIES: dict[str, Callable[..., float]] = {
-    "constant": constant,
-    "uniform": uniform,
-    "exponential": exponential,
-    "lognormal": lognormal,
-    "pareto": pareto,
-}

@@ -9,9 +9,13 @@ from typing import Annotated, ClassVar, TypeAlias
 from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import LARGE, Doc, Fraction, Probability
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.network.latency import Latency
 from rdpfl_sim.world.quantiles import exponential
+
+LOSSES = Registry("loss", Facts)
+loss = LOSSES.register
 
 LOSS, LATENCY, COPY, COPY_LATENCY = range(4)
 """The purposes of the draws of one transmission attempt."""
@@ -72,16 +76,19 @@ Loss: TypeAlias = Callable[[Link, int, float], bool]
 """Whether a link loses the message with these draws at this time."""
 
 
+@loss(name="none")
 def lossless(link: Link, draw: int, now_s: float) -> bool:
     """No message is lost."""
     return False
 
 
+@loss
 def bernoulli(link: Link, draw: int, now_s: float, *, probability: Probability = 0.1) -> bool:
     """Every message is lost with the same probability, independently of all others."""
     return uniform(link.key, draw + LOSS) < probability
 
 
+@loss
 def gilbert_elliott(
     link: Link,
     draw: int,
@@ -110,10 +117,3 @@ def gilbert_elliott(
         mean_s = mean_burst_s if link.in_burst else mean_calm_s
         link.state_ends_s += exponential(uniform(link.key, draws + link.num_states), mean_s)
     return uniform(link.key, draw + LOSS) < (loss_burst if link.in_burst else loss_calm)
-
-
-LOSSES: dict[str, Callable[..., bool]] = {
-    "none": lossless,
-    "bernoulli": bernoulli,
-    "gilbert_elliott": gilbert_elliott,
-}

@@ -20,8 +20,12 @@ from networkx.readwrite.graph6 import data_to_n
 from numpy.typing import ArrayLike, NDArray
 
 from rdpfl_sim.components.options import MAX_INPUT_BYTES, Count, Doc, Fraction
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.system.files import read_input
+
+TOPOLOGIES = Registry("topology", Facts)
+topology = TOPOLOGIES.register
 
 MAX_NODES = 1_000_000
 
@@ -50,26 +54,31 @@ def neighbours(graph: nx.Graph) -> list[tuple[int, ...]]:
     return [tuple(sorted(graph[client])) for client in range(len(graph))]
 
 
+@topology
 def complete(num_clients: int, rng: np.random.Generator) -> nx.Graph:
     """Every client is linked to every other."""
     return nx.complete_graph(num_clients)
 
 
+@topology
 def ring(num_clients: int, rng: np.random.Generator) -> nx.Graph:
     """Each client is linked to the one before and the one after it."""
     return torus(num_clients, rng, rows=1)
 
 
+@topology
 def line(num_clients: int, rng: np.random.Generator) -> nx.Graph:
     """A ring that is open between the last client and the first."""
     return nx.path_graph(num_clients)
 
 
+@topology
 def star(num_clients: int, rng: np.random.Generator) -> nx.Graph:
     """Every client is linked to client 0 only."""
     return nx.star_graph(num_clients - 1)
 
 
+@topology
 def grid(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx.Graph:
     """Clients row by row on a rectangle, linked to those left, right, above and below."""
     clients = _rectangle(num_clients, rows)
@@ -79,6 +88,7 @@ def grid(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx
     )
 
 
+@topology
 def torus(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx.Graph:
     """A grid whose opposite sides are joined: four neighbours each, if both sides exceed 2."""
     clients = _rectangle(num_clients, rows)
@@ -87,6 +97,7 @@ def torus(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> n
     )
 
 
+@topology
 def tree(
     num_clients: int,
     rng: np.random.Generator,
@@ -98,6 +109,7 @@ def tree(
     return _graph(num_clients, _pairs((children - 1) // branching, children))
 
 
+@topology
 def k_regular(
     num_clients: int, rng: np.random.Generator, *, k: Annotated[Count, Doc("neighbours of every client")] = 4
 ) -> nx.Graph:
@@ -109,6 +121,7 @@ def k_regular(
     return _graph(num_clients, list((nx.complement(graph) if missing < k else graph).edges))
 
 
+@topology
 def erdos_renyi(
     num_clients: int, rng: np.random.Generator, *, p: Annotated[Fraction, Doc("probability of a link")] = 0.3
 ) -> nx.Graph:
@@ -116,6 +129,7 @@ def erdos_renyi(
     return _graph(num_clients, _random_pairs(num_clients, p, rng))
 
 
+@topology
 def small_world(
     num_clients: int,
     rng: np.random.Generator,
@@ -128,6 +142,7 @@ def small_world(
     return _graph(num_clients, list(nx.watts_strogatz_graph(num_clients, k, p, seed=_seed(rng)).edges))
 
 
+@topology
 def scale_free(
     num_clients: int,
     rng: np.random.Generator,
@@ -139,6 +154,7 @@ def scale_free(
     return _graph(num_clients, list(nx.barabasi_albert_graph(num_clients, m, seed=_seed(rng)).edges))
 
 
+@topology
 def communities(
     num_clients: int,
     rng: np.random.Generator,
@@ -167,6 +183,7 @@ def communities(
     return _graph(num_clients, np.concatenate([between, *inside]))
 
 
+@topology
 def file(
     num_clients: int,
     rng: np.random.Generator,
@@ -327,20 +344,4 @@ _EXTENSIONS = {
     "lgr": "leda",
     "g6": "graph6",
     "s6": "sparse6",
-}
-
-TOPOLOGIES: dict[str, Callable[..., nx.Graph]] = {
-    "complete": complete,
-    "ring": ring,
-    "line": line,
-    "star": star,
-    "grid": grid,
-    "torus": torus,
-    "tree": tree,
-    "k_regular": k_regular,
-    "erdos_renyi": erdos_renyi,
-    "small_world": small_world,
-    "scale_free": scale_free,
-    "communities": communities,
-    "file": file,
 }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import Doc, Positive
+from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world.kernel import Call
 from rdpfl_sim.world.network.links import ATTEMPT, MAX_ATTEMPTS, Link
 from rdpfl_sim.world.network.message import Message
+
+TRANSPORTS = Registry("transport", Facts)
+transport = TRANSPORTS.register
 
 if TYPE_CHECKING:
     from rdpfl_sim.world.network.network import Network
@@ -148,11 +152,13 @@ class Reliable:
                 self.network.lose(delivery.message, reason)
 
 
+@transport
 def datagram() -> Transport:
     """Every message is sent once; lost messages are not repeated."""
     return Transport()
 
 
+@transport
 def reliable(
     *,
     timeout_s: Annotated[Positive, Doc("time until the first retransmission")] = 1.0,
@@ -167,9 +173,3 @@ def reliable(
     acknowledgement counts towards the bytes sent.
     """
     return Transport(max_attempts, timeout_s, backoff, acknowledgement_bytes)
-
-
-TRANSPORTS: dict[str, Callable[..., Transport]] = {
-    "datagram": datagram,
-    "reliable": reliable,
-}

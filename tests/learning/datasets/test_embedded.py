@@ -5,10 +5,10 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.datasets.embedded import DATASETS, digits, synthetic
+from rdpfl_sim.learning.datasets.dataset import DATASETS, Shard
+from rdpfl_sim.learning.datasets.embedded import digits, synthetic
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -71,7 +71,7 @@ def test_a_seed_names_a_data_set(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
 def test_default_options_are_valid(name: str) -> None:
-    OneOf("dataset", DATASETS).validate(name)
+    OneOf(DATASETS).validate(name)
 
 
 @pytest.mark.parametrize("shape", [[5], [3, 4, 6]])

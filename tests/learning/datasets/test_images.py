@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
+from rdpfl_sim.learning.datasets.dataset import DATASETS, Dataset, Shard
 from rdpfl_sim.learning.datasets.download import DIGESTS, data_folder, digest, read
-from rdpfl_sim.learning.datasets.embedded import DATASETS
 from rdpfl_sim.learning.datasets.images import cifar10, crop_flip, even_subset, npz, statistics
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.models import FlatModel, softmax
@@ -358,7 +357,7 @@ def test_the_error_of_a_damaged_set_names_the_command_that_fetches_it(tmp_path: 
 def test_a_set_is_read_from_its_file(tmp_path: Path, name: str) -> None:
     np.savez(tmp_path / f"{name}.npz", **arrays())
     table = {"name": name, "folder": str(tmp_path), "subset": 6, "subset_test": 3, "augment": "crop_flip"}
-    data = OneOf("data", DATASETS).validate(table).bind()(generator())
+    data = OneOf(DATASETS).validate(table).bind()(generator())
     assert (len(data.y_train), len(data.y_test)) == (6, 3)
     assert data.augment is crop_flip
 

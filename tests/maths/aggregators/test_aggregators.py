@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate
 from tests.maths.aggregators.matrices import MAX, assert_close, matrices, quick, rounding, widened
 
@@ -103,4 +103,4 @@ def test_one_liar_moves_only_the_mean_without_bound(name: str) -> None:
 )
 def test_options_out_of_range_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="should be"):
-        OneOf("aggregator", AGGREGATORS).validate(options)
+        OneOf(AGGREGATORS).validate(options)

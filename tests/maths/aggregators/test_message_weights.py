@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.maths.aggregators import (
     AGGREGATORS,
     Aggregator,
@@ -203,7 +203,7 @@ def test_aggregator_of_a_plugin_has_no_known_influence() -> None:
 
 @every_aggregator
 def test_aggregator_bound_by_the_registry_is_known(name: str) -> None:
-    aggregator = OneOf("aggregator", AGGREGATORS).validate(name).bind()
+    aggregator = OneOf(AGGREGATORS).validate(name).bind()
     u = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
     assert weights(aggregator, u) == weights(AGGREGATORS[name], u)
 

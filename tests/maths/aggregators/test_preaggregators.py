@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.maths.aggregators import aggregate, mean, median, monna
 from rdpfl_sim.maths.aggregators.preaggregators import (
     PRE_AGGREGATORS,
@@ -219,4 +219,4 @@ def test_clipping_before_a_mean_bounds_what_a_liar_does() -> None:
 )
 def test_options_out_of_range_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="should be"):
-        OneOf("pre_aggregator", PRE_AGGREGATORS).validate(options)
+        OneOf(PRE_AGGREGATORS).validate(options)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.maths.attacks.attacks import (
     ATTACKS,
     View,
@@ -66,7 +66,7 @@ def test_none_is_the_honest_update() -> None:
 
 def test_label_flip_is_the_honest_update_of_poisoned_data() -> None:
     assert torch.equal(label_flip(view()), OWN)
-    assert {name for name, attack in ATTACKS.items() if hasattr(attack, "poisons_labels")} == {"label_flip"}
+    assert {name for name in ATTACKS if ATTACKS.facts(name).poisons_labels} == {"label_flip"}
 
 
 def test_sign_flip_reverses_and_scales() -> None:
@@ -389,9 +389,9 @@ BLIND = {"none", "label_flip", "sign_flip", "scaling", "noise", "random", "const
 
 
 def test_marks_say_what_an_attack_sees() -> None:
-    victims = {name for name, attack in ATTACKS.items() if hasattr(attack, "sees_victim")}
+    victims = {name for name in ATTACKS if ATTACKS.facts(name).needs == "victim"}
     assert victims == {"dissensus", "adaptive"}
-    assert {name for name, attack in ATTACKS.items() if not hasattr(attack, "sees_honest")} == BLIND
+    assert {name for name in ATTACKS if ATTACKS.facts(name).needs == "own"} == BLIND
 
 
 @every_attack
@@ -399,7 +399,7 @@ def test_attack_that_is_not_marked_does_not_look(name: str) -> None:
     if name in BLIND:
         assert ATTACKS[name](View(own=OWN)).shape == OWN.shape
     else:
-        with pytest.raises(TypeError, match="@sees_honest"):
+        with pytest.raises(TypeError, match="needs='honest'"):
             ATTACKS[name](View(own=OWN))
 
 
@@ -414,7 +414,7 @@ def test_no_attack_changes_what_it_sees(name: str) -> None:
 
 @every_attack
 def test_options_of_an_attack_can_be_read_from_a_scenario(name: str) -> None:
-    attack = OneOf("attack", ATTACKS).validate(name).bind()
+    attack = OneOf(ATTACKS).validate(name).bind()
     assert attack(view(ids=(0,))).shape == OWN.shape
 
 

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rdpfl_sim.components.registry import Component, OneOf, Strict
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS, mirrored, same, scaled
 
 U = torch.tensor([1.0, 2.0, -4.0])
@@ -83,7 +85,7 @@ def test_a_truth_is_told_to_everybody_alike(name: str) -> None:
 
 
 class Section(Strict):
-    equivocation: Annotated[Component, OneOf("equivocation", EQUIVOCATIONS)]
+    equivocation: Annotated[Component, OneOf(EQUIVOCATIONS)]
 
 
 def test_factor_beyond_what_an_update_can_hold_is_refused() -> None:

@@ -116,7 +116,7 @@ def test_attack_that_does_not_ask_sees_only_its_own_update() -> None:
     (seen,) = world.seen
     assert (seen.time_s, seen.own, seen.view.seen, list(seen.view.ids)) == (1.0, 3.0, None, [])
     assert (seen.view.victim, seen.view.expected, seen.view.num_byzantine) == (None, None, 1)
-    with pytest.raises(TypeError, match="sees_honest"):
+    with pytest.raises(TypeError, match="needs='honest'"):
         _ = seen.view.honest
 
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 
-from rdpfl_sim.components.registry import Component, OneOf, Strict
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError, ScenarioError
 from rdpfl_sim.maths.attacks.attacks import View, min_max, sign_flip
 from rdpfl_sim.methods.exchange import Payload, Work
@@ -192,7 +194,7 @@ def test_occasion_is_left_as_it_was() -> None:
 
 
 class Section(Strict):
-    timing: Annotated[Component, OneOf("timing_attack", TIMING_ATTACKS)]
+    timing: Annotated[Component, OneOf(TIMING_ATTACKS)]
 
 
 @pytest.mark.parametrize(
@@ -213,11 +215,9 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
 
 
 def test_attacks_that_let_somebody_wait_in_vain_are_marked() -> None:
-    marked = {name for name, attack in TIMING_ATTACKS.items() if getattr(attack, "keeps_waiting", False)}
+    marked = {name for name in TIMING_ATTACKS if TIMING_ATTACKS.facts(name).withholds}
     assert marked == {"silent", "selective", "just_in_time", "replay", "wrong_stamp"}
-    assert [name for name, attack in TIMING_ATTACKS.items() if getattr(attack, "remembers", False)] == [
-        "replay"
-    ]
+    assert [name for name in TIMING_ATTACKS if TIMING_ATTACKS.facts(name).needs_past] == ["replay"]
 
 
 def test_victim_that_does_not_exist_is_told_before_time_zero_with_its_path() -> None:
@@ -462,6 +462,6 @@ def test_flood_stays_bounded_over_many_rounds() -> None:
 @pytest.mark.parametrize("name", sorted(TIMING_ATTACKS))
 def test_lie_about_time_does_not_change_the_lie_about_content(name: str) -> None:
     timing = TIMING_ATTACKS[name]
-    world = against(timing, wait=Wait(1.0, 2.0), rounds=8, remembers=getattr(timing, "remembers", False))
+    world = against(timing, wait=Wait(1.0, 2.0), rounds=8, remembers=TIMING_ATTACKS.facts(name).needs_past)
     values = {value for *_, value in sent(world.run())}
     assert values == (set() if name == "silent" else {1.0})

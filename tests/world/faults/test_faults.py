@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import ClientSet, client_ids
-from rdpfl_sim.components.registry import Component, OneOf, Strict
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError, ScenarioError, errors_at
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.faults.faults import (
@@ -31,7 +33,6 @@ from rdpfl_sim.world.faults.faults import (
     Setting,
     Slow,
     Unslow,
-    may_lose_messages,
     merged,
 )
 from rdpfl_sim.world.network.topology import TOPOLOGIES, neighbours
@@ -71,7 +72,7 @@ def refusal(name: str, where: Setting | None = None, **options: Any) -> tuple[st
 
 
 class Section(Strict):
-    fault: Annotated[Component, OneOf("fault", FAULTS)]
+    fault: Annotated[Component, OneOf(FAULTS)]
 
 
 def problems(name: str, **options: Any) -> list[tuple[tuple[int | str, ...], str]]:
@@ -578,7 +579,7 @@ def test_merging_is_a_stable_sort(times):
 
 
 def test_only_slowness_is_harmless_to_messages():
-    assert [name for name, fault in FAULTS.items() if not may_lose_messages(fault)] == ["slow_down"]
+    assert [name for name in FAULTS if not FAULTS.facts(name).may_lose_messages] == ["slow_down"]
 
 
 def test_changes_can_be_members_of_a_set():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.bandwidth import BANDWIDTHS, Bandwidth, Shared, Unlimited, Uplink
 
@@ -243,7 +243,7 @@ def test_shared_uplink_is_never_idle_while_recipients_are_fast(parcels: list[Sen
 
 
 def test_options_are_read_from_the_signatures() -> None:
-    chosen = OneOf("bandwidth", BANDWIDTHS).validate({"name": "shared", "up_bytes_per_s": 5.0})
+    chosen = OneOf(BANDWIDTHS).validate({"name": "shared", "up_bytes_per_s": 5.0})
     bandwidth = chosen.bind()(Kernel())
     assert isinstance(bandwidth, Shared)
     assert (bandwidth.up_bytes_per_s, bandwidth.down_bytes_per_s) == (5.0, 1e6)

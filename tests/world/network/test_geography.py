@@ -5,7 +5,9 @@ from typing import Annotated, Any
 import pytest
 from pydantic import ValidationError
 
-from rdpfl_sim.components.registry import Component, OneOf, Strict
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.network.geography import GEOGRAPHIES, Propagation, nowhere, per_link, plane, regions
@@ -19,7 +21,7 @@ def delays(propagation: Propagation) -> list[float]:
 
 
 class Section(Strict):
-    geography: Annotated[Component, OneOf("geography", GEOGRAPHIES)]
+    geography: Annotated[Component, OneOf(GEOGRAPHIES)]
 
 
 def test_nowhere_everybody_is_in_the_same_place() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.components.registry import OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.world.network import topology
 from rdpfl_sim.world.network.topology import TOPOLOGIES, neighbours
@@ -196,7 +196,7 @@ def test_an_impossible_graph_is_refused_with_what_is_allowed(name, num_clients, 
 
 
 def test_the_registry_reads_the_options_of_every_topology(tmp_path):
-    choice = OneOf("topology", TOPOLOGIES)
+    choice = OneOf(TOPOLOGIES)
     assert {choice.table(name).target for name in choice.names()} == set(TOPOLOGIES.values())
     path = tmp_path / "links"
     path.write_text("0,1\n")

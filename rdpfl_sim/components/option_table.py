@@ -1,0 +1,104 @@
+"""From a component's signature to the table of its TOML options."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import warnings
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+from pydantic import Field, PrivateAttr, create_model
+from typing_extensions import Doc
+
+from rdpfl_sim.components.plugin import Plugin
+from rdpfl_sim.components.registry import Registered
+from rdpfl_sim.components.table import Strict
+from rdpfl_sim.errors import PluginError
+
+Guard: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Component(Strict):
+    """A named component with its options, as read from TOML."""
+
+    target: ClassVar[Callable[..., Any]]
+    plugin: ClassVar[Plugin | None] = None
+    name: str
+    _guard: Guard | None = PrivateAttr(None)
+
+    def bind(self) -> Callable[..., Any]:
+        """Return the component with its options filled in; call it with its positional arguments."""
+        values = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
+        options = {k: v.bind() if isinstance(v, Component) else v for k, v in values.items()}
+        target = type(self).target if self._guard is None else self._guard(type(self).target)
+        return partial(target, **options) if options else target
+
+    def guard_with(self, guard: Guard) -> None:
+        """Let `guard` wrap the component's function whenever it is bound."""
+        self._guard = guard
+
+
+_RESERVED = frozenset(dir(Component)) | {"name"}
+
+
+@cache
+def option_table(record: Registered[Any]) -> type[Component]:
+    """Return the table of a component's options; raise a `PluginError` if TOML cannot hold them."""
+    if record.plugin is None:
+        return _table(record)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # pydantic only warns of a default that JSON cannot hold
+            table = _table(record)
+            json.dumps(table.model_json_schema())
+    except PluginError:
+        raise
+    except Exception as error:  # whatever its annotations mean to Python and pydantic
+        flaw = f"has an option that cannot be used: {record.plugin.explain(error)}"
+        raise PluginError(record.plugin, flaw) from error
+    return table
+
+
+def _table(record: Registered[Any]) -> type[Component]:
+    target, name = record.target, record.facts.name
+    hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    fields: dict[str, Any] = {"name": (Literal[name], ...)}
+    for parameter in inspect.signature(target).parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.name not in hints:
+                raise _bad_option(record, parameter.name, "needs a type annotation")
+            if parameter.name in _RESERVED:
+                raise _bad_option(record, parameter.name, "must have another name")
+            fields[parameter.name] = _field(parameter, hints[parameter.name])
+    table = create_model(
+        f"{name}_options", __base__=Component, __doc__=summary(target), __module__=target.__module__, **fields
+    )
+    table.target = target
+    table.plugin = record.plugin
+    return table
+
+
+def _bad_option(record: Registered[Any], option: str, problem: str) -> Exception:
+    if record.plugin is None:
+        return TypeError(f"{record.facts.name!r}: option {option!r} {problem}")
+    return PluginError(record.plugin, f"has an option {option!r} that {problem}")
+
+
+def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
+    metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    if callable(default):
+        names = [mark.name_of(default) for mark in metadata if hasattr(mark, "name_of")]
+        if names == [None]:
+            raise TypeError(f"the default of {parameter.name!r} is not registered")
+        default = names[0] if names else default
+    doc = next((mark.documentation for mark in metadata if isinstance(mark, Doc)), None)
+    alias = parameter.name.removesuffix("_") if parameter.name.endswith("_") else None  # lambda_ is "lambda"
+    return hint, Field(default=default, description=doc, alias=alias)
+
+
+def summary(target: Callable[..., Any]) -> str:
+    """Return the first line of a component's docstring."""
+    return (inspect.getdoc(target) or "").split("\n")[0]

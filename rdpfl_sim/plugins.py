@@ -1,0 +1,121 @@
+"""The public names that a plug-in needs.
+
+A plug-in is a function or class with the decorator of its kind. Its keyword-only parameters are its TOML
+options.
+
+    from rdpfl_sim.plugins import Positive, View, attack
+
+    @attack(needs="honest")
+    def drag(view: View, *, strength: Positive = 2.0) -> Tensor:
+        return -strength * view.honest.mean(dim=0)
+
+In a script the decorator is enough. An installed package also names the component in an entry point of the
+group of its kind, such as `rdpfl_sim.attack`, so that every process finds it.
+"""
+
+from __future__ import annotations
+
+from rdpfl_sim.components.options import (
+    ClientSet,
+    Count,
+    Doc,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveFraction,
+    Probability,
+    client_ids,
+)
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.execution.executor import Executor, executor
+from rdpfl_sim.learning.datasets.dataset import Dataset, data
+from rdpfl_sim.learning.models import model
+from rdpfl_sim.learning.partition import partition
+from rdpfl_sim.maths.aggregators import aggregator
+from rdpfl_sim.maths.aggregators.preaggregators import pre_aggregator
+from rdpfl_sim.maths.attacks.attacks import View, attack
+from rdpfl_sim.maths.attacks.equivocation import equivocation
+from rdpfl_sim.methods import method
+from rdpfl_sim.methods.base import Case, Diagnostics, Home, Inspection, Layer, Method, Settings, State
+from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
+from rdpfl_sim.methods.gossip import Gossip, ModelExchange, distances
+from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.adversary.placement import placement
+from rdpfl_sim.world.adversary.schedules import ScheduleView, attack_schedule
+from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView, timing_attack
+from rdpfl_sim.world.compute_time import compute
+from rdpfl_sim.world.faults.faults import Setting, fault
+from rdpfl_sim.world.kernel import Kernel
+from rdpfl_sim.world.network.bandwidth import Bandwidth, bandwidth
+from rdpfl_sim.world.network.geography import geography
+from rdpfl_sim.world.network.latency import latency
+from rdpfl_sim.world.network.links import Link, loss
+from rdpfl_sim.world.network.topology import topology
+from rdpfl_sim.world.network.transport import Transport, transport
+from rdpfl_sim.world.waiting import Staleness, Wait, staleness, wait
+
+__all__ = [
+    "Bandwidth",
+    "Case",
+    "ClientSet",
+    "Count",
+    "Dataset",
+    "Diagnostics",
+    "Doc",
+    "Executor",
+    "Fraction",
+    "Gossip",
+    "Home",
+    "Inspection",
+    "Kernel",
+    "Layer",
+    "Link",
+    "Local",
+    "Method",
+    "ModelExchange",
+    "NonNegative",
+    "NonNegativeInt",
+    "OptionError",
+    "Payload",
+    "Positive",
+    "PositiveFraction",
+    "Probability",
+    "Received",
+    "ScheduleView",
+    "ScheduledMessage",
+    "Setting",
+    "Settings",
+    "Staleness",
+    "State",
+    "Streams",
+    "TimingView",
+    "Transport",
+    "View",
+    "Wait",
+    "Work",
+    "aggregator",
+    "attack",
+    "attack_schedule",
+    "bandwidth",
+    "client_ids",
+    "compute",
+    "data",
+    "distances",
+    "equivocation",
+    "executor",
+    "fault",
+    "geography",
+    "latency",
+    "loss",
+    "method",
+    "model",
+    "partition",
+    "placement",
+    "pre_aggregator",
+    "staleness",
+    "timing_attack",
+    "topology",
+    "transport",
+    "wait",
+]
