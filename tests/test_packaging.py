@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,14 @@ def declared(requirements: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in requirements}
 
 
+@cache
+def distributions() -> dict[str, list[str]]:
+    """Return the distributions that provide each importable package; it takes seconds."""
+    return dict(packages_distributions())
+
+
 def imported(folder: Path) -> dict[str, Path]:
     """Return the distributions that the modules of a folder import, each with one importing module."""
-    distributions = packages_distributions()
     found = {}
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -34,7 +40,7 @@ def imported(folder: Path) -> dict[str, Path]:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for name in {name.partition(".")[0] for name in names}:
                 if name not in sys.stdlib_module_names and name != "rdpfl_sim":
-                    found.update({canonicalize_name(owner): path for owner in distributions[name]})
+                    found.update({canonicalize_name(owner): path for owner in distributions()[name]})
     return found
 
 

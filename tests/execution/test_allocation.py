@@ -1,41 +1,75 @@
-"""How often Python looks for garbage in a run."""
+"""Python's garbage collector runs less often during a run, and as before after it."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.execution.allocation import SELDOM, gc_paused
+from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.support import cheap, small_scenario
 
 
-def test_thresholds_are_put_back_also_after_an_error() -> None:
+@contextmanager
+def counted_collections() -> Iterator[list[int]]:
+    """Collect the generation of every collection that Python starts."""
+    generations: list[int] = []
+
+    def on_collection(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(info["generation"])
+
+    gc.callbacks.append(on_collection)
+    try:
+        yield generations
+    finally:
+        gc.callbacks.remove(on_collection)
+
+
+def allocate() -> list[list[int]]:
+    """Make many more live objects than Python's default threshold of 700."""
+    return [[] for _ in range(20_000)]
+
+
+def test_objects_that_stay_alive_start_no_collection_while_it_is_paused() -> None:
+    with counted_collections() as usual:
+        allocate()
+    with gc_paused(), counted_collections() as paused:
+        allocate()
+    with counted_collections() as after:
+        allocate()
+    assert usual
+    assert not paused
+    assert after
+
+
+def test_thresholds_are_restored_after_an_error() -> None:
     before = gc.get_threshold()
-    with gc_paused():
-        assert gc.get_threshold() == SELDOM
-    assert gc.get_threshold() == before
-    with pytest.raises(ValueError, match="on the way"), gc_paused():
-        raise ValueError("on the way")
+    with pytest.raises(ValueError, match="during the run"), gc_paused():
+        raise ValueError("during the run")
     assert gc.get_threshold() == before
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_they_hold_in_a_run_and_no_longer(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, seen = gc.get_threshold(), []
+def test_collection_is_paused_in_a_run_and_no_longer(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, during = gc.get_threshold(), []
     finish = Simulation.finish
 
-    def note(self: Simulation) -> object:
-        seen.append(gc.get_threshold())
+    def observed(self: Simulation) -> object:
+        with counted_collections() as collections:
+            allocate()
+        during.append(collections)
         if fails:
-            raise ValueError("on the way")
+            raise ValueError("during the run")
         return finish(self)
 
-    monkeypatch.setattr(Simulation, "finish", note)
+    monkeypatch.setattr(Simulation, "finish", observed)
     if fails:
-        with pytest.raises(ValueError, match="on the way"):
+        with pytest.raises(ValueError, match="during the run"):
             simulate(cheap(small_scenario(rounds=1)))
     else:
         simulate(cheap(small_scenario(rounds=1)))
-    assert seen == [SELDOM]
+    assert during == [[]]
     assert gc.get_threshold() == before

@@ -28,11 +28,12 @@ def test_network_finds_the_median_and_the_trimmed_mean_of_many_rows(n: int) -> N
     assert_close(trimmed_mean(u), in_order[cut : n - cut].mean(dim=0), 1e-6)
 
 
-def test_network_leaves_out_what_the_band_does_not_need() -> None:
+def test_network_omits_the_exchanges_that_a_band_does_not_need() -> None:
     assert len(program(3, 1, 2).steps) == 4  # the median of three: max(min(a, b), min(max(a, b), c))
-    assert len(program(9, 4, 5).steps) == 36  # sorting nine rows takes 52
-    assert len(program(9, 0, 1).steps) == 8  # the minimum of nine
-    assert program(9, 0, 9).steps == []
+    assert len(program(9, 0, 1).steps) == 8  # n - 1 comparisons are necessary and sufficient for a minimum
+    assert program(9, 0, 9).steps == []  # the sum of all rows needs no order
+    # Every sorting network for nine rows has at least 25 exchanges of two operations each.
+    assert len(program(9, 4, 5).steps) < 2 * 25
 
 
 @pytest.mark.parametrize("n", range(1, 11))

@@ -149,7 +149,9 @@ def test_equal_transfers_of_a_burst_end_together_after_a_linear_number_of_events
     kernel.run()
     assert kernel.now == 5.0
     assert through == list(range(100))
-    assert kernel.num_posted == 102, "one event per transfer, and one to set the rates before and after"
+    assert 100 <= kernel.num_posted < 200, (
+        "the number of events must not grow with the square of the transfers"
+    )
 
 
 @pytest.mark.parametrize("size_bytes", [0.0, 1e-12, 0.1])
