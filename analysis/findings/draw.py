@@ -23,7 +23,7 @@ from rows import ATTACKS, HERE, LAMBDAS, alone_on_digits, by, comparisons, estim
 from tables import tables
 
 from rdpfl_sim.intervals import MeanInterval
-from rdpfl_sim.sweeps.plan import SweepSpec
+from rdpfl_sim.sweeps.spec import SweepSpec
 
 COLOURS = {
     "Local": style.MUTED,

@@ -22,7 +22,7 @@ from rows import (
 )
 
 from rdpfl_sim.intervals import MeanInterval
-from rdpfl_sim.sweeps.plan import Layout, SweepSpec
+from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
 
 PAPER = HERE.parents[1] / "scenarios" / "paper"
 HEAD = """# Tables
@@ -73,7 +73,7 @@ def paper() -> Iterator[str]:
 
 
 def _published(
-    layout: Layout, rows: str, columns: str, metric: list[str], row: str, column: str
+    layout: TableLayout, rows: str, columns: str, metric: list[str], row: str, column: str
 ) -> float | None:
     """The paper's number for a cell; one of several metrics is the last of its labels."""
     labels = {rows: row, columns: column}

@@ -1,4 +1,4 @@
-"""rdpfl-sim breakdown: from which value on clients had better train alone."""
+"""rdpfl-sim breakdown: find the parameter value at which collaboration stops paying off."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from math import isfinite
 from pathlib import Path
 
 from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
-from rdpfl_sim.cli.runner_options import add_runner, check_data_here, make_runner, print_repeated
+from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 MAX_SEEDS = 10_000
-HELP = "find the value from which on clients had better train alone"
+HELP = "find the parameter value at which collaboration stops paying off"
 EXAMPLES = """\
 examples:
   rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
@@ -24,79 +24,82 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A scenario, what to vary, how finely, and over which seeds."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario, in TOML")
+    """Add the arguments for the scenario, the parameter, its range, and the seeds."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario (TOML)")
     parser.add_argument(
-        "--vary", required=True, metavar="PATH", help="a number of the scenario, such as adversary.fraction"
+        "--vary", required=True, metavar="PATH", help="the number to vary, such as adversary.fraction"
     )
     parser.add_argument(
         "--from",
         dest="start",
         type=_number,
         metavar="VALUE",
-        help="where it should hold (default: 0 for fractions of attackers and probabilities, else its value)",
+        help="start of the range (default: 0 for attacker fractions and probabilities, else its value)",
     )
     parser.add_argument(
         "--to",
         dest="end",
         type=_number,
         metavar="VALUE",
-        help="where not (default: 0.5 for fractions of attackers, 0.9 for probabilities, else ten times it)",
+        help="end of the range (default: 0.5 for attacker fractions, 0.9 for probabilities, else ten times "
+        "its value)",
     )
     parser.add_argument(
         "--tolerance",
         type=_positive,
         metavar="WIDTH",
-        help="how exactly to find it (default: 1/32 of the range; whole clients and whole numbers exactly)",
+        help="precision of the result (default: 1/32 of the range; exact for clients and whole numbers)",
     )
     parser.add_argument(
         "--seeds",
         type=_seeds,
         default=[1, 2, 3, 4, 5],
         metavar="LIST",
-        help="how many, or which: 5, or 1,2,3 (default: 5)",
+        help="number of seeds, such as 5, or a list, such as 1,2,3 (default: 5)",
     )
     parser.add_argument(
         "--margin",
         type=_positive,
         default=0.0,
         metavar="ACCURACY",
-        help="how far below local training counts (default: 0)",
+        help="how far accuracy must fall below local training to count as a breakdown (default: 0)",
     )
     parser.add_argument(
         "--metric",
         default="accuracy.honest.personal.mean",
         metavar="PATH",
-        help="another accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
+        help="an accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
     )
-    add_overrides(parser, "change a key; can be given again")
+    add_overrides(parser, "change a key; may be repeated")
     add_runner(parser)
     parser.add_argument(
         "--output",
         type=Path,
         default=Path("breakdowns"),
         metavar="FOLDER",
-        help="where to (default: breakdowns)",
+        help="output folder (default: breakdowns)",
     )
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Bisect all seeds at once, running what is missing; then a table, a picture and the answer."""
+    """Bisect all seeds at once, running the missing runs; then write and print the result."""
     console = make_console(quiet=options.quiet)
-    engine = make_runner(options)
+    runner = make_runner(options)
     with console.status("building the scenario"):
-        engine.prepare()
+        runner.prepare()
         from rdpfl_sim.reports.breakdown import conclusion, points_table, search_header
         from rdpfl_sim.reports.breakdown_figure import draw_breakdown
         from rdpfl_sim.reports.sweep_progress import BreakdownProgress
         from rdpfl_sim.scenario.scenario import Scenario
-        from rdpfl_sim.sweeps.breakdown import Search, ask, conclude, write
-        from rdpfl_sim.sweeps.parameter_range import reject_lost_overrides
-        from rdpfl_sim.sweeps.runner import missing
+        from rdpfl_sim.sweeps.breakdown.bisection import Bisection
+        from rdpfl_sim.sweeps.breakdown.parameter_range import reject_lost_overrides
+        from rdpfl_sim.sweeps.breakdown.result import write_breakdown
+        from rdpfl_sim.sweeps.breakdown.spec import make_spec
+        from rdpfl_sim.sweeps.summaries import missing_runs
 
         reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
-        spec = ask(
+        spec = make_spec(
             Scenario.load(options.file, options.set),
             options.vary,
             options.start,
@@ -107,29 +110,31 @@ def execute(options: argparse.Namespace) -> int:
             options.metric,
         )
         output = options.output / f"{spec.base.name}-{spec.path}"
-        search = Search(spec, output)
-        check_data_here(options, missing(search.wanted(), output))
+        bisection = Bisection(spec, output)
+        check_local_data(options, missing_runs(bisection.next_runs(), output))
     print_warnings([spec.base], [], console)
     console.print(search_header(spec))
     try:
-        with closing(engine), BreakdownProgress(console) as progress:
-            while wanted := search.wanted():
-                todo = missing(wanted, output)
-                print_repeated(todo, output, console)
-                progress.expect(len(wanted) - len(todo), len(todo), search.num_later())
-                engine.run(todo, output, progress)
-                search.learn()
+        with closing(runner), BreakdownProgress(console) as progress:
+            while runs := bisection.next_runs():
+                missing = missing_runs(runs, output)
+                print_repeated(missing, output, console)
+                progress.expect(len(runs) - len(missing), len(missing), bisection.max_later_points())
+                runner.run(missing, output, progress)
+                bisection.read_results()
             progress.expect(0, 0, 0)
     except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; what is complete is kept in {output}: start again to continue\n")
+        sys.stderr.write(
+            f"interrupted; complete runs are kept in {output}; run the same command again to continue\n"
+        )
         return INTERRUPTED
-    breakdown = conclude(search)
-    write(breakdown, output)
+    breakdown = bisection.result()
+    write_breakdown(breakdown, output)
     if breakdown.crossings:
         draw_breakdown(breakdown, output / "breakdown.png")
         console.print(points_table(breakdown))
     console.print(conclusion(breakdown))
-    print(output)  # noqa: T201  # also with --quiet: scripts read it
+    print(output)  # noqa: T201  # even with --quiet: scripts read it
     return FAILED if progress.failures else 0
 
 
@@ -151,13 +156,13 @@ def _positive(text: str) -> float:
 
 
 def _seeds(text: str) -> list[int]:
-    """A number of seeds, or a list of them."""
+    """Parse a number of seeds, or a list of seeds."""
     words = [word.strip() for word in text.removesuffix(",").split(",")]
     if not all(re.fullmatch("[0-9]{1,18}", word) for word in words) or text.strip() == "0":
-        raise argparse.ArgumentTypeError(f"must be a number of seeds, or seeds such as 1,2,3, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of seeds, or a list such as 1,2,3, not {text!r}")
     seeds = [int(word) for word in words]
     if "," not in text and seeds[0] > MAX_SEEDS:
         raise argparse.ArgumentTypeError(f"must be at most {MAX_SEEDS:,} seeds, not {text!r}")
     if len(set(seeds)) < len(seeds):
-        raise argparse.ArgumentTypeError(f"a seed occurs twice in {text!r}")
+        raise argparse.ArgumentTypeError(f"must not contain a seed twice, not {text!r}")
     return seeds if "," in text else [*range(1, seeds[0] + 1)]

@@ -1,4 +1,4 @@
-"""rdpfl-sim compare: runs side by side."""
+"""rdpfl-sim compare: compare runs, paired by seed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
 from rdpfl_sim.errors import ScenarioError
 
-HELP = "show runs side by side, paired by seed"
+HELP = "compare runs, paired by seed"
 EXAMPLES = """\
 examples:
   rdpfl-sim compare runs/first runs/second
@@ -20,7 +20,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The runs, and what to show of them."""
+    """Add the arguments for the runs, the baseline and the metrics."""
     parser.add_argument(
         "runs",
         nargs="+",
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="WHICH",
-        help="what the others are compared with: a letter of the output, a run folder, or a setting such as "
+        help="the group to compare with: its label in the output, a run folder, or a setting such as "
         "method.name=local (default: the first)",
     )
     parser.add_argument(
@@ -39,24 +39,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="also this number of summary.json, such as telemetry.delay_s.mean, or all",
+        help="also compare this number of summary.json, such as telemetry.delay_s.mean, or all numbers",
     )
     parser.add_argument(
         "--by-argument",
         action="store_true",
-        help="group runs by the arguments, not by scenario: for two versions of one scenario's results",
+        help="group runs by argument, not by scenario, to compare two sets of results of one scenario",
     )
-    parser.add_argument("--markdown", action="store_true", help="as Markdown")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Group the runs, pair them by seed, print what differs."""
+    """Group the runs, pair them by seed, and print the differences."""
     from rdpfl_sim.reports.comparison import comparison_markdown, comparison_table
-    from rdpfl_sim.sweeps.compare import ComparisonError, baseline_first, compare, find_runs, grouped
+    from rdpfl_sim.sweeps.comparison.compare import compare
+    from rdpfl_sim.sweeps.comparison.groups import ComparisonError, baseline_first, find_runs, group_runs
 
     try:
         with report_damage(", ".join(map(str, options.runs))):
-            groups = grouped(find_runs(options.runs), options.by_argument)
+            groups = group_runs(find_runs(options.runs), options.by_argument)
             if options.baseline is not None:
                 groups = baseline_first(groups, options.baseline)
             comparison = compare(groups, options.metric)

@@ -1,4 +1,4 @@
-"""Where the runs of a sweep happen, as a user says it."""
+"""Command-line options that choose where the runs of a sweep are executed."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rdpfl_sim.sweeps.plan import PlannedRun
-    from rdpfl_sim.sweeps.runner import Runner
+    from rdpfl_sim.sweeps.runners.runner import Runner
 
 
 def add_runner(parser: argparse.ArgumentParser) -> None:
-    """The arguments that choose an engine."""
+    """Add the arguments that choose a runner."""
     parser.add_argument(
         "--engine",
         choices=["processes", "ray"],
         default="processes",
-        help="run in processes of this machine (default), or on a Ray cluster",
+        help="where to run: in processes of this machine (default) or on a Ray cluster",
     )
     parser.add_argument(
         "--workers",
         type=parse_count,
         metavar="NUMBER",
-        help="runs at a time (default: one per core, or what the cluster can take)",
+        help="runs at a time (default: one per core, or as many as the cluster can run)",
     )
     parser.add_argument(
         "--address",
         metavar="HOST:PORT",
-        help="a running Ray cluster, as ray.init takes it (default: one is started here)",
+        help="address of a running Ray cluster, as for ray.init (default: start one on this machine)",
     )
     parser.add_argument(
         "--gpus-per-run",
-        type=share,
+        type=_share,
         metavar="SHARE",
-        help="of a GPU, with --engine ray, for runs that can use one (default: 1)",
+        help="share of a GPU per run that can use one, with --engine ray (default: 1)",
     )
 
 
-def share(text: str) -> float:
-    """A number above 0, up to 1."""
+def _share(text: str) -> float:
+    """Parse a number above 0 and at most 1."""
     try:
         value = float(text)
     except ValueError:
@@ -58,30 +58,30 @@ def share(text: str) -> float:
 
 
 def make_runner(options: argparse.Namespace) -> Runner:
-    """The engine that the arguments name."""
+    """Return the runner that the arguments choose."""
     if options.engine == "ray":
-        from rdpfl_sim.sweeps.ray_runner import RayRunner
+        from rdpfl_sim.sweeps.runners.ray_runner import RayRunner
 
         return RayRunner(options.workers, options.address, options.gpus_per_run or 1.0)
     for option, value in (("--address", options.address), ("--gpus-per-run", options.gpus_per_run)):
         if value is not None:
-            raise ScenarioError([Problem(option, "belongs to --engine ray", value)])
-    from rdpfl_sim.sweeps.process_runner import ProcessRunner
+            raise ScenarioError([Problem(option, "needs --engine ray", value)])
+    from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
 
     return ProcessRunner(options.workers or os.cpu_count() or 1)
 
 
-def check_data_here(options: argparse.Namespace, runs: Sequence[PlannedRun]) -> None:
-    """Check that this machine has the data sets of these runs, unless they run on other machines."""
+def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) -> None:
+    """Check that the data sets of these runs are on this machine, unless a cluster executes them."""
     from rdpfl_sim.sweeps.checks import check_data
 
     if options.address is None:
         check_data(runs)
 
 
-def print_repeated(missing_runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
-    """Print which of the missing runs were complete once."""
-    from rdpfl_sim.sweeps.runner import damaged
+def print_repeated(missing: Sequence[PlannedRun], output: Path, console: Console) -> None:
+    """Print which of the missing runs were complete before and are repeated."""
+    from rdpfl_sim.sweeps.summaries import damaged_folders
 
-    for folder in damaged(missing_runs, output):
+    for folder in damaged_folders(missing, output):
         console.print(f"{folder}: summary.json is missing or damaged; this run is repeated", soft_wrap=True)

@@ -26,7 +26,8 @@ def execute(options: argparse.Namespace) -> int:
     from rdpfl_sim.scenario.toml_file import read_toml
     from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.checks import check_metrics
-    from rdpfl_sim.sweeps.plan import SweepSpec
+    from rdpfl_sim.sweeps.plan import overrides_replaced_by, plan_runs
+    from rdpfl_sim.sweeps.spec import SweepSpec
 
     console = make_console()
     if "base" in read_toml(options.file):
@@ -35,11 +36,11 @@ def execute(options: argparse.Namespace) -> int:
         sweep = SweepSpec.load(options.file, options.set)
         check_metrics(sweep)
         for profile in (None, *sweep.profiles):
-            lost = [] if profile is None else sweep.overrides_lost_to(profile)
+            lost = [] if profile is None else overrides_replaced_by(sweep, profile)
             if lost:
                 result = f"cannot be combined with --set {lost[0]}, which the profile replaces"
             else:
-                runs = sweep.runs(profile)
+                runs = plan_runs(sweep, profile)
                 print_warnings([run.scenario for run in runs], [], console)
                 result = f"{len(runs)} runs"
             label = f"profile {profile}" if profile else "without a profile"

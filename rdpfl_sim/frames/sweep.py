@@ -91,7 +91,7 @@ class Sweep:
     @cached_property
     def _differing_settings(self) -> dict[str, list[str]]:
         """The settings in which the scenarios differ, by path: one label per run."""
-        from rdpfl_sim.sweeps.compare import differing_settings
+        from rdpfl_sim.sweeps.comparison.settings import differing_settings
 
         rows = differing_settings([Run(folder).scenario for folder in self._folders])
         if len(rows) > MAX_AXES:  # not a grid: each run is a case of its own
@@ -101,12 +101,12 @@ class Sweep:
     @cached_property
     def runs(self) -> list[SweepRun]:
         """The runs that exist so far, in the order of the axes."""
-        from rdpfl_sim.sweeps.results import flat
+        from rdpfl_sim.sweeps.summaries import flatten
 
         found = []
         for folder, labels in self._labelled_folders():
             run = Run(folder)
-            found.append(SweepRun(run, labels, int(run.scenario.get("seed", 1)), flat(run.summary)))
+            found.append(SweepRun(run, labels, int(run.scenario.get("seed", 1)), flatten(run.summary)))
         return sorted(found, key=lambda run: (self._position(run.labels), run.seed))
 
     def _labelled_folders(self) -> list[tuple[Path, dict[str, str]]]:
@@ -164,12 +164,13 @@ class Sweep:
 
     def tables(self, layouts: Sequence[Mapping[str, Any]] = ()) -> list[Table]:
         """Return the tables of the sweep file, or tables with other layouts (see docs/sweeps.md)."""
-        from rdpfl_sim.sweeps import plan, tables
+        from rdpfl_sim.sweeps.spec import SweepSpec
+        from rdpfl_sim.sweeps.tables import make_tables
 
         axes = [
             {"name": name, "cases": [{"label": label} for label in labels]}
             for name, labels in self.axes.items()
         ]
         chosen = [*(layouts or self.plan.get("tables", ()))]
-        planned = plan.SweepSpec.from_dict({"name": "sweep", "axis": axes, "table": chosen})
-        return tables.tables(planned, [(run, run.summary) for run in self.runs])
+        planned = SweepSpec.from_dict({"name": "sweep", "axis": axes, "table": chosen})
+        return make_tables(planned, [(run, run.summary) for run in self.runs])

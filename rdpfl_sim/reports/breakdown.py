@@ -16,7 +16,8 @@ from rdpfl_sim.reports.text import escape_control, quantity, seed_list
 
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
-    from rdpfl_sim.sweeps.breakdown import Breakdown, BreakdownSpec
+    from rdpfl_sim.sweeps.breakdown.result import Breakdown
+    from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 
 SEEDS_PER_TABLE = 6  # fit into 80 columns
 STATISTICS = {"mean": "mean", "worst": "worst", "p10": "10th percentile of"}
@@ -46,7 +47,7 @@ def _table(breakdown: Breakdown, seeds: Sequence[int], with_mean: bool) -> Table
     table.add_column("value")
     for heading in (*(f"seed {seed}" for seed in seeds), *(["mean"] if with_mean else [])):
         table.add_column(heading, justify="right")
-    differences = {(point.place, point.seed): point.difference for point in breakdown.points}
+    differences = {(point.index, point.seed): point.difference for point in breakdown.points}
     for place in sorted({place for place, seed in differences if seed in seeds}):
         cells = [_difference(spec, differences.get((place, seed))) for seed in seeds]
         if with_mean:

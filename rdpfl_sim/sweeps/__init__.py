@@ -1,1 +1,1 @@
-"""Many runs: what to run, where to run it, and what came out of it."""
+"""Many runs: plan them, run them, and compare their results."""

@@ -1,4 +1,4 @@
-"""Checks before the first run: what many runs need is missed once, not by every run."""
+"""Check the data sets and the metrics of a sweep once, before the first run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rdpfl_sim.records.evaluation_log import TARGETS
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import load_data
 from rdpfl_sim.simulation.simulation import simulate
-from rdpfl_sim.sweeps.results import flat
+from rdpfl_sim.sweeps.summaries import flatten
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.plan import PlannedRun, SweepSpec
+    from rdpfl_sim.sweeps.plan import PlannedRun
+    from rdpfl_sim.sweeps.spec import SweepSpec
 
 EVERYTHING = {
     "rounds": 1,
@@ -27,12 +28,12 @@ EVERYTHING = {
     "adversary": {"ids": [0], "attack": "zero"},
     "evaluation": {"global_test": True, "theory": True},
 }
-"""A tiny scenario whose summary.json has all its sections."""
+"""A tiny scenario whose summary.json has every section."""
 _NUMBER = re.compile(r"\.-?\d+(?=\.|$)")
 
 
 def check_data(runs: Iterable[PlannedRun]) -> None:
-    """Load each data set of these runs once; a `ScenarioError` names those that cannot be loaded."""
+    """Load each data set of these runs once; raise a `ScenarioError` for those that cannot be loaded."""
     problems: dict[str, Problem] = {}
     for scenario in {repr(run.scenario.data): run.scenario for run in runs}.values():
         try:
@@ -44,35 +45,35 @@ def check_data(runs: Iterable[PlannedRun]) -> None:
 
 
 def check_metrics(sweep: SweepSpec) -> None:
-    """Raise a `ScenarioError` that names the metrics of tables which no summary.json has."""
+    """Raise a `ScenarioError` for metrics in tables that are not in summary.json."""
     problems = [
         problem
-        for place, layout in enumerate(sweep.table)
+        for index, layout in enumerate(sweep.table)
         for name, path in layout.metrics.items()
-        for problem in _unknown(path, f"table[{place}].metrics.{name}")
+        for problem in _metric_problems(path, f"table[{index}].metrics.{name}")
     ]
     if problems:
         raise ScenarioError(problems)
 
 
-def _unknown(path: str, where: str) -> Iterator[Problem]:
-    known = _numbers()
+def _metric_problems(path: str, where: str) -> Iterator[Problem]:
+    known = _known_metrics()
     if path in known or _NUMBER.sub(".N", path) in known:
         return
-    alike = [other for other in known if _group(other) == _group(path)]
-    allowed = alike or list(dict.fromkeys(map(_group, known)))
-    yield Problem(where, f"is not the path of a number in summary.json{suggest(path, allowed)}", path)
+    same_section = [other for other in known if _section(other) == _section(path)]
+    allowed = same_section or list(dict.fromkeys(map(_section, known)))
+    yield Problem(where, f"summary.json has no number with this path{suggest(path, allowed)}", path)
 
 
-def _group(path: str) -> str:
+def _section(path: str) -> str:
     return path.partition(".")[0]
 
 
 @cache
-def _numbers() -> list[str]:
+def _known_metrics() -> list[str]:
     """Return the paths of all numbers in summary.json; N stands for a client, an age or a distance."""
     summary = simulate(Scenario.from_dict(EVERYTHING)).summary
-    summary["time_to_accuracy_s"] = {}  # has only what was reached
-    numbers = (path for path, value in flat(summary).items() if isinstance(value, int | float))
+    summary["time_to_accuracy_s"] = {}  # has only the targets that were reached
+    numbers = (path for path, value in flatten(summary).items() if isinstance(value, int | float))
     found = dict.fromkeys(_NUMBER.sub(".N", path) for path in numbers)
     return [*found, *(f"time_to_accuracy_s.{target}" for target in TARGETS)]

@@ -1,41 +1,40 @@
-"""Tables of a sweep as people print them: in a terminal, in Markdown, in LaTeX."""
+"""Tables of a sweep: means over seeds by row and column, with published numbers."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, product
+from itertools import product
 from math import isfinite
 from typing import Any, Protocol, TypeAlias
 
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.sweeps.plan import Layout, SweepSpec
+from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
 
 Labels: TypeAlias = tuple[str, ...]
 
 
 class Labelled(Protocol):
-    """A run, as far as tables are concerned."""
+    """The part of a run that tables need."""
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Of its cases, by axis."""
+        """The labels of its cases, by axis."""
 
 
 Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, Any]]]
-"""Complete runs, and their summaries in dotted keys."""
+"""Complete runs, and their summaries with dotted keys."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Estimates by row and column, with published numbers beside them."""
+    """Means by row and column, with published numbers beside them."""
 
     title: str
     corner: Labels
-    """The axes whose cases are the rows."""
+    """the axes whose cases are the rows"""
     across: Labels
-    """The axes whose cases are the columns."""
+    """the axes whose cases are the columns"""
     rows: list[Labels]
     columns: list[Labels]
     cells: dict[tuple[Labels, Labels], MeanInterval]
@@ -45,13 +44,13 @@ class Table:
 
     @property
     def versions(self) -> list[Table]:
-        """The table with standard deviations, and with intervals if there are several seeds."""
+        """The table with standard deviations, and also with intervals if there are several seeds."""
         several = any(estimate.num > 1 for estimate in self.cells.values())
         return [replace(self, spread=spread) for spread in ("deviation", "interval")[: 1 + several]]
 
     @property
     def note(self) -> str:
-        """What the numbers in a cell are."""
+        """An explanation of the numbers in a cell."""
         nums = sorted({estimate.num for estimate in self.cells.values()})
         if not nums:
             return "no run is complete"
@@ -62,7 +61,7 @@ class Table:
         return f"{text}; published numbers in brackets" if self.published else text
 
     def text(self, row: Labels, column: Labels, plus_minus: str = " ± ") -> str:
-        """What stands in one cell: mean ± spread over seeds (published number)."""
+        """Return the text of a cell: mean ± spread over seeds (published number)."""
         estimate, published = self.cells.get((row, column)), self.published.get((row, column))
         text = "-"
         if estimate is not None:
@@ -72,12 +71,12 @@ class Table:
         return text if published is None else f"{text} ({published:.{self.digits}f})"
 
 
-def tables(sweep: SweepSpec, results: Results) -> list[Table]:
-    """The tables that the sweep asks for, or one with all its cases."""
-    return [_table(sweep, layout, results) for layout in sweep.table or [Layout()]]
+def make_tables(sweep: SweepSpec, results: Results) -> list[Table]:
+    """Return the tables that the sweep defines, or one with all its cases."""
+    return [_make_table(sweep, layout, results) for layout in sweep.table or [TableLayout()]]
 
 
-def _table(sweep: SweepSpec, layout: Layout, results: Results) -> Table:
+def _make_table(sweep: SweepSpec, layout: TableLayout, results: Results) -> Table:
     others = [axis.name for axis in sweep.axes if axis.name not in (*layout.columns, *layout.where)]
     rows = layout.rows or others
     values: dict[tuple[Labels, Labels], list[float]] = {}
@@ -115,77 +114,6 @@ def _table(sweep: SweepSpec, layout: Layout, results: Results) -> Table:
     )
 
 
-def _heading(layout: Layout, labels: Labels) -> Labels:
-    """The labels of a column; a single metric needs no name if there is anything else to say."""
+def _heading(layout: TableLayout, labels: Labels) -> Labels:
+    """Return the labels of a column; the name of a single metric is left out unless it is the only label."""
     return labels[:-1] if len(layout.metrics) == 1 and layout.columns else labels
-
-
-def markdown_page(tables: Sequence[Table]) -> str:
-    """All tables, each with standard deviations and once more with 95 % intervals."""
-    parts = [
-        f"## {table.title}\n\n{markdown(version)}\n\n{version.note}\n"
-        for table in tables
-        for version in table.versions
-    ]
-    return "\n".join(parts)
-
-
-def latex_page(tables: Sequence[Table]) -> str:
-    """All tables, each with standard deviations and once more with 95 % intervals."""
-    parts = [
-        f"% {version.title}: {version.note}\n{latex(version)}\n"
-        for table in tables
-        for version in table.versions
-    ]
-    return "\n".join(parts)
-
-
-def markdown(table: Table) -> str:
-    """The table for a README: mean ± spread, and the published number in brackets."""
-    head = [*table.corner, *(" / ".join(column) for column in table.columns)]
-    lines = [head, ["---"] * len(head)]
-    lines += [[*row, *(table.text(row, column) for column in table.columns)] for row in table.rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def latex(table: Table) -> str:
-    """The table for a paper, in booktabs style, with a line of headings for every axis."""
-    depth = max((len(column) for column in table.columns), default=1)
-    lines = [_latex_heading(table, level, last=level == depth - 1) for level in range(depth)]
-    lines.append("\\midrule")
-    before: Labels = ()
-    for row in table.rows:
-        if before and len(row) > 1 and row[0] != before[0]:
-            lines.append("\\midrule")
-        labels = [
-            "" if before[: i + 1] == row[: i + 1] and i < len(row) - 1 else _escaped(label)
-            for i, label in enumerate(row)
-        ]
-        cells = [table.text(row, column, " $\\pm$ ") for column in table.columns]
-        lines.append(" & ".join([*labels, *cells]) + " \\\\")
-        before = row
-    layout = "l" * len(table.corner) + "c" * len(table.columns)
-    return "\n".join(
-        [f"\\begin{{tabular}}{{{layout}}}", "\\toprule", *lines, "\\bottomrule", "\\end{tabular}"]
-    )
-
-
-def _latex_heading(table: Table, level: int, last: bool) -> str:
-    """One line of headings: equal neighbours are one heading that spans them."""
-    cells = [_escaped(name) if last else "" for name in table.corner]
-    for labels, group in groupby(table.columns, key=lambda column: column[: level + 1]):
-        width = len(list(group))
-        cells.append(
-            _escaped(labels[-1]) if width == 1 else f"\\multicolumn{{{width}}}{{c}}{{{_escaped(labels[-1])}}}"
-        )
-    return " & ".join(cells) + " \\\\"
-
-
-def _escaped(text: str) -> str:
-    """Text in which LaTeX sees no commands."""
-    text = text.replace("\\", "\\textbackslash ")
-    return (
-        re.sub(r"([&%$#_{}])", r"\\\1", text)
-        .replace("~", "\\textasciitilde ")
-        .replace("^", "\\textasciicircum ")
-    )

@@ -40,7 +40,10 @@ def test_breakdown_is_found_drawn_and_continued(
     assert (folder / "breakdown.png").read_bytes().startswith(b"\x89PNG")
     answer = json.loads((folder / "breakdown.json").read_text())
     assert set(answer["seeds"]) == {"2", "4"}
-    assert answer["seeds"]["2"] == {"holds_up_to": 0.0, "below_from": 0.25}  # undefended, one liar is enough
+    assert answer["seeds"]["2"] == {
+        "holds_up_to": 0.0,
+        "below_from": 0.25,
+    }  # undefended, one Byzantine client is enough
     written = {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json")}
     assert len(written) == 2 * (1 + 3)
     assert main([*command, "--quiet"]) == 0
@@ -48,7 +51,7 @@ def test_breakdown_is_found_drawn_and_continued(
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json")} == written
 
 
-def test_mistakes_are_told_before_anything_is_run(
+def test_mistakes_are_reported_before_the_first_run(
     scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["breakdown", str(scenario), "--output", str(tmp_path / "out"), "--vary"]

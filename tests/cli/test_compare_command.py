@@ -17,7 +17,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_groups_stand_side_by_side(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_groups_are_printed_side_by_side(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(runs / "local"), str(runs / "rdpfl")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "A  local, seeds 1, 2 (baseline)"
@@ -30,7 +30,7 @@ def test_two_groups_stand_side_by_side(runs: Path, capsys: pytest.CaptureFixture
     assert max(map(len, lines[:-1])) <= 80
 
 
-def test_many_groups_stand_below_each_other(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_three_groups_are_printed_below_each_other(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders = [str(runs / name) for name in ("local", "direct", "rdpfl")]
     assert main(["compare", *folders, "--baseline", "method.name=rdpfl"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -55,7 +55,7 @@ def test_two_single_runs_have_a_difference_without_an_interval(
     assert "no interval" in output
 
 
-def test_markdown_holds_the_same(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_has_the_same_numbers(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(runs / "local"), str(runs / "rdpfl"), "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "| metric | A | B | B - A |" in lines
@@ -63,8 +63,8 @@ def test_markdown_holds_the_same(runs: Path, capsys: pytest.CaptureFixture[str])
     assert "| messages.sent | 0 | 24 | +24 ± 0 |" in lines
 
 
-def test_mistakes_are_told_in_a_line_each(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_reported_in_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(runs)]) == 2
-    assert capsys.readouterr().err.startswith(f"rdpfl-sim compare: {runs} is neither a run folder")
+    assert capsys.readouterr().err.startswith(f"rdpfl-sim compare: {runs} is not a run folder")
     assert main(["compare", str(runs / "local")]) == 2
     assert "there is nothing to compare" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Sweeps as a user starts, interrupts and continues them."""
+"""Start, interrupt and continue sweeps from the command line."""
 
 import csv
 import os
@@ -36,7 +36,7 @@ def sweep(tmp_path: Path) -> Path:
 
 @contextmanager
 def started(sweep: Path) -> Iterator[subprocess.Popen[str]]:
-    """A sweep with its own process group, as from a terminal, when the short run is complete."""
+    """Start a sweep in its own process group, as a terminal does; wait until the short run is complete."""
     words = [sys.executable, "-m", "rdpfl_sim", "sweep", sweep, "--workers", "2", "--output", sweep.parent]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
     output = sweep.parent / sweep.stem
@@ -70,12 +70,12 @@ def is_gone(group: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd) -> None:
+def test_ctrl_c_keeps_complete_runs_and_says_how_to_continue(sweep: Path, capfd) -> None:
     with started(sweep) as process:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "interrupted; 1 of 2 runs are missing: the same command runs only those" in output
+    assert "interrupted; 1 of 2 runs are missing; run the same command again to continue" in output
     folder = Path(output.splitlines()[-1])
     assert len((folder / "results.csv").read_text().splitlines()) == 2
     assert [path.name for path in (folder / ".running").iterdir()] == ["lock"]
@@ -84,7 +84,7 @@ def test_ctrl_c_keeps_what_is_complete_and_says_how_to_go_on(sweep: Path, capfd)
 
 
 @pytest.mark.slow
-def test_workers_of_a_sweep_that_was_killed_end_and_the_next_sweep_tidies_up(sweep: Path) -> None:
+def test_workers_of_a_killed_sweep_end_and_the_next_sweep_removes_their_files(sweep: Path) -> None:
     with started(sweep) as process:
         process.kill()
     wait_until(lambda: is_gone(process.pid))
@@ -97,7 +97,7 @@ def test_workers_of_a_sweep_that_was_killed_end_and_the_next_sweep_tidies_up(swe
     assert [path.name for path in running.iterdir()] == ["lock"]
 
 
-def test_failures_are_told_with_what_is_known_of_them(
+def test_failures_are_printed_with_their_error_and_folder(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep.write_text(SWEEP.replace("1000000", "2, topology = { name = 'file', path = 'nowhere.csv' }"))
@@ -107,10 +107,10 @@ def test_failures_are_told_with_what_is_known_of_them(
     assert output == f"{sweep.parent / 'tiny'}\n"
     assert error.startswith("failed: length = endless, seed 1: ScenarioError: topology.path: cannot be read")
     [log] = sweep.parent.glob("tiny/failed/*/log.txt")
-    assert error.endswith(f"; what it left: {log.parent}\n")
+    assert error.endswith(f"; its files are in {log.parent}\n")
 
 
-def test_run_whose_summary_is_deleted_or_half_written_is_repeated_with_a_line(
+def test_run_whose_summary_is_deleted_or_damaged_is_repeated_with_a_message(
     sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep.write_text(SWEEP.replace("1000000", "3"))
@@ -138,7 +138,7 @@ def _without_wall_times(results: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize("command", ["sweep", "breakdown"])
-def test_missing_data_set_is_told_once_before_the_first_run(
+def test_missing_data_set_is_reported_once_before_the_first_run(
     command: str, sweep: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = f"data = {{ name = 'mnist', folder = '{sweep.parent}' }}"
@@ -158,14 +158,14 @@ def test_missing_data_set_is_told_once_before_the_first_run(
 
 
 @pytest.mark.parametrize("command", ["sweep", "validate"])
-def test_unknown_metric_of_a_table_is_told_before_the_first_run(
+def test_unknown_metric_of_a_table_is_reported_before_the_first_run(
     command: str, sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(sweep.parent)
     sweep.write_text(f"{SWEEP}\n[[table]]\n[[table]]\nmetrics = {{ A = 'accuracy.honest.mean' }}\n")
     assert main([command, str(sweep)]) == 2
     error = " ".join(capsys.readouterr().err.split())
-    assert "table[1].metrics.A: is not the path of a number in summary.json; did you mean" in error
+    assert "table[1].metrics.A: summary.json has no number with this path; did you mean" in error
     assert "allowed: accuracy.honest.personal.mean, accuracy.honest.personal.worst," in error
     assert "(given: 'accuracy.honest.mean')" in error
     assert list(sweep.parent.iterdir()) == [sweep]
@@ -173,4 +173,4 @@ def test_unknown_metric_of_a_table_is_told_before_the_first_run(
 
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--address", "auto"]) == 2
-    assert "--address: belongs to --engine ray (given: 'auto')" in capsys.readouterr().err
+    assert "--address: needs --engine ray (given: 'auto')" in capsys.readouterr().err

@@ -13,7 +13,8 @@ import matplotlib.pyplot as plt
 import pytest
 
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.sweeps.plan import SweepSpec
+from rdpfl_sim.sweeps.plan import plan_runs
+from rdpfl_sim.sweeps.spec import SweepSpec
 from tests.docs.test_notebooks import run_small
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +50,9 @@ def results_of(path: Path, labels: int) -> Counter[tuple[str, ...]]:
 @pytest.mark.parametrize("path", sorted({*SWEEPS, *LARGE}), ids=lambda path: path.stem)
 def test_every_run_of_a_sweep_has_its_result(path: Path) -> None:
     sweep = SweepSpec.load(path)
-    planned = Counter(tuple(run.labels.values()) for run in sweep.runs("hour" if path in LARGE else None))
+    planned = Counter(
+        tuple(run.labels.values()) for run in plan_runs(sweep, "hour" if path in LARGE else None)
+    )
     assert results_of(path, len(sweep.axes)) == planned
 
 
@@ -93,4 +96,4 @@ def test_results_are_collected_from_the_runs(module, tmp_path: Path, monkeypatch
     (found,) = [collect.collect(plan.parent) for plan in tmp_path.glob("*/sweep.json")]
     head, *rows = found.read_text().splitlines()
     assert {"seed", "accuracy", "worst", "simulated_s"} <= set(head.split(","))
-    assert len(rows) == len(SweepSpec.load(ROOT / "analysis" / "scenarios" / "loss.toml").runs("tiny"))
+    assert len(rows) == len(plan_runs(SweepSpec.load(ROOT / "analysis" / "scenarios" / "loss.toml"), "tiny"))

@@ -10,9 +10,9 @@ import nbformat
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.results import write_plan
-from rdpfl_sim.sweeps.runner import folder_of, missing
+from rdpfl_sim.sweeps.plan import plan_runs, write_plan
+from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.summaries import folder_of, missing_runs
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +32,9 @@ def sweeps_of(path: Path) -> list[str]:
 def run_small(name: str, folder: Path) -> None:
     """What `rdpfl-sim sweep --profile tiny` does, without worker processes, which are slow to start."""
     planned = SweepSpec.load(ANALYSIS / "scenarios" / f"{name}.toml")
-    runs, output = planned.runs("tiny"), folder / f"{name}-tiny"
+    runs, output = plan_runs(planned, "tiny"), folder / f"{name}-tiny"
     write_plan(output / "sweep.json", planned, output.name, runs)
-    for run in missing(runs, output):
+    for run in missing_runs(runs, output):
         done = simulate(run.scenario, folder / "scratch").folder
         assert done is not None
         done.rename(folder_of(run, output))

@@ -17,12 +17,12 @@ from rdpfl_sim.execution.ray_actors import RayActors
 from rdpfl_sim.methods.exchange import Work
 from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.ray_runner import Gpus, RayRunner, Tasks
+from rdpfl_sim.sweeps.runners.ray_runner import GpuShares, RayRunner, RayTasks
 from tests.execution.test_gpu import assert_alike
 from tests.killing import until
 from tests.simulated_gpu import NAME, SimulatedGpu, simulate_for_ever
 from tests.support import small_scenario
-from tests.sweeps.sweeping import ENDLESS, Notes, make_run
+from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
 
@@ -141,9 +141,9 @@ def test_runs_of_a_sweep_request_gpus(tmp_path: Path) -> None:
         "cuda": run("cuda"),
     }
 
-    notes = Notes()
-    RayRunner(None, None, gpus_per_run=0.5).run(list(runs.values()), tmp_path, notes)
-    assert set(notes.errors.values()) == {None}
+    listener = RecordingListener()
+    RayRunner(None, None, gpus_per_run=0.5).run(list(runs.values()), tmp_path, listener)
+    assert set(listener.errors.values()) == {None}
     trained_on = {
         name: json.loads((tmp_path / one.key / "summary.json").read_text())["wall"]["trained_on"]
         for name, one in runs.items()
@@ -154,7 +154,7 @@ def test_runs_of_a_sweep_request_gpus(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("two_gpus")
 def test_runs_share_a_gpu_if_they_are_told_to() -> None:
     until_free(2.0)
-    tasks = Tasks(Notes(), Gpus([], 0.25))
+    tasks = RayTasks(RecordingListener(), GpuShares([], 0.25))
     try:
         tasks.start(make_run(1, ENDLESS, **LARGE))
         tasks.start(make_run(2, ENDLESS, **LARGE))
@@ -186,7 +186,7 @@ def test_a_gpu_is_for_runs_that_would_use_it(scenario: Scenario, expected: bool)
 @pytest.mark.usefixtures("two_gpus")
 def test_a_sweep_on_ray_cannot_name_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="Ray chooses the GPU of each run; allowed: auto, cpu, cuda"):
-        RayRunner(None, None).run([run("cuda:1")], tmp_path, Notes())
+        RayRunner(None, None).run([run("cuda:1")], tmp_path, RecordingListener())
 
 
 def test_shares_of_gpus_belong_to_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -208,6 +208,6 @@ def test_without_gpus_auto_is_the_cpu_and_cuda_is_refused(tmp_path: Path) -> Non
     with pytest.raises(RunError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
         simulate(on_ray("cuda"))
     with pytest.raises(ScenarioError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
-        RayRunner(None, None).run([run("cuda")], tmp_path, Notes())
-    RayRunner(None, None).run([run("auto", **LARGE)], tmp_path, notes := Notes())
-    assert set(notes.errors.values()) == {None}
+        RayRunner(None, None).run([run("cuda")], tmp_path, RecordingListener())
+    RayRunner(None, None).run([run("auto", **LARGE)], tmp_path, listener := RecordingListener())
+    assert set(listener.errors.values()) == {None}

@@ -7,8 +7,8 @@ import pytest
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import Sweep
-from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.results import write_plan
+from rdpfl_sim.sweeps.plan import plan_runs, write_plan
+from rdpfl_sim.sweeps.spec import SweepSpec
 from tests.frames.run_folders import SCENARIO, write_run
 
 PLAN = SweepSpec.from_dict(
@@ -105,9 +105,9 @@ def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
-    write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", PLAN.runs())
+    write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", plan_runs(PLAN))
     plan = Sweep(tmp_path / "new").plan
-    assert [run["folder"] for run in plan["runs"]] == [run.key for run in PLAN.runs()]
+    assert [run["folder"] for run in plan["runs"]] == [run.key for run in plan_runs(PLAN)]
     assert plan["runs"][-1]["labels"] == {"attack": "noise", "rounds": "3"}
     assert plan["tables"][0]["title"] == "Scores"
 

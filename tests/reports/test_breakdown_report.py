@@ -6,7 +6,9 @@ from rich.console import Console
 
 from rdpfl_sim.reports.breakdown import points_table
 from rdpfl_sim.reports.breakdown_figure import breakdown_figure
-from rdpfl_sim.sweeps.breakdown import Breakdown, BreakdownSpec, Point, Search, conclude
+from rdpfl_sim.sweeps.breakdown.bisection import Bisection
+from rdpfl_sim.sweeps.breakdown.result import Breakdown, Point
+from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 from tests.support import small_scenario
 
 
@@ -16,12 +18,12 @@ def breakdown(first_below: dict[int, float]) -> Breakdown:
     asked = BreakdownSpec(
         base, "network.duplication", [place / 10 for place in range(9)], [*first_below], margin=0.01
     )
-    search = Search(asked, Path())
-    while todo := list(search._open()):
+    bisection = Bisection(asked, Path())
+    while todo := list(bisection._next_points()):
         for seed, place in todo:
             accuracy = 0.6 if asked.values[place] < first_below[seed] else 0.4
-            search.points[seed, place] = Point(place, asked.values[place], seed, accuracy, 0.5)
-    return conclude(search)
+            bisection.points[seed, place] = Point(place, asked.values[place], seed, accuracy, 0.5)
+    return bisection.result()
 
 
 def test_interval_of_the_breakdown_point_is_shaded() -> None:

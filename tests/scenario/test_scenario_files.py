@@ -8,7 +8,8 @@ import torch
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.learning.datasets.download import CLASSES, data_folder
 from rdpfl_sim.scenario.toml_file import read_toml
-from rdpfl_sim.sweeps.plan import SweepSpec
+from rdpfl_sim.sweeps.plan import plan_runs
+from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults.faults import FAULTS
 
@@ -37,7 +38,7 @@ def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
     for name in ("clean", "robustness", "ablation", "sensitivity", "lambda"):
         sweep = SweepSpec.load(SCENARIOS / "paper" / f"{name}.toml")
         assert list(sweep.profiles) == ["full", "half-day", "hour", "minutes"]
-        for run in sweep.runs("full"):
+        for run in plan_runs(sweep, "full"):
             scenario = run.scenario
             assert (scenario.clients.count, scenario.rounds, scenario.topology.name) == (10, 500, "complete")
             assert (scenario.training.batch_size, scenario.training.learning_rate) == (64, 0.01)
@@ -48,7 +49,7 @@ def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_sweep_is_possible_in_every_profile(path: Path) -> None:
     sweep = SweepSpec.load(path)
-    assert all(sweep.runs(profile) for profile in (None, *sweep.profiles))
+    assert all(plan_runs(sweep, profile) for profile in (None, *sweep.profiles))
 
 
 @pytest.mark.parametrize("path", [*FILES, *SWEEPS], ids=lambda path: path.stem)

@@ -1,13 +1,14 @@
-"""What the tests of the engines share."""
+"""Runs and a listener for the tests of the runners."""
 
-from rdpfl_sim.sweeps.plan import PlannedRun, SweepSpec
+from rdpfl_sim.sweeps.plan import PlannedRun, plan_runs
+from rdpfl_sim.sweeps.spec import SweepSpec
 from tests.support import small_scenario
 
 ENDLESS = 1_000_000
 
 
-class Notes:
-    """A watcher that remembers."""
+class RecordingListener:
+    """Records the reports of a runner."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
@@ -26,6 +27,6 @@ class Notes:
 
 
 def make_run(seed: int, rounds: int = 2, **changes) -> PlannedRun:
-    """A quick one, unless it has many rounds."""
+    """Return a quick run, unless it has many rounds."""
     base = small_scenario(**changes, rounds=rounds).to_dict()
-    return SweepSpec.from_dict({"base": base, "seeds": [seed]}).runs()[0]
+    return plan_runs(SweepSpec.from_dict({"base": base, "seeds": [seed]}))[0]

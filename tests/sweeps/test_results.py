@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.results import read, write_csv
-from rdpfl_sim.sweeps.runner import folder_of
+from rdpfl_sim.sweeps.plan import plan_runs
+from rdpfl_sim.sweeps.results import read_results, write_csv
+from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.summaries import folder_of
 
 SWEEP = SweepSpec.from_dict(
     {
@@ -19,17 +20,17 @@ SWEEP = SweepSpec.from_dict(
 
 
 def finished(tmp_path: Path) -> list:
-    """Fake runs: the score is lambda plus a tenth of the seed; one of four runs is missing."""
-    runs = SWEEP.runs()
+    """Write fake runs: the score is lambda plus a tenth of the seed; one of four runs is missing."""
+    runs = plan_runs(SWEEP)
     for run in runs[:-1]:
         folder = folder_of(run, tmp_path)
         folder.mkdir()
         score = run.scenario.method.lambda_ + run.scenario.seed / 10
         (folder / "summary.json").write_text(json.dumps({"score": score, "deep": {"list": [1, 2]}}))
-    return read(runs, tmp_path)
+    return read_results(runs, tmp_path)
 
 
-def test_results_file_has_a_row_a_run_with_every_parameter_and_metric(tmp_path: Path) -> None:
+def test_results_file_has_one_row_per_run_with_every_parameter_and_metric(tmp_path: Path) -> None:
     write_csv(tmp_path / "results.csv", finished(tmp_path))
     with (tmp_path / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

@@ -6,8 +6,8 @@ from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.checks import check_data, check_metrics
-from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.results import flat
+from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.summaries import flatten
 from tests.support import small_scenario
 from tests.sweeps.sweeping import make_run
 
@@ -21,7 +21,7 @@ SWEEPS = [
 
 
 def table(*metrics: str) -> SweepSpec:
-    """A sweep with one table of these metrics."""
+    """Return a sweep with one table of these metrics."""
     return SweepSpec.from_dict({"table": [{"metrics": {path: path for path in metrics}}]})
 
 
@@ -32,7 +32,7 @@ def test_every_number_of_a_summary_can_be_a_metric() -> None:
         adversary={"ids": [0], "attack": "noise"},
         evaluation={"global_test": True, "theory": True},
     )
-    summary = flat(simulate(scenario).summary)
+    summary = flatten(simulate(scenario).summary)
     numbers = [path for path, value in summary.items() if isinstance(value, int | float)]
     assert "time_to_accuracy_s.0.1" in numbers
     check_metrics(
@@ -51,7 +51,7 @@ def test_every_number_of_a_summary_can_be_a_metric() -> None:
         "telemetry.age.x",
     ],
 )
-def test_what_is_not_a_number_of_a_summary_is_no_metric(path: str) -> None:
+def test_path_that_is_not_a_number_of_a_summary_is_rejected(path: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         check_metrics(table("messages.lost", path))
     [problem] = caught.value.problems
@@ -63,7 +63,7 @@ def test_the_sweeps_of_the_repository_have_known_metrics(path: Path) -> None:
     check_metrics(SweepSpec.load(path))
 
 
-def test_every_data_set_is_loaded_once_and_a_problem_told_once(tmp_path: Path) -> None:
+def test_every_data_set_is_loaded_once_and_a_problem_reported_once(tmp_path: Path) -> None:
     absent = {"name": "npz", "path": str(tmp_path / "absent.npz")}
     runs = [make_run(seed, data=data) for seed in (1, 2) for data in (absent, {**absent, "subset": 10})]
     with pytest.raises(ScenarioError) as caught:

@@ -5,8 +5,10 @@ import pytest
 from rich.console import Console
 
 from rdpfl_sim.reports.sweep_table import sweep_table
-from rdpfl_sim.sweeps.plan import SweepSpec
-from rdpfl_sim.sweeps.tables import Table, latex, markdown, markdown_page, tables
+from rdpfl_sim.sweeps.plan import plan_runs
+from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.table_formats import latex, markdown, markdown_page
+from rdpfl_sim.sweeps.tables import Table, make_tables
 
 RAW = {
     "seeds": [1, 2],
@@ -25,10 +27,10 @@ LAYOUT = {
 
 
 def made(**layout: object) -> Table:
-    """A table of fake results: the score is lambda plus a tenth of the seed; the last run is missing."""
+    """Return fake results: the score is lambda plus a tenth of the seed; the last run is missing."""
     sweep = SweepSpec.from_dict({**RAW, "table": [{**LAYOUT, **layout}]})
-    scores = [(run, run.scenario.method.lambda_ + run.scenario.seed / 10) for run in sweep.runs()]
-    (table,) = tables(sweep, [(run, {"score": score, "half": score / 2}) for run, score in scores[:-1]])
+    scores = [(run, run.scenario.method.lambda_ + run.scenario.seed / 10) for run in plan_runs(sweep)]
+    (table,) = make_tables(sweep, [(run, {"score": score, "half": score / 2}) for run, score in scores[:-1]])
     return table
 
 
@@ -39,7 +41,7 @@ def printed(table: Table, width: int) -> str:
     return text
 
 
-def test_cell_holds_mean_deviation_and_the_published_number() -> None:
+def test_cell_has_mean_deviation_and_the_published_number() -> None:
     assert markdown(made()).splitlines() == [
         "| attack_type | 0.1 | 1.0 |",
         "| --- | --- | --- |",
@@ -63,7 +65,7 @@ def test_page_has_deviations_and_intervals() -> None:
     )
 
 
-def test_latex_has_a_line_of_headings_for_every_axis_and_escapes_labels() -> None:
+def test_latex_has_one_line_of_headings_per_axis_and_escapes_labels() -> None:
     lines = latex(made(metrics={"S": "score", "H": "half"}, paper={})).splitlines()
     assert lines[0] == r"\begin{tabular}{lcccc}"
     assert lines[2] == r" & \multicolumn{2}{c}{0.1} & \multicolumn{2}{c}{1.0} \\"
@@ -83,12 +85,12 @@ def test_rows_of_several_axes_are_grouped_by_the_first() -> None:
     ]
 
 
-def test_where_picks_a_slice() -> None:
+def test_where_selects_cases() -> None:
     table = made(rows=["attack_type"], columns=[], where={"method.lambda": "1.0"}, paper={})
     assert [table.text(row, ("S",)) for row in table.rows] == ["1.15 ± 0.07", "1.10"]
 
 
-def test_rows_are_by_default_all_that_is_not_a_column() -> None:
+def test_rows_are_by_default_all_axes_that_are_not_columns() -> None:
     assert made(rows=[], paper={}).corner == ("attack_type",)
 
 
@@ -102,7 +104,7 @@ def test_wide_table_is_cut_into_parts_that_fit_the_terminal(width: int) -> None:
 
 def test_table_without_a_complete_run_says_so() -> None:
     sweep = SweepSpec.from_dict({**RAW, "table": [LAYOUT]})
-    (table,) = tables(sweep, [])
+    (table,) = make_tables(sweep, [])
     assert table.note == "no run is complete"
     assert replace(table, spread="interval").versions[0].rows == []
     printed(table, 80)

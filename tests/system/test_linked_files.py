@@ -16,7 +16,7 @@ from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.reports.tensorboard import scalars
-from rdpfl_sim.sweeps.staging import scratch_in
+from rdpfl_sim.sweeps.runners.staging import staging_folder
 from rdpfl_sim.system.files import UnsafeFileError, create, open_atomic, open_inside, open_to_append
 from rdpfl_sim.verification.replay import replay
 from tests.simulation.test_resume import interrupt, left
@@ -224,7 +224,7 @@ def test_sweep_does_not_follow_a_link_in_its_folder(name: str, tmp_path: Path) -
     else:
         (outside / "dead").mkdir(parents=True)
     (output / name).symlink_to(outside)
-    with pytest.raises(UnsafeFileError, match="is a symbolic link"), scratch_in(output):
+    with pytest.raises(UnsafeFileError, match="is a symbolic link"), staging_folder(output):
         pass
     assert (
         outside.read_text() == "not to be changed"
@@ -237,7 +237,7 @@ def test_scratch_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "sweep" / ".running").mkdir(parents=True)
     (tmp_path / "sweep" / ".running" / "dead").symlink_to(tmp_path / "outside")
-    with scratch_in(tmp_path / "sweep"):
+    with staging_folder(tmp_path / "sweep"):
         pass
     assert list((tmp_path / "outside").iterdir()) == []
 

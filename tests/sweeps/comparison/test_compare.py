@@ -5,22 +5,16 @@ from typing import Any
 import pytest
 import tomli_w
 
-from rdpfl_sim.sweeps.compare import (
-    Comparison,
-    ComparisonError,
-    baseline_first,
-    compare,
-    differing_settings,
-    find_runs,
-    grouped,
-)
+from rdpfl_sim.sweeps.comparison.compare import Comparison, compare
+from rdpfl_sim.sweeps.comparison.groups import ComparisonError, baseline_first, find_runs, group_runs
+from rdpfl_sim.sweeps.comparison.settings import differing_settings
 from tests.support import small_scenario
 
 MEAN = "accuracy.honest.personal.mean"
 
 
 def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 1, **changes: Any) -> Path:
-    """A run folder with an invented accuracy."""
+    """Write a run folder with an invented accuracy."""
     folder = parent / name
     folder.mkdir(parents=True)
     scenario = small_scenario(name=name, seed=seed, **changes).to_dict()
@@ -32,14 +26,14 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
 
 
 def make_pairs(parent: Path) -> None:
-    """Two methods with three seeds each; the difference is 0.1, 0.2, 0.3."""
+    """Write runs of two methods with three seeds each; the difference is 0.1, 0.2, 0.3."""
     for seed in (1, 2, 3):
         make_run(parent, f"b{seed}", 0.5 + seed / 10, seed=seed, method={"name": "rdpfl", "lambda": 0.5})
         make_run(parent, f"a{seed}", 0.5, seed=seed, method="local")
 
 
 def compared(*arguments: Path, **options: Any) -> Comparison:
-    return compare(grouped(find_runs(arguments)), **options)
+    return compare(group_runs(find_runs(arguments)), **options)
 
 
 def test_seeds_of_a_scenario_are_one_group_and_are_paired(tmp_path: Path) -> None:
@@ -71,7 +65,7 @@ def test_seeds_without_a_partner_are_left_out_and_named(tmp_path: Path) -> None:
     make_run(tmp_path, "a9", 0.0, seed=9, method="local")
     found = compared(tmp_path)
     assert found.metrics[MEAN][0].mean.mean == pytest.approx(0.5)
-    assert found.notes == ["A: seed 9 left out, without partner in any other group"]
+    assert found.notes == ["A: seed 9 left out: no partner in any other group"]
 
 
 def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
@@ -84,7 +78,7 @@ def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
     assert f"B: {tmp_path}/b3 is failed (out of memory)" in found.notes
 
 
-def test_run_that_was_interrupted_is_shown_and_told(tmp_path: Path) -> None:
+def test_interrupted_run_is_compared_with_a_note(tmp_path: Path) -> None:
     first, second = (make_run(tmp_path, name, method=name) for name in ("local", "rdpfl"))
     path = second / "summary.json"
     summary = json.loads(path.read_text()) | {"status": "interrupted", "rounds_done": [2, 3]}
@@ -94,26 +88,26 @@ def test_run_that_was_interrupted_is_shown_and_told(tmp_path: Path) -> None:
     assert found.notes == [f"B: {second} is interrupted after 2 of 4 rounds"]
 
 
-def test_other_byzantine_clients_are_worth_a_note(tmp_path: Path) -> None:
+def test_different_byzantine_clients_are_noted(tmp_path: Path) -> None:
     first, second = (make_run(tmp_path, name, method=name) for name in ("local", "rdpfl"))
     summary = json.loads((second / "summary.json").read_text()) | {"byzantine": [2]}
     (second / "summary.json").write_text(json.dumps(summary))
     [note] = compared(first, second).notes
-    assert note.startswith("B: other clients are Byzantine than in A")
+    assert note.startswith("B: the Byzantine clients are not those of A")
 
 
-def test_baseline_is_chosen_by_letter_setting_or_folder(tmp_path: Path) -> None:
+def test_baseline_is_chosen_by_label_setting_or_folder(tmp_path: Path) -> None:
     make_pairs(tmp_path)
-    groups = grouped(find_runs([tmp_path]))
+    groups = group_runs(find_runs([tmp_path]))
     for chosen in ("B", "b", "method.name=rdpfl", "method.lambda=0.5", str(tmp_path / "b2")):
         assert [group.label for group in baseline_first(groups, chosen)] == ["B", "A"]
-    with pytest.raises(ComparisonError, match="no group fits; there are A, B"):
+    with pytest.raises(ComparisonError, match=r"no group matches \(of A, B\)"):
         baseline_first(groups, "C")
-    with pytest.raises(ComparisonError, match="2 groups fit: A, B"):
+    with pytest.raises(ComparisonError, match=r"2 groups match \(A, B\)"):
         baseline_first(groups, "model.name=softmax")
 
 
-def test_more_metrics_are_shown_when_asked_for(tmp_path: Path) -> None:
+def test_additional_metrics_are_shown_on_request(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     for folder in tmp_path.iterdir():
         summary = json.loads((folder / "summary.json").read_text()) | {"extra": {"x": 7, "flag": True}}
@@ -128,28 +122,28 @@ def test_more_metrics_are_shown_when_asked_for(tmp_path: Path) -> None:
 def test_same_scenario_and_seed_twice_needs_groups_by_argument(tmp_path: Path) -> None:
     first = make_run(tmp_path / "old", "run", 0.5)
     second = make_run(tmp_path / "new", "run", 0.6)
-    with pytest.raises(ComparisonError, match=r"the same seed, 1, and the same scenario: .*--by-argument"):
-        grouped(find_runs([first, second]))
-    found = compare(grouped(find_runs([first, second]), by_argument=True))
+    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*--by-argument"):
+        group_runs(find_runs([first, second]))
+    found = compare(group_runs(find_runs([first, second]), by_argument=True))
     assert found.metrics[MEAN][1].difference.mean == pytest.approx(0.1)
     assert found.settings == {}
     make_run(tmp_path / "new", "another", 0.6, rounds=7)
     with pytest.raises(ComparisonError, match="belong to the same argument"):
-        grouped(find_runs([first, tmp_path / "new"]), by_argument=True)
+        group_runs(find_runs([first, tmp_path / "new"]), by_argument=True)
 
 
-def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_compared_are_rejected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs", "one")
     (tmp_path / "empty").mkdir()
     for arguments, message in (
         ([tmp_path / "nowhere"], "there is no folder"),
         ([run / "scenario.toml"], "is not a folder"),
-        ([tmp_path / "empty"], "is neither a run folder"),
+        ([tmp_path / "empty"], "is not a run folder"),
         ([run, run.parent], "is given twice"),
-        ([run], "all runs are of the same scenario"),
+        ([run], "all runs have the same scenario"),
     ):
         with pytest.raises(ComparisonError, match=message):
-            grouped(find_runs(arguments))
+            group_runs(find_runs(arguments))
     other = make_run(tmp_path / "runs", "two", seed=2, rounds=5)
     with pytest.raises(ComparisonError, match="no seed in common: A has seed 1, B has seed 2"):
         compared(run, other)
@@ -158,7 +152,7 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
         find_runs([run])
 
 
-def test_options_that_nobody_chose_are_not_told_of_a_component_that_only_some_have() -> None:
+def test_default_options_of_a_component_that_only_some_scenarios_have_are_left_out() -> None:
     attacked = {"fraction": 0.4, "attack": {"name": "noise", "sigma": 3.0}}
     scenarios = [
         small_scenario(method="local").to_dict(),

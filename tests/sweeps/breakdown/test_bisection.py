@@ -1,4 +1,4 @@
-"""Bisection on invented accuracies; tests/commands runs it on real ones."""
+"""Bisection on invented accuracies; tests/cli/test_breakdown_command.py runs it on real ones."""
 
 import csv
 import json
@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.reports.breakdown import conclusion_lines
-from rdpfl_sim.sweeps.breakdown import Breakdown, BreakdownSpec, Search, ask, conclude, local_accuracy, write
-from rdpfl_sim.sweeps.runner import folder_of
+from rdpfl_sim.sweeps.breakdown.bisection import Bisection, local_accuracy
+from rdpfl_sim.sweeps.breakdown.result import Breakdown, write_breakdown
+from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec, make_spec
+from rdpfl_sim.sweeps.summaries import folder_of
 from tests.support import small_scenario
 
 ATTACKED = small_scenario(adversary={"fraction": 0.4, "attack": "sign_flip"}, method={"name": "direct"})
@@ -26,11 +28,11 @@ def spec(num_values: int, seeds: list[int], **changes) -> BreakdownSpec:
     return BreakdownSpec(ATTACKED, "method.lambda", values, seeds, **changes)
 
 
-def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], float | None]) -> Search:
-    """All rounds of a search; local training has accuracy 0.5, a run without accuracy fails."""
-    found = Search(spec, output)
-    while wanted := found.wanted():
-        for run in wanted:
+def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], float | None]) -> Bisection:
+    """Run a whole search; local training has accuracy 0.5, a run without accuracy fails."""
+    found = Bisection(spec, output)
+    while runs := found.next_runs():
+        for run in runs:
             folder, method = folder_of(run, output), run.scenario.method
             folder.mkdir()
             score = 0.5 if method.name == "local" else accuracy(method.lambda_, run.scenario.seed)
@@ -42,12 +44,14 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
             (folder / "metrics.csv").write_text(
                 f"client,byzantine,round,hops,personal_accuracy,global_accuracy\n0,0,4,,{score},\n"
             )
-        found.learn()
+        found.read_results()
     return found
 
 
-def answered(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], float | None]) -> Breakdown:
-    return conclude(search(spec, output, accuracy))
+def breakdown_of(
+    spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], float | None]
+) -> Breakdown:
+    return search(spec, output, accuracy).result()
 
 
 @pytest.mark.slow
@@ -56,7 +60,7 @@ def answered(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int],
 def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_values: int, data) -> None:
     first = data.draw(st.integers(1, num_values - 1))
     with TemporaryDirectory() as folder:
-        found = answered(
+        found = breakdown_of(
             spec(num_values, [1]), Path(folder), lambda x, seed: 0.4 if x >= first / 100 - 1e-9 else 0.6
         )
     [crossing] = found.crossings
@@ -64,15 +68,15 @@ def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_
     assert len(found.points) <= 2 + ceil(log2(num_values - 1))
 
 
-def test_every_seed_is_bisected_by_itself_and_all_at_once(tmp_path: Path) -> None:
-    asked = spec(9, [1, 2])
-    begun = Search(asked, tmp_path)
-    assert [(run.scenario.method.name, run.scenario.seed) for run in begun.wanted()] == [
+def test_every_seed_is_bisected_separately_and_all_at_once(tmp_path: Path) -> None:
+    two_seeds = spec(9, [1, 2])
+    started = Bisection(two_seeds, tmp_path)
+    assert [(run.scenario.method.name, run.scenario.seed) for run in started.next_runs()] == [
         *[("local", 1), ("direct", 1), ("direct", 1)],
         *[("local", 2), ("direct", 2), ("direct", 2)],
     ]
-    assert begun.num_later() == 2 * 3
-    found = answered(asked, tmp_path, lambda x, seed: 0.6 if x < seed / 50 else 0.4)
+    assert started.max_later_points() == 2 * 3
+    found = breakdown_of(two_seeds, tmp_path, lambda x, seed: 0.6 if x < seed / 50 else 0.4)
     assert [(c.holds, c.below) for c in found.crossings] == [(1, 2), (3, 4)]
     assert found.estimate is not None
     assert found.estimate.mean == pytest.approx(0.03)
@@ -82,17 +86,17 @@ def test_every_seed_is_bisected_by_itself_and_all_at_once(tmp_path: Path) -> Non
 
 
 def test_tolerance_ends_the_search_early(tmp_path: Path) -> None:
-    found = answered(spec(9, [1], tolerance=0.045), tmp_path, lambda x, seed: 0.6 if x < 0.015 else 0.4)
+    found = breakdown_of(spec(9, [1], tolerance=0.045), tmp_path, lambda x, seed: 0.6 if x < 0.015 else 0.4)
     assert [(c.holds, c.below) for c in found.crossings] == [(0, 4)]
 
 
-def test_margin_says_how_far_below_counts(tmp_path: Path) -> None:
-    found = answered(spec(9, [1], margin=0.045), tmp_path, lambda x, seed: 0.5 - x)
+def test_difference_within_the_margin_is_not_below(tmp_path: Path) -> None:
+    found = breakdown_of(spec(9, [1], margin=0.045), tmp_path, lambda x, seed: 0.5 - x)
     assert found.crossings[0].below == 5
 
 
 def test_equal_to_local_training_is_not_below_it(tmp_path: Path) -> None:
-    found = answered(spec(3, [1]), tmp_path, lambda x, seed: 0.5)
+    found = breakdown_of(spec(3, [1]), tmp_path, lambda x, seed: 0.5)
     assert (found.never, found.without_effect) == ([1], True)
     assert any("does method.lambda have any effect?" in line for line in conclusion_lines(found))
 
@@ -101,7 +105,7 @@ def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> N
     def accuracy(x: float, seed: int) -> float:
         return {1: 0.4, 2: 0.6, 3: 0.6 if x < 0.05 else 0.4, 4: 0.6 if x < 0.02 else 0.4}[seed]
 
-    found = answered(spec(9, [1, 2, 3, 4]), tmp_path, accuracy)
+    found = breakdown_of(spec(9, [1, 2, 3, 4]), tmp_path, accuracy)
     assert (found.always, found.never, found.estimate) == ([1], [2], None)
     assert [(c.holds, c.below) for c in found.crossings] == [(None, 0), (8, None), (4, 5), (1, 2)]
     assert found.median == 2  # the lower one of 0, 2, 5 and beyond
@@ -113,30 +117,28 @@ def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("accuracy", "point"),
+    ("accuracy", "text"),
     [(0.6, "never, up to method.lambda = 0.08 (2 seeds)"), (0.4, "already at method.lambda = 0 (")],
 )
-def test_all_seeds_outside_the_range_have_a_wording_of_their_own(
-    accuracy: float, point: str, tmp_path: Path
-) -> None:
-    found = answered(spec(9, [1, 2]), tmp_path, lambda x, seed: accuracy)
-    assert point in conclusion_lines(found)[0]
+def test_all_seeds_outside_the_range_are_reported(accuracy: float, text: str, tmp_path: Path) -> None:
+    found = breakdown_of(spec(9, [1, 2]), tmp_path, lambda x, seed: accuracy)
+    assert text in conclusion_lines(found)[0]
     assert len(found.points) == 4
 
 
-def test_seed_with_a_failed_run_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+def test_seed_with_a_failed_run_is_given_up_and_the_others_continue(tmp_path: Path) -> None:
     found = search(
         spec(9, [1, 2]),
         tmp_path,
         lambda x, seed: None if (x, seed) == (0.04, 1) else 0.6 if x < 0.03 else 0.4,
     )
     assert found.failed == {1}
-    assert [(c.seed, c.below) for c in conclude(found).crossings] == [(2, 3)]
+    assert [(c.seed, c.below) for c in found.result().crossings] == [(2, 3)]
 
 
-def test_files_hold_every_point_and_the_answer(tmp_path: Path) -> None:
-    found = answered(spec(3, [1, 2]), tmp_path, lambda x, seed: 0.6 if x < seed / 100 else 0.4)
-    write(found, tmp_path)
+def test_files_contain_every_point_and_the_result(tmp_path: Path) -> None:
+    found = breakdown_of(spec(3, [1, 2]), tmp_path, lambda x, seed: 0.6 if x < seed / 100 else 0.4)
+    write_breakdown(found, tmp_path)
     with (tmp_path / "points.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["value"], row["seed"]) for row in rows] == [
@@ -148,7 +150,7 @@ def test_files_hold_every_point_and_the_answer(tmp_path: Path) -> None:
     assert answer["mean"] == pytest.approx(0.015)
 
 
-def test_local_training_is_one_run_unless_the_value_matters_to_it() -> None:
+def test_local_training_is_one_run_unless_the_value_affects_it() -> None:
     lossy = small_scenario(
         adversary={"fraction": 0.4, "attack": "sign_flip"},
         network={"loss": {"name": "bernoulli", "probability": 0.1}},
@@ -156,21 +158,23 @@ def test_local_training_is_one_run_unless_the_value_matters_to_it() -> None:
     )
     num_local_runs = {}
     for path in ("adversary.fraction", "network.loss.probability", "timing.wait.seconds", "method.lambda"):
-        asked = ask(lossy, path, None, None, [1])
-        num_local_runs[path] = len({asked.local_run(place, 1).key for place in (0, 1)})
+        varied = make_spec(lossy, path, None, None, [1])
+        num_local_runs[path] = len({varied.local_run(index, 1).key for index in (0, 1)})
     assert set(num_local_runs.values()) == {1}
-    asked = ask(lossy, "training.learning_rate", None, None, [1])
-    assert asked.local_run(0, 1).key != asked.local_run(1, 1).key
+    varied = make_spec(lossy, "training.learning_rate", None, None, [1])
+    assert varied.local_run(0, 1).key != varied.local_run(1, 1).key
 
 
-def test_local_training_is_measured_on_the_clients_that_are_honest(tmp_path: Path) -> None:
-    """One run without attackers and network is worth a run of local training beside any attackers."""
+def test_local_training_is_measured_on_the_honest_clients(tmp_path: Path) -> None:
+    """One run without attackers and network stands for local training next to any attackers."""
     lossy = small_scenario(
         adversary={"fraction": 0.4, "attack": "label_flip"},
         network={"loss": {"name": "bernoulli", "probability": 0.5}},
         timing={"wait": {"name": "deadline", "seconds": 1.0}},
     )
-    alone = simulate(ask(lossy, "adversary.fraction", None, None, [1]).local_run(2, 1).scenario, tmp_path)
+    alone = simulate(
+        make_spec(lossy, "adversary.fraction", None, None, [1]).local_run(2, 1).scenario, tmp_path
+    )
     beside = simulate(small_scenario(**(lossy.to_dict() | {"method": "local"}))).summary
     assert len(beside["byzantine"]) == 2
     assert alone.folder is not None
@@ -187,14 +191,14 @@ def test_local_training_is_measured_on_the_clients_that_are_honest(tmp_path: Pat
         ({"end": 1.0}, "adversary.fraction: leaves no honest client"),
     ],
 )
-def test_question_without_an_answer_is_refused(changes: dict, problem: str) -> None:
+def test_invalid_search_is_rejected(changes: dict, problem: str) -> None:
     base = small_scenario(
         adversary={"fraction": 0.4, "attack": "sign_flip"}, evaluation={"global_test": False}
     )
     with pytest.raises(ScenarioError, match=problem):
-        ask(base, **{"path": "adversary.fraction", "start": None, "end": None, "seeds": [1]} | changes)
+        make_spec(base, **{"path": "adversary.fraction", "start": None, "end": None, "seeds": [1]} | changes)
 
 
 def test_local_training_is_not_compared_with_itself() -> None:
-    with pytest.raises(ScenarioError, match=r"method\.name: is what others are compared with"):
-        ask(small_scenario(method="local"), "rounds", 2, 4, [1])
+    with pytest.raises(ScenarioError, match=r"method\.name: is the method that others are compared with"):
+        make_spec(small_scenario(method="local"), "rounds", 2, 4, [1])

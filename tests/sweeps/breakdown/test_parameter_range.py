@@ -5,7 +5,7 @@ import pytest
 
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.sweeps.parameter_range import problems, reject_lost_overrides, values
+from rdpfl_sim.sweeps.breakdown.parameter_range import path_problems, reject_lost_overrides, values_between
 from tests.support import small_scenario
 
 SIX = small_scenario(
@@ -15,40 +15,42 @@ SIX = small_scenario(
 )
 
 
-def test_fraction_of_attackers_stands_for_whole_clients() -> None:
-    assert values(SIX, "adversary.fraction") == [0, 1 / 6, 2 / 6, 3 / 6]
-    assert values(SIX, "adversary.fraction", 0.1, 0.4) == [1 / 6, 2 / 6]
+def test_fraction_of_attackers_is_a_whole_number_of_clients() -> None:
+    assert values_between(SIX, "adversary.fraction") == [0, 1 / 6, 2 / 6, 3 / 6]
+    assert values_between(SIX, "adversary.fraction", 0.1, 0.4) == [1 / 6, 2 / 6]
 
 
 def test_whole_number_is_varied_through_whole_numbers() -> None:
-    assert list(values(SIX, "rounds", 2, 5)) == [2, 3, 4, 5]
-    assert list(values(SIX, "rounds", 5, 2)) == [5, 4, 3, 2]
-    assert len(values(SIX, "rounds", 1, 10**12)) == 10**12
+    assert list(values_between(SIX, "rounds", 2, 5)) == [2, 3, 4, 5]
+    assert list(values_between(SIX, "rounds", 5, 2)) == [5, 4, 3, 2]
+    assert len(values_between(SIX, "rounds", 1, 10**12)) == 10**12
 
 
 def test_other_numbers_are_divided_as_finely_as_the_tolerance() -> None:
-    assert values(SIX, "method.lambda", 0.0, 1.0, tolerance=0.3) == [0, 0.25, 0.5, 0.75, 1]
-    assert values(SIX, "method.lambda", 1.0, 0.0, tolerance=0.5) == [1, 0.5, 0]
-    found = values(SIX, "network.loss.probability")
+    assert values_between(SIX, "method.lambda", 0.0, 1.0, tolerance=0.3) == [0, 0.25, 0.5, 0.75, 1]
+    assert values_between(SIX, "method.lambda", 1.0, 0.0, tolerance=0.5) == [1, 0.5, 0]
+    found = values_between(SIX, "network.loss.probability")
     assert (found[0], found[-1], len(found)) == (0, 0.9, 33)
     assert all(low < high for low, high in pairwise(found))
 
 
-def test_range_goes_from_the_value_to_its_tenfold_unless_something_better_is_known() -> None:
-    found = values(SIX, "timing.wait.seconds")
+def test_range_is_by_default_from_the_value_to_its_tenfold() -> None:
+    found = values_between(SIX, "timing.wait.seconds")
     assert (found[0], found[-1]) == (2, 20)
     with pytest.raises(ScenarioError, match=r"--vary: needs --from and --to \(given: 'training.momentum'\)"):
-        values(SIX, "training.momentum")
+        values_between(SIX, "training.momentum")
 
 
-def test_range_without_two_values_is_refused() -> None:
+def test_range_without_two_values_is_rejected() -> None:
     for start, end in ((0.2, 0.3), (0.2, 0.2)):
-        with pytest.raises(ScenarioError, match=r"--from, --to: no two values of adversary\.fraction"):
-            values(SIX, "adversary.fraction", start, end)
+        with pytest.raises(
+            ScenarioError, match=r"--from, --to: there are fewer than two values of adversary\.fraction"
+        ):
+            values_between(SIX, "adversary.fraction", start, end)
     with pytest.raises(ScenarioError, match=r"--from, --to"):
-        values(SIX, "method.lambda", 1.0, 1.0)
+        values_between(SIX, "method.lambda", 1.0, 1.0)
     with pytest.raises(ScenarioError, match=r"--tolerance: is too small"):
-        values(SIX, "method.lambda", 0.0, 1.0, tolerance=1e-9)
+        values_between(SIX, "method.lambda", 0.0, 1.0, tolerance=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -57,21 +59,21 @@ def test_range_without_two_values_is_refused() -> None:
         ("method.lamda", "did you mean 'method.lambda'"),
         ("method.name", "the scenario has no such number"),
         ("method.clip", "the scenario has no such number"),  # neither true nor false is one
-        ("timing.max_time_s", "--set can give it one"),
+        ("timing.max_time_s", "--set can add it"),
         ("seed", "the scenario has no such number"),
         ("faults[0].at_s", "the scenario has no such number"),
         ("", "the scenario has no such number"),
     ],
 )
-def test_path_that_is_no_number_is_refused_with_what_is_near(path: str, hint: str) -> None:
-    [problem] = problems(SIX, path)
+def test_path_that_is_not_a_number_is_rejected_with_similar_paths(path: str, hint: str) -> None:
+    [problem] = path_problems(SIX, path)
     assert hint in str(problem)
 
 
-def test_attackers_who_do_nothing_are_not_varied() -> None:
-    [problem] = problems(small_scenario(), "adversary.fraction")
-    assert "nobody attacks" in str(problem)
-    assert list(problems(SIX, "adversary.fraction")) == []
+def test_fraction_of_attackers_without_an_attack_is_rejected() -> None:
+    [problem] = path_problems(small_scenario(), "adversary.fraction")
+    assert "no attack configured" in str(problem)
+    assert list(path_problems(SIX, "adversary.fraction")) == []
 
 
 # Overrides of the command line
@@ -96,7 +98,7 @@ def file(tmp_path: Path) -> Path:
 def test_override_that_vary_replaces_is_rejected(
     file: Path, override: str, path: str, start: float | None, end: float | None
 ) -> None:
-    with pytest.raises(ScenarioError, match=f"{path}: the override is lost, because --vary replaces it"):
+    with pytest.raises(ScenarioError, match=f"{path}: has no effect: --vary replaces it"):
         reject_lost_overrides(file, ["rounds=3", override], path, start, end)
 
 
@@ -113,10 +115,12 @@ def test_override_that_has_an_effect_is_not_rejected(
     file: Path, override: str, path: str, start: float | None, end: float | None
 ) -> None:
     reject_lost_overrides(file, [override], path, start, end)
-    assert len(values(Scenario.load(file, [override]), path, start, end)) >= 2
+    assert len(values_between(Scenario.load(file, [override]), path, start, end)) >= 2
 
 
 @pytest.mark.parametrize(("override", "words"), [("seed=3", "--seeds"), ("output.folder=x", "--output")])
-def test_override_of_what_another_argument_decides_is_rejected(file: Path, override: str, words: str) -> None:
+def test_override_of_a_key_that_another_argument_sets_is_rejected(
+    file: Path, override: str, words: str
+) -> None:
     with pytest.raises(ScenarioError, match=f"has no effect: .*{words}"):
         reject_lost_overrides(file, [override], "method.lambda", 0.1, 1.0)

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.sweeps import run_one as module
-from rdpfl_sim.sweeps.run_one import LOG, attempt
+from rdpfl_sim.sweeps.runners import run_one as module
+from rdpfl_sim.sweeps.runners.run_one import LOG, run_one
 from tests.support import small_scenario
 
 RAW = small_scenario(rounds=2).to_dict()
 
 
-class SpeechlessError(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError
 
@@ -20,21 +20,21 @@ def every_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REPORT_EVERY_S", 0.0)
 
 
-def test_run_writes_its_folder_and_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_run_writes_its_folder_and_reports_its_progress(tmp_path: Path) -> None:
     fractions: list[float] = []
-    assert attempt(RAW, tmp_path / "here", fractions.append) is None
+    assert run_one(RAW, tmp_path / "here", fractions.append) is None
     [folder] = [path for path in (tmp_path / "here").iterdir() if path.is_dir()]
     assert (folder / "summary.json").exists()
     assert fractions == [done / 12 for done in range(13)] + [1.0]
 
 
-def test_what_is_printed_goes_to_a_log_with_the_traceback(tmp_path: Path, capfd) -> None:
+def test_output_and_traceback_go_to_the_log(tmp_path: Path, capfd) -> None:
     def report(fraction: float) -> None:
         os.write(1, b"one of these days\n")
         os.write(2, b"the disk will be full\n")
         raise ValueError("no space\nleft")
 
-    assert attempt(RAW, tmp_path / "here", report) == "ValueError: no space; left"
+    assert run_one(RAW, tmp_path / "here", report) == "ValueError: no space; left"
     log = (tmp_path / "here" / LOG).read_text()
     assert log.startswith("one of these days\nthe disk will be full\nTraceback")
     assert log.endswith("ValueError: no space\nleft\n")
@@ -42,22 +42,22 @@ def test_what_is_printed_goes_to_a_log_with_the_traceback(tmp_path: Path, capfd)
     assert capfd.readouterr() == ("later", "")
 
 
-def test_scenario_that_cannot_be_built_here_is_an_error_in_one_line(tmp_path: Path) -> None:
-    error = attempt({**RAW, "rounds": 0, "topology": {"name": "far"}}, tmp_path / "here", print)
+def test_invalid_scenario_is_an_error_in_one_line(tmp_path: Path) -> None:
+    error = run_one({**RAW, "rounds": 0, "topology": {"name": "far"}}, tmp_path / "here", print)
     assert error is not None
     assert error.startswith(
         "ScenarioError: rounds: input should be greater than or equal to 1 (given: 0); topo"
     )
 
 
-def test_error_that_cannot_be_told_has_a_name(tmp_path: Path) -> None:
+def test_error_whose_text_fails_is_reported_by_its_type(tmp_path: Path) -> None:
     class Scenario:
         def keys(self) -> None:
-            raise SpeechlessError
+            raise UnprintableError
 
-    assert str(attempt(Scenario(), tmp_path / "here", print)).startswith("SpeechlessError: <")
+    assert str(run_one(Scenario(), tmp_path / "here", print)).startswith("UnprintableError: <")
 
 
-def test_place_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert str(attempt(RAW, tmp_path / "file" / "here", print)).startswith("NotADirectoryError: ")
+    assert str(run_one(RAW, tmp_path / "file" / "here", print)).startswith("NotADirectoryError: ")

@@ -1,4 +1,4 @@
-"""Real runs on a real Ray cluster of this machine; one for all tests, because it takes seconds to start."""
+"""Real runs on a Ray cluster of this machine; all tests share it, because it takes seconds to start."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import ScenarioError, simulate
-from rdpfl_sim.sweeps import results
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.ray_runner import RayRunner
-from rdpfl_sim.sweeps.runner import missing
+from rdpfl_sim.sweeps.results import read_results
+from rdpfl_sim.sweeps.runners.ray_runner import RayRunner
+from rdpfl_sim.sweeps.summaries import missing_runs
 from tests.killing import Command, ray_processes, until
 from tests.support import small_scenario
-from tests.sweeps.sweeping import ENDLESS, Notes, make_run
+from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
 
@@ -34,7 +34,7 @@ def cluster() -> Iterator[RayRunner]:
         cluster.close()
 
 
-def test_cluster_that_does_not_answer_is_told_at_once() -> None:
+def test_cluster_that_does_not_answer_is_reported_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(ScenarioError, match=r"--address: cannot connect to a Ray cluster: .*refused"):
@@ -47,7 +47,7 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
     killed, good, better = make_run(1, ENDLESS), make_run(2), make_run(3)
     absent = make_run(4, data={"name": "mnist", "folder": str(tmp_path)})
 
-    class Killer(Notes):
+    class Killer(RecordingListener):
         kills = 0
         queue_kills = 0
 
@@ -61,24 +61,24 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
                     os.kill(process, signal.SIGKILL)
                     self.kills += 1
 
-    runs, notes = [killed, good, absent, better], Killer()
-    cluster.run(runs, tmp_path, notes)
-    assert notes.kills == 2  # it was given a second chance
-    assert "WorkerCrashedError" in notes.errors[killed.key]
-    assert "run: rdpfl-sim data mnist --folder" in notes.errors[absent.key]
+    runs, listener = [killed, good, absent, better], Killer()
+    cluster.run(runs, tmp_path, listener)
+    assert listener.kills == 2  # it was given a second chance
+    assert "WorkerCrashedError" in listener.errors[killed.key]
+    assert "run: rdpfl-sim data mnist --folder" in listener.errors[absent.key]
     assert "ScenarioError" in (tmp_path / "failed" / absent.key / "log.txt").read_text()
-    assert missing(runs, tmp_path) == [killed, absent]
-    found = [summary["digest"] for _, summary in results.read(runs, tmp_path)]
+    assert missing_runs(runs, tmp_path) == [killed, absent]
+    found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in (good, better)]
-    cluster.run([make_run(5)], tmp_path, notes)  # removes what killed tasks have left on its machine
+    cluster.run([make_run(5)], tmp_path, listener)  # removes what killed tasks have left on the machine
     assert [path.name for path in Path(os.environ["TMPDIR"]).glob("rdpfl-sim-*/*")] == ["lock"]
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayRunner, tmp_path: Path) -> None:
+def test_interrupted_sweep_cancels_running_tasks(cluster: RayRunner, tmp_path: Path) -> None:
     complete, lost = make_run(1), make_run(2, ENDLESS)
 
-    class Interrupter(Notes):
+    class Interrupter(RecordingListener):
         def advanced(self, run: PlannedRun, fraction: float) -> None:
             if complete.key in self.errors:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -86,7 +86,7 @@ def test_interrupted_sweep_cancels_what_is_in_flight(cluster: RayRunner, tmp_pat
     with pytest.raises(KeyboardInterrupt):
         cluster.run([complete, lost], tmp_path, Interrupter())
     assert {path.name for path in tmp_path.iterdir()} == {".running", complete.key}
-    # A process that is told to end needs a moment for it.
+    # A cancelled process needs a moment to end.
     until(
         lambda: not ray_processes("run_and_pack"),
         lambda: f"are left behind: {ray_processes('run_and_pack')}",

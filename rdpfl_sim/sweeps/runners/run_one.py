@@ -1,4 +1,4 @@
-"""One run of a sweep, in whichever process it happens."""
+"""Execute one run of a sweep, in the process or on the machine that was chosen for it."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ REPORT_EVERY_S = 0.5
 LOG = "log.txt"
 
 
-def attempt(raw: dict[str, Any], place: Path, report: Callable[[float], None]) -> str | None:
-    """Run a scenario into a new folder within the new folder `place`; the error, if it fails.
+def run_one(raw: dict[str, Any], parent: Path, report: Callable[[float], None]) -> str | None:
+    """Run a scenario in a new folder inside the new folder `parent`; return an error message if it fails.
 
-    All that is printed meanwhile, and the traceback of an error, goes to log.txt there.
+    Everything that is printed during the run, and the traceback of an error, goes to log.txt in `parent`.
     """
     from rdpfl_sim.records.status import RunStatus
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.simulation.simulation import simulate
 
     try:
-        place.mkdir(parents=True)
-        with (place / LOG).open("w", encoding="utf-8") as log, _output_to(log):
+        parent.mkdir(parents=True)
+        with (parent / LOG).open("w", encoding="utf-8") as log, _output_to(log):
             scenario = Scenario.from_dict(raw)
-            progress = _Fractions(report, scenario.rounds * scenario.clients.count)
-            result = simulate(scenario, place, progress)
+            progress = _FractionReporter(report, scenario.rounds * scenario.clients.count)
+            result = simulate(scenario, parent, progress)
     except Exception as error:
-        return _told(error)
+        return _one_line(error)
     return "interrupted by a signal" if result.summary["status"] == RunStatus.INTERRUPTED else None
 
 
-class _Fractions:
-    """Reports the fraction of a run that is done, not too often."""
+class _FractionReporter:
+    """Reports the fraction of a run that is done, at most every `REPORT_EVERY_S` seconds."""
 
     def __init__(self, report: Callable[[float], None], total: int) -> None:
         self.report = report
@@ -43,7 +43,7 @@ class _Fractions:
         self.last = time.monotonic()
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """A client has finished the training of a round."""
+        """Report the rounds that all clients together have done."""
         now = time.monotonic()
         if now - self.last >= REPORT_EVERY_S:
             self.last = now
@@ -52,9 +52,9 @@ class _Fractions:
 
 @contextmanager
 def _output_to(log: IO[str]) -> Iterator[None]:
-    """Let the process, libraries in C included, print into a file; a traceback, too."""
-    before = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
-    for descriptor, _ in before:
+    """Redirect stdout and stderr of the process, C libraries included, and any traceback to a file."""
+    originals = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+    for descriptor, _ in originals:
         os.dup2(log.fileno(), descriptor)
     try:
         yield
@@ -62,12 +62,12 @@ def _output_to(log: IO[str]) -> Iterator[None]:
         traceback.print_exc(file=log)
         raise
     finally:
-        for descriptor, original in before:
+        for descriptor, original in originals:
             os.dup2(original, descriptor)
             os.close(original)
 
 
-def _told(error: Exception) -> str:
-    """An error in one line, also one that cannot be turned into text."""
+def _one_line(error: Exception) -> str:
+    """Return an error in one line, also if its `__str__` fails."""
     message = str(traceback.TracebackException.from_exception(error))
     return f"{type(error).__name__}: {'; '.join(message.splitlines())}"

@@ -1,4 +1,4 @@
-"""Real runs in real processes; two or three at a time, so that it does not take long."""
+"""Real runs in real processes; two or three per test, so that it does not take long."""
 
 import os
 import signal
@@ -13,24 +13,24 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import simulate
-from rdpfl_sim.sweeps import process_runner as processes
-from rdpfl_sim.sweeps import results
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.process_runner import ProcessRunner
-from rdpfl_sim.sweeps.runner import folder_of, missing
+from rdpfl_sim.sweeps.results import read_results
+from rdpfl_sim.sweeps.runners import process_runner
+from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
+from rdpfl_sim.sweeps.summaries import folder_of, missing_runs
 from tests.killing import Command, until
 from tests.support import small_scenario
-from tests.sweeps.sweeping import ENDLESS, Notes, make_run
+from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
 
 def test_runs_give_the_numbers_of_single_runs_and_leave_nothing_else(tmp_path: Path) -> None:
-    runs, notes = [make_run(seed) for seed in (1, 2, 3)], Notes()
-    ProcessRunner(2).run(runs, tmp_path, notes)
-    assert notes.begun == [run.key for run in runs]
-    assert notes.errors == {run.key: None for run in runs}
-    found = [summary["digest"] for _, summary in results.read(runs, tmp_path)]
+    runs, listener = [make_run(seed) for seed in (1, 2, 3)], RecordingListener()
+    ProcessRunner(2).run(runs, tmp_path, listener)
+    assert listener.begun == [run.key for run in runs]
+    assert listener.errors == {run.key: None for run in runs}
+    found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in runs]
-    assert {path.name for path in tmp_path.iterdir()} == {".running", *notes.begun}
+    assert {path.name for path in tmp_path.iterdir()} == {".running", *listener.begun}
     assert [path.name for path in (tmp_path / ".running").iterdir()] == ["lock"]
     assert not active_children()
 
@@ -39,7 +39,7 @@ def test_run_that_fails_or_is_killed_does_not_stop_the_others(tmp_path: Path) ->
     killed, good, better = make_run(1, ENDLESS), make_run(2), make_run(3)
     broken = make_run(4, topology={"name": "file", "path": str(tmp_path / "nowhere.csv")})
 
-    class Killer(Notes):
+    class Killer(RecordingListener):
         def started(self, run: PlannedRun) -> None:
             super().started(run)
             if run is killed:
@@ -47,29 +47,31 @@ def test_run_that_fails_or_is_killed_does_not_stop_the_others(tmp_path: Path) ->
 
         def advanced(self, run: PlannedRun, fraction: float) -> None:
             super().advanced(run, fraction)
-            if run is killed:  # on a busy machine the others are slow enough to tell how far they are
+            if run is killed:  # on a busy machine the others are slow enough to report, too
                 os.kill(self.victim.pid, signal.SIGKILL)
 
-    notes = Killer()
+    listener = Killer()
     runs = [killed, broken, good, better]
-    ProcessRunner(2).run(runs, tmp_path, notes)
-    assert (notes.errors[good.key], notes.errors[better.key]) == (None, None)
+    ProcessRunner(2).run(runs, tmp_path, listener)
+    assert (listener.errors[good.key], listener.errors[better.key]) == (None, None)
     left = tmp_path / "failed" / broken.key
-    assert "topology.path: cannot be read" in notes.errors[broken.key]
-    assert notes.errors[broken.key].endswith(f"; what it left: {left}")
+    assert "topology.path: cannot be read" in listener.errors[broken.key]
+    assert listener.errors[broken.key].endswith(f"; its files are in {left}")
     assert "ScenarioError" in (left / "log.txt").read_text()
-    assert notes.errors[killed.key].startswith("its process was killed, by the system if memory is short")
+    assert listener.errors[killed.key].startswith(
+        "the worker process was killed; if the machine ran out of memory"
+    )
     assert len(list((tmp_path / "failed" / killed.key).glob("*/events.jsonl"))) == 1
-    assert missing(runs, tmp_path) == [killed, broken]
+    assert missing_runs(runs, tmp_path) == [killed, broken]
     assert not active_children()
 
 
 @pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_sweep_keeps_what_is_complete(tmp_path: Path, number: signal.Signals) -> None:
+def test_interrupted_sweep_keeps_complete_runs(tmp_path: Path, number: signal.Signals) -> None:
     complete, lost = make_run(1), make_run(2, ENDLESS)
 
-    class Interrupter(Notes):
+    class Interrupter(RecordingListener):
         def advanced(self, run: PlannedRun, fraction: float) -> None:
             if run is lost:
                 os.kill(os.getpid(), number)
@@ -83,7 +85,7 @@ def test_interrupted_sweep_keeps_what_is_complete(tmp_path: Path, number: signal
 
 
 def half_a_report(connection: Connection) -> None:
-    """What a worker does that is killed while it sends its result."""
+    """Stand in for a worker that is killed while it sends its result."""
     connection.recv()
     os.write(connection.fileno(), (1000).to_bytes(4, "big") + b"only a part of it")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -94,16 +96,16 @@ def test_worker_that_is_killed_in_the_middle_of_a_report_loses_only_its_run(
 ) -> None:
     lost, good = make_run(1), make_run(2)
 
-    class Mender(Notes):
+    class Restorer(RecordingListener):
         def started(self, run: PlannedRun) -> None:
             super().started(run)
-            monkeypatch.undo()  # the next worker is a sound one
+            monkeypatch.undo()  # the next worker is a real one
 
-    monkeypatch.setattr(processes, "_work", half_a_report)
-    notes = Mender()
-    ProcessRunner(1).run([lost, good], tmp_path, notes)
-    assert str(notes.errors[lost.key]).startswith("its process was killed")
-    assert notes.errors[good.key] is None
+    monkeypatch.setattr(process_runner, "_run_requests", half_a_report)
+    listener = Restorer()
+    ProcessRunner(1).run([lost, good], tmp_path, listener)
+    assert str(listener.errors[lost.key]).startswith("the worker process was killed")
+    assert listener.errors[good.key] is None
     assert not active_children()
 
 
@@ -122,14 +124,14 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
     killer.start()
     try:
         for _ in range(2):
-            notes = Notes()
-            ProcessRunner(2).run(missing(runs, tmp_path), tmp_path, notes)
-            assert sorted(notes.begun) == sorted(notes.errors)
+            listener = RecordingListener()
+            ProcessRunner(2).run(missing_runs(runs, tmp_path), tmp_path, listener)
+            assert sorted(listener.begun) == sorted(listener.errors)
     finally:
         ended.set()
         killer.join()
-    ProcessRunner(2).run(missing(runs, tmp_path), tmp_path, Notes())
-    found = [summary["digest"] for _, summary in results.read(runs, tmp_path)]
+    ProcessRunner(2).run(missing_runs(runs, tmp_path), tmp_path, RecordingListener())
+    found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in runs]
     assert not active_children()
 
@@ -138,7 +140,7 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 def test_nothing_is_left_of_a_sweep_whose_main_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    # A worker reports after every training, of which each takes minutes here.
+    # A worker reports after every local training, each of which takes minutes here.
     base = small_scenario(rounds=1, training={"local_steps": 1_000_000}, execution={"executor": "inline"})
     file.write_text(tomli_w.dumps({"seeds": [1, 2], "base": base.to_dict()}))
     sweep = Command("sweep", file, "--workers", "2", "--output", tmp_path)

@@ -1,0 +1,1 @@
+"""Find the parameter value at which collaboration stops paying off: `rdpfl-sim breakdown`."""

@@ -1,0 +1,1 @@
+"""Compare runs, paired by seed: `rdpfl-sim compare`."""

@@ -1,0 +1,174 @@
+"""Find the runs to compare, and group those that differ only in their seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, product
+from math import isfinite
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Any
+
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.json_file import read_json_if_present
+from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
+from rdpfl_sim.scenario.toml_file import LimitError, parse_value, read_toml
+from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
+from rdpfl_sim.sweeps.summaries import flatten
+
+
+class ComparisonError(Exception):
+    """The runs cannot be compared."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The folder of a run, its scenario, and its summary with dotted keys."""
+
+    folder: Path
+    argument: int
+    """the index of the argument that named it"""
+    scenario: dict[str, Any]
+    summary: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed of its scenario."""
+        return int(self.scenario.get("seed", 1))
+
+    def metric(self, path: str) -> float | None:
+        """Return a number of its summary, or None if there is no such finite number."""
+        value = self.summary.get(path)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            return None
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ only in their seeds."""
+
+    label: str
+    runs: dict[int, RunResult]
+    """by seed"""
+
+    @property
+    def scenario(self) -> dict[str, Any]:
+        """The scenario of its first run."""
+        return next(iter(self.runs.values())).scenario
+
+    def values(self, metric: str) -> dict[int, float]:
+        """Return the metric by seed, without the runs that lack it."""
+        found = {seed: run.metric(metric) for seed, run in self.runs.items()}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+
+def find_runs(arguments: Sequence[Path]) -> list[RunResult]:
+    """Read the runs in some folders; each is a run folder or contains run folders."""
+    found: dict[Path, RunResult] = {}
+    for index, argument in enumerate(arguments):
+        for folder in _run_folders(argument):
+            if folder.resolve() in found:
+                raise ComparisonError(f"{folder} is given twice")
+            found[folder.resolve()] = _read_run(folder, index)
+    return list(found.values())
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if (path / SCENARIO).is_file():
+        return [path]
+    if not path.is_dir():
+        raise ComparisonError(f"{path} is not a folder" if path.exists() else f"there is no folder {path}")
+    folders = sorted(file.parent for file in path.glob(f"*/{SCENARIO}"))
+    folders = [folder for folder in folders if not folder.name.startswith(".")]
+    if not folders:
+        raise ComparisonError(
+            f"{path} is not a run folder (with scenario.toml and summary.json) and does not contain any"
+        )
+    return folders
+
+
+def _read_run(folder: Path, argument: int) -> RunResult:
+    path = folder / SUMMARY
+    try:
+        summary = flatten(read_json_if_present(path) or {})
+    except OSError as error:
+        raise ComparisonError(f"{path} cannot be read: {error.strerror}") from error
+    except RunError as error:
+        raise ComparisonError(str(error)) from error
+    return RunResult(folder, argument, read_toml(folder / SCENARIO, follow_links=False), summary)
+
+
+def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:
+    """Group runs by scenario, ignoring the seed, or by argument.
+
+    Groups are in the order of the arguments, and then in the order of the settings that differ.
+    """
+    groups: dict[str | int, dict[int, RunResult]] = {}
+    for run in runs:
+        key = run.argument if by_argument else json.dumps(without_seed(run.scenario), sort_keys=True)
+        group = groups.setdefault(key, {})
+        if run.seed in group:
+            which = f"{group[run.seed].folder} and {run.folder} have the same seed ({run.seed})"
+            if by_argument:
+                raise ComparisonError(f"{which} and belong to the same argument: leave one out")
+            raise ComparisonError(
+                f"{which} and the same scenario: leave one out, or group runs by argument (--by-argument)"
+            )
+        group[run.seed] = run
+    if len(groups) < 2:
+        same = "belong to one argument" if by_argument else "have the same scenario"
+        raise ComparisonError(f"all runs {same}: there is nothing to compare")
+    ordered = _sorted_by_settings([*groups.values()])
+    return [Group(label, group) for label, group in zip(_group_labels(), ordered, strict=False)]
+
+
+def _sorted_by_settings(groups: Sequence[dict[int, RunResult]]) -> list[dict[int, RunResult]]:
+    """Sort by argument, then by the settings that differ: the folders of a sweep are named by hashes."""
+    firsts = [next(iter(group.values())) for group in groups]
+    rows = all_differing_settings([run.scenario for run in firsts]).values()
+    keys = [(run.argument, [_sort_key(row[index]) for row in rows]) for index, run in enumerate(firsts)]
+    return [groups[index] for index in sorted(range(len(groups)), key=keys.__getitem__)]
+
+
+def _sort_key(value: Any) -> tuple[int, float, str]:
+    """Sort numbers by size, and anything else after them by its text."""
+    is_number = isinstance(value, int | float)
+    return (0, value, "") if is_number else (1, 0.0, json.dumps(value, default=str))
+
+
+def _group_labels() -> Iterator[str]:
+    """Yield A to Z, AA, AB and so on.
+
+    >>> from itertools import islice
+    >>> list(islice(_group_labels(), 24, 28))
+    ['Y', 'Z', 'AA', 'AB']
+    """
+    return ("".join(letters) for size in count(1) for letters in product(ascii_uppercase, repeat=size))
+
+
+def baseline_first(groups: Sequence[Group], baseline: str) -> list[Group]:
+    """Move the group to the front that has this label, this setting (`path=value`) or this run folder."""
+    matching = [group for group in groups if _matches(group, baseline)]
+    if len(matching) != 1:
+        labels = ", ".join(group.label for group in matching or groups)
+        found = f"{len(matching)} groups match ({labels})" if matching else f"no group matches (of {labels})"
+        raise ComparisonError(
+            f"--baseline {baseline}: {found}; allowed: a label, a run folder, or a setting such as "
+            f"method.name=local"
+        )
+    return [*matching, *(group for group in groups if group is not matching[0])]
+
+
+def _matches(group: Group, baseline: str) -> bool:
+    path, equals, text = baseline.partition("=")
+    if not equals or Path(baseline).exists():
+        folders = [run.folder.resolve() for run in group.runs.values()]
+        return group.label == baseline.upper() or Path(baseline).resolve() in folders
+    try:
+        value = parse_value(text)
+    except LimitError as error:
+        raise ComparisonError(f"--baseline {path}: {error}") from error
+    return all(settings_of(run.scenario).get(path.strip()) == value for run in group.runs.values())

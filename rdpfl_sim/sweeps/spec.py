@@ -1,0 +1,217 @@
+"""The TOML file of a sweep: a base scenario, what varies, and the tables to print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from rdpfl_sim.components.options import Count, NonNegativeInt
+from rdpfl_sim.components.table import Strict, suggest
+from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.scenario.overrides import Draft, reject_overrides
+from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
+from rdpfl_sim.scenario.toml_file import read_toml
+
+MAX_RUNS = 100_000
+RESERVED = {
+    "name": "runs have the name of the sweep",
+    "seed": "the sweep's seeds are used instead",
+    "output.folder": "runs are written into the sweep's folder (--output)",
+}
+"""Keys that a sweep sets itself, and why an override of them has no effect."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Overrides = Annotated[
+    dict[str, Any], Field(description="values by their path in the scenario, such as method.lambda")
+]
+
+
+class Case(Strict):
+    """One value of an axis: its label, and its changes to the scenario."""
+
+    label: str = Field(min_length=1)
+    set: Overrides = Field(default={})
+
+
+class Axis(Strict):
+    """Something that varies between the runs of a sweep."""
+
+    name: str = Field(min_length=1)
+    cases: list[Case] = Field(min_length=1)
+
+
+class Profile(Strict):
+    """A scaled-down version of the whole sweep."""
+
+    set: Overrides = Field(default={})
+    seeds: list[NonNegativeInt] | None = Field(default=None, min_length=1)
+
+
+class TableLayout(Strict):
+    """The layout of a table of results."""
+
+    title: str = ""
+    rows: list[str] = Field(
+        default=[], description="axes whose cases are the rows; by default all other axes"
+    )
+    columns: list[str] = Field(default=[], description="axes whose cases are the columns")
+    metrics: dict[str, str] = Field(
+        default={"accuracy": "accuracy.honest.personal.mean"},
+        min_length=1,
+        description="numbers to show: paths in summary.json, by their names in the table",
+    )
+    where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
+    spread: Literal["deviation", "interval"] = Field(
+        default="deviation", description="shown after each mean: standard deviation, or 95 % interval"
+    )
+    digits: Count = 4
+    paper: dict[str, Any] = Field(
+        default={},
+        description="published numbers, nested by the labels of rows, of columns, and of several metrics",
+    )
+
+    def published(self, labels: Sequence[str]) -> float | None:
+        """Return the published number of a cell, if there is one."""
+        found: Any = self.paper
+        for label in labels:
+            found = found.get(label) if isinstance(found, Mapping) else None
+        return found if isinstance(found, int | float) else None
+
+
+class SweepSpec(Strict):
+    """A base scenario, what varies, the seeds, and the tables to print."""
+
+    name: Name = "sweep"
+    base: dict[str, Any] = Field(default={}, description="a scenario, or the path of a scenario file")
+    set: Overrides = Field(
+        default={},
+        description="changes to the base for all runs, by path; profiles, axes and the grid take precedence",
+    )
+    seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
+    grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
+    axis: list[Axis] = Field(default=[], description="sets of changes that vary together")
+    profiles: dict[str, Profile] = Field(
+        default={}, description="scaled-down versions, by name, or the path of a file with them"
+    )
+    table: list[TableLayout] = Field(default=[], description="tables of results to print")
+    _draft: Draft | None = PrivateAttr(default=None)
+    """The base scenario, changed by the file's `set` and by the command line."""
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SweepSpec:
+        """Read a sweep from a TOML file; overrides change its base scenario, after the file's own `set`."""
+        path = Path(path)
+        raw = read_toml(path)
+        if "base" not in raw and raw.keys() & Scenario.model_fields.keys() - {"name"}:
+            raise ScenarioError(
+                [Problem("base", f"is missing; if this is a scenario, run it with: rdpfl-sim {path}")]
+            )
+        raw.setdefault("name", path.stem)
+        if isinstance(raw.get("base"), str):
+            base_path = resolve_path(path.parent, raw["base"])
+            raw["base"] = read_toml(base_path)
+            make_paths_absolute(raw["base"], base_path.parent)
+        if isinstance(raw.get("profiles"), str):
+            raw["profiles"] = read_toml(resolve_path(path.parent, raw["profiles"]))
+        base = raw.setdefault("base", {})
+        draft = None
+        if isinstance(base, dict):
+            draft = Draft(Scenario, base)
+            if isinstance(raw.get("set"), dict):
+                for key, value in raw.pop("set").items():
+                    draft.set(key, value)
+            make_paths_absolute(base, path.parent)
+            for override in overrides:
+                draft.override(override)
+            reject_overrides(draft.overrides, RESERVED)
+        sweep = cls.from_dict(raw)
+        sweep._draft = draft
+        return sweep
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> SweepSpec:
+        """Return the validated sweep, or raise a `ScenarioError` that lists all problems."""
+        try:
+            sweep = cls.model_validate(dict(raw))
+        except ValidationError as error:
+            raise ScenarioError(validation_problems(raw, error)) from None
+        problems = list(sweep._conflicts())
+        if problems:
+            raise ScenarioError(problems)
+        return sweep
+
+    @property
+    def axes(self) -> list[Axis]:
+        """Everything that varies, including the grid."""
+        grid = [
+            Axis(name=path, cases=[Case(label=_label(value), set={path: value}) for value in values])
+            for path, values in self.grid.items()
+        ]
+        return [*self.axis, *grid]
+
+    def base_draft(self) -> Draft:
+        """Return the base scenario, changed by the file's `set` and by the command line."""
+        return Draft(Scenario, deepcopy(self.base)) if self._draft is None else deepcopy(self._draft)
+
+    def profile(self, name: str | None) -> Profile:
+        """Return the profile with this name, or one that changes nothing if there is no name."""
+        if name is None:
+            return Profile()
+        if name not in self.profiles:
+            raise ScenarioError(
+                [Problem("--profile", f"no such profile{suggest(name, self.profiles)}", name)]
+            )
+        return self.profiles[name]
+
+    def _conflicts(self) -> Iterator[Problem]:
+        too_many = list(self._size_problems())
+        yield from too_many or self._name_problems()
+
+    def _size_problems(self) -> Iterator[Problem]:
+        num_cases = prod([len(axis.cases) for axis in self.axis] + [len(v) for v in self.grid.values()])
+        seeds = {"grid": self.seeds}
+        seeds |= {f"profiles.{name}.seeds": p.seeds for name, p in self.profiles.items() if p.seeds}
+        for path, chosen in seeds.items():
+            size = num_cases * len(chosen)
+            if size > MAX_RUNS:
+                yield Problem(path, f"{size:,} runs are more than {MAX_RUNS:,}", size)
+
+    def _name_problems(self) -> Iterator[Problem]:
+        names = [axis.name for axis in self.axes]
+        for axis in self.axes:
+            labels = [case.label for case in axis.cases]
+            if names.count(axis.name) > 1:
+                yield Problem("axis", "two axes have the same name", axis.name)
+            if len(set(labels)) < len(labels):
+                yield Problem(f"axis {axis.name!r}", "two cases have the same label", labels)
+        for index, layout in enumerate(self.table):
+            yield from self._table_problems(layout, f"table[{index}]")
+
+    def _table_problems(self, layout: TableLayout, path: str) -> Iterator[Problem]:
+        labels = {axis.name: [case.label for case in axis.cases] for axis in self.axes}
+        named = [*layout.rows, *layout.columns, *layout.where]
+        for key in ("rows", "columns", "where"):
+            for name in getattr(layout, key):
+                if name not in labels:
+                    yield Problem(f"{path}.{key}", f"no axis has this name{suggest(name, labels)}", name)
+        for name, label in layout.where.items():
+            if label not in labels.get(name, [label]):
+                message = f"the axis has no such case{suggest(label, labels[name])}"
+                yield Problem(f"{path}.where.{name}", message, label)
+        for name in labels:
+            if named.count(name) > 1:
+                yield Problem(path, "an axis may appear only once, in rows, columns or where", name)
+            elif layout.rows and name not in named:
+                yield Problem(path, "every axis must appear in rows, columns or where", name)
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, dict) and "name" in value:
+        options = ", ".join(f"{key} {item}" for key, item in value.items() if key != "name")
+        return f"{value['name']} ({options})" if options else str(value["name"])
+    return str(value)
