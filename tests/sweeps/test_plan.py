@@ -133,7 +133,7 @@ def test_sweep_and_scenario_files_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "sweep.toml").write_text("[base]\nrounds = 9\n")
     with pytest.raises(ScenarioError, match="if this is a scenario"):
         SweepSpec.load(tmp_path / "scenario.toml")
-    with pytest.raises(ScenarioError, match="the file is a sweep"):
+    with pytest.raises(ScenarioError, match="this file is a sweep"):
         Scenario.load(tmp_path / "sweep.toml")
 
 
