@@ -34,7 +34,7 @@ from rdpfl_sim.learning.models import model
 from rdpfl_sim.learning.partition import partition
 from rdpfl_sim.maths.aggregators import aggregator
 from rdpfl_sim.maths.aggregators.preaggregators import pre_aggregator
-from rdpfl_sim.maths.attacks.attacks import View, attack
+from rdpfl_sim.maths.attacks import View, attack
 from rdpfl_sim.maths.attacks.equivocation import equivocation
 from rdpfl_sim.methods import method
 from rdpfl_sim.methods.base import Case, Diagnostics, Home, Inspection, Layer, Method, Settings, State

@@ -11,7 +11,7 @@ from rdpfl_sim import Scenario
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.aggregators import mean
-from rdpfl_sim.maths.attacks.attacks import none
+from rdpfl_sim.maths.attacks import none
 from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct

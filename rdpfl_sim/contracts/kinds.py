@@ -31,7 +31,7 @@ from rdpfl_sim.contracts.world import (
     Waiting,
 )
 from rdpfl_sim.errors import OptionError, PluginError
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.maths.attacks import ATTACKS
 
 Location: TypeAlias = tuple[int | str, ...]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rdpfl_sim.contracts.contract import Arguments, Contract, a, tensor_flaw, vector_flaw
 from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks.attacks import ATTACKS, View
+from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.exchange import is_moderate
 
 SIZE = 6

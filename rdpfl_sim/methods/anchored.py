@@ -14,8 +14,7 @@ from torch import Tensor
 
 from rdpfl_sim.maths.aggregators.message_weights import influence
 from rdpfl_sim.maths.aggregators.weighting import Aggregator, aggregate
-from rdpfl_sim.maths.anchoring import hold_near
-from rdpfl_sim.maths.vectors import clip, next_threshold, norm
+from rdpfl_sim.maths.vectors import clip, clip_around, next_threshold, norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import Descent, distances, stack
 from rdpfl_sim.methods.exchange import Local, Received
@@ -45,7 +44,7 @@ class Anchored:
         if not received:
             w = self.descent.apply(state.w, u, None, own)
             return replace(new, w=w), {**self._lengths(u_norm, 0.0), "tau": tau}
-        held, factors = hold_near(u, stack(received), tau)
+        held, factors = clip_around(u, stack(received), tau)
         d, bounded = clip(aggregate(self.aggregator, held, u), self.max_norm)
         d_norm = norm(d)
         lemma_3(d_norm, self.max_norm)
@@ -77,6 +76,6 @@ class Anchored:
         tau = self.threshold(state, norm(u))
         if not isfinite(tau):
             return [0.0] * len(messages)
-        held, factors = hold_near(u, messages, tau)
+        held, factors = clip_around(u, messages, tau)
         weights = influence(self.aggregator, held, u)
         return None if weights is None else (weights * factors).tolist()

@@ -17,7 +17,7 @@ from rdpfl_sim.execution.num_workers import MAX_WORKERS
 from rdpfl_sim.learning.datasets.dataset import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.world.adversary.adversary import Level

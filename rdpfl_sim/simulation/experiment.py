@@ -22,7 +22,7 @@ from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.learning.seeding import seeded
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.methods.base import Layer, Method, Settings
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario

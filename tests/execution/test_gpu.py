@@ -14,7 +14,7 @@ import torch
 from rdpfl_sim import Scenario, resume, simulate
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
-from rdpfl_sim.maths.attacks.attacks import ATTACKS
+from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.exchange import Work

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rdpfl_sim.maths import attacks
 from rdpfl_sim.maths.aggregators import (
     Aggregator,
     aggregate,
@@ -28,7 +29,6 @@ from rdpfl_sim.maths.aggregators import (
     trimmed_mean,
 )
 from rdpfl_sim.maths.aggregators.preaggregators import arc, bucketing, bucketing_weights, clipping, nnm
-from rdpfl_sim.maths.attacks import attacks
 from tests.maths.aggregators.matrices import assert_close
 
 byzfl = pytest.importorskip("byzfl")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rdpfl_sim import simulate
 from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks.attacks import ATTACKS, View, attack
+from rdpfl_sim.maths.attacks import ATTACKS, View, attack
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.simulation.experiment import Experiment

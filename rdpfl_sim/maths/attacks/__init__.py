@@ -1,1 +1,46 @@
-"""Contents of Byzantine messages."""
+"""Attacks: what a Byzantine client sends instead of its update."""
+
+# ruff: isort: skip_file
+# Lists of attacks show them in the order of these imports.
+from rdpfl_sim.maths.attacks.view import ATTACKS, Attack, View, attack
+from rdpfl_sim.maths.attacks.simple import (
+    constant,
+    inf,
+    label_flip,
+    nan,
+    noise,
+    none,
+    random,
+    scaling,
+    sign_flip,
+    zero,
+)
+from rdpfl_sim.maths.attacks.statistical import alie, ipm
+from rdpfl_sim.maths.attacks.optimised import min_max, min_sum
+from rdpfl_sim.maths.attacks.mimic import mimic
+from rdpfl_sim.maths.attacks.dissensus import dissensus
+from rdpfl_sim.maths.attacks.adaptive import adaptive
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "View",
+    "adaptive",
+    "alie",
+    "attack",
+    "constant",
+    "dissensus",
+    "inf",
+    "ipm",
+    "label_flip",
+    "mimic",
+    "min_max",
+    "min_sum",
+    "nan",
+    "noise",
+    "none",
+    "random",
+    "scaling",
+    "sign_flip",
+    "zero",
+]

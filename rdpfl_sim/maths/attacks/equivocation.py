@@ -1,7 +1,7 @@
-"""How a Byzantine client tells every recipient something else.
+"""Equivocation: a Byzantine client sends different vectors to different recipients.
 
-An equivocation takes the update u that the client should have sent, the message m that its attack made of
-it, and a draw for the recipient, uniform in (0, 1); it returns what that recipient is told.
+An equivocation takes the update u that the client should have sent, the vector m of its attack, and a uniform
+draw in (0, 1) for the recipient. It returns the vector for that recipient.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Factor: TypeAlias = Annotated[float, Ge(-LARGE), Le(LARGE)]
 
 @equivocation(name="none")
 def same(u: Tensor, m: Tensor, draw: float) -> Tensor:
-    """m: everybody is told the same."""
+    """m: the same vector to every recipient."""
     return m
 
 
@@ -36,20 +36,20 @@ def scaled(
     m: Tensor,
     draw: float,
     *,
-    low: Annotated[Factor, Doc("the least factor; -1 is the lie reversed, 0 the truth")] = 0.5,
+    low: Annotated[Factor, Doc("the least factor; -1 reverses the attack, 0 undoes it")] = 0.5,
     high: Factor = 1.5,
 ) -> Tensor:
-    """u + s (m - u), s between low and high: the same lie, larger for some and smaller for others."""
+    """u + s (m - u), s between low and high: the same attack, weaker or stronger by recipient."""
     return _finite(u + (low + (high - low) * draw) * (m - u))
 
 
 @equivocation
 def mirrored(u: Tensor, m: Tensor, draw: float) -> Tensor:
-    """m to one half of the recipients, 2 u - m to the other: opposite lies, which drive them apart."""
+    """m to one half of the recipients, 2 u - m to the other: opposite changes, which drive them apart."""
     return m if draw < 0.5 else _finite(2 * u - m)
 
 
 def _finite(m: Tensor) -> Tensor:
-    """m; an entry that has overflowed becomes the largest number there is, as an infinite one is refused."""
+    """Return m; an entry that overflows becomes the largest number, since mailboxes reject infinity."""
     limit = torch.finfo(m.dtype).max
     return m.clamp(-limit, limit)

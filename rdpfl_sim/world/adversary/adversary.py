@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.maths.attacks.attacks import Attack, View
+from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.attacks.equivocation import Equivocation, same
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.exchange import Payload

@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.maths.attacks.attacks import (
+from rdpfl_sim.maths.attacks import (
     ATTACKS,
     View,
     adaptive,

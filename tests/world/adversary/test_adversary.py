@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import mean
-from rdpfl_sim.maths.attacks.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
+from rdpfl_sim.maths.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
 from rdpfl_sim.maths.attacks.equivocation import mirrored, scaled
 from rdpfl_sim.methods.base import Diagnostics, Home, Settings, State
 from rdpfl_sim.methods.direct import Direct

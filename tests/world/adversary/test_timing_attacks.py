@@ -16,7 +16,7 @@ from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError, ScenarioError
-from rdpfl_sim.maths.attacks.attacks import View, min_max, sign_flip
+from rdpfl_sim.maths.attacks import View, min_max, sign_flip
 from rdpfl_sim.methods.exchange import Payload, Work
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.adversary import Plan

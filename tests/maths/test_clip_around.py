@@ -16,8 +16,7 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate, median
 from rdpfl_sim.maths.aggregators.coordinatewise import num_trimmed
 from rdpfl_sim.maths.aggregators.weighting import num_trusted
-from rdpfl_sim.maths.anchoring import hold_near
-from rdpfl_sim.maths.vectors import LARGEST, norm
+from rdpfl_sim.maths.vectors import LARGEST, clip_around, norm
 from tests.maths.aggregators.matrices import MAX, matrices
 
 
@@ -66,7 +65,7 @@ def slack(u: Tensor, radius: float) -> float:
 
 def test_message_at_the_own_vector_stays_also_if_the_radius_is_zero() -> None:
     u = torch.tensor([1.0, -2.0])
-    held, factors = hold_near(u, torch.stack([u, u + 1]), 0.0)
+    held, factors = clip_around(u, torch.stack([u, u + 1]), 0.0)
     assert held.tolist() == [[1.0, -2.0], [1.0, -2.0]]
     assert factors.tolist() == [1.0, 0.0]
 
@@ -75,7 +74,7 @@ def test_message_at_the_own_vector_stays_also_if_the_radius_is_zero() -> None:
 def test_every_message_is_within_the_radius_and_on_its_way_to_the_own_vector(given_) -> None:
     u, messages, radius = given_
     before = messages.clone()
-    held, factors = hold_near(u, messages, radius)
+    held, factors = clip_around(u, messages, radius)
     assert torch.equal(messages, before)
     assert torch.isfinite(held).all()
     for row, message, factor in zip(held, messages.clamp(-LARGEST, LARGEST), factors.tolist(), strict=True):
@@ -93,7 +92,7 @@ def test_no_message_moves_an_aggregate_far_from_the_own_vector(name: str) -> Non
     @given(heard())
     def holds(given_) -> None:
         u, messages, radius = given_
-        d = aggregate(AGGREGATORS[name], hold_near(u, messages, radius)[0], u)
+        d = aggregate(AGGREGATORS[name], clip_around(u, messages, radius)[0], u)
         assert norm(d - u) <= FARTHEST[name](len(messages)) * radius + slack(u, radius)
 
     holds()
@@ -102,6 +101,6 @@ def test_no_message_moves_an_aggregate_far_from_the_own_vector(name: str) -> Non
 def test_median_can_be_farther_away_than_every_message() -> None:
     u = torch.zeros(3)
     messages = MAX * torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    d = median(hold_near(u, messages, 2.0)[0])
+    d = median(clip_around(u, messages, 2.0)[0])
     assert norm(d) == pytest.approx(of_the_median(3) * 2.0)
     assert norm(d) == pytest.approx(sqrt(6))

@@ -1,0 +1,108 @@
+"""What an attacker knows, and how attacks register.
+
+An attack is a function from what the attacker knows (`View`) to the vector that it sends. The arguments of
+its decorator say what it needs to know (`AttackFacts`). In the formulas, u is the attacker's own update, and
+mu and sigma are the coordinate-wise mean and (population) standard deviation of the honest updates g_1..g_h.
+
+An update is whatever the method sends. Attacks that reverse or amplify a change (sign_flip, scaling, ipm,
+adaptive, zero) measure it from `View.origin`, so that they mean the same where models are sent.
+
+Mailboxes reject what is not finite. Finite updates, however large, therefore make finite messages: an entry
+that overflows becomes the largest number of its type. `nan` and `inf` are the exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.components.registry import Facts, Registry
+from rdpfl_sim.maths.distances import blocks
+
+
+@dataclass(frozen=True)
+class View:
+    """What an attacker knows when it computes a message.
+
+    `own` is the update that it would have sent in this `round`. `honest` (h, d) are the updates of the
+    clients `ids`, as far as the attacker knows them, and `num_byzantine` is the number of attackers that
+    cooperate. For an attack that needs its victim, both count only neighbours of the victim; `victim` is then
+    the victim's own update and `expected` the direction that it predicts, where they are known. `origin` is
+    what the attacker would send without training: its model, or None for zero where clients send directions.
+    `seed` names a random stream for the message. What an attack writes into `memory` is there in the next
+    round.
+    """
+
+    own: Tensor
+    seen: Tensor | None = None
+    ids: Sequence[int] = ()
+    victim: Tensor | None = None
+    expected: Tensor | None = None
+    num_byzantine: int = 1
+    round: int = 1
+    seed: int = 0
+    origin: Tensor | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def honest(self) -> Tensor:
+        """The honest updates (h, d), for an attack that declares that it needs them."""
+        if self.seen is None:
+            raise TypeError(
+                "an attack that uses view.honest must be declared with @attack(needs='honest') or 'victim'"
+            )
+        return self.seen
+
+    def changed(self, update: Tensor, factor: float) -> Tensor:
+        """Return o + factor (update - o), with the origin o: a change that is reversed or amplified."""
+        if self.origin is None:
+            return update * factor
+        origin = self.origin.double()  # a difference could overflow in float32, and 0 times infinity is NaN
+        return origin + factor * (update - origin)
+
+
+Attack: TypeAlias = Callable[[View], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackFacts(Facts):
+    """What the simulator must know about an attack."""
+
+    needs: Literal["own", "honest", "victim"] = "own"
+    """What of the `View` it reads: with "honest", attackers wait until the honest updates of the round exist;
+    "victim" includes "honest", and the attack is called once per recipient."""
+    collective: bool = False
+    """Whether all attackers that see the same honest updates send the same vector: it is computed once."""
+    poisons_labels: bool = False
+    """Whether attackers train on flipped labels."""
+    sends_malformed: bool = False
+    """Whether it sends vectors of a wrong shape, NaN or infinity on purpose."""
+
+
+ATTACKS = Registry("attack", AttackFacts)
+attack = ATTACKS.register
+
+
+def as_update(m: Tensor, view: View) -> Tensor:
+    """Return m in the type of an update; an entry that overflows becomes the largest number of that type."""
+    limit = torch.finfo(view.own.dtype).max
+    return m.clamp(-limit, limit).to(view.own.dtype)
+
+
+def moments(g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mu and sigma of the rows in float64, since squares of large float32 numbers overflow."""
+    moments = []
+    for (rows,) in blocks(g):
+        mu = rows.mean(dim=0, dtype=torch.float64)
+        moments.append(torch.stack([mu, (rows - mu).square().mean(dim=0).sqrt()]))
+    mu, sigma = torch.cat(moments, dim=1)
+    return mu, sigma
+
+
+def unit(x: Tensor) -> Tensor:
+    """Return x / |x|, or 0 for 0."""
+    return torch.nn.functional.normalize(x, dim=0, eps=torch.finfo(x.dtype).tiny)
