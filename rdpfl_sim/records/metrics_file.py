@@ -45,7 +45,7 @@ def parse_metrics(lines: Iterable[str]) -> Iterator[MetricsRow]:
     columns = METRICS
     for line in lines:
         cells = line.rstrip("\r\n").split(",")
-        if cells[0] == METRICS[0]:
+        if cells[0] in METRICS:
             columns = tuple(cells)
             continue
         row = dict.fromkeys(METRICS) | {

@@ -29,7 +29,7 @@ class Statistic(NamedTuple):
 
 STATISTICS = (
     Statistic("mean", "mean", "mean", lambda values: float(values.mean())),
-    Statistic("worst", "worst", "worst client's", lambda values: float(values.min())),
+    Statistic("worst", "worst", "worst", lambda values: float(values.min())),
     Statistic("p10", "10th pct.", "10th percentile of", lambda values: float(np.percentile(values, 10))),
     Statistic(
         "spread", "spread", "standard deviation of", lambda values: float(values.std()), is_accuracy=False
@@ -37,6 +37,14 @@ STATISTICS = (
 )
 TESTS = ("personal", "global")
 """The test sets on which a client's model is evaluated."""
+
+HONEST_ACCURACIES = {
+    f"accuracy.honest.{test}.{statistic.key}": f"{statistic.phrase} {test} accuracy of honest clients"
+    for test in TESTS
+    for statistic in STATISTICS
+    if statistic.is_accuracy
+}
+"""The accuracies of honest clients in a summary: the path of each, and its description."""
 
 
 def accuracy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.records.statistics import HONEST_ACCURACIES
 from rdpfl_sim.reports.text import escape_control, quantity, seed_list
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 
 SEEDS_PER_TABLE = 6  # fit into 80 columns
-STATISTICS = {"mean": "mean", "worst": "worst", "p10": "10th percentile of"}
 
 
 def search_header(spec: BreakdownSpec) -> RenderableType:
@@ -141,8 +141,7 @@ def metric_title(spec: BreakdownSpec) -> str:
     >>> metric_title(SimpleNamespace(metric="accuracy.honest.global.p10"))
     '10th percentile of global accuracy of honest clients'
     """
-    _, _, test, statistic = spec.metric.split(".")
-    title = f"{STATISTICS[statistic]} {test} accuracy of honest clients"
+    title = HONEST_ACCURACIES[spec.metric]
     return title[0].upper() + title[1:]
 
 

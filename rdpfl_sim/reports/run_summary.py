@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.records.statistics import STATISTICS
 from rdpfl_sim.reports.terminal import fact_grid
 from rdpfl_sim.reports.text import (
     count_range,
@@ -23,7 +24,6 @@ from rdpfl_sim.reports.text import (
 )
 
 TEXT_WIDTH = 68
-STATISTICS = {"mean": "personal mean", "worst": "worst", "p10": "10th pct.", "spread": "spread"}
 OUTCOMES_ON_LINK = ("delivered", "lost", "in_flight")
 OUTCOMES_IN_MAILBOX = ("used", "stale", "duplicate", "rejected", "left_over")
 
@@ -39,12 +39,13 @@ def summary_table(summary: Mapping[str, Any]) -> RenderableType:
     )
     table = Table(box=rich.box.SIMPLE_HEAD)
     table.add_column("accuracy")
-    for heading in (*STATISTICS.values(), "global mean"):
+    first, *others = (statistic.heading for statistic in STATISTICS)
+    for heading in (f"personal {first}", *others, "global mean"):
         table.add_column(heading, justify="right")
     for group, size, style in (("honest", num_clients - num_byzantine, "bold"), ("all", num_clients, "")):
         accuracy = summary["accuracy"][group]
         personal, overall = accuracy["personal"] or {}, accuracy["global"] or {}
-        values = [*(personal.get(key) for key in STATISTICS), overall.get("mean")]
+        values = [*(personal.get(statistic.key) for statistic in STATISTICS), overall.get("mean")]
         table.add_row(f"{group} ({size:,})", *map(score, values), style=style)
     return Group(title, Text(escape_control(setting)), table, fact_grid(_facts(summary)))
 

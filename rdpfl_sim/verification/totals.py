@@ -170,6 +170,7 @@ class Whole:
             )
             return
         said = orjson.loads(self.files.reader.read_bytes(SUMMARY))
+        found["accuracy"] = _common_statistics(said.get("accuracy"), found["accuracy"])
         self.summary_check.num_items += _num_leaves(said)
         difference = first_difference(said, orjson.loads(written(found)))
         if difference is not None:
@@ -288,6 +289,17 @@ def _account(summary: dict[str, Any] | None) -> dict[str, int] | None:
     if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in ACCOUNT):
         return None
     return account
+
+
+def _common_statistics(said: Any, found: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the statistics that the version which wrote the summary did not have."""
+    if not isinstance(said, dict):
+        return found
+    return {
+        key: _common_statistics(said.get(key), value) if isinstance(value, dict) else value
+        for key, value in found.items()
+        if key in said or isinstance(value, dict)
+    }
 
 
 def _is_of(template: str, text: str) -> bool:

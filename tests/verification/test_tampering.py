@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from rdpfl_sim import simulate
+from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.verification.check import Check
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
@@ -450,3 +451,21 @@ def test_lemma_3_is_about_rdpfl(tmp_path: Path) -> None:
     checks = {check.name: check for check in verify(run)}
     assert checks["lemma 3"].unchecked == "it is about R-DPFL; the method is local"
     assert checks["waiting"].outcome == "ok"
+
+
+def test_summary_of_a_version_with_fewer_statistics_is_valid(run: Path) -> None:
+    path = run / "summary.json"
+    summary = json.loads(path.read_text())
+    for group in summary["accuracy"].values():
+        for statistics in filter(None, group.values()):
+            del statistics["p10"]
+    path.write_bytes(encode_json(summary))
+    assert violated(run) == {}
+
+
+def test_unknown_statistic_in_a_summary_is_violated(run: Path) -> None:
+    path = run / "summary.json"
+    summary = json.loads(path.read_text())
+    summary["accuracy"]["honest"]["personal"]["best"] = 1.0
+    path.write_bytes(encode_json(summary))
+    assert "accuracy.honest.personal.best" in str(violated(run)["summary"].first)

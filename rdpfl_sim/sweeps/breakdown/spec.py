@@ -10,14 +10,13 @@ from typing import Any
 
 from rdpfl_sim.components.table import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.records.statistics import HONEST_ACCURACIES
 from rdpfl_sim.scenario.paths import set_value
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.breakdown.parameter_range import path_problems, values_between
 from rdpfl_sim.sweeps.plan import PlannedRun
 
-METRICS = tuple(
-    f"accuracy.honest.{test}.{over}" for test in ("personal", "global") for over in ("mean", "worst", "p10")
-)
+METRICS = tuple(HONEST_ACCURACIES)
 LOCAL_TRAINING: Mapping[str, Any] = {
     "method": {"name": "local"},
     "adversary": [],
