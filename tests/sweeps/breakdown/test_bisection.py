@@ -42,7 +42,7 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
             summary = {"byzantine": [], "accuracy": {"honest": {"personal": {"mean": score}}}}
             (folder / "summary.json").write_text(json.dumps(summary))
             (folder / "metrics.csv").write_text(
-                f"client,byzantine,round,hops,personal_accuracy,global_accuracy\n0,0,4,,{score},\n"
+                f"time_s,client,byzantine,round,hops,personal_accuracy,global_accuracy\n1.0,0,0,4,,{score},\n"
             )
         found.read_results()
     return found
