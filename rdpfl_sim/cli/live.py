@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
-from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE
 from rdpfl_sim.records.tail import Follower
 from rdpfl_sim.reports.dashboard import Dashboard
@@ -53,12 +50,10 @@ class RunMonitor:
         for lines in self._follower.chunks():
             has_new = has_new or bool(lines)
             if self.has_events:
-                self.stats.see(lines)
+                self.stats.add_records(lines)
             else:
-                for record in _evaluations(lines):
-                    self.stats.record(record)
-                    self.stats.clients[record["client"]].is_byzantine = record["byzantine"]
-        self.dashboard.note()
+                self.stats.add_metrics(lines)
+        self.dashboard.sample_speed()
         return has_new
 
 
@@ -97,18 +92,3 @@ def make_run_progress(options: argparse.Namespace, scenario: Scenario, console: 
     if options.live and console.is_interactive and not options.quiet:
         return LiveDashboard(console, scenario.to_dict())
     return make_progress(options.quiet, scenario.rounds * scenario.clients.count, console)
-
-
-def _evaluations(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of metrics.csv as evaluation records."""
-    for row in csv.DictReader((line.decode() for line in lines), METRICS):
-        if row["time_s"] != "time_s":  # the header
-            accuracy = row["personal_accuracy"]
-            yield {
-                "event": "evaluation",
-                "time_s": float(row["time_s"]),
-                "client": int(row["client"]),
-                "byzantine": row["byzantine"] == "1",
-                "round": int(row["round"]),
-                "personal_accuracy": None if accuracy == "" else float(accuracy),
-            }

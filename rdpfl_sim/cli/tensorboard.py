@@ -41,10 +41,8 @@ def execute(options: argparse.Namespace) -> int:
             "pip install 'rdpfl-sim[tensorboard]'\n"
         )
         return FAILED
-    from rdpfl_sim.records.json_file import read_json
     from rdpfl_sim.records.reader import RunReader, run_folder_problem
-    from rdpfl_sim.records.run_folder import TOPOLOGY
-    from rdpfl_sim.reports.tensorboard import scalars, write_scalars
+    from rdpfl_sim.reports.tensorboard import read_series, write_series
 
     reasons = [reason for run in options.runs if (reason := run_folder_problem(run)) is not None]
     if reasons:
@@ -54,11 +52,11 @@ def execute(options: argparse.Namespace) -> int:
     for run in options.runs:
         folder = options.output / run.resolve().name
         with console.status(f"reading {run}") as status, report_damage(run):
-            topology = read_json(run / TOPOLOGY)
-            series = scalars(RunReader(run).record_lines(), topology["num_clients"], topology["byzantine"])
+            reader = RunReader(run)
+            series = read_series(reader.record_lines(), reader.read_topology())
             status.update(f"writing {folder}")
             options.output.mkdir(parents=True, exist_ok=True)
-            write_scalars(series, folder)
+            write_series(series, folder)
     console.print(f"view with: tensorboard --logdir {options.output}", markup=False, highlight=False)
     print(options.output)  # noqa: T201  # also with --quiet, for scripts
     return 0

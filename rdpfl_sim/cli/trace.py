@@ -38,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace and print how to view it."""
-    from rdpfl_sim.records.json_file import read_json
     from rdpfl_sim.records.reader import RunReader, run_folder_problem
-    from rdpfl_sim.records.run_folder import TOPOLOGY
     from rdpfl_sim.reports.trace import write_trace
 
     run: Path = options.run
@@ -54,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
     with console.status(f"reading {run}") as status, _open_output(output) as file, report_damage(run):
         num_arrows = write_trace(
             RunReader(run).record_lines,
-            read_json(run / TOPOLOGY),
+            RunReader(run).read_topology(),
             run.resolve().name,
             file,
             lambda num: status.update(f"reading {run}: {num:,} records"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rdpfl_sim.records.metrics_file import MetricsRow
 
 MAX_POINTS = 600  # about the width of a panel in pixels
 
@@ -26,7 +28,7 @@ class Curve(NamedTuple):
 Curves: TypeAlias = dict[int, Curve]
 
 
-def accuracy_curves(rows: Iterable[Mapping[str, Any]]) -> tuple[Curves, Curves]:
+def accuracy_curves(rows: Iterable[MetricsRow]) -> tuple[Curves, Curves]:
     """Return the finite personal accuracies of honest and of Byzantine clients from rows of metrics.csv."""
     points: tuple[dict[int, list[tuple[float, float, float]]], ...] = (defaultdict(list), defaultdict(list))
     for row in rows:

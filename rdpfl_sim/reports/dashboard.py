@@ -1,10 +1,11 @@
-"""A run while it happens, on a terminal of any size: progress, messages, clients, faults."""
+"""A live view of a run on a terminal of any size: progress, messages, clients, faults."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
 from time import monotonic
+from typing import NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
@@ -14,35 +15,44 @@ from rich.text import Text
 from rdpfl_sim.reports.live_stats import ClientStats, LiveStats
 from rdpfl_sim.reports.text import duration, escape_control, score, short_count
 
-BLOCKS, CRUDE_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
-WINDOW_S = 10.0
+BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
+SPEED_WINDOW_S = 10.0
 HEAD_LINES = 4
 MAX_FAULT_LINES = 6
-MIN_WIDTH_FOR_CURVES, MIN_WIDTH_FOR_DOING = 32, 56
+MIN_WIDTH_FOR_CURVES, MIN_WIDTH_FOR_ACTIVITY = 32, 56
 
 
-class Speed:
-    """How fast a run goes on the wall clock, from what was seen of it lately."""
+class Speed(NamedTuple):
+    """Progress per second on the wall clock."""
+
+    rounds: float
+    messages: float
+
+
+class SpeedMeter:
+    """Measures the speed of a run over the last seconds on the wall clock."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int, int]] = deque()
+        self._samples: deque[tuple[float, int, int]] = deque()
 
-    def note(self, now_s: float, rounds_done: int, num_sent: int) -> None:
-        """So many rounds and messages there are now; what happened before the first time does not count."""
-        self._seen.append((now_s, rounds_done, num_sent))
-        while len(self._seen) > 2 and self._seen[1][0] < now_s - WINDOW_S:
-            self._seen.popleft()
+    def sample(self, now_s: float, rounds_done: int, num_sent: int) -> None:
+        """Add the state at this time; progress before the first sample does not count."""
+        self._samples.append((now_s, rounds_done, num_sent))
+        while len(self._samples) > 2 and self._samples[1][0] < now_s - SPEED_WINDOW_S:
+            self._samples.popleft()
 
-    def per_second(self) -> tuple[float, float] | None:
-        """Rounds and messages a second, if that is known."""
-        if len(self._seen) < 2 or self._seen[-1][0] <= self._seen[0][0]:
+    def speed(self) -> Speed | None:
+        """Return the speed, or None if there are too few samples."""
+        if len(self._samples) < 2 or self._samples[-1][0] <= self._samples[0][0]:
             return None
-        (start_s, first_round, first_sent), (now_s, rounds_done, num_sent) = self._seen[0], self._seen[-1]
-        return (rounds_done - first_round) / (now_s - start_s), (num_sent - first_sent) / (now_s - start_s)
+        start_s, first_round, first_sent = self._samples[0]
+        now_s, rounds_done, num_sent = self._samples[-1]
+        elapsed_s = now_s - start_s
+        return Speed((rounds_done - first_round) / elapsed_s, (num_sent - first_sent) / elapsed_s)
 
 
 class Dashboard:
-    """What `Live` draws: as much as there is room for."""
+    """A renderable that shows as much of a run as there is room for."""
 
     def __init__(
         self, title: str, stats: LiveStats, total_rounds: int, message_fraction: float = 1.0
@@ -51,61 +61,60 @@ class Dashboard:
         self.stats = stats
         self.total_rounds = total_rounds
         self.message_fraction = message_fraction
-        self.speed = Speed()
+        self.speed_meter = SpeedMeter()
         self.state = "running"
 
-    def note(self) -> None:
-        """The pulse has changed."""
-        self.speed.note(monotonic(), self.stats.rounds_done, self.stats.messages["sent"])
+    def sample_speed(self) -> None:
+        """Measure speed with the present statistics; call this after every update of them."""
+        self.speed_meter.sample(monotonic(), self.stats.rounds_done, self.stats.messages["sent"])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         room = (options.height or console.size.height) - 1 - HEAD_LINES
         num_faults = min(len(self.stats.faults), MAX_FAULT_LINES, max(room // 3 - 1, 0))
         yield from self._head(width)
-        yield from self._clients(width, room - (num_faults + 1 if num_faults else 0), _blocks(console))
+        yield from self._client_lines(width, room - (num_faults + 1 if num_faults else 0), _blocks(console))
         if num_faults:
-            yield _line(f"faults: {self.stats.num_faults:,} changes, the last:", "bold", width)
+            yield _line(f"faults: {self.stats.num_faults:,} changes, latest:", "bold", width)
             for time_s, text in list(self.stats.faults)[-num_faults:]:
                 yield _line(f"  {duration(time_s):>9}  {escape_control(text)}", "yellow", width)
 
     def _head(self, width: int) -> RenderResult:
-        stats, speed = self.stats, self.speed.per_second()
-        left = ""
-        if speed is not None and speed[0] > 0 and self.state == "running":
-            left = f"{duration((self.total_rounds - stats.rounds_done) / speed[0])} left"
-        yield _ends(f"{escape_control(self.title)}: {self.state}", left, width)
-        done = f" {short_count(stats.rounds_done)}/{short_count(self.total_rounds)} rounds"
+        stats, speed = self.stats, self.speed_meter.speed() if self.state == "running" else None
+        time_left = ""
+        if speed is not None and speed.rounds > 0:
+            time_left = f"{duration((self.total_rounds - stats.rounds_done) / speed.rounds)} left"
+        yield _justified(f"{escape_control(self.title)}: {self.state}", time_left, width)
         bar = Table.grid(expand=True)
         bar.add_column(ratio=1)
         bar.add_column(no_wrap=True)
-        bar.add_row(ProgressBar(self.total_rounds, stats.rounds_done), done)
+        rounds = f" {short_count(stats.rounds_done)}/{short_count(self.total_rounds)} rounds"
+        bar.add_row(ProgressBar(self.total_rounds, stats.rounds_done), rounds)
         yield bar
-        yield _line(_facts([duration(stats.time_s) + " simulated", *self._messages(speed)], width), "", width)
-        shares = {
+        yield _facts_line([f"{duration(stats.time_s)} simulated", *self._message_facts(speed)], width)
+        rates = {
             "accuracy": score(stats.honest_accuracy),
-            "lost": _percent(stats.share("lost", "sent")),
-            "late": _percent(stats.share("stale", "delivered")),
+            "lost": _percent(stats.message_share("lost", "sent")),
+            "late": _percent(stats.message_share("stale", "delivered")),
             "clipped": _percent(stats.clipped_share),
         }
-        told = [f"{label} {text}" for label, text in shares.items() if text != "-"]
-        yield _line(_facts(told, width), "", width)
+        yield _facts_line([f"{label} {text}" for label, text in rates.items() if text != "-"], width)
 
-    def _messages(self, speed: tuple[float, float] | None) -> list[str]:
-        """How many messages, and how many a second on either clock; estimated if not all are recorded."""
+    def _message_facts(self, speed: Speed | None) -> list[str]:
+        """Return the number of messages and their rates, estimated if only a fraction is recorded."""
         if not self.stats.messages["sent"]:
             return []
-        about = "~" if self.message_fraction < 1 else ""
-        num = self.stats.messages["sent"] / self.message_fraction
-        told = [f"{about}{short_count(round(num))} messages"]
-        if speed is not None and self.state == "running":
-            told.append(f"{about}{short_count(round(speed[1] / self.message_fraction))}/s")
+        approximately = "~" if self.message_fraction < 1 else ""
+        num_sent = self.stats.messages["sent"] / self.message_fraction
+        facts = [f"{approximately}{short_count(round(num_sent))} messages"]
+        if speed is not None:
+            facts.append(f"{approximately}{short_count(round(speed.messages / self.message_fraction))}/s")
         if self.stats.time_s > 0:
-            told.append(f"{about}{num / self.stats.time_s:.3g} per simulated s")
-        return told
+            facts.append(f"{approximately}{num_sent / self.stats.time_s:.3g} per simulated s")
+        return facts
 
-    def _clients(self, width: int, room: int, blocks: str) -> RenderResult:
-        """A line each, the worst honest client first; if there is no room for all, the worst and the best."""
+    def _client_lines(self, width: int, room: int, blocks: str) -> RenderResult:
+        """Yield one line per client, the worst honest client first; without room, only worst and best."""
         if room < 2:
             return
         ranked = sorted(enumerate(self.stats.clients), key=_rank)
@@ -119,37 +128,37 @@ class Dashboard:
         scores = [value for client in self.stats.clients for value in client.accuracy]
         low, high = (min(scores), max(scores)) if scores else (0.0, 1.0)
         digits = len(str(len(ranked) - 1))
-        heading = (
-            f"{'':{digits}}  client     {'doing     ' if width >= MIN_WIDTH_FOR_DOING else ''}round   now"
-        )
+        activity = f"{'activity':10}" if width >= MIN_WIDTH_FOR_ACTIVITY else ""
+        heading = f"{'':{digits}}  {'client':11}{activity}round   now"
         if width >= MIN_WIDTH_FOR_CURVES:
             scale = f"   accuracy, {low:.2f} to {high:.2f}"
             heading += scale if len(heading + scale) <= width else "   accuracy"
         yield _line(heading, "dim", width)
-        for item in worst:
-            yield self._client(*item, digits, width, blocks, low, high)
+        for client, stats in worst:
+            yield _client_line(client, stats, digits, width, blocks, low, high)
         if num_hidden > 0:
             yield _line(f"{'':{digits}}  ... {num_hidden:,} more", "dim", width)
-        for item in best:
-            yield self._client(*item, digits, width, blocks, low, high)
+        for client, stats in best:
+            yield _client_line(client, stats, digits, width, blocks, low, high)
 
-    def _client(
-        self, number: int, client: ClientStats, digits: int, width: int, blocks: str, low: float, high: float
-    ) -> Text:
-        kind = "Byzantine" if client.is_byzantine else "honest"
-        doing = f"{client.doing:10}" if width >= MIN_WIDTH_FOR_DOING else ""
-        now = score(client.accuracy[-1] if client.accuracy else None)
-        text = Text(f"{number:{digits}}  {kind:11}{doing}{client.round:5}  {now:>5}   ", no_wrap=True)
-        if width >= MIN_WIDTH_FOR_CURVES:
-            text.append(sparkline(client.accuracy, width - len(text), low, high, blocks), "cyan")
-        if client.is_byzantine:
-            text.stylize("red")
-        text.truncate(width)
-        return text
+
+def _client_line(
+    client: int, stats: ClientStats, digits: int, width: int, blocks: str, low: float, high: float
+) -> Text:
+    kind = "Byzantine" if stats.is_byzantine else "honest"
+    activity = f"{stats.activity:10}" if width >= MIN_WIDTH_FOR_ACTIVITY else ""
+    now = score(stats.accuracy[-1] if stats.accuracy else None)
+    text = Text(f"{client:{digits}}  {kind:11}{activity}{stats.round:5}  {now:>5}   ", no_wrap=True)
+    if width >= MIN_WIDTH_FOR_CURVES:
+        text.append(sparkline(stats.accuracy, width - len(text), low, high, blocks), "cyan")
+    if stats.is_byzantine:
+        text.stylize("red")
+    text.truncate(width)
+    return text
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float, blocks: str = BLOCKS) -> str:
-    """A character a value from `low` to `high`; if there are more than fit, each stands for the last of some.
+    """Return one character per value between `low` and `high`; if too wide, the last of each group.
 
     >>> sparkline([0, 0.5, 1], 10, 0, 1)
     '▁▅█'
@@ -165,27 +174,27 @@ def sparkline(values: Sequence[float], width: int, low: float, high: float, bloc
 
 
 def _rank(item: tuple[int, ClientStats]) -> tuple[bool, float, int]:
-    number, client = item
-    return client.is_byzantine, client.accuracy[-1] if client.accuracy else 0.0, number
+    client, stats = item
+    return stats.is_byzantine, stats.accuracy[-1] if stats.accuracy else 0.0, client
 
 
 def _blocks(console: Console) -> str:
-    return BLOCKS if console.encoding.startswith("utf") else CRUDE_BLOCKS
+    return BLOCKS if console.encoding.startswith("utf") else ASCII_BLOCKS
 
 
-def _facts(facts: Sequence[str], width: int) -> str:
-    """As many of the facts as fit on a line, but at least one."""
+def _facts_line(facts: Sequence[str], width: int) -> Text:
+    """Return a line with as many facts as fit, but at least one."""
     line = ""
     for fact in facts:
         longer = f"{line}, {fact}" if line else fact
         if line and len(longer) > width:
             break
         line = longer
-    return line
+    return _line(line, "", width)
 
 
-def _ends(left: str, right: str, width: int) -> Text:
-    """A line with something at either end, if there is room for both."""
+def _justified(left: str, right: str, width: int) -> Text:
+    """Return a line with text at both ends, or only the left one if there is no room for both."""
     gap = width - len(left) - len(right)
     return Text(f"{left}{' ' * gap}{right}" if gap > 0 else left[:width], "bold", no_wrap=True)
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rdpfl_sim.records.json_file import read_json, read_json_if_present
-from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import SUMMARY, TOPOLOGY
+from rdpfl_sim.records.reader import RunReader, Topology
+from rdpfl_sim.records.run_folder import SUMMARY
 from rdpfl_sim.reports.accuracy_curves import accuracy_curves
 from rdpfl_sim.reports.curves_figure import curves_figure
 from rdpfl_sim.reports.figure_style import save
@@ -30,9 +29,10 @@ def draw(run_dir: Path) -> list[Path]:
     """Write `curves.png` and `topology.png` into a run folder and return their paths."""
     for name in (CURVES_PNG, TOPOLOGY_PNG):
         remove_partial(run_dir / name)
-    honest, byzantine = accuracy_curves(RunReader(run_dir).read_metrics())
-    topology = read_json(run_dir / TOPOLOGY)
-    summary = read_json_if_present(run_dir / SUMMARY) or {"name": run_dir.name}  # unfinished runs have none
+    reader = RunReader(run_dir)
+    honest, byzantine = accuracy_curves(reader.read_metrics())
+    topology = reader.read_topology()
+    summary = reader.read_summary() or {"name": run_dir.name}  # unfinished runs have none
     name, description = summary["name"], _description(summary, topology)
     return [
         save(curves_figure(honest, byzantine, name, description), run_dir / CURVES_PNG),
@@ -40,7 +40,7 @@ def draw(run_dir: Path) -> list[Path]:
     ]
 
 
-def _description(summary: Mapping[str, Any], topology: Mapping[str, Any]) -> str:
+def _description(summary: Mapping[str, Any], topology: Topology) -> str:
     facts = [f"{key} {summary[key]}" for key in ("method", "attack", "topology") if summary.get(key)]
     facts += [f"{topology['num_clients']:,}{NBSP}clients", f"{len(topology['byzantine']):,}{NBSP}Byzantine"]
     return ", ".join(facts)

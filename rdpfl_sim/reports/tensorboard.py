@@ -1,4 +1,4 @@
-"""The numbers of a run as series over rounds, and from there to TensorBoard."""
+"""Numbers of a run as series over rounds, for TensorBoard."""
 
 from __future__ import annotations
 
@@ -11,49 +11,51 @@ from typing import Any, TypeAlias
 import orjson
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.reader import Topology
 from rdpfl_sim.system.files import make_folder
 
-EVALUATION = {
+EVALUATION_TAGS = {
     "personal_accuracy": "accuracy/personal",
     "personal_loss": "loss/personal",
     "global_accuracy": "accuracy/global",
     "global_loss": "loss/global",
 }
 HONEST_MEAN = "honest-mean"
-NO_NUMBERS = ("event", "time_s", "client", "round")
+COMMON_FIELDS = ("event", "time_s", "client", "round")
 
 Series: TypeAlias = "dict[str, array[float]]"
-"""By tag: round, simulated time and value, one after the other."""
+"""Rounds, simulated times and values, interleaved, by tag."""
 
 
-def scalars(lines: Iterable[bytes], num_clients: int, byzantine: Iterable[int]) -> dict[str, Series]:
-    """The series of every client, and the mean over the honest ones, each under a name of its own."""
-    liars, width = frozenset(byzantine), len(str(num_clients - 1))
-    found: dict[str, Series] = defaultdict(lambda: defaultdict(lambda: array("d")))
+def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]:
+    """Return the series of every client, and of the mean over honest clients, by name."""
+    num_clients, byzantine = topology["num_clients"], frozenset(topology["byzantine"])
+    width = len(str(num_clients - 1))
+    series: dict[str, Series] = defaultdict(lambda: defaultdict(lambda: array("d")))
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
         record = orjson.loads(line)
         client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
-        for tag, value in _numbers(record):
+        for tag, value in _tagged_numbers(record):
             if not isinstance(client, int) or not 0 <= client < num_clients:  # it becomes a folder's name
                 raise RunError(f"a record names the client {client!r}; there are {num_clients}")
-            kind = "byzantine" if client in liars else "honest"
-            found[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
-            if client not in liars:
+            kind = "byzantine" if client in byzantine else "honest"
+            series[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
+            if client not in byzantine:
                 total, num, _ = sums[tag].get(round_, (0.0, 0, 0.0))
                 sums[tag][round_] = total + value, num + 1, time_s
     for tag, rounds in sums.items():
         for round_, (total, num, time_s) in sorted(rounds.items()):
-            found[HONEST_MEAN][tag].extend((round_, time_s, total / num))
-    return dict(sorted(found.items()))
+            series[HONEST_MEAN][tag].extend((round_, time_s, total / num))
+    return dict(sorted(series.items()))
 
 
-def write_scalars(series: Mapping[str, Series], folder: Path) -> None:
-    """Write what TensorBoard reads: the round is the step, simulated time the wall time."""
+def write_series(series: Mapping[str, Series], folder: Path) -> None:
+    """Write event files of TensorBoard, with the round as step and simulated time as wall time."""
     from torch.utils.tensorboard import SummaryWriter
 
     make_folder(folder)
-    for old in folder.glob("*/events.out.tfevents.*"):  # or TensorBoard shows both
+    for old in folder.glob("*/events.out.tfevents.*"):  # TensorBoard would show old and new files
         if not old.parent.is_symlink():
             old.unlink()
     for name, tags in series.items():
@@ -64,15 +66,15 @@ def write_scalars(series: Mapping[str, Series], folder: Path) -> None:
                     writer.add_scalar(tag, value, int(round_), walltime=time_s)
 
 
-def _numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """The tags and values in a record; what is not known, or not a number, is left out."""
+def _tagged_numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield the tags and values of a record, except missing values."""
     match record["event"]:
         case "evaluation":
-            tags = EVALUATION
+            tags = EVALUATION_TAGS
         case "training_finished":
             tags = {"loss": "loss/training"}
         case "round_finished":
-            tags = {key: f"round/{key}" for key in record if key not in NO_NUMBERS}
+            tags = {key: f"round/{key}" for key in record if key not in COMMON_FIELDS}
         case _:
             return
     for key, tag in tags.items():

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from rdpfl_sim.records.reader import Topology
 from rdpfl_sim.reports.accuracy_curves import Array, Curves
 from rdpfl_sim.reports.figure_style import BYZANTINE, FAINT, INK, LEGEND, MUTED, new_figure
 from rdpfl_sim.reports.graph_layout import graph_layout
@@ -24,9 +25,9 @@ MAX_LABELS = 50
 MAX_LINKS = 20_000  # more would only blacken the figure
 
 
-def topology_figure(topology: dict[str, Any], honest: Curves, name: str, description: str) -> Figure:
+def topology_figure(topology: Topology, honest: Curves, name: str, description: str) -> Figure:
     """Draw the graph; colours show the last personal accuracy, rings clients outside the threat model."""
-    num_clients: int = topology["num_clients"]
+    num_clients = topology["num_clients"]
     byzantine = sorted(topology["byzantine"])
     others = sorted(set(range(num_clients)) - set(byzantine))
     accuracy = np.array([honest[c].accuracy[-1] if c in honest else np.nan for c in others])

@@ -1,4 +1,4 @@
-"""The dashboard and the pulse it shows."""
+"""The dashboard and the statistics that it shows."""
 
 import json
 from io import BytesIO, TextIOWrapper
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.reports.dashboard import Dashboard, Speed, sparkline
+from rdpfl_sim.reports.dashboard import Dashboard, SpeedMeter, sparkline
 from rdpfl_sim.reports.live_stats import LiveStats
 from tests.support import small_scenario
 
@@ -29,17 +29,17 @@ def screen(dashboard: Dashboard, width: int, height: int, encoding: str = "utf-8
 
 def evaluated(accuracies: list[float], byzantine: list[int]) -> LiveStats:
     stats = LiveStats(len(accuracies))
-    stats.see([line("run_started", byzantine=byzantine)])
+    stats.add_records([line("run_started", byzantine=byzantine)])
     for client, value in enumerate(accuracies):
-        stats.see([line("evaluation", client=client, round=5, personal_accuracy=value)])
+        stats.add_records([line("evaluation", client=client, round=5, personal_accuracy=value)])
     return stats
 
 
-def test_pulse_after_a_run_is_its_summary(tmp_path: Path) -> None:
+def test_statistics_after_a_run_equal_its_summary(tmp_path: Path) -> None:
     result = simulate(Scenario.load(EVERYTHING, ["rounds=6"]), tmp_path)
     assert result.folder is not None
     stats = LiveStats(result.summary["num_clients"])
-    stats.see((result.folder / "events.jsonl").read_bytes().splitlines())
+    stats.add_records((result.folder / "events.jsonl").read_bytes().splitlines())
     summary, messages = result.summary, result.summary["messages"]
     assert stats.status == summary["status"]
     assert stats.time_s == summary["simulated_s"]
@@ -53,29 +53,29 @@ def test_pulse_after_a_run_is_its_summary(tmp_path: Path) -> None:
     assert byzantine == summary["byzantine"]
 
 
-def test_client_is_down_until_the_last_fault_that_keeps_it_down_ends() -> None:
+def test_client_is_down_until_its_last_fault_ends() -> None:
     stats = LiveStats(2)
-    doing = []
+    activities = []
     for change in ("crash", "crash", "recover", "recover"):
-        stats.see([line("fault", change=change, clients=[1])])
-        doing.append(stats.clients[1].doing)
-    assert doing == ["down", "down", "down", ""]
+        stats.add_records([line("fault", change=change, clients=[1])])
+        activities.append(stats.clients[1].activity)
+    assert activities == ["down", "down", "down", ""]
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({"change": "crash", "clients": [3]}, "crash: client 3"),
-        ({"change": "join", "clients": list(range(10))}, "join: clients 0, 1, 2, 3, 4, 5, 6, 7 and 2 more"),
-        ({"change": "slow", "clients": [1, 2], "factor": 4.0}, "slow: clients 1, 2, 4 times slower"),
-        ({"change": "cut", "sides": [[0, 1], [2]]}, "cut: 2 clients | 1 clients"),
-        ({"change": "links_down", "links": [[0, 1]]}, "links down: 0 to 1"),
-        ({"change": "rewire", "links": [[0, 1]] * 3}, "rewire: 3 links"),
+        ({"change": "join", "clients": list(range(10))}, "join: clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
+        ({"change": "slow", "clients": [1, 2], "factor": 4.0}, "slow: clients 1, 2, 4 times as slow"),
+        ({"change": "cut", "sides": [[0, 1], [2]]}, "cut: 0, 1 | 2"),
+        ({"change": "links_down", "links": [[0, 1]]}, "links down: 1 link: 0 to 1"),
+        ({"change": "rewire", "links": [[0, 1], [1, 2]]}, "rewire: 2 links: 0-1, 1-2"),
     ],
 )
-def test_faults_are_told_in_words(fields: dict, words: str) -> None:
+def test_faults_are_described_in_words(fields: dict, words: str) -> None:
     stats = LiveStats(10)
-    stats.see([line("fault", 2.0, **fields)])
+    stats.add_records([line("fault", 2.0, **fields)])
     assert list(stats.faults) == [(2.0, words)]
 
 
@@ -84,9 +84,9 @@ def test_faults_are_told_in_words(fields: dict, words: str) -> None:
 def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
     stats = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
     for number in range(200):
-        stats.see([line("fault", 1e4, change="crash", clients=[number % 30])])
-        stats.see([line("evaluation", client=3, round=number, personal_accuracy=0.5)])
-    stats.see([line("message_sent")] * 50)
+        stats.add_records([line("fault", 1e4, change="crash", clients=[number % 30])])
+        stats.add_records([line("evaluation", client=3, round=number, personal_accuracy=0.5)])
+    stats.add_records([line("message_sent")] * 50)
     lines = screen(Dashboard("a rather long name, seed 12345", stats, 3000), width, height)
     assert len(lines) < max(height, 5)
     assert max(map(len, lines)) <= width
@@ -98,8 +98,8 @@ def test_worst_and_best_clients_are_shown_if_there_is_no_room_for_all() -> None:
     lines = screen(Dashboard("demo", stats, 100), 80, 11)
     assert [text.split()[0] for text in lines[5:]] == ["1", "3", "...", "2", "6"]
     assert "... 3 more" in lines[7]
-    everybody = screen(Dashboard("demo", stats, 100), 80, 24)[5:]
-    assert [text.split()[0] for text in everybody] == ["1", "3", "0", "4", "2", "6", "5"]
+    everyone = screen(Dashboard("demo", stats, 100), 80, 24)[5:]
+    assert [text.split()[0] for text in everyone] == ["1", "3", "0", "4", "2", "6", "5"]
 
 
 def test_terminal_without_unicode_gets_ascii() -> None:
@@ -108,48 +108,48 @@ def test_terminal_without_unicode_gets_ascii() -> None:
     assert all(text.isascii() for text in lines[2:])
 
 
-def test_what_a_user_wrote_is_no_markup_and_no_control_sequence() -> None:
+def test_user_supplied_text_is_neither_markup_nor_a_control_sequence() -> None:
     lines = screen(Dashboard("[red]\x1b[2J", LiveStats(1), 10), 80, 24)
     assert lines[0].startswith("[red]\\x1b[2J: running")
 
 
 def test_speed_is_that_of_the_last_seconds() -> None:
-    speed = Speed()
-    assert speed.per_second() is None
-    speed.note(0.0, 1000, 5000)  # what had happened before somebody looked
-    assert speed.per_second() is None
+    meter = SpeedMeter()
+    assert meter.speed() is None
+    meter.sample(0.0, 1000, 5000)  # progress before the first sample
+    assert meter.speed() is None
     for second in range(1, 101):
-        speed.note(float(second), 1000 + 2 * second, 5000 + 30 * second)
-    assert speed.per_second() == pytest.approx((2.0, 30.0))
+        meter.sample(float(second), 1000 + 2 * second, 5000 + 30 * second)
+    assert meter.speed() == pytest.approx((2.0, 30.0))
     for second in range(101, 121):
-        speed.note(float(second), 1200, 8000)
-    assert speed.per_second() == (0.0, 0.0)
+        meter.sample(float(second), 1200, 8000)
+    assert meter.speed() == (0.0, 0.0)
 
 
 def test_messages_are_estimated_if_only_some_are_recorded() -> None:
     stats = LiveStats(1)
-    stats.see([line("training_started", 10.0, client=0, round=1), *[line("message_sent", 10.0)] * 20])
+    stats.add_records([line("training_started", 10.0, client=0, round=1), *[line("message_sent", 10.0)] * 20])
     assert "~200 messages, ~20 per simulated s" in screen(Dashboard("demo", stats, 1, 0.1), 80, 24)[2]
 
 
-def test_sparkline_ends_with_the_last_value_and_bears_equal_values() -> None:
+def test_sparkline_ends_with_the_last_value_and_accepts_equal_values() -> None:
     assert sparkline([1.0] * 99 + [0.0], 10, 0.0, 1.0) == "█" * 9 + "▁"
     assert sparkline([0.5, 0.5], 10, 0.5, 0.5) == "▁▁"
     assert sparkline([], 10, 0.0, 1.0) == sparkline([1.0], 0, 0.0, 1.0) == ""
 
 
-def test_line_of_a_client_tells_its_round_accuracy_and_what_it_is_doing() -> None:
+def test_line_of_a_client_has_its_activity_round_and_accuracy() -> None:
     stats = evaluated([0.25, 0.75], byzantine=[1])
-    stats.see([line("training_started", client=0, round=6)])
+    stats.add_records([line("training_started", client=0, round=6)])
     shown = screen(Dashboard("demo", stats, 10), 80, 24)
     assert Text(shown[5]).plain.split() == ["0", "honest", "training", "5", "0.250", "▁"]
     assert Text(shown[6]).plain.split() == ["1", "Byzantine", "5", "0.750", "█"]
 
 
-def test_events_of_a_small_run_leave_nobody_down(tmp_path: Path) -> None:
+def test_all_clients_are_done_after_a_small_run(tmp_path: Path) -> None:
     folder = simulate(small_scenario(), tmp_path).folder
     assert folder is not None
     stats = LiveStats(6)
-    stats.see((folder / "events.jsonl").read_bytes().splitlines())
-    assert {client.doing for client in stats.clients} == {"done"}
+    stats.add_records((folder / "events.jsonl").read_bytes().splitlines())
+    assert {client.activity for client in stats.clients} == {"done"}
     assert stats.rounds_done == 24

@@ -5,7 +5,7 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.reports.tensorboard import scalars
+from rdpfl_sim.reports.tensorboard import read_series
 from tests.support import small_scenario
 
 
@@ -24,7 +24,7 @@ def test_series_hold_round_time_and_value_of_every_client_and_the_honest_mean() 
         line("evaluation", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
         line("message_sent", 2.0, 0, 2, size_bytes=4),
     ]
-    series = scalars(lines, num_clients=3, byzantine=[2])
+    series = read_series(lines, {"num_clients": 3, "edges": [], "byzantine": [2]})
     assert {name: {tag: list(v) for tag, v in tags.items()} for name, tags in series.items()} == {
         "client-0-honest": {"round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0], "accuracy/personal": [2, 2.0, 0.5]},
         "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.5, 1.0]},
@@ -52,13 +52,15 @@ def test_tensorboard_reads_back_what_was_evaluated(tmp_path: Path, capsys) -> No
         *(f"client-{i}-honest" for i in range(6)),
     }
     read = EventAccumulator(str(folder / "client-3-honest")).Reload()
-    told = [(e.step, e.wall_time, e.value) for e in read.Scalars("accuracy/personal")]
+    values = [(e.step, e.wall_time, e.value) for e in read.Scalars("accuracy/personal")]
     rows = [row for row in result.metrics if row["client"] == 3]
-    assert told == [pytest.approx((row["round"], row["time_s"], row["personal_accuracy"])) for row in rows]
+    assert values == [pytest.approx((row["round"], row["time_s"], row["personal_accuracy"])) for row in rows]
     assert "round/tau" in read.Tags()["scalars"]
 
 
-def test_missing_package_is_told_with_its_remedy(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
     monkeypatch.setattr("rdpfl_sim.cli.tensorboard.find_spec", lambda name: None)
     assert main(["tensorboard", str(tmp_path)]) == 1
     assert "pip install 'rdpfl-sim[tensorboard]'" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from rdpfl_sim import ScenarioError, resume, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.run_folder import RunFolder
-from rdpfl_sim.reports.tensorboard import scalars
+from rdpfl_sim.reports.tensorboard import read_series
 from rdpfl_sim.sweeps.runners.staging import staging_folder
 from rdpfl_sim.system.files import UnsafeFileError, create, open_atomic, open_inside, open_to_append
 from rdpfl_sim.verification.replay import replay
@@ -212,7 +212,7 @@ def test_partial_files_of_a_killed_process_are_removed_when_the_run_is_resumed(t
 def test_client_number_that_is_a_path_creates_no_folder() -> None:
     record = b'{"event":"training_finished","time_s":1.0,"client":"../../outside","round":1,"loss":1.0}\n'
     with pytest.raises(RunError, match=r"a record names the client '\.\./\.\./outside'; there are 3"):
-        scalars([record], num_clients=3, byzantine=[])
+        read_series([record], {"num_clients": 3, "edges": [], "byzantine": []})
 
 
 @pytest.mark.parametrize("name", [".running", "failed", ".running/lock"])

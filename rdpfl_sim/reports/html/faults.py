@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
+from rdpfl_sim.reports.fault_text import affected_text
 from rdpfl_sim.reports.html.page import Card, Table, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
-from rdpfl_sim.reports.text import first_items, named_items, quantity
+from rdpfl_sim.reports.text import quantity
 
 MAX_CLIENTS = 60
 MAX_ROWS = 200
@@ -173,23 +174,10 @@ def _link_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
 
 def _changes_card(faults: pl.DataFrame) -> Card:
     rows = [
-        (f"{row['time_s']:.3f} s", row["change"].replace("_", " "), _affected(row))
+        (f"{row['time_s']:.3f} s", row["change"].replace("_", " "), affected_text(row))
         for row in faults.head(MAX_ROWS).iter_rows(named=True)
     ]
     note = (
         f"The first {MAX_ROWS} of {faults.height:,} changes are listed." if faults.height > MAX_ROWS else ""
     )
     return Card("All changes", content=Table(("time", "change", "affected"), rows), note=note, wide=True)
-
-
-def _affected(row: Mapping[str, Any]) -> str:
-    """Return the clients or links that a change affects."""
-    if row["clients"] is not None:
-        factor = "" if row["factor"] is None else f", {row['factor']:g} times as slow"
-        permanent = ", permanently" if row["for_good"] else ""
-        return f"{named_items('client', row['clients'])}{factor}{permanent}"
-    if row["sides"] is not None:
-        return " | ".join(first_items(side) for side in row["sides"])
-    links = row["links"] or []
-    arrow = "-" if row["change"] == "rewire" else "→"
-    return f"{quantity(len(links), 'link')}: {first_items([f'{i}{arrow}{j}' for i, j in links])}"
