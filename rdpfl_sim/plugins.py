@@ -45,7 +45,13 @@ from rdpfl_sim.world.adversary.placement import placement
 from rdpfl_sim.world.adversary.schedules import ScheduleView, attack_schedule
 from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView, timing_attack
 from rdpfl_sim.world.compute_time import compute
-from rdpfl_sim.world.faults.faults import Setting, fault
+from rdpfl_sim.world.faults.churn import Absence, Leave
+from rdpfl_sim.world.faults.crash import Crash
+from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, FaultTarget, Start, fault
+from rdpfl_sim.world.faults.link_outage import LinkOutage
+from rdpfl_sim.world.faults.partition import Partition
+from rdpfl_sim.world.faults.slow_down import SlowDown
+from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.bandwidth import Bandwidth, bandwidth
 from rdpfl_sim.world.network.geography import geography
@@ -56,27 +62,36 @@ from rdpfl_sim.world.network.transport import Transport, transport
 from rdpfl_sim.world.waiting import Staleness, Wait, staleness, wait
 
 __all__ = [
+    "Absence",
     "Bandwidth",
     "Case",
     "ClientSet",
     "Count",
+    "Crash",
     "Dataset",
     "Diagnostics",
     "Doc",
+    "End",
     "Executor",
+    "Fault",
+    "FaultContext",
+    "FaultTarget",
     "Fraction",
     "Gossip",
     "Home",
     "Inspection",
     "Kernel",
     "Layer",
+    "Leave",
     "Link",
+    "LinkOutage",
     "Local",
     "Method",
     "ModelExchange",
     "NonNegative",
     "NonNegativeInt",
     "OptionError",
+    "Partition",
     "Payload",
     "Positive",
     "PositiveFraction",
@@ -84,12 +99,14 @@ __all__ = [
     "Received",
     "ScheduleView",
     "ScheduledMessage",
-    "Setting",
     "Settings",
+    "SlowDown",
     "Staleness",
+    "Start",
     "State",
     "Streams",
     "TimingView",
+    "TopologyChange",
     "Transport",
     "View",
     "Wait",

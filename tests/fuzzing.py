@@ -24,7 +24,7 @@ from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
-from rdpfl_sim.world.faults.faults import Recurring
+from rdpfl_sim.world.faults.options import MeanTime
 
 Table = dict[str, Any]
 
@@ -54,7 +54,7 @@ EXTREMES = (0.0, 5e-324, 1e-300, 1e-40, 1e-30, 1e-9, 1e9)
 LARGEST_WHOLE = 2**63 - 1  # of TOML
 
 _CLIENT_SET = get_args(ClientSet)[1]
-_RECURRING = get_args(Recurring)[1]
+_RECURRING = get_args(MeanTime)[1]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rdpfl_sim.randomness import Streams
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.client import Client, Life, Surroundings
-from rdpfl_sim.world.faults.faults import merged
+from rdpfl_sim.world.faults.fault import merged
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.links import Link, Loss, lossless
@@ -228,7 +228,7 @@ class Log(Observer):
         self.dropped: list[tuple[int, str]] = []
         """stamp, fate"""
         self.changes: list[tuple[float, str]] = []
-        """time, kind of change"""
+        """time, name of the change"""
 
     def message_sent(self, message: Message) -> None:
         self.sent.append((self.kernel.now, message.sender, message.recipient, message.round))
@@ -248,7 +248,7 @@ class Log(Observer):
         self.dropped.append((message.round, fate))
 
     def changed(self, fault, change) -> None:
-        self.changes.append((self.kernel.now, type(change).__name__))
+        self.changes.append((self.kernel.now, change.name))
 
 
 class TinyWorld:

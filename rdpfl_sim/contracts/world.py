@@ -20,7 +20,7 @@ from rdpfl_sim.methods.exchange import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.schedules import ScheduleView
 from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView
-from rdpfl_sim.world.faults.changes import Change
+from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.latency import constant
 from rdpfl_sim.world.network.links import MAX_ATTEMPTS, MESSAGE, ROUND, Link, lossless

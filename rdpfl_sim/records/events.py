@@ -6,9 +6,7 @@ are written. The final models are part of it, as records hold their hashes. No r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from hashlib import blake2b
 from typing import Any, BinaryIO
@@ -23,7 +21,7 @@ from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.world.faults.changes import Change, Rewire
+from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.network.links import ROUND
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer
@@ -220,24 +218,8 @@ def _details(inspection: Inspection, place: int) -> dict[str, float | None]:
 
 
 def fault_fields(fault: int, change: Change) -> dict[str, Any]:
-    """The fields of a fault's record: which one it is, whom it concerns, and how."""
-    return {"fault": fault, "change": _snake_case(type(change).__name__), **_told(change)}
-
-
-def _told(change: Change) -> dict[str, Any]:
-    """A change as fields of a record: whom it concerns, and how."""
-    if isinstance(change, Rewire):
-        return {
-            "links": [(i, j) for i, around in enumerate(change.neighbours) for j in around if i < j],
-        }
-    fields = asdict(change)
-    if "sides" in fields:
-        fields["sides"] = [sorted(side) for side in fields["sides"]]
-    return fields
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    """Return the fields of a fault record; `fault` is the position of the fault in the scenario."""
+    return {"fault": fault, "change": change.name, **change.fields}
 
 
 def _logger(sink: Sink) -> Any:

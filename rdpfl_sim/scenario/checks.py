@@ -13,7 +13,7 @@ from rdpfl_sim.errors import OptionError, Problem
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.sections import AdversarySection, Clients, NetworkSection, Timing, Training
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
-from rdpfl_sim.world.faults.faults import FAULTS
+from rdpfl_sim.world.faults import FAULTS
 
 MAX_LINKS = 10_000_000
 

@@ -25,7 +25,7 @@ from rdpfl_sim.world.adversary.placement import PLACEMENTS
 from rdpfl_sim.world.adversary.schedules import SCHEDULES
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import COMPUTE
-from rdpfl_sim.world.faults.faults import FAULTS
+from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.network.bandwidth import BANDWIDTHS
 from rdpfl_sim.world.network.geography import GEOGRAPHIES
 from rdpfl_sim.world.network.latency import LATENCIES

@@ -18,8 +18,7 @@ from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import group_path
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods, hops_to
-from rdpfl_sim.world.faults.changes import Change
-from rdpfl_sim.world.faults.faults import Setting, merged
+from rdpfl_sim.world.faults.fault import Change, FaultContext, merged
 from rdpfl_sim.world.network.links import Link
 from rdpfl_sim.world.network.topology import neighbours as neighbours_of
 
@@ -188,7 +187,7 @@ class Deployment:
         schedules, problems = [], list[Problem]()
         num_clients = self.scenario.clients.count
         for place, fault in enumerate(self.scenario.faults):
-            setting = Setting(
+            context = FaultContext(
                 num_clients=num_clients,
                 links=sorted((min(edge), max(edge)) for edge in self.graph.edges),
                 key=self.streams.key("fault", place),
@@ -196,7 +195,7 @@ class Deployment:
                 build_topology=partial(self._build_topology, place),
             )
             with gathered(problems), errors_at(f"faults[{place}]", fault):
-                schedules.append(fault.bind()(setting))
+                schedules.append(fault.bind()(context))
         if problems:
             raise ScenarioError(problems)
         return merged(schedules)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from simpy import Event, Process
 from simpy.events import Initialize
@@ -27,7 +27,7 @@ from rdpfl_sim.simulation.theory import Trajectory
 from rdpfl_sim.world.adversary.adversary import DelayedMessage
 from rdpfl_sim.world.adversary.observations import Knowledge
 from rdpfl_sim.world.adversary.timing import ScheduledMessage
-from rdpfl_sim.world.faults.changes import Change
+from rdpfl_sim.world.faults.fault import End, Start, fault_classes
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.mailbox import Correspondent
 from rdpfl_sim.world.network.bandwidth import Departure, Transfer
@@ -50,7 +50,7 @@ VALUES: tuple[type, ...] = (
         Candidate,
         Update,
     ),
-    *get_args(Change),
+    *(Start, End),
 )
 """What comes and goes in a run, besides the states of methods."""
 
@@ -72,7 +72,7 @@ class Snapshot(NamedTuple):
 def take(simulation: Simulation) -> Snapshot:
     """Write the run down. What was put off is computed first, and recorded."""
     simulation.updates.compute()
-    parts, awaited = _parts(simulation), simulation.world.awaited
+    parts, awaited = _parts(simulation), simulation.world.pending_events
     encoder = Encoder(parts, _values(simulation))
     state = {
         "queue": list(_queued(simulation.kernel, awaited, encoder)),
@@ -116,7 +116,7 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
     for name, part in parts.items():
         decoder.restore(part, state["parts"][name])
     _check(simulation, state["waiting"])
-    world.take_up(state["waiting"])
+    world.resume(state["waiting"])
     for time_s, priority, what in state["queue"]:
         if not time_s >= kernel.now or priority not in PRIORITIES:
             raise CodecError(f"at {kernel.now} s an event is due at {time_s} s with the priority {priority}")
@@ -128,7 +128,7 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
         elif what[1] in world.processes:
             kernel.fire(world.processes[what[1]].target, time_s, priority)
         else:
-            world.begin(what[1])
+            world.start_client(what[1])
 
 
 def _check(simulation: Simulation, waiting: list[Any]) -> None:
@@ -179,9 +179,10 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
 
 
 def _values(simulation: Simulation) -> list[type]:
-    """The classes of values: those of the world, and the data classes of the method's modules."""
+    """Return the classes of values: those of the world, its faults, and the modules of the method."""
     return [
         *VALUES,
+        *fault_classes(),
         *_data_classes("rdpfl_sim.methods."),
         *_data_classes(type(simulation.experiment.method).__module__),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rdpfl_sim.methods.base import Inspection
 from rdpfl_sim.methods.deferred import Update
-from rdpfl_sim.world.faults.changes import Change
+from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.network.message import Message
 
 

@@ -98,9 +98,9 @@ BROKEN = {
     },
     "fault": {
         "7": "returns an object of the type int, not an iterator of changes",
-        "[(2.0, Crash((1,), True)), (1.0, Crash((2,), True))]": "returns 1.0 as the time of a change",
+        "[(2.0, Start(Crash((1,)))), (1.0, Start(Crash((2,))))]": "returns 1.0 as the time of a change",
         "[(1.0, 'crash')]": "yields an object of the type tuple, not a pair of a time and a change",
-        "[(random.random(), Crash((1,), True))]": TWO_ANSWERS,
+        "[(random.random(), Start(Crash((1,), True)))]": TWO_ANSWERS,
     },
     "executor": {"7": "returns an object of the type int, not an Executor"},
     "method": {"7": "returns an object of the type int, not a Method"},

@@ -16,7 +16,7 @@ from rdpfl_sim.contracts.methods import MethodContract, Rehearsal, rehearse
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.world.faults.faults import Setting
+from rdpfl_sim.world.faults.fault import FaultContext
 from rdpfl_sim.world.network.topology import neighbours, ring
 from tests.support import small_scenario
 
@@ -85,14 +85,14 @@ def arguments(kind: str) -> tuple[Any, ...]:
 
     graph = ring(12, rng())
     around = neighbours(graph)
-    setting = Setting(12, sorted(graph.edges), 7, lambda k: around, lambda topology: around)
+    context = FaultContext(12, sorted(graph.edges), 7, lambda k: around, lambda topology: around)
     return {
         "topology": (12, rng()),
         "placement": (graph, 3, rng(), {0}),
         "partition": (np.arange(600) % 10, 12, rng()),
         "data": (rng(),),
         "model": ((1, 8, 8), 10),
-        "fault": (setting,),
+        "fault": (context,),
     }[kind]
 
 

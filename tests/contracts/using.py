@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 from rdpfl_sim.plugins import *
-from rdpfl_sim.world.faults.changes import Crash
 calls = []
 """
 

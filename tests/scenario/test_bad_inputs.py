@@ -240,9 +240,9 @@ def test_arrays_that_do_not_fit_into_memory_are_not_decompressed(folder: Path, c
     ],
 )
 def test_fault_every_microsecond_ends_the_run(fault: str, folder: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("rdpfl_sim.world.world.MOST_PER_TRAINING", 10)
+    monkeypatch.setattr("rdpfl_sim.world.world.MAX_CHANGES_PER_TRAINING", 10)
     told = refused(capsys, 1, "faults[0]", "run", "small.toml", "--quiet", "--set", f"faults=[{{{fault}}}]")
-    assert "while clients have finished 0 trainings; let it happen less often" in told
+    assert "while clients finished 0 trainings; make it less frequent" in told
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
-from rdpfl_sim.world.faults.faults import FAULTS
+from rdpfl_sim.world.faults import FAULTS
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 PROFILES = SCENARIOS / "paper" / "profiles.toml"

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from rdpfl_sim.methods.base import Settings
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.world.faults.changes import Change, Crash, Leave, Recover, Rewire
+from rdpfl_sim.world.faults.churn import Leave
+from rdpfl_sim.world.faults.crash import Crash
+from rdpfl_sim.world.faults.fault import Change, End, Start
+from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.waiting import Staleness, Wait
 from tests.support import RING, TRIANGLE, TinyWorld
 from tests.world.test_world import NO_WAIT, PATIENT, faults
@@ -48,7 +51,7 @@ def test_rounds_and_models_are_the_same() -> None:
 def test_client_that_crashes_while_its_update_waits_recovers_with_the_same_model(
     at_s: float, fresh: bool, catch_up: bool
 ) -> None:
-    faults = [[(at_s, Crash((0,), for_good=False)), (at_s + 0.125, Recover((0,), fresh, catch_up))]]
+    faults = [[(at_s, Start(Crash((0,)))), (at_s + 0.125, End(Crash((0,), fresh=fresh, catch_up=catch_up)))]]
     assert_same(*both(rounds=4, wait=PATIENT, faults=faults))
 
 
@@ -57,19 +60,19 @@ def test_nothing_of_a_round_that_a_crash_has_ended_happens_later() -> None:
     # is over at 2.7. Client 1 lets all that waits be computed at 2.9, when client 0 has not updated yet. The
     # next training of client 0 is due at 4.2, before anybody else's.
     faults: list[list[tuple[float, Change]]] = [
-        [(1.6, Crash((0,), for_good=False)), (1.7, Recover((0,), True, False))]
+        [(1.6, Start(Crash((0,)))), (1.7, End(Crash((0,), fresh=True, catch_up=False)))]
     ]
     assert_same(*both(compute=(1.0, 1.2, 10.0), rounds=4, wait=PATIENT, faults=faults))
 
 
-@pytest.mark.parametrize("change", [Rewire(((1,), (0, 2), (1,))), Leave((2,))])
+@pytest.mark.parametrize("change", [Start(TopologyChange(((1,), (0, 2), (1,)))), Start(Leave((2,)))])
 def test_weights_are_those_of_the_graph_in_which_the_round_ended(change: Change) -> None:
     method = Dpsgd(Settings(learning_rate=1.0, rounds=3))
     assert_same(*both(neighbours=TRIANGLE, method=method, rounds=3, faults=[[(1.5, change)]]))
 
 
 def test_client_that_crashes_for_good_keeps_its_last_model() -> None:
-    assert_same(*both(rounds=3, wait=PATIENT, faults=[[(1.5, Crash((1,), for_good=True))]]))
+    assert_same(*both(rounds=3, wait=PATIENT, faults=[[(1.5, Start(Crash((1,), for_good=True)))]]))
 
 
 @pytest.mark.slow

@@ -19,7 +19,9 @@ from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS
 from rdpfl_sim.world.adversary.timing import delayed, flood, just_in_time, replay, wrong_stamp
-from rdpfl_sim.world.faults.changes import Change, Crash, Leave, Recover
+from rdpfl_sim.world.faults.churn import Leave
+from rdpfl_sim.world.faults.crash import Crash
+from rdpfl_sim.world.faults.fault import Change, End, Start
 from rdpfl_sim.world.waiting import Staleness, Wait
 from tests.support import RING, Job, TinyWorld, odd_payloads
 
@@ -102,8 +104,8 @@ def restarts(client: int, at_s: float, after_s: float) -> Iterator[tuple[float, 
     """A fault: a client crashes, and goes on at its own round."""
     return iter(
         [
-            (at_s, Crash((client,), for_good=False)),
-            (at_s + after_s, Recover((client,), fresh=False, catch_up=False)),
+            (at_s, Start(Crash((client,)))),
+            (at_s + after_s, End(Crash((client,), fresh=False, catch_up=False))),
         ]
     )
 
@@ -707,7 +709,7 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_its_vector_and_i
 
 def test_crashed_attacker_does_not_send_what_it_has_held_back() -> None:
     plan = Plan(sign_flip, timing=partial(delayed, seconds=1.0))
-    crash = iter([(1.5, Crash((2,), for_good=True))])
+    crash = iter([(1.5, Start(Crash((2,), for_good=True)))])
     world = TinyWorld(byzantine=(2,), plan=plan, wait=Wait(1.0, 2.0), faults=[crash], rounds=1).run()
     assert sent(world, 2) == []
     assert world.times(0) == [3.0]
@@ -715,13 +717,13 @@ def test_crashed_attacker_does_not_send_what_it_has_held_back() -> None:
 
 def test_attacker_does_not_send_what_it_has_held_back_to_somebody_who_has_left() -> None:
     plan = Plan(sign_flip, timing=partial(delayed, seconds=1.0))
-    leave = iter([(1.5, Leave((0,)))])
+    leave = iter([(1.5, Start(Leave((0,))))])
     world = TinyWorld(byzantine=(2,), plan=plan, wait=Wait(1.0, 2.0), faults=[leave], rounds=1).run()
     assert sent(world, 2) == [(2.0, 1, 1, -3.0)]
 
 
 def test_attacker_that_crashes_while_it_waits_sends_nothing() -> None:
-    crash = iter([(2.0, Crash((2,), for_good=True))])
+    crash = iter([(2.0, Start(Crash((2,), for_good=True)))])
     world = SpyWorld(
         byzantine=(2,), compute=(1.0, 4.0, 1.0), wait=Wait(1.0, 5.0), faults=[crash], rounds=1
     ).run(until_s=3.0)
@@ -778,7 +780,7 @@ def test_neighbourhood_attacker_stops_waiting_for_a_neighbour_that_leaves() -> N
         compute=(1.0, 9.0, 1.0),
         patience_s=10.0,
         wait=Wait(1.0, 20.0),
-        faults=[iter([(2.0, Leave((1,)))])],
+        faults=[iter([(2.0, Start(Leave((1,))))])],
         rounds=1,
     ).run()
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(2.0, {0: 1})]
@@ -790,7 +792,7 @@ def test_omniscient_attacker_does_not_wait_for_a_client_that_has_left() -> None:
         compute=(1.0, 9.0, 1.0),
         patience_s=10.0,
         wait=Wait(1.0, 20.0),
-        faults=[iter([(0.5, Leave((1,)))])],
+        faults=[iter([(0.5, Start(Leave((1,))))])],
         rounds=2,
     ).run()
     assert [seen.time_s for seen in world.seen] == [1.0, 2.25]
@@ -877,7 +879,7 @@ def test_memory_is_bounded_for_an_attacker_that_is_ahead() -> None:
 
 def test_memory_does_not_grow_after_an_attacker_is_gone() -> None:
     plan = Plan(min_max, sees_honest=True, patience_s=0.5)
-    crash = iter([(1.5, Crash((2,), for_good=True))])
+    crash = iter([(1.5, Start(Crash((2,), for_good=True)))])
     world = TinyWorld(COMPLETE, byzantine=(2, 3), plan=plan, wait=Wait(1.0, 1.0), faults=[crash], rounds=200)
     updates, _, rounds = sizes(world.run().adversary)
     assert (updates <= 2, rounds <= 2) == (True, True)

@@ -23,7 +23,9 @@ from rdpfl_sim.world.adversary.schedules import (
     window,
 )
 from rdpfl_sim.world.adversary.timing import silent
-from rdpfl_sim.world.faults.changes import Cut, Heal, Rewire
+from rdpfl_sim.world.faults.fault import End, Start
+from rdpfl_sim.world.faults.partition import Partition
+from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.network.links import Link
 from rdpfl_sim.world.waiting import Wait
 from tests.support import FakeTrainer, Job, TinyWorld
@@ -150,7 +152,7 @@ def test_intermittent_attack() -> None:
 
 def test_attack_during_a_partition() -> None:
     sides = (frozenset({0}), frozenset({1}))
-    faults = [iter([(2.0, Cut(sides)), (4.0, Heal(sides))])]
+    faults = [iter([(2.0, Start(Partition(sides))), (4.0, End(Partition(sides)))])]
     # Client 0 hears nothing of client 1, so that its rounds 2 and 3 end at their deadlines 2.75 and 4.25.
     # The attacker sends at 1, 2.25, 3.75 (it has waited for the others), 5 and 6.5.
     assert lies(during_partitions, faults=faults, wait=Wait(1.0, 0.5)) == {
@@ -164,7 +166,12 @@ def test_attack_during_a_partition() -> None:
 
 def test_attack_during_partitions_lasts_until_the_last_of_them_heals() -> None:
     one, other = (frozenset({0}), frozenset({1})), (frozenset({1}), frozenset({0, 2}))
-    changes = [(2.0, Cut(one)), (2.1, Cut(other)), (2.2, Heal(one)), (4.0, Heal(other))]
+    changes = [
+        (2.0, Start(Partition(one))),
+        (2.1, Start(Partition(other))),
+        (2.2, End(Partition(one))),
+        (4.0, End(Partition(other))),
+    ]
     assert lies(during_partitions, faults=[iter(changes)], wait=Wait(1.0, 0.5), rounds=2) == {1: 3.0, 2: 1.0}
 
 
@@ -198,7 +205,7 @@ def test_sleeper_does_not_count_what_its_fellows_use() -> None:
 
 
 def test_sleeper_that_has_woken_does_not_fall_asleep_when_a_neighbour_is_gone() -> None:
-    rewired = Rewire(((1, 2), (0,), (0,)))
+    rewired = Start(TopologyChange(((1, 2), (0,), (0,))))
     told = lies(partial(sleeper, messages=4), faults=[iter([(4.0, rewired)])], wait=Wait(1.0, 0.5))
     assert told == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0, 5: 1.0}
 

@@ -35,7 +35,8 @@ from rdpfl_sim.world.adversary.timing import (
     silent,
     wrong_stamp,
 )
-from rdpfl_sim.world.faults.changes import Slow
+from rdpfl_sim.world.faults.fault import Start
+from rdpfl_sim.world.faults.slow_down import SlowDown
 from rdpfl_sim.world.waiting import Staleness, Wait
 from tests.support import Job, TinyWorld, small_scenario
 
@@ -303,7 +304,7 @@ def test_just_in_time_knows_that_a_victim_trains_more_slowly_than_usual() -> Non
         attack=sign_flip,
         patience_s=0.0,
         wait=Wait(1.0, 2.0),
-        faults=[iter([(0.0, Slow((0,), 3.0))])],
+        faults=[iter([(0.0, Start(SlowDown((0,), 3.0)))])],
         rounds=1,
     ).run()
     assert (4.5, 0, 1, -3.0) in sent(world), "it trains until 3 and gathers until 5"

@@ -17,24 +17,14 @@ from rdpfl_sim.components.options import ClientSet, client_ids
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError, ScenarioError, errors_at
 from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.world.faults.faults import (
-    FAULTS,
-    Absent,
-    Change,
-    Crash,
-    Cut,
-    Heal,
-    Join,
-    Leave,
-    LinksDown,
-    LinksUp,
-    Recover,
-    Rewire,
-    Setting,
-    Slow,
-    Unslow,
-    merged,
-)
+from rdpfl_sim.world.faults import FAULTS
+from rdpfl_sim.world.faults.churn import Absence, Leave
+from rdpfl_sim.world.faults.crash import Crash
+from rdpfl_sim.world.faults.fault import Change, End, FaultContext, Start, merged
+from rdpfl_sim.world.faults.link_outage import LinkOutage
+from rdpfl_sim.world.faults.partition import Partition
+from rdpfl_sim.world.faults.slow_down import SlowDown
+from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.network.topology import TOPOLOGIES, neighbours
 
 RING = [(0, 1), (0, 4), (1, 2), (2, 3), (3, 4)]
@@ -47,7 +37,7 @@ INFINITE: dict[str, dict[str, Any]] = {
 }
 
 
-def setting(num_clients: int = 5, key: int = 7, **changes: Any) -> Setting:
+def context(num_clients: int = 5, key: int = 7, **changes: Any) -> FaultContext:
     def build(topology: Callable[..., nx.Graph]) -> Sequence[Sequence[int]]:
         return neighbours(topology(num_clients, np.random.default_rng(0)))
 
@@ -57,14 +47,14 @@ def setting(num_clients: int = 5, key: int = 7, **changes: Any) -> Setting:
         "build_topology": build,
         **changes,
     }
-    return Setting(num_clients=num_clients, key=key, **facts)
+    return FaultContext(num_clients=num_clients, key=key, **facts)
 
 
-def schedule(name: str, where: Setting | None = None, **options: Any) -> Iterator[tuple[float, Change]]:
-    return FAULTS[name](where or setting(), **options)
+def schedule(name: str, where: FaultContext | None = None, **options: Any) -> Iterator[tuple[float, Change]]:
+    return FAULTS[name](where or context(), **options)
 
 
-def refusal(name: str, where: Setting | None = None, **options: Any) -> tuple[str, str]:
+def refusal(name: str, where: FaultContext | None = None, **options: Any) -> tuple[str, str]:
     """The option and the message with which a fault is refused, before its schedule is looked at."""
     with pytest.raises(OptionError) as raised:
         schedule(name, where, **options)
@@ -153,24 +143,24 @@ def test_schema_of_a_set_of_clients_names_both_ways_to_write_it():
 def test_partition_cuts_and_heals():
     sides = (frozenset({0, 1}), frozenset({3}))
     changes = schedule("partition", sides=["0..1", [3]], from_s=2.0, until_s=5.0)
-    assert list(changes) == [(2.0, Cut(sides)), (5.0, Heal(sides))]
+    assert list(changes) == [(2.0, Start(Partition(sides))), (5.0, End(Partition(sides)))]
 
 
 def test_partition_without_an_end_is_never_healed():
     sides = (frozenset({0}), frozenset({1}), frozenset({2, 4}))
-    assert list(schedule("partition", sides=[[0], [1], "2,4"])) == [(0.0, Cut(sides))]
+    assert list(schedule("partition", sides=[[0], [1], "2,4"])) == [(0.0, Start(Partition(sides)))]
 
 
 def test_single_side_is_parted_from_all_others():
     sides = (frozenset({1, 3}), frozenset({0, 2, 4}))
-    assert list(schedule("partition", sides=[[3, 1]])) == [(0.0, Cut(sides))]
+    assert list(schedule("partition", sides=[[3, 1]])) == [(0.0, Start(Partition(sides)))]
 
 
 @pytest.mark.parametrize(
     ("options", "refused"),
     [
         ({"sides": [[0, 1], [2, 4, 1]]}, ("sides", "client 1 is on two sides")),
-        ({"sides": ["0..4"]}, ("sides", "a single side must leave somebody on the other one")),
+        ({"sides": ["0..4"]}, ("sides", "a single side must not contain all clients")),
         ({"sides": [[0], []]}, ("sides", "must name at least one client")),
         ({"sides": [[0], [5]]}, ("sides", "there is no client 5; allowed: 0 to 4")),
         ({"sides": [[0]], "from_s": 3.0, "until_s": 3.0}, ("until_s", "must be after from_s = 3")),
@@ -181,16 +171,16 @@ def test_impossible_partition_is_refused(options, refused):
 
 
 def test_random_partition_splits_all_clients_anew_each_time():
-    changes = list(islice(schedule("random_partitions", setting(num_clients=7), **MEANS, fraction=0.3), 40))
+    changes = list(islice(schedule("random_partitions", context(num_clients=7), **MEANS, fraction=0.3), 40))
     cuts, heals = changes[::2], changes[1::2]
     for (_, cut), (_, heal) in zip(cuts, heals, strict=True):
-        assert isinstance(cut, Cut)
-        assert heal == Heal(cut.sides)
-        smaller, larger = cut.sides
+        assert isinstance(cut, Start)
+        assert heal == End(cut.fault)
+        smaller, larger = cut.fault.sides
         assert len(smaller) == 2  # 2.1, rounded down
         assert smaller | larger == frozenset(range(7))
         assert not smaller & larger
-    assert len({cut.sides for _, cut in cuts}) > 10
+    assert len({cut.fault.sides for _, cut in cuts}) > 10
 
 
 def test_random_partition_happens_after_the_exponential_times_of_its_stream():
@@ -208,7 +198,7 @@ def test_random_partition_happens_after_the_exponential_times_of_its_stream():
     ],
 )
 def test_impossible_random_partition_is_refused(num_clients, fraction, refused):
-    assert refusal("random_partitions", setting(num_clients), **MEANS, fraction=fraction) == refused
+    assert refusal("random_partitions", context(num_clients), **MEANS, fraction=fraction) == refused
 
 
 # Links
@@ -217,13 +207,15 @@ def test_impossible_random_partition_is_refused(num_clients, fraction, refused):
 def test_link_outage_concerns_both_directions():
     links = ((0, 1), (1, 0), (4, 3), (3, 4))
     changes = schedule("link_outage", links=[[0, 1], [4, 3]], from_s=1.0, until_s=4.0)
-    assert list(changes) == [(1.0, LinksDown(links)), (4.0, LinksUp(links))]
+    assert list(changes) == [(1.0, Start(LinkOutage(links))), (4.0, End(LinkOutage(links)))]
 
 
 def test_one_way_outage_concerns_messages_from_the_first_client_to_the_second():
-    assert list(schedule("link_outage", links=[[1, 0]], one_way=True)) == [(0.0, LinksDown(((1, 0),)))]
+    assert list(schedule("link_outage", links=[[1, 0]], one_way=True)) == [
+        (0.0, Start(LinkOutage(((1, 0),))))
+    ]
     both = schedule("link_outage", links=[[1, 0], [0, 1]], one_way=True)
-    assert list(both) == [(0.0, LinksDown(((1, 0), (0, 1))))]
+    assert list(both) == [(0.0, Start(LinkOutage(((1, 0), (0, 1)))))]
 
 
 @pytest.mark.parametrize(
@@ -248,39 +240,37 @@ def test_link_is_a_pair():
 def test_each_link_fails_and_heals_in_turn():
     changes = list(islice(schedule("random_outages", **MEANS), 1000))
     for i, j in RING:
-        own = [change for _, change in changes if change.links == ((i, j), (j, i))]
-        assert [type(change) for change in own] == [LinksDown, LinksUp] * (len(own) // 2) + [LinksDown] * (
-            len(own) % 2
-        )
-    assert {change.links for _, change in changes} == {((i, j), (j, i)) for i, j in RING}
+        own = [change for _, change in changes if change.fault.links == ((i, j), (j, i))]
+        assert [type(change) for change in own] == [Start, End] * (len(own) // 2) + [Start] * (len(own) % 2)
+    assert {change.fault.links for _, change in changes} == {((i, j), (j, i)) for i, j in RING}
 
 
 def test_outages_of_a_link_do_not_depend_on_the_other_links():
-    alone = list(islice(schedule("random_outages", setting(links=[(2, 3)]), **MEANS), 20))
+    alone = list(islice(schedule("random_outages", context(links=[(2, 3)]), **MEANS), 20))
     all_links = islice(schedule("random_outages", **MEANS), 500)
-    assert [item for item in all_links if (2, 3) in item[1].links][:20] == alone
+    assert [item for item in all_links if (2, 3) in item[1].fault.links][:20] == alone
 
 
 def test_without_links_nothing_fails():
-    assert list(schedule("random_outages", setting(links=[]), **MEANS)) == []
+    assert list(schedule("random_outages", context(links=[]), **MEANS)) == []
 
 
 # Crashes
 
 
 def test_crashed_clients_stay_down_unless_they_are_to_recover():
-    assert list(schedule("crash", clients=[3, 1], at_s=2.0)) == [(2.0, Crash((1, 3), for_good=True))]
+    assert list(schedule("crash", clients=[3, 1], at_s=2.0)) == [(2.0, Start(Crash((1, 3), for_good=True)))]
 
 
 def test_recovered_clients_keep_their_model_and_catch_up_unless_told_otherwise():
     kept = schedule("crash", clients="1", at_s=2.0, recover_after_s=0.5)
     assert list(kept) == [
-        (2.0, Crash((1,), for_good=False)),
-        (2.5, Recover((1,), fresh=False, catch_up=True)),
+        (2.0, Start(Crash((1,)))),
+        (2.5, End(Crash((1,), fresh=False, catch_up=True))),
     ]
     options = {"recover_after_s": 0.5, "state": "fresh", "catch_up": False}
     *_, fresh = schedule("crash", clients="1", at_s=2.0, **options)
-    assert fresh == (2.5, Recover((1,), fresh=True, catch_up=False))
+    assert fresh == (2.5, End(Crash((1,), fresh=True, catch_up=False)))
 
 
 @pytest.mark.parametrize(
@@ -291,33 +281,33 @@ def test_recovered_clients_keep_their_model_and_catch_up_unless_told_otherwise()
     ],
 )
 def test_how_to_recover_is_refused_where_nobody_does(name, needed, options):
-    message = f"says how to recover, so it needs {needed}"
+    message = f"has no effect without {needed}"
     assert refusal(name, **options, state="fresh") == ("state", message)
     assert refusal(name, **options, catch_up=False) == ("catch_up", message)
 
 
 def test_random_crash_stop_happens_to_every_chosen_client_once():
     changes = list(schedule("random_crashes", clients="0, 2..3", mean_time_to_fail_s=4.0))
-    assert sorted(change.clients for _, change in changes) == [(0,), (2,), (3,)]
-    assert all(isinstance(change, Crash) and change.for_good for _, change in changes)
+    assert sorted(change.fault.clients for _, change in changes) == [(0,), (2,), (3,)]
+    assert all(isinstance(change.fault, Crash) and change.fault.for_good for _, change in changes)
     for time_s, crash in changes:
-        u = uniform(Streams(7).key("client", *crash.clients), 0)
+        u = uniform(Streams(7).key("client", *crash.fault.clients), 0)
         assert time_s == pytest.approx(-4 * log(1 - u))
 
 
 def test_random_crashes_and_recoveries_of_a_client_take_turns():
     options = {**INFINITE["random_crashes"], "state": "fresh", "catch_up": False}
-    own = [c for _, c in islice(schedule("random_crashes", **options), 1000) if c.clients == (4,)]
+    own = [c for _, c in islice(schedule("random_crashes", **options), 1000) if c.fault.clients == (4,)]
     assert len(own) > 100
-    assert set(own[::2]) == {Crash((4,), for_good=False)}
-    assert set(own[1::2]) == {Recover((4,), fresh=True, catch_up=False)}
+    assert set(own[::2]) == {Start(Crash((4,), fresh=True, catch_up=False))}
+    assert set(own[1::2]) == {End(Crash((4,), fresh=True, catch_up=False))}
 
 
 def test_crashes_of_a_client_do_not_depend_on_who_else_may_crash():
     options = INFINITE["random_crashes"]
     alone = list(islice(schedule("random_crashes", clients=[2], **options), 20))
     everybody = islice(schedule("random_crashes", **options), 500)
-    assert [item for item in everybody if item[1].clients == (2,)][:20] == alone
+    assert [item for item in everybody if item[1].fault.clients == (2,)][:20] == alone
 
 
 def test_unknown_client_cannot_crash_at_random():
@@ -330,19 +320,19 @@ def test_unknown_client_cannot_crash_at_random():
 
 def test_late_joiners_are_absent_from_the_start():
     assert list(schedule("late_join", clients=[4, 2], at_s=3.0)) == [
-        (0.0, Absent((2, 4))),
-        (3.0, Join((2, 4))),
+        (0.0, Start(Absence((2, 4)))),
+        (3.0, End(Absence((2, 4)))),
     ]
 
 
 def test_leaving_is_for_good():
-    assert list(schedule("leave", clients="0..1", at_s=3.0)) == [(3.0, Leave((0, 1)))]
+    assert list(schedule("leave", clients="0..1", at_s=3.0)) == [(3.0, Start(Leave((0, 1))))]
 
 
 def test_slow_clients_are_fast_again_after_a_time():
     changes = schedule("slow_down", clients=[2], factor=10.0, from_s=1.0, until_s=4.0)
-    assert list(changes) == [(1.0, Slow((2,), 10.0)), (4.0, Unslow((2,), 10.0))]
-    assert list(schedule("slow_down", clients=[2], factor=0.5)) == [(0.0, Slow((2,), 0.5))]
+    assert list(changes) == [(1.0, Start(SlowDown((2,), 10.0))), (4.0, End(SlowDown((2,), 10.0)))]
+    assert list(schedule("slow_down", clients=[2], factor=0.5)) == [(0.0, Start(SlowDown((2,), 0.5)))]
     options = {"clients": [2], "factor": 2.0, "from_s": 4.0, "until_s": 1.0}
     assert refusal("slow_down", **options) == ("until_s", "must be after from_s = 4")
 
@@ -358,8 +348,8 @@ CHOOSING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CHOOSING)
 def test_fraction_of_the_clients_is_drawn_from_the_key_and_grows_by_additions(name):
     def chosen(fraction: float, key: int = 7) -> tuple[int, ...]:
-        where = setting(num_clients=100, key=key)
-        return next(schedule(name, where, **CHOOSING[name], fraction=fraction))[1].clients
+        where = context(num_clients=100, key=key)
+        return next(schedule(name, where, **CHOOSING[name], fraction=fraction))[1].fault.clients
 
     assert len(chosen(0.29)) == 29
     assert chosen(0.29) == tuple(sorted(chosen(0.29)))
@@ -371,7 +361,7 @@ def test_fraction_of_the_clients_is_drawn_from_the_key_and_grows_by_additions(na
 @pytest.mark.parametrize(
     ("choice", "refused"),
     [
-        ({}, ("clients", "is required, or fraction in its place")),
+        ({}, ("clients", "is required, unless fraction is given")),
         ({"clients": [0], "fraction": 0.5}, ("fraction", "give either clients or fraction, not both")),
         ({"fraction": 0.19}, ("fraction", "is less than one client; allowed: at least 1/5")),
         ({"clients": [7]}, ("clients", "there is no client 7; allowed: 0 to 4")),
@@ -384,7 +374,8 @@ def test_either_clients_or_a_fraction_is_required(name, choice, refused):
 def test_drawn_clients_are_uniform():
     # 2 of 5 clients, 1000 times: each is drawn 400 times, +- 15 (one standard deviation).
     drawn = [
-        next(schedule("leave", setting(key=key), fraction=0.4, at_s=1.0))[1].clients for key in range(1000)
+        next(schedule("leave", context(key=key), fraction=0.4, at_s=1.0))[1].fault.clients
+        for key in range(1000)
     ]
     assert all(abs(sum(client in clients for clients in drawn) - 400) < 75 for client in range(5))
 
@@ -403,36 +394,36 @@ def test_trace_is_sorted_and_who_comes_up_first_was_absent(tmp_path):
         tmp_path, "9,3,down", "5.5,0,up", "4, 0 ,down", "", "2,3,up", "1,1,fresh", "7,0,down", "8,0,fresh"
     )
     assert list(schedule("churn_trace", path=path, catch_up=False)) == [
-        (0.0, Absent((1, 3))),
-        (1.0, Join((1,))),
-        (2.0, Join((3,))),
-        (4.0, Crash((0,), for_good=False)),
-        (5.5, Recover((0,), fresh=False, catch_up=False)),
-        (7.0, Crash((0,), for_good=False)),
-        (8.0, Recover((0,), fresh=True, catch_up=False)),
-        (9.0, Crash((3,), for_good=True)),
+        (0.0, Start(Absence((1, 3)))),
+        (1.0, End(Absence((1,)))),
+        (2.0, End(Absence((3,)))),
+        (4.0, Start(Crash((0,)))),
+        (5.5, End(Crash((0,), fresh=False, catch_up=False))),
+        (7.0, Start(Crash((0,)))),
+        (8.0, End(Crash((0,), fresh=True, catch_up=False))),
+        (9.0, Start(Crash((3,), for_good=True))),
     ]
 
 
 def test_client_that_is_up_at_time_zero_is_there_from_the_start(tmp_path):
     assert list(schedule("churn_trace", path=trace(tmp_path, "0,2,up", "3,2,down"))) == [
-        (3.0, Crash((2,), for_good=True))
+        (3.0, Start(Crash((2,), for_good=True)))
     ]
 
 
 def test_simultaneous_rows_of_a_trace_keep_the_order_of_the_file(tmp_path):
     changes = schedule("churn_trace", path=trace(tmp_path, "3,4,down", "3,0,down", "3,4,up"))
     assert list(changes) == [
-        (3.0, Crash((4,), for_good=False)),
-        (3.0, Crash((0,), for_good=True)),
-        (3.0, Recover((4,), fresh=False, catch_up=True)),
+        (3.0, Start(Crash((4,)))),
+        (3.0, Start(Crash((0,), for_good=True))),
+        (3.0, End(Crash((4,), fresh=False, catch_up=True))),
     ]
 
 
 def test_trace_may_begin_with_a_byte_order_mark_and_end_lines_as_windows_does(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_bytes(b"\xef\xbb\xbftime_s,client,state\r\n1,0,down\r\n")
-    assert list(schedule("churn_trace", path=str(path))) == [(1.0, Crash((0,), for_good=True))]
+    assert list(schedule("churn_trace", path=str(path))) == [(1.0, Start(Crash((0,), for_good=True)))]
 
 
 def test_trace_without_rows_changes_nothing(tmp_path):
@@ -485,16 +476,16 @@ def test_trace_that_cannot_be_read_is_refused(tmp_path):
 
 def test_resampled_topologies_come_at_multiples_of_the_period():
     assert list(islice(schedule("resample_topology", every_s=0.1), 3)) == [
-        (0.1, Rewire(((1,), (0,)))),
-        (0.2, Rewire(((2,), (0,)))),
-        (3 * 0.1, Rewire(((3,), (0,)))),
+        (0.1, Start(TopologyChange(((1,), (0,))))),
+        (0.2, Start(TopologyChange(((2,), (0,))))),
+        (3 * 0.1, Start(TopologyChange(((3,), (0,))))),
     ]
 
 
 def test_topology_is_not_resampled_before_it_is_asked_for():
     drawn: list[int] = []
     changes = schedule(
-        "resample_topology", setting(draw_topology=lambda k: drawn.append(k) or []), every_s=1.0
+        "resample_topology", context(draw_topology=lambda k: drawn.append(k) or []), every_s=1.0
     )
     assert drawn == []
     next(changes)
@@ -503,7 +494,7 @@ def test_topology_is_not_resampled_before_it_is_asked_for():
 
 def test_topology_changes_to_another():
     changes = schedule("change_topology", at_s=4.0, topology=TOPOLOGIES["star"])
-    assert list(changes) == [(4.0, Rewire(((1, 2, 3, 4), (0,), (0,), (0,), (0,))))]
+    assert list(changes) == [(4.0, Start(TopologyChange(((1, 2, 3, 4), (0,), (0,), (0,), (0,)))))]
 
 
 def test_topology_that_does_not_exist_is_refused_at_its_own_option():
@@ -512,7 +503,7 @@ def test_topology_that_does_not_exist_is_refused_at_its_own_option():
     )
     with pytest.raises(ScenarioError, match=r"^faults\[0\].topology.k: must be"):  # noqa: SIM117
         with errors_at("faults[0]", section.fault):
-            section.fault.bind()(setting())
+            section.fault.bind()(context())
 
 
 # All faults
@@ -536,7 +527,7 @@ def test_schedule_does_not_depend_on_what_else_is_drawn_meanwhile(name):
 
 @pytest.mark.parametrize("name", sorted(set(INFINITE) - {"resample_topology"}))
 def test_another_key_gives_another_schedule(name):
-    first, second = (list(islice(schedule(name, setting(key=key), **INFINITE[name]), 9)) for key in (1, 2))
+    first, second = (list(islice(schedule(name, context(key=key), **INFINITE[name]), 9)) for key in (1, 2))
     assert first != second
 
 
@@ -546,7 +537,7 @@ def test_another_key_gives_another_schedule(name):
 def test_mean_times_are_those_of_the_options(name, num_independent):
     # One of `num_independent` spells begins every (3 + 1) / num_independent seconds, and it lasts 1 of 4 s.
     changes = list(islice(schedule(name, **INFINITE[name]), 8000))
-    signs = [1 if isinstance(change, Cut | LinksDown | Crash) else -1 for _, change in changes]
+    signs = [1 if isinstance(change, Start) else -1 for _, change in changes]
     times = np.array([time_s for time_s, _ in changes])
     assert times[-1] == pytest.approx(8000 / 2 * 4 / num_independent, rel=0.05)
     down_s = (np.cumsum(signs)[:-1] * np.diff(times)).sum()
@@ -558,12 +549,12 @@ def test_merged_schedules_are_in_order_of_time_and_then_of_position():
     slow = schedule("slow_down", clients=[1], factor=2.0, until_s=5.0)
     endless = schedule("resample_topology", every_s=2.5)
     assert list(islice(merged([late, slow, endless]), 6)) == [
-        (0.0, 1, Slow((1,), 2.0)),
-        (2.5, 2, Rewire(((1,), (0,)))),
-        (5.0, 0, Leave((0,))),
-        (5.0, 1, Unslow((1,), 2.0)),
-        (5.0, 2, Rewire(((2,), (0,)))),
-        (7.5, 2, Rewire(((3,), (0,)))),
+        (0.0, 1, Start(SlowDown((1,), 2.0))),
+        (2.5, 2, Start(TopologyChange(((1,), (0,))))),
+        (5.0, 0, Start(Leave((0,)))),
+        (5.0, 1, End(SlowDown((1,), 2.0))),
+        (5.0, 2, Start(TopologyChange(((2,), (0,))))),
+        (7.5, 2, Start(TopologyChange(((3,), (0,))))),
     ]
 
 
@@ -573,7 +564,7 @@ def test_nothing_merged_is_nothing():
 
 @given(times=st.lists(st.lists(st.integers(0, 5)), max_size=4))
 def test_merging_is_a_stable_sort(times):
-    items = [[(float(t), Leave((n,))) for n, t in enumerate(sorted(own))] for own in times]
+    items = [[(float(t), Start(Leave((n,)))) for n, t in enumerate(sorted(own))] for own in times]
     flat = [(t, position, change) for position, own in enumerate(items) for t, change in own]
     assert list(merged(map(iter, items))) == sorted(flat, key=lambda item: item[0])
 
@@ -583,13 +574,23 @@ def test_only_slowness_is_harmless_to_messages():
 
 
 def test_changes_can_be_members_of_a_set():
-    assert len({Cut((frozenset({0}),)), Rewire(((1,), (0,))), Crash((1,), True), Crash((1,), True)}) == 3
+    assert (
+        len(
+            {
+                Start(Partition((frozenset({0}),))),
+                Start(TopologyChange(((1,), (0,)))),
+                Start(Crash((1,), for_good=True)),
+                Start(Crash((1,), for_good=True)),
+            }
+        )
+        == 3
+    )
 
 
 def test_every_fault_has_a_schema_and_is_bound_by_the_registry():
     assert "random_outages_options" in str(Section.model_json_schema())
     fault = {"name": "crash", "clients": "0..1", "at_s": 2, "recover_after_s": 1}
-    changes = Section.model_validate({"fault": fault}).fault.bind()(setting())
+    changes = Section.model_validate({"fault": fault}).fault.bind()(context())
     assert [time_s for time_s, _ in changes] == [2.0, 3.0]
 
 

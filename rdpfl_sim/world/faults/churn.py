@@ -1,0 +1,64 @@
+"""Churn: clients that join late or leave. Unlike a crash, this is announced to all other clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from rdpfl_sim.components.options import NonNegative, Positive
+from rdpfl_sim.world.faults.fault import Clients, Fault, FaultContext, FaultTarget, Schedule, fault
+from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, chosen_clients, once
+
+
+@dataclass(frozen=True)
+class Absence(Fault):
+    """Clients have not joined yet; they join in the round of their furthest neighbour."""
+
+    START, END, LABEL = "absent", "join", "not there yet"
+
+    clients: Clients
+
+    @override
+    def start(self, target: FaultTarget) -> None:
+        target.stop(self.clients, for_good=False)
+        target.withdraw(self.clients)
+
+    @override
+    def end(self, target: FaultTarget) -> None:
+        target.readmit(self.clients)
+        target.restart(self.clients, fresh=False, catch_up=True)
+
+
+@dataclass(frozen=True)
+class Leave(Fault):
+    """Clients leave for good."""
+
+    START, LABEL = "leave", "gone"
+
+    clients: Clients
+
+    @override
+    def start(self, target: FaultTarget) -> None:
+        target.withdraw(self.clients)
+        target.stop(self.clients, for_good=True)
+
+
+@fault
+def late_join(
+    context: FaultContext, *, clients: ChosenClients = None, fraction: ChosenFraction = None, at_s: Positive
+) -> Schedule:
+    """Some clients join later than the others."""
+    return once(Absence(chosen_clients(context, clients, fraction)), 0.0, at_s)
+
+
+@fault
+def leave(
+    context: FaultContext,
+    *,
+    clients: ChosenClients = None,
+    fraction: ChosenFraction = None,
+    at_s: NonNegative,
+) -> Schedule:
+    """Some clients leave for good."""
+    return once(Leave(chosen_clients(context, clients, fraction)), at_s, None)

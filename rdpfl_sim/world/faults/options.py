@@ -1,0 +1,85 @@
+"""Options that several faults have, and the random choices that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from typing import Annotated, Literal, TypeAlias
+
+from annotated_types import Ge, Le
+
+from rdpfl_sim.components.options import (
+    LARGE,
+    ClientSet,
+    Doc,
+    NonNegative,
+    Positive,
+    PositiveFraction,
+    client_ids,
+)
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.rounding import round_down
+from rdpfl_sim.world.faults.fault import Clients, End, Fault, FaultContext, Schedule, Start
+from rdpfl_sim.world.quantiles import exponential
+
+ChosenClients: TypeAlias = Annotated[
+    ClientSet | None, Doc("ids, or a string such as '0..4, 7'; either this or fraction")
+]
+ChosenFraction: TypeAlias = Annotated[
+    PositiveFraction | None, Doc("of the clients, drawn at random, rounded down to whole clients")
+]
+From: TypeAlias = Annotated[NonNegative, Doc("when it starts")]
+Until: TypeAlias = Annotated[Positive | None, Doc("when it ends; by default never")]
+MeanTime: TypeAlias = Annotated[float, Ge(1e-6), Le(LARGE)]
+"""Seconds between recurring faults; with less, simulated time would stand still."""
+RecoveredState: TypeAlias = Annotated[
+    Literal["kept", "fresh"], Doc("whether a client recovers with its own model or with a new one")
+]
+CatchUp: TypeAlias = Annotated[
+    bool, Doc("whether a client recovers in the round of its furthest neighbour instead of its own")
+]
+
+
+def chosen_clients(context: FaultContext, clients: ClientSet | None, fraction: float | None) -> Clients:
+    """Return the listed clients, or a random fraction; a larger fraction only adds clients."""
+    if clients is not None:
+        if fraction is not None:
+            raise OptionError("fraction", "give either clients or fraction, not both")
+        return client_ids("clients", clients, context.num_clients)
+    if fraction is None:
+        raise OptionError("clients", "is required, unless fraction is given")
+    order = shuffled(context.num_clients, Streams(context.key).key("chosen"))
+    return tuple(sorted(order[: num_clients_in(fraction, context.num_clients)]))
+
+
+def num_clients_in(fraction: float, num_clients: int) -> int:
+    """Return a fraction of the clients, rounded down; less than one client is an error."""
+    num = round_down(fraction * num_clients)
+    if num == 0:
+        raise OptionError("fraction", f"is less than one client; allowed: at least 1/{num_clients}")
+    return num
+
+
+def shuffled(num_clients: int, key: int) -> list[int]:
+    """Return all clients in the random order of a stream."""
+    return sorted(range(num_clients), key=partial(uniform, key))
+
+
+def once(fault: Fault, from_s: float, until_s: float | None) -> Schedule:
+    """Start a fault, and end it unless until_s is None."""
+    if until_s is None:
+        return iter([(from_s, Start(fault))])
+    if until_s <= from_s:
+        raise OptionError("until_s", f"must be after from_s = {from_s:g}")
+    return iter([(from_s, Start(fault)), (until_s, End(fault))])
+
+
+def random_intervals(key: int, mean_between_s: float, mean_length_s: float) -> Iterator[tuple[float, float]]:
+    """Yield the start and end of successive intervals, with exponential lengths and pauses."""
+    end_s = 0.0
+    for number in count():
+        start_s = end_s + exponential(uniform(key, 2 * number), mean_between_s)
+        end_s = start_s + exponential(uniform(key, 2 * number + 1), mean_length_s)
+        yield start_s, end_s

@@ -1,0 +1,44 @@
+"""Slow-downs: clients whose local training takes longer for a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from typing_extensions import override
+
+from rdpfl_sim.components.options import Doc, Positive
+from rdpfl_sim.world.faults.fault import Clients, Fault, FaultContext, FaultTarget, Schedule, fault
+from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, Until, chosen_clients, once
+
+
+@dataclass(frozen=True)
+class SlowDown(Fault):
+    """The local training of these clients takes `factor` times as long."""
+
+    START, END, LABEL = "slow", "unslow", "slow"
+
+    clients: Clients
+    factor: float
+
+    @override
+    def start(self, target: FaultTarget) -> None:
+        target.slow_down(self.clients, self.factor)
+
+    @override
+    def end(self, target: FaultTarget) -> None:
+        target.end_slow_down(self.clients, self.factor)
+
+
+@fault(may_lose_messages=False)
+def slow_down(
+    context: FaultContext,
+    *,
+    clients: ChosenClients = None,
+    fraction: ChosenFraction = None,
+    factor: Annotated[Positive, Doc("by which the duration of training is multiplied")],
+    from_s: From = 0.0,
+    until_s: Until = None,
+) -> Schedule:
+    """Some clients train more slowly for a time."""
+    return once(SlowDown(chosen_clients(context, clients, fraction), factor), from_s, until_s)

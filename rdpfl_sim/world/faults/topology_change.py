@@ -1,0 +1,68 @@
+"""Topology changes: from some time on the clients are linked differently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Annotated, Any
+
+import networkx as nx
+from typing_extensions import override
+
+from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.options import Doc, NonNegative
+from rdpfl_sim.errors import OptionError
+from rdpfl_sim.world.faults.fault import (
+    Fault,
+    FaultContext,
+    FaultTarget,
+    Neighbours,
+    Schedule,
+    Start,
+    fault,
+)
+from rdpfl_sim.world.faults.options import MeanTime, once
+from rdpfl_sim.world.network.topology import TOPOLOGIES
+
+
+@dataclass(frozen=True)
+class TopologyChange(Fault):
+    """These are the neighbours of every client from now on."""
+
+    START, LABEL = "rewire", "rewired"
+
+    neighbours: tuple[tuple[int, ...], ...]
+
+    @override
+    def start(self, target: FaultTarget) -> None:
+        target.set_topology(self.neighbours)
+
+    @override
+    def start_fields(self) -> dict[str, Any]:
+        return {"links": [(i, j) for i, around in enumerate(self.neighbours) for j in around if i < j]}
+
+
+@fault
+def resample_topology(context: FaultContext, *, every_s: MeanTime) -> Schedule:
+    """The scenario's topology is drawn again at every multiple of every_s."""
+    return ((k * every_s, Start(_change(context.draw_topology(k)))) for k in count(1))
+
+
+@fault
+def change_topology(
+    context: FaultContext,
+    *,
+    at_s: NonNegative,
+    topology: Annotated[Callable[..., nx.Graph], OneOf(TOPOLOGIES), Doc("the new topology")],
+) -> Schedule:
+    """Another topology replaces the current one."""
+    try:
+        neighbours = context.build_topology(topology)
+    except OptionError as error:
+        raise OptionError(f"topology.{error.option}", error.message) from error
+    return once(_change(neighbours), at_s, None)
+
+
+def _change(neighbours: Neighbours) -> TopologyChange:
+    return TopologyChange(tuple(map(tuple, neighbours)))
