@@ -1,4 +1,4 @@
-"""What the world tells about itself. `Observer` is silent; the recorder overrides it."""
+"""The observer interface: one method per event of the simulated world."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from rdpfl_sim.world.network.message import Message
 
 
 class Observer:
-    """Hears everything that happens and does nothing."""
+    """Is notified of every event and ignores it; the recorder overrides these methods."""
 
     inspects = False
-    """Whether it wants to know how methods treat single messages, which takes time to find out."""
+    """Whether rounds are reported with statistics of single messages, which take time to compute."""
 
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
-        """A client began its local training."""
+        """A client started its local training."""
 
     def training_finished(self, client: int, round_: int, loss: float, num_steps: int) -> None:
-        """A client ended its local training."""
+        """A client finished its local training."""
 
     def message_sent(self, message: Message) -> None:
-        """A message was put on its link."""
+        """A client sent a message."""
 
     def message_copied(self, message: Message, original: int) -> None:
-        """The network made a second message out of the one with the number `original`."""
+        """The network duplicated the message with the number `original`."""
 
     def message_lost(self, message: Message, reason: str) -> None:
         """A message will never arrive."""
 
     def message_delivered(self, message: Message) -> None:
-        """A message reached its recipient's mailbox."""
+        """A message reached its recipient."""
 
     def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        """The recipient dropped a message: fate is stale, duplicate or rejected."""
+        """The recipient dropped a message; `fate` is stale, duplicate or rejected."""
 
     def round_finished(
         self,
@@ -45,7 +45,7 @@ class Observer:
         update: Update,
         inspection: Inspection | None,
     ) -> None:
-        """A client used these messages to update its model; the update's diagnostics may come later."""
+        """A client finished a round with these messages; the diagnostics may be computed later."""
 
     def changed(self, fault: int, change: Change) -> None:
-        """The world changes: the fault with this position in the scenario begins, goes on or ends."""
+        """The fault at this position of the scenario changes the world."""

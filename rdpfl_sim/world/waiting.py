@@ -1,4 +1,4 @@
-"""How long a client waits for its neighbours, and what it does with what is late."""
+"""Waiting for messages: when a round may proceed, and how late messages are weighted."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ staleness = STALENESS.register
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait until a fraction of the neighbours has been heard, or until the timeout."""
+    """Wait for messages from a fraction of the neighbours, or until the timeout."""
 
     fraction: float
     timeout_s: float | None
 
     def num_needed(self, num_neighbours: int) -> int:
-        """How many neighbours have to be heard."""
+        """Return the number of neighbours whose messages are required."""
         return round_up(self.fraction * num_neighbours)
 
 
-Timeout = Annotated[Positive | None, Doc("give up after so many seconds; without it, wait for ever")]
+Timeout = Annotated[Positive | None, Doc("the longest wait; by default unlimited")]
 
 
 @wait(name="all")
 def wait_all(*, timeout_s: Timeout = None) -> Wait:
-    """Until every neighbour's message of this round is here: the synchronous algorithm."""
+    """Wait for the messages of all neighbours: the synchronous algorithm."""
     return Wait(1.0, timeout_s)
 
 
 @wait
 def quorum(*, fraction: PositiveFraction = 0.5, timeout_s: Timeout = None) -> Wait:
-    """Until a fraction of the neighbours has been heard."""
+    """Wait for the messages of a fraction of the neighbours."""
     return Wait(fraction, timeout_s)
 
 
 @wait
 def deadline(*, seconds: Positive = 1.0) -> Wait:
-    """Until every neighbour has been heard, but no longer than so many seconds."""
+    """Wait for the messages of all neighbours, but no longer than the given time."""
     return Wait(1.0, seconds)
 
 
 @wait(name="none")
 def wait_none() -> Wait:
-    """Not at all: use what is here (fully asynchronous)."""
+    """Do not wait: use the messages that have arrived (fully asynchronous)."""
     return Wait(0.0, None)
 
 
 @dataclass(frozen=True)
 class Staleness:
-    """A message of age a (in rounds) counts with weight decay^a up to max_age, and not at all beyond."""
+    """The weight of a message of age a (in rounds): decay^a up to max_age, then zero."""
 
     max_age: int
     decay: float
 
     def weight(self, age: int) -> float:
-        """The weight of a message; one from a faster neighbour's later round (age < 0) counts fully."""
+        """Return the weight of a message; a message of a later round (age < 0) has full weight."""
         return 1.0 if age <= 0 else self.decay**age
 
 
@@ -77,11 +77,11 @@ MaxAge = Annotated[Count, Doc("oldest usable message, in rounds")]
 
 @staleness
 def keep(*, max_age: MaxAge = 5) -> Staleness:
-    """Messages up to max_age rounds old count fully."""
+    """Messages up to max_age rounds old have full weight."""
     return Staleness(max_age, decay=1.0)
 
 
 @staleness
 def decay(*, max_age: MaxAge = 5, factor: PositiveFraction = 0.5) -> Staleness:
-    """Messages up to max_age rounds old count with weight factor^age."""
+    """Messages up to max_age rounds old have the weight factor^age."""
     return Staleness(max_age, decay=factor)

@@ -1,7 +1,6 @@
-"""How long messages take to leave their senders, and which of them have to share.
+"""Bandwidth models: the time that the transmission of a message takes, before the latency of its link.
 
-A bandwidth calls `done(message)` at the simulated time at which the last byte of the message is through.
-What the link adds afterwards is latency, and not decided here.
+A bandwidth model calls `done(message)` at the simulated time at which the last byte is transmitted.
 """
 
 from __future__ import annotations
@@ -23,29 +22,29 @@ Done: TypeAlias = Callable[[Any], None]
 
 
 class Sized(Protocol):
-    """What a bandwidth has to know of a message."""
+    """The properties of a message that a bandwidth model uses."""
 
     @property
     def sender(self) -> int:
-        """Whose uplink it needs."""
+        """The client whose uplink it uses."""
 
     @property
     def recipient(self) -> int:
-        """Whose downlink it needs."""
+        """The client whose downlink it uses."""
 
     @property
     def size_bytes(self) -> float:
-        """How much there is to transmit."""
+        """The number of bytes to transmit."""
 
 
 class Bandwidth(Protocol):
-    """What every bandwidth does."""
+    """A bandwidth model."""
 
     def transmit(self, message: Sized, done: Done) -> None:
-        """Call `done(message)` as soon as the last byte of the message is through."""
+        """Call `done(message)` when the last byte of the message is transmitted."""
 
     def drop(self, sender: int) -> list[Any]:
-        """Remove and return the messages of a sender whose last byte is not through."""
+        """Remove and return the messages of a sender that are not fully transmitted."""
 
 
 @bandwidth
@@ -63,12 +62,12 @@ class Unlimited:
         done(message)
 
     def drop(self, sender: int) -> list[Any]:
-        """Return nothing: no message is ever queued."""
+        """Return an empty list: no message is ever queued."""
         return []
 
 
 class Departure(NamedTuple):
-    """A message in its sender's queue, and when it will have left."""
+    """A message in the queue of its sender, and the time at which it will have left."""
 
     message: Sized
     done: Done
@@ -77,7 +76,7 @@ class Departure(NamedTuple):
 
 @bandwidth
 class Uplink:
-    """A sender's messages leave one after the other, at bytes_per_s."""
+    """The messages of a sender leave one after the other, at bytes_per_s."""
 
     STATE = ("queues",)
     CALLS = ("_leave",)
@@ -88,7 +87,7 @@ class Uplink:
         self.queues: dict[int, deque[Departure]] = {}
 
     def transmit(self, message: Sized, done: Done) -> None:
-        """Put the message behind those that its sender is still sending."""
+        """Append the message to the queue of its sender."""
         queue = self.queues.setdefault(message.sender, deque())
         begins_at_s = queue[-1].ends_at_s if queue else self.kernel.now
         departure = Departure(message, done, begins_at_s + message.size_bytes / self.bytes_per_s)
@@ -96,7 +95,7 @@ class Uplink:
         self.kernel.post(Call(self._leave, departure), departure.ends_at_s)
 
     def drop(self, sender: int) -> list[Any]:
-        """Empty the sender's queue; the message being sent is part of it."""
+        """Empty the queue of the sender, including the message that is being transmitted."""
         return [departure.message for departure in self.queues.pop(sender, ())]
 
     def _leave(self, call: Call) -> None:
@@ -109,7 +108,7 @@ class Uplink:
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A message on its way: left_bytes were left at since_s, and go at bytes_per_s from then on."""
+    """A message in transmission: at since_s, left_bytes were left, transmitted at bytes_per_s since then."""
 
     message: Sized
     done: Done
@@ -121,10 +120,10 @@ class Transfer:
 
 @bandwidth
 class Shared:
-    """Transfers share their sender's uplink and their recipient's downlink with all others of the moment.
+    """Simultaneous transfers share the uplink of their sender and the downlink of their recipient.
 
-    The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient): it changes
-    when another begins or ends there, and what a transfer leaves of its share stays unused.
+    The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient). It changes
+    when another transfer starts or ends there. A share that a transfer cannot use stays unused.
     """
 
     STATE = ("outgoing", "incoming", "changed_senders", "changed_recipients")
@@ -138,26 +137,26 @@ class Shared:
         self.down_bytes_per_s = down_bytes_per_s
         self.outgoing: dict[int, list[Transfer]] = {}
         self.incoming: dict[int, list[Transfer]] = {}
-        # Where transfers began or ended at this instant; dictionaries, as the order of a set may vary.
+        # Where transfers started or ended at this instant: dictionaries, because the order of a set may vary.
         self.changed_senders: dict[int, None] = {}
         self.changed_recipients: dict[int, None] = {}
 
     def transmit(self, message: Sized, done: Done) -> None:
-        """Begin a transfer, which slows down those that share an end with it."""
+        """Start a transfer, which slows down those with the same sender or recipient."""
         transfer = Transfer(message, done, message.size_bytes, self.kernel.now)
         self.outgoing.setdefault(message.sender, []).append(transfer)
         self.incoming.setdefault(message.recipient, []).append(transfer)
         self._change(message)
 
     def drop(self, sender: int) -> list[Any]:
-        """End the sender's transfers; what shares a recipient with them becomes faster."""
+        """End the transfers of the sender; others to the same recipients become faster."""
         dropped = self.outgoing.get(sender, [])[:]
         for transfer in dropped:
             self._remove(transfer)
         return [transfer.message for transfer in dropped]
 
     def _change(self, message: Sized) -> None:
-        """Have the rates at both ends set anew, once for all that begins and ends at this instant."""
+        """Schedule new rates at both ends, once for all transfers that start or end at this instant."""
         if not self.changed_senders:
             self.kernel.post(Call(self._set_rates), self.kernel.now)
         self.changed_senders[message.sender] = None
@@ -179,9 +178,9 @@ class Shared:
         if min(up, down) == transfer.bytes_per_s:
             return
         now_s = self.kernel.now
-        gone_bytes = transfer.bytes_per_s * (now_s - transfer.since_s)
-        # Rounding may count a little too much as gone, which must not put the end into the past.
-        transfer.left_bytes = max(0.0, transfer.left_bytes - gone_bytes)
+        sent_bytes = transfer.bytes_per_s * (now_s - transfer.since_s)
+        # Rounding may count slightly too many bytes as sent; the end must not move into the past.
+        transfer.left_bytes = max(0.0, transfer.left_bytes - sent_bytes)
         transfer.since_s = now_s
         transfer.bytes_per_s = min(up, down)
         transfer.ends_at_s = now_s + transfer.left_bytes / transfer.bytes_per_s
@@ -189,14 +188,14 @@ class Shared:
 
     def _end(self, call: Call) -> None:
         transfer: Transfer = call.subject
-        # The time decides, not left_bytes: a rest that rounding left could be too small to move the clock.
+        # Compare times, not left_bytes: a remainder due to rounding could be too small to move the clock.
         if self.kernel.now != transfer.ends_at_s:
-            return  # the rate has changed since this call was posted
+            return  # the rate has changed since this call was scheduled
         self._remove(transfer)
         transfer.done(transfer.message)
 
     def _remove(self, transfer: Transfer) -> None:
-        transfer.ends_at_s = -inf  # calls for it may still be in the queue
+        transfer.ends_at_s = -inf  # calls for it may still be scheduled
         self.outgoing[transfer.message.sender].remove(transfer)
         self.incoming[transfer.message.recipient].remove(transfer)
         self._change(transfer.message)

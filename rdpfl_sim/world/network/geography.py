@@ -1,4 +1,4 @@
-"""Where clients are: the part of a link's delay that is the same for every message."""
+"""Geographies: the propagation time of each link, which is the same for every message."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ GEOGRAPHIES = Registry("geography", Facts)
 geography = GEOGRAPHIES.register
 
 Propagation: TypeAlias = Callable[[int, int], float]
-"""Seconds from a sender to a recipient."""
+"""The propagation time in seconds, from sender and recipient."""
 
 
 @geography(name="none")
 def nowhere(num_clients: int, streams: Streams) -> Propagation:
-    """All clients are in the same place."""
+    """All clients are in the same place: no propagation time."""
     return lambda sender, recipient: 0.0
 
 
@@ -29,14 +29,14 @@ def plane(
     num_clients: int,
     streams: Streams,
     *,
-    side_s: Annotated[NonNegative, Doc("seconds that a message needs along one side of the square")] = 0.1,
+    side_s: Annotated[NonNegative, Doc("propagation time along one side of the square")] = 0.1,
 ) -> Propagation:
-    """Clients are scattered over a square; a message takes time in proportion to the distance."""
+    """Clients are placed at random in a square; propagation time is proportional to distance."""
     key = streams.key("place")
-    places = [(uniform(key, 2 * client), uniform(key, 2 * client + 1)) for client in range(num_clients)]
+    positions = [(uniform(key, 2 * client), uniform(key, 2 * client + 1)) for client in range(num_clients)]
 
     def propagation_s(sender: int, recipient: int) -> float:
-        (x, y), (a, b) = places[sender], places[recipient]
+        (x, y), (a, b) = positions[sender], positions[recipient]
         return side_s * hypot(x - a, y - b)
 
     return propagation_s
@@ -49,16 +49,17 @@ def regions(
     *,
     delays_s: Annotated[
         list[list[NonNegative]],
-        Doc("row: the sender's region, column: the recipient's; need not be symmetric"),
+        Doc("row: region of the sender, column: region of the recipient; need not be symmetric"),
     ],
     members: Annotated[
-        list[NonNegativeInt] | None, Doc("the region of every client; by default they take turns")
+        list[NonNegativeInt] | None,
+        Doc("the region of each client; by default client i is in region i modulo their number"),
     ] = None,
 ) -> Propagation:
-    """Clients live in regions; a matrix says how long a message takes from one region to another."""
+    """Clients are in regions; a matrix gives the propagation time from region to region."""
     num_regions = len(delays_s)
     if num_regions == 0 or any(len(row) != num_regions for row in delays_s):
-        raise OptionError("delays_s", "must be a square matrix, a row and a column for every region")
+        raise OptionError("delays_s", "must be a square matrix with one row and one column per region")
     region = list(range(num_regions)) * num_clients if members is None else members
     if members is not None and len(members) != num_clients:
         raise OptionError("members", f"needs {num_clients} entries, one per client; has {len(members)}")
@@ -74,9 +75,9 @@ def per_link(
     *,
     low_s: NonNegative = 0.0,
     high_s: NonNegative = 0.1,
-    symmetric: Annotated[bool, Doc("whether a link is as slow in one direction as in the other")] = False,
+    symmetric: Annotated[bool, Doc("whether both directions of a link have the same delay")] = False,
 ) -> Propagation:
-    """Every link has its own delay between low_s and high_s, drawn once for the whole run."""
+    """Each link has a delay between low_s and high_s, drawn once per run."""
 
     def propagation_s(sender: int, recipient: int) -> float:
         ends = sorted((sender, recipient)) if symmetric else (sender, recipient)

@@ -1,7 +1,7 @@
-"""Who is linked to whom: undirected simple graphs over the clients 0..n-1.
+"""Topologies: undirected simple graphs over the clients 0..n-1.
 
-A topology draws only from the generator it is given, and adds clients and links in sorted order, so that
-the same generator gives the same graph in every process.
+A topology draws only from the generator that it is given, and adds clients and links in sorted order. The
+same generator therefore gives the same graph in every process.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ Format: TypeAlias = Literal[
 
 
 def neighbours(graph: nx.Graph) -> list[tuple[int, ...]]:
-    """The neighbours of every client, sorted."""
+    """Return the sorted neighbours of every client."""
     return [tuple(sorted(graph[client])) for client in range(len(graph))]
 
 
 @topology
 def complete(num_clients: int, rng: np.random.Generator) -> nx.Graph:
-    """Every client is linked to every other."""
+    """Every client is linked to every other client."""
     return nx.complete_graph(num_clients)
 
 
 @topology
 def ring(num_clients: int, rng: np.random.Generator) -> nx.Graph:
-    """Each client is linked to the one before and the one after it."""
+    """Each client is linked to the previous and the next one."""
     return torus(num_clients, rng, rows=1)
 
 
 @topology
 def line(num_clients: int, rng: np.random.Generator) -> nx.Graph:
-    """A ring that is open between the last client and the first."""
+    """A ring without the link between the last client and the first."""
     return nx.path_graph(num_clients)
 
 
@@ -80,7 +80,7 @@ def star(num_clients: int, rng: np.random.Generator) -> nx.Graph:
 
 @topology
 def grid(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx.Graph:
-    """Clients row by row on a rectangle, linked to those left, right, above and below."""
+    """Clients row by row in a rectangle, linked to those on the left and right, above and below."""
     clients = _rectangle(num_clients, rows)
     return _graph(
         num_clients,
@@ -90,7 +90,7 @@ def grid(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx
 
 @topology
 def torus(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx.Graph:
-    """A grid whose opposite sides are joined: four neighbours each, if both sides exceed 2."""
+    """A grid whose opposite sides are joined: four neighbours each if both sides exceed 2."""
     clients = _rectangle(num_clients, rows)
     return _graph(
         num_clients, np.concatenate([_pairs(clients, np.roll(clients, -1, axis)) for axis in (0, 1)])
@@ -102,7 +102,7 @@ def tree(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    branching: Annotated[Count, Doc("children of a client")] = 2,
+    branching: Annotated[Count, Doc("children per client")] = 2,
 ) -> nx.Graph:
     """A tree filled level by level from client 0: the parent of client i is (i - 1) // branching."""
     children = np.arange(1, num_clients)
@@ -115,7 +115,7 @@ def k_regular(
 ) -> nx.Graph:
     """A random graph in which every client has exactly k neighbours (Steger and Wormald, 1999)."""
     _require("k", k, range(1, num_clients) if num_clients % 2 == 0 else range(2, num_clients, 2), num_clients)
-    # Pairing at random hardly ever succeeds in a dense graph; its complement is sparse, and as random.
+    # Random pairing rarely succeeds for a dense graph; its complement is sparse and equally random.
     missing = num_clients - 1 - k
     graph = nx.random_regular_graph(min(k, missing), num_clients, seed=_seed(rng))
     return _graph(num_clients, list((nx.complement(graph) if missing < k else graph).edges))
@@ -125,7 +125,7 @@ def k_regular(
 def erdos_renyi(
     num_clients: int, rng: np.random.Generator, *, p: Annotated[Fraction, Doc("probability of a link")] = 0.3
 ) -> nx.Graph:
-    """Each pair of clients is linked with probability p, independently; perhaps disconnected."""
+    """Each pair of clients is linked with probability p, independently; may be disconnected."""
     return _graph(num_clients, _random_pairs(num_clients, p, rng))
 
 
@@ -137,7 +137,7 @@ def small_world(
     k: Annotated[Count, Doc("neighbours on the ring, half on each side; even")] = 4,
     p: Annotated[Fraction, Doc("probability that a link is rewired")] = 0.2,
 ) -> nx.Graph:
-    """A ring of k neighbours, some links moved at random (Watts and Strogatz, 1998); perhaps disconnected."""
+    """A ring of k neighbours, some links rewired (Watts and Strogatz, 1998); may be disconnected."""
     _require("k", k, range(2, num_clients, 2), num_clients)
     return _graph(num_clients, list(nx.watts_strogatz_graph(num_clients, k, p, seed=_seed(rng)).edges))
 
@@ -147,9 +147,9 @@ def scale_free(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    m: Annotated[Count, Doc("links that each newcomer makes")] = 2,
+    m: Annotated[Count, Doc("links that each new client adds")] = 2,
 ) -> nx.Graph:
-    """Clients arrive one by one and prefer well-linked neighbours (Barabási and Albert, 1999); connected."""
+    """Preferential attachment (Barabási and Albert, 1999); connected."""
     _require("m", m, range(1, num_clients), num_clients)
     return _graph(num_clients, list(nx.barabasi_albert_graph(num_clients, m, seed=_seed(rng)).edges))
 
@@ -160,7 +160,8 @@ def communities(
     rng: np.random.Generator,
     *,
     num: Annotated[
-        Count | None, Doc("how many, of equal size to within one; by default 2, unless sizes are given")
+        Count | None,
+        Doc("number of communities, of equal size to within one; by default 2, unless sizes are given"),
     ] = None,
     sizes: Annotated[list[Count] | None, Doc("clients in each community, instead of num")] = None,
     p_in: Annotated[Fraction, Doc("probability of a link inside a community")] = 0.8,
@@ -188,13 +189,13 @@ def file(
     num_clients: int,
     rng: np.random.Generator,
     *,
-    path: Annotated[str, Doc("a graph file, perhaps compressed (.gz, .bz2)")],
-    format_: Annotated[Format, Doc("auto goes by the extension; csv is an edge list with commas")] = "auto",
+    path: Annotated[str, Doc("a graph file, possibly compressed (.gz, .bz2)")],
+    format_: Annotated[Format, Doc("auto: by the extension; csv: an edge list with commas")] = "auto",
 ) -> nx.Graph:
-    """The graph in a file, without directions, weights, self loops and parallel links.
+    """The graph in a file, without directions, weights, self-loops and parallel links.
 
-    Its nodes, sorted by label (n2 before n10), become the clients 0, 1, ... An edge list whose labels are
-    all numbers of clients keeps them: a client that it does not mention has no neighbours.
+    Its nodes, sorted by label (n2 before n10), become the clients 0, 1, ... If all labels of an edge list are
+    valid client ids, they are kept; a client that the file does not contain has no neighbours.
     """
     kind = _kind(path) if format_ == "auto" else format_
     graph = _read(path, kind, num_clients)
@@ -203,7 +204,7 @@ def file(
 
 
 def _graph(num_clients: int, edges: ArrayLike) -> nx.Graph:
-    """The simple graph with these edges, added in sorted order."""
+    """Return the simple graph with these edges, added in sorted order."""
     ends = np.sort(np.asarray(edges, dtype=np.int64).reshape(-1, 2), axis=1)
     low, high = ends[ends[:, 0] != ends[:, 1]].T
     low, high = np.divmod(np.unique(low * num_clients + high), num_clients)
@@ -217,9 +218,10 @@ def _pairs(a: Clients, b: Clients) -> Clients:
 
 
 def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> Clients:
-    """Each pair of distinct clients with probability p, in time proportional to the pairs that are kept.
+    """Draw each pair of distinct clients with probability p, in time proportional to the pairs drawn.
 
-    The pairs (low, high) are numbered high (high - 1) / 2 + low. networkx's block model tries every pair.
+    The pair (low, high) has the number high (high - 1) / 2 + low. The block model of networkx would try every
+    pair.
     """
     num_pairs = num_clients * (num_clients - 1) // 2
     kept = rng.choice(num_pairs, rng.binomial(num_pairs, p), replace=False, shuffle=False)
@@ -230,7 +232,6 @@ def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> Clien
 
 
 def _rectangle(num_clients: int, rows: int | None) -> Clients:
-    """The clients in rows."""
     if rows is None:
         rows = next(r for r in range(isqrt(num_clients), 0, -1) if num_clients % r == 0)
     if num_clients % rows:
@@ -242,16 +243,14 @@ def _rectangle(num_clients: int, rows: int | None) -> Clients:
 def _require(option: str, value: int, allowed: range, num_clients: int) -> None:
     if value not in allowed:
         if not allowed:
-            raise OptionError(
-                option, f"has no possible value: the number of clients must exceed {num_clients}"
-            )
+            raise OptionError(option, f"has no valid value: there must be more than {num_clients} clients")
         even = "even and " if allowed.step == 2 else ""
         bounds = f"between {allowed[0]} and {allowed[-1]}"
         raise OptionError(option, f"must be {even}{bounds} when the number of clients is {num_clients}")
 
 
 def _seed(rng: np.random.Generator) -> int:
-    """A seed for networkx, whose treatment of numpy's generators changed between its releases."""
+    """Draw a seed for networkx, which handles numpy generators differently from release to release."""
     return int(rng.integers(2**31))
 
 
@@ -273,7 +272,7 @@ def _clients_by_node(graph: nx.Graph, num_clients: int, *, edges_only: bool) -> 
 
 
 def _natural(node: object) -> list[str | tuple[int, str]]:
-    """A sort key by which n2 comes before n10, however many digits there are."""
+    """Return a sort key by which n2 comes before n10, for any number of digits."""
     parts = re.split(r"([0-9]+)", str(node))
     return [(len(part.lstrip("0")), part.lstrip("0")) if i % 2 else part for i, part in enumerate(parts)]
 
@@ -288,17 +287,17 @@ def _read(path: str, kind: str, num_clients: int) -> nx.Graph:
         raise
     except OSError as error:
         raise OptionError("path", f"cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # every reader fails in its own way on a file of another format
+    except Exception as error:  # every reader raises other errors for a file of another format
         raise OptionError(
             "path", f"is not a readable {kind} file: {type(error).__name__}: {error}"
         ) from error
-    if isinstance(graph, list):  # graph6 and sparse6 may hold one graph a line
-        raise OptionError("path", f"must hold one graph, not {len(graph)}")
+    if isinstance(graph, list):  # graph6 and sparse6 files may contain one graph per line
+        raise OptionError("path", f"must contain one graph, not {len(graph)}")
     return graph
 
 
 def _check_header(content: bytes, num_clients: int) -> None:
-    """Raise an error if sparse6 declares far too many nodes; the reader would create them all."""
+    """Raise an error if a sparse6 header declares too many nodes, before the reader creates them."""
     text = content.strip().removeprefix(b">>sparse6<<").removeprefix(b":")
     num_nodes, _ = data_to_n([character - 63 for character in text[:8]])
     if num_nodes > max(num_clients, MAX_NODES):
@@ -308,17 +307,19 @@ def _check_header(content: bytes, num_clients: int) -> None:
 def _read_gml(file: BytesIO) -> nx.Graph:
     try:
         return nx.read_gml(file)
-    except nx.NetworkXError:  # labels are optional in GML, numbers are not
+    except nx.NetworkXError:  # labels are optional in GML, ids are not
         file.seek(0)
         return nx.read_gml(file, label="id")
 
 
 def _kind(path: str) -> str:
-    """The format that the extension of `path` stands for."""
+    """Return the format that the extension of `path` stands for."""
     extension = Path(path.removesuffix(".gz").removesuffix(".bz2")).suffix.removeprefix(".").lower()
     kind = _EXTENSIONS.get(extension, extension)
     if kind not in _READERS:
-        raise OptionError("format", f"cannot be told from the path {path!r}; allowed: {', '.join(_READERS)}")
+        raise OptionError(
+            "format", f"cannot be inferred from the path {path!r}; allowed: {', '.join(_READERS)}"
+        )
     return kind
 
 

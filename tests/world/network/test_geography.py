@@ -95,16 +95,16 @@ def test_there_may_be_more_regions_than_clients() -> None:
 @pytest.mark.parametrize(
     ("options", "option", "message"),
     [
-        ({"delays_s": []}, "delays_s", "must be a square matrix, a row and a column for every region"),
+        ({"delays_s": []}, "delays_s", "must be a square matrix with one row and one column per region"),
         (
             {"delays_s": [[1.0, 2.0]]},
             "delays_s",
-            "must be a square matrix, a row and a column for every region",
+            "must be a square matrix with one row and one column per region",
         ),
         (
             {"delays_s": [[1.0, 2.0], [1.0]]},
             "delays_s",
-            "must be a square matrix, a row and a column for every region",
+            "must be a square matrix with one row and one column per region",
         ),
         (
             {"delays_s": [[1.0]], "members": [0, 0]},

@@ -182,9 +182,9 @@ def test_neighbours_are_sorted_whatever_the_order_of_the_links():
         ("torus", 7, {"rows": 14}, "rows", "must divide the number of clients, 7: 1, 7"),
         ("k_regular", 7, {"k": 3}, "k", "must be even and between 2 and 6 when the number of clients is 7"),
         ("k_regular", 6, {"k": 6}, "k", "must be between 1 and 5 when the number of clients is 6"),
-        ("k_regular", 1, {"k": 1}, "k", "has no possible value: the number of clients must exceed 1"),
+        ("k_regular", 1, {"k": 1}, "k", "has no valid value: there must be more than 1 clients"),
         ("small_world", 6, {"k": 3}, "k", "must be even and between 2 and 4 when the number of clients is 6"),
-        ("small_world", 2, {"k": 2}, "k", "has no possible value: the number of clients must exceed 2"),
+        ("small_world", 2, {"k": 2}, "k", "has no valid value: there must be more than 2 clients"),
         ("scale_free", 5, {"m": 5}, "m", "must be between 1 and 4 when the number of clients is 5"),
         ("communities", 3, {"num": 4}, "num", "must be between 1 and 3 when the number of clients is 3"),
         ("communities", 3, {"sizes": [1, 1]}, "sizes", "must add up to the number of clients: 3, not 2"),
@@ -295,7 +295,7 @@ def test_directions_self_loops_and_parallel_links_are_dropped(tmp_path):
         ("a.txt", "0 5\n", "has 2 nodes (0 to 5) but the number of clients is 5"),
         ("a.txt", "", "has 0 nodes but the number of clients is 5"),
         ("a.adjlist", "0 1\n", "has 2 nodes (0 to 1) but the number of clients is 5"),
-        ("a.g6", "A_\nA_\n", "must hold one graph, not 2"),
+        ("a.g6", "A_\nA_\n", "must contain one graph, not 2"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_with_both_numbers(tmp_path, name, text, expected):
