@@ -1,4 +1,4 @@
-"""What of a scenario needs neither data nor a model: graph, Byzantine clients, links and faults."""
+"""The parts of a scenario that need neither data nor a model: graph, Byzantine clients, links and faults."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from rdpfl_sim.world.network.topology import neighbours as neighbours_of
 
 
 class Deployment:
-    """Who is linked to whom, who is Byzantine, and what will go wrong on the way.
+    """The graph, the Byzantine clients, the links and the faults of a scenario.
 
-    What cannot be built raises a `ScenarioError`.
+    Raises a `ScenarioError` with everything that cannot be built.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -39,11 +39,11 @@ class Deployment:
             self._build_links()
         if problems:
             raise ScenarioError(problems)
-        self.changes()  # once in vain, to see that all faults are possible
+        self.changes()  # raises an error if a fault is not possible
 
     @property
     def exchanges(self) -> bool:
-        """Whether clients send anything to each other."""
+        """Whether the method sends messages."""
         return bool(getattr(type(self.scenario.method).target, "exchanges", True))
 
     @property
@@ -57,36 +57,36 @@ class Deployment:
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know before believing the result, as far as the scenario alone shows it."""
+        """What may make the result misleading, as far as the scenario alone shows it."""
         timing = self.scenario.timing
         found = [*self.scenario.notes, *self.neighbourhoods.warnings]
         if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.exchanges:
             found.append(
-                "clients do not wait, and drop messages of earlier rounds: they will use few or none "
-                "(timing.staleness = 'keep' would use them)"
+                "clients do not wait and drop messages of earlier rounds, so they use few messages or none; "
+                "timing.staleness = 'keep' would use them"
             )
         execution = self.scenario.execution
         if execution.executor.name == "stacked" and execution.device.startswith("cuda"):
             found.append(
-                "on a GPU the last bits of a stacked client may depend on the clients computed with it, so "
+                "on a GPU the last bits of a stacked result may depend on the other clients of its batch, so "
                 "that checkpoints and interruptions may change the digest; executor = 'inline' avoids this"
             )
-        return [*found, *self._options_without_effect(), *self._outages_of_no_link()]
+        return [*found, *self._options_without_effect(), *self._fault_warnings()]
 
     def _options_without_effect(self) -> Iterator[str]:
-        """Options that were given, but that other options make pointless."""
+        """Yield a warning per option that is set although other options make it ineffective."""
         scenario, network = self.scenario, self.scenario.network
         if not self.exchanges and self.byzantine:
-            yield "nothing is exchanged, so attacks have no effect"
+            yield "attacks have no effect: the method sends no messages"
         if network.duplication > 0 and network.transport.name == "reliable":
-            yield "network.duplication has no effect: a reliable transport drops second copies"
+            yield "network.duplication has no effect: a reliable transport drops copies"
         if _is_given(scenario.output, "message_events") and not scenario.output.events:
             yield "output.message_events has no effect without output.events"
         method = scenario.method
         given = {key for key in type(method).model_fields if _is_given(method, key)}
         if getattr(method, "estimator", "paper") == "anchored":
-            of_the_paper = {"predictor", "clip", "threshold", "warmup", "tau_0", "beta_limit", "epsilon"}
-            for option in sorted(given & (of_the_paper | {"when_silent"})):
+            paper_only = {"predictor", "clip", "threshold", "warmup", "tau_0", "beta_limit", "epsilon"}
+            for option in sorted(given & (paper_only | {"when_silent"})):
                 yield f"method.{option} has no effect: it belongs to estimator = 'paper'"
         else:
             if getattr(method, "predictor", "bb") != "bb":
@@ -96,7 +96,7 @@ class Deployment:
                 for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
                     yield f"method.{option} has no effect without method.clip"
         if method.name == "dfedavgm" and _is_given(scenario.training, "momentum"):
-            yield "training.momentum has no effect: method.theta stands in its place"
+            yield "training.momentum has no effect: method.theta replaces it"
         yield from self._attacks_without_effect()
 
     def _attacks_without_effect(self) -> Iterator[str]:
@@ -106,19 +106,19 @@ class Deployment:
             if not members:
                 continue
             if section.schedule.name == "during_partitions" and not partitions:
-                yield "an attack during_partitions never begins: no fault is a partition"
+                yield "an attack during_partitions never starts: no fault is a partition"
             from_round = getattr(section.schedule, "from_round", 1)
             if from_round > scenario.rounds:
-                yield f"an attack that begins in round {from_round} never does"
+                yield f"an attack from round {from_round} on never starts: there are {scenario.rounds} rounds"
             if section.equivocation.name != "none" and section.attack.name in ("none", "label_flip"):
-                yield "equivocation has no effect on an attack that sends the own update"
+                yield "equivocation has no effect: the attack sends the client's own update"
 
-    def _outages_of_no_link(self) -> Iterator[str]:
-        linked = set(map(frozenset, self.graph.edges))
+    def _fault_warnings(self, training_s: float | None = None) -> list[str]:
+        """Return the warnings of the faults; some need the shortest training time of a client."""
+        warnings: list[str] = []
         for place, fault in enumerate(self.scenario.faults):
-            for pair in getattr(fault, "links", []):
-                if fault.name == "link_outage" and frozenset(pair) not in linked:
-                    yield f"faults[{place}]: clients {pair[0]} and {pair[1]} are not linked at the beginning"
+            fault.bind()(self._fault_context(place, training_s, warnings))
+        return warnings
 
     def _build_graph(self) -> None:
         topology, num_clients = self.scenario.topology, self.scenario.clients.count
@@ -131,7 +131,7 @@ class Deployment:
         self.hops = hops_to(self.graph, self.byzantine)
 
     def _groups(self, num_clients: int) -> list[list[int]]:
-        """The members of every group of Byzantine clients."""
+        """Return the members of every group of Byzantine clients."""
         groups: list[list[int]] = []
         explicit = {
             place: client_ids("ids", section.ids, num_clients) if section.ids else ()
@@ -151,11 +151,10 @@ class Deployment:
         return groups
 
     def _build_links(self) -> None:
-        """What every link is like, and what will go wrong with links and clients."""
         network, num_clients = self.scenario.network, self.scenario.clients.count
         with errors_at("network.geography", network.geography):
             self.propagation_s = network.geography.bind()(num_clients, self.streams)
-        self.exceptions: dict[tuple[int, int], dict[str, Component]] = {}
+        self.link_overrides: dict[tuple[int, int], dict[str, Component]] = {}
         for place, section in enumerate(network.links):
             with errors_at(f"network.links[{place}]", section):
                 senders = client_ids("from", section.from_, num_clients)
@@ -165,12 +164,12 @@ class Deployment:
             models = {"latency": section.latency, "loses": section.loss}
             given = {key: model for key, model in models.items() if model is not None}
             for pair in pairs:
-                self.exceptions[pair] = {**self.exceptions.get(pair, {}), **given}
+                self.link_overrides[pair] = {**self.link_overrides.get(pair, {}), **given}
 
     def link(self, sender: int, recipient: int) -> Link:
-        """The link from one client to another."""
+        """Return the link from one client to another."""
         network = self.scenario.network
-        models = {"latency": network.latency, "loses": network.loss} | self.exceptions.get(
+        models = {"latency": network.latency, "loses": network.loss} | self.link_overrides.get(
             (sender, recipient), {}
         )
         return Link(
@@ -183,26 +182,35 @@ class Deployment:
         )
 
     def changes(self) -> Iterator[tuple[float, int, Change]]:
-        """Everything that will change in the course of the run, from its beginning."""
+        """Yield all changes of the run by time, each with the position of its fault."""
         schedules, problems = [], list[Problem]()
-        num_clients = self.scenario.clients.count
         for place, fault in enumerate(self.scenario.faults):
-            context = FaultContext(
-                num_clients=num_clients,
-                links=sorted((min(edge), max(edge)) for edge in self.graph.edges),
-                key=self.streams.key("fault", place),
-                draw_topology=self._draw_topology,
-                build_topology=partial(self._build_topology, place),
-            )
             with gathered(problems), errors_at(f"faults[{place}]", fault):
-                schedules.append(fault.bind()(context))
+                schedules.append(fault.bind()(self._fault_context(place)))
         if problems:
             raise ScenarioError(problems)
         return merged(schedules)
 
+    def _fault_context(
+        self, place: int, training_s: float | None = None, warnings: list[str] | None = None
+    ) -> FaultContext:
+        def warn(text: str) -> None:
+            if warnings is not None:
+                warnings.append(f"faults[{place}]: {text}")
+
+        return FaultContext(
+            num_clients=self.scenario.clients.count,
+            links=sorted((min(edge), max(edge)) for edge in self.graph.edges),
+            key=self.streams.key("fault", place),
+            draw_topology=self._draw_topology,
+            build_topology=partial(self._build_topology, place),
+            training_s=training_s,
+            warn=warn,
+        )
+
     def _draw_topology(self, number: int) -> list[tuple[int, ...]]:
         topology, num_clients = self.scenario.topology, self.scenario.clients.count
-        with errors_at("topology", topology):  # a file may have vanished since the run began
+        with errors_at("topology", topology):  # a file may have been deleted since the start of the run
             graph = topology.bind()(num_clients, self.streams.generator("topology", number))
         return neighbours_of(graph)
 
@@ -212,13 +220,13 @@ class Deployment:
 
 
 def _is_given(section: Strict, key: str) -> bool:
-    """Whether an option is not at its default; a run's resolved scenario holds every option."""
+    """Return whether an option differs from its default; the scenario of a run contains every option."""
     return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 
 @contextmanager
 def gathered(problems: list[Problem]) -> Iterator[None]:
-    """Add what goes wrong to the list, so that all of it is told at once."""
+    """Add problems to the list, so that all of them are reported together."""
     try:
         yield
     except ScenarioError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 import torch
@@ -37,10 +36,6 @@ SMALL_TEST = 5
 """A personal test set with fewer images is worth a warning."""
 
 COARSE_TEST = "the smallest personal test set has {} images: its accuracy is coarse"
-HASTY_CRASHES = (
-    "faults[{}]: clients crash every {} s on average and train for at least {} s a round; "
-    "timing.max_time_s would end such a run"
-)
 
 
 class Experiment(Deployment):
@@ -85,20 +80,14 @@ class Experiment(Deployment):
     @override
     def warnings(self) -> list[str]:
         """What a user should know before believing the result."""
-        return [*super().warnings, *self._coarse_tests(), *self._hasty_crashes()]
+        found = [*super().warnings, *self._coarse_tests()]
+        of_faults = self._fault_warnings(training_s=min(self.compute_times.base_s))
+        return [*found, *(warning for warning in of_faults if warning not in found)]
 
     def _coarse_tests(self) -> Iterator[str]:
         smallest = min(len(shard) for shard in self.personal_tests)
         if smallest < SMALL_TEST:
             yield COARSE_TEST.format(smallest)
-
-    def _hasty_crashes(self) -> Iterator[str]:
-        """Crashes that probably come more often than was meant."""
-        train_s = min(self.compute_times.base_s)
-        for place, fault in enumerate(self.scenario.faults):
-            mean_s = getattr(fault, "mean_time_to_fail_s", inf)
-            if fault.name == "random_crashes" and mean_s < train_s:
-                yield HASTY_CRASHES.format(place, f"{mean_s:g}", f"{train_s:g}")
 
     def plans(self) -> list[Plan]:
         """What every group of attackers is up to."""

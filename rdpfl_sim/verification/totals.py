@@ -11,7 +11,7 @@ import tomli_w
 from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.events import fault_fields
 from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
-from rdpfl_sim.simulation.experiment import COARSE_TEST, HASTY_CRASHES
+from rdpfl_sim.simulation.experiment import COARSE_TEST
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE
 from rdpfl_sim.simulation.summary import DIVERGED, WALL, Outcome, summary, warnings_of_rounds
 from rdpfl_sim.verification.check import Check, Needs, Record
@@ -22,10 +22,11 @@ from rdpfl_sim.verification.record_schema import ACCOUNT, first_difference, writ
 from rdpfl_sim.verification.telemetry import Measures
 from rdpfl_sim.verification.theory import Theory
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
+from rdpfl_sim.world.faults.crash import TOO_FREQUENT
 
 FATES = ("used", "stale", "duplicate", "rejected")
 UNFINISHED = "the run has no summary"
-OF_DATA = (COARSE_TEST, HASTY_CRASHES, DIVERGED)
+OF_DATA = (COARSE_TEST, f"faults[{{}}]: {TOO_FREQUENT}", DIVERGED)
 """Warnings that follow from data and models, which `verify` does not have."""
 
 

@@ -373,8 +373,8 @@ ANCHORED = {"name": "rdpfl", "estimator": "anchored"}
             {"method": "local", "adversary": {"ids": [1], "timing": {"name": "delayed"}}},
             "attacks have no effect",
         ),
-        ({"adversary": {"ids": [1], "schedule": "during_partitions"}}, "never begins"),
-        ({"adversary": {"ids": [1], "schedule": {"name": "window", "from_round": 9}}}, "never does"),
+        ({"adversary": {"ids": [1], "schedule": "during_partitions"}}, "never starts"),
+        ({"adversary": {"ids": [1], "schedule": {"name": "window", "from_round": 9}}}, "never starts"),
         ({"adversary": {"ids": [1], "equivocation": "mirrored"}}, "equivocation has no effect"),
         (
             {"topology": "ring", "faults": [{"name": "link_outage", "links": [[0, 3]]}], "timing": DEADLINE},

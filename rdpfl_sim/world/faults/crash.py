@@ -34,6 +34,11 @@ from rdpfl_sim.world.faults.options import (
     random_intervals,
 )
 
+TOO_FREQUENT = (
+    "clients crash every {} s on average and train for at least {} s per round; "
+    "timing.max_time_s would end such a run"
+)
+
 
 @dataclass(frozen=True)
 class Crash(Fault):
@@ -100,6 +105,8 @@ def random_crashes(
     chosen = all_clients if clients is None else client_ids("clients", clients, context.num_clients)
     if mean_time_to_recover_s is None:
         _reject_recovery_options("mean_time_to_recover_s", state, catch_up)
+    if context.training_s is not None and mean_time_to_fail_s < context.training_s:
+        context.warn(TOO_FREQUENT.format(f"{mean_time_to_fail_s:g}", f"{context.training_s:g}"))
     mean_s = inf if mean_time_to_recover_s is None else mean_time_to_recover_s
     streams = Streams(context.key)
 

@@ -135,7 +135,8 @@ class FaultContext:
 
     `links` are pairs (i, j), i < j. `key` names a random stream of this fault. `draw_topology(k)` returns the
     neighbours of every client in the k-th new draw of the scenario's topology, k >= 1;
-    `build_topology(topology)` those in another topology.
+    `build_topology(topology)` those in another topology. `training_s` is the shortest training time of a
+    client if it is known: only warnings may depend on it.
     """
 
     num_clients: int
@@ -143,6 +144,8 @@ class FaultContext:
     key: int
     draw_topology: Callable[[int], Neighbours]
     build_topology: Callable[..., Neighbours]
+    training_s: float | None = None
+    warn: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,6 +53,8 @@ def link_outage(
         if (i, j) in directed:
             raise OptionError("links", f"the link between {i} and {j} occurs twice")
         directed |= dict.fromkeys([(i, j)] if one_way else [(i, j), (j, i)])
+        if (min(i, j), max(i, j)) not in context.links:
+            context.warn(f"clients {i} and {j} are not linked at the start")
     return once(LinkOutage(tuple(directed)), from_s, until_s)
 
 
