@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from enum import Enum
 from math import inf, prod
 from typing import Any, NamedTuple, TypeAlias
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.world.faults.fault import Condition, fault_classes
+from rdpfl_sim.world.faults.topology_change import TopologyChange
 
 Link: TypeAlias = tuple[int, int]
 """Sender and recipient."""
@@ -21,36 +22,12 @@ Subject: TypeAlias = int | Link | Sides
 """What a fault affects: a client, a directed link, or the sides of a partition."""
 
 
-class Condition(Enum):
-    """What a fault does to its subject for as long as it lasts."""
-
-    CRASHED = "down"
-    ABSENT = "not yet joined"
-    DEPARTED = "departed"
-    SLOW = "slow"
-    PARTITIONED = "partitioned"
-    LINK_DOWN = "link down"
-
-
 STOPPING = (Condition.CRASHED, Condition.ABSENT, Condition.DEPARTED)
 """Conditions in which a client does nothing."""
 
-STARTS = {
-    "crash": Condition.CRASHED,
-    "absent": Condition.ABSENT,
-    "leave": Condition.DEPARTED,
-    "slow": Condition.SLOW,
-    "cut": Condition.PARTITIONED,
-    "links_down": Condition.LINK_DOWN,
-}
-ENDS = {
-    "recover": Condition.CRASHED,
-    "join": Condition.ABSENT,
-    "unslow": Condition.SLOW,
-    "heal": Condition.PARTITIONED,
-    "links_up": Condition.LINK_DOWN,
-}
-REWIRE = "rewire"
+STARTS = {kind.START: kind.CONDITION for kind in fault_classes() if kind.CONDITION is not None}
+ENDS = {kind.END: kind.CONDITION for kind in fault_classes() if kind.END and kind.CONDITION is not None}
+REWIRE = TopologyChange.START
 CHANGES = frozenset((*STARTS, *ENDS, REWIRE))
 """The values of the field `change`. Each starts or ends a condition, except `rewire`, which has no end."""
 

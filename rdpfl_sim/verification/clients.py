@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from rdpfl_sim.records.fault_timeline import CHANGES, ENDS, REWIRE, Condition, FaultTimeline
+from rdpfl_sim.records.fault_timeline import CHANGES, ENDS, REWIRE, FaultTimeline
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.world.faults.fault import Condition
 
 Neighbours = dict[int, None]
 """A set of clients, in the order of their ids."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from rdpfl_sim.records.fault_timeline import (
     FaultTimeline,
     fault_intervals,
 )
-from rdpfl_sim.world.faults.changes import Change
+from rdpfl_sim.world.faults.fault import fault_classes
 
 
 def fault(time_s: float, change: str, **fields: Any) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def applied(*records: dict[str, Any]) -> tuple[FaultTimeline, list[FaultEffect]]
 
 
 def test_every_change_of_the_world_is_known() -> None:
-    names = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower() for kind in get_args(Change)}
+    names = {name for kind in fault_classes() for name in (kind.START, kind.END) if name is not None}
     assert names == CHANGES
 
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from rdpfl_sim.components.options import NonNegative, Positive
-from rdpfl_sim.world.faults.fault import Clients, Fault, FaultContext, FaultTarget, Schedule, fault
+from rdpfl_sim.world.faults.fault import (
+    Clients,
+    Condition,
+    Fault,
+    FaultContext,
+    FaultTarget,
+    Schedule,
+    fault,
+)
 from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, chosen_clients, once
 
 
@@ -15,7 +23,7 @@ from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, chosen
 class Absence(Fault):
     """Clients have not joined yet; they join in the round of their furthest neighbour."""
 
-    START, END, LABEL = "absent", "join", "not there yet"
+    START, END, CONDITION = "absent", "join", Condition.ABSENT
 
     clients: Clients
 
@@ -34,7 +42,7 @@ class Absence(Fault):
 class Leave(Fault):
     """Clients leave for good."""
 
-    START, LABEL = "leave", "gone"
+    START, CONDITION = "leave", Condition.DEPARTED
 
     clients: Clients
 

@@ -15,6 +15,7 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.faults.fault import (
     Clients,
+    Condition,
     End,
     Fault,
     FaultContext,
@@ -44,7 +45,7 @@ TOO_FREQUENT = (
 class Crash(Fault):
     """Clients stop without notice; `fresh` and `catch_up` say how they recover."""
 
-    START, END, LABEL = "crash", "recover", "down"
+    START, END, CONDITION = "crash", "recover", Condition.CRASHED
 
     clients: Clients
     for_good: bool = False

@@ -12,6 +12,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from enum import Enum
 from operator import itemgetter
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -55,6 +56,17 @@ class FaultTarget(Protocol):
         """Replace the links of all clients."""
 
 
+class Condition(Enum):
+    """What a fault does to its subject for as long as it lasts, in the words of the reports."""
+
+    CRASHED = "down"
+    ABSENT = "not yet joined"
+    DEPARTED = "departed"
+    SLOW = "slow"
+    PARTITIONED = "partitioned"
+    LINK_DOWN = "link down"
+
+
 class Fault(ABC):
     """A disturbance that starts and may end. Subclasses are frozen dataclasses: checkpoints hold them."""
 
@@ -62,8 +74,8 @@ class Fault(ABC):
     """The name of its start in the records."""
     END: ClassVar[str | None] = None
     """The name of its end in the records; None if it never ends."""
-    LABEL: ClassVar[str]
-    """What is affected, in a report: "down", "slow"."""
+    CONDITION: ClassVar[Condition | None] = None
+    """What it does to its subject for as long as it lasts; None if it only changes the topology."""
 
     @abstractmethod
     def start(self, target: FaultTarget) -> None:

@@ -13,7 +13,16 @@ from typing_extensions import override
 from rdpfl_sim.components.options import Doc, NonNegativeInt, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, FaultTarget, Schedule, Start, fault
+from rdpfl_sim.world.faults.fault import (
+    Condition,
+    End,
+    Fault,
+    FaultContext,
+    FaultTarget,
+    Schedule,
+    Start,
+    fault,
+)
 from rdpfl_sim.world.faults.options import From, MeanTime, Until, once, random_intervals
 from rdpfl_sim.world.network.obstacles import DirectedLink
 
@@ -24,7 +33,7 @@ Pair: TypeAlias = Annotated[list[NonNegativeInt], MinLen(2), MaxLen(2)]
 class LinkOutage(Fault):
     """Messages on these directed links are lost."""
 
-    START, END, LABEL = "links_down", "links_up", "down"
+    START, END, CONDITION = "links_down", "links_up", Condition.LINK_DOWN
 
     links: tuple[DirectedLink, ...]
 

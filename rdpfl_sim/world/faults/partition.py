@@ -11,7 +11,16 @@ from typing_extensions import override
 from rdpfl_sim.components.options import ClientSet, Doc, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, FaultTarget, Schedule, Start, fault
+from rdpfl_sim.world.faults.fault import (
+    Condition,
+    End,
+    Fault,
+    FaultContext,
+    FaultTarget,
+    Schedule,
+    Start,
+    fault,
+)
 from rdpfl_sim.world.faults.options import (
     From,
     MeanTime,
@@ -28,7 +37,7 @@ from rdpfl_sim.world.network.obstacles import Sides
 class Partition(Fault):
     """Messages between different sides are lost; clients on no side are not affected."""
 
-    START, END, LABEL = "cut", "heal", "cut off"
+    START, END, CONDITION = "cut", "heal", Condition.PARTITIONED
 
     sides: Sides
 

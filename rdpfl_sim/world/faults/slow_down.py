@@ -8,7 +8,15 @@ from typing import Annotated
 from typing_extensions import override
 
 from rdpfl_sim.components.options import Doc, Positive
-from rdpfl_sim.world.faults.fault import Clients, Fault, FaultContext, FaultTarget, Schedule, fault
+from rdpfl_sim.world.faults.fault import (
+    Clients,
+    Condition,
+    Fault,
+    FaultContext,
+    FaultTarget,
+    Schedule,
+    fault,
+)
 from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, Until, chosen_clients, once
 
 
@@ -16,7 +24,7 @@ from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, 
 class SlowDown(Fault):
     """The local training of these clients takes `factor` times as long."""
 
-    START, END, LABEL = "slow", "unslow", "slow"
+    START, END, CONDITION = "slow", "unslow", Condition.SLOW
 
     clients: Clients
     factor: float
