@@ -18,6 +18,7 @@ from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import group_path
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods, hops_to
+from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.faults.fault import Change, FaultContext, merged
 from rdpfl_sim.world.network.links import Link
 from rdpfl_sim.world.network.topology import neighbours as neighbours_of
@@ -101,11 +102,11 @@ class Deployment:
 
     def _attacks_without_effect(self) -> Iterator[str]:
         scenario = self.scenario
-        partitions = {fault.name for fault in scenario.faults} & {"partition", "random_partitions"}
+        has_partitions = any(FAULTS.facts(fault.name).makes_partitions for fault in scenario.faults)
         for section, members in zip(scenario.adversary, self.groups, strict=True):
             if not members:
                 continue
-            if section.schedule.name == "during_partitions" and not partitions:
+            if section.schedule.name == "during_partitions" and not has_partitions:
                 yield "an attack during_partitions never starts: no fault is a partition"
             from_round = getattr(section.schedule, "from_round", 1)
             if from_round > scenario.rounds:

@@ -166,6 +166,8 @@ class FaultFacts(Facts):
 
     may_lose_messages: bool = True
     """Whether it can keep a message from arriving."""
+    makes_partitions: bool = False
+    """Whether it starts partitions, for which an attack schedule may wait."""
 
 
 FAULTS = Registry("fault", FaultFacts)

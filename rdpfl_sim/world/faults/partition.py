@@ -54,7 +54,7 @@ class Partition(Fault):
         return {"sides": [sorted(side) for side in self.sides]}
 
 
-@fault
+@fault(makes_partitions=True)
 def partition(
     context: FaultContext,
     *,
@@ -78,7 +78,7 @@ def partition(
     return once(Partition(tuple(given)), from_s, until_s)
 
 
-@fault
+@fault(makes_partitions=True)
 def random_partitions(
     context: FaultContext,
     *,
