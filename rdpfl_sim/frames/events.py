@@ -1,18 +1,17 @@
-"""Read events.jsonl as a lazy frame; an incomplete last line is ignored."""
+"""Read events.jsonl as a lazy frame; while a run is incomplete, an unfinished last line is ignored."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import orjson
 import polars as pl
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.reader import read_inside
-from rdpfl_sim.system.files import open_inside
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -84,51 +83,34 @@ def schema_of(names: Collection[str]) -> Schema:
     return {**COMMON_FIELDS, **fields}
 
 
-def scan(path: Path, names: Collection[str], growing: bool) -> pl.LazyFrame:
+def scan(reader: RunReader, names: Collection[str]) -> pl.LazyFrame:
     """Return the records with these names (without names: all records).
 
-    Set `growing` if the run may still write to the file: then its present content is read.
+    The file of a complete run is read lazily. Another run may still write to it: its present content is read.
     """
     schema = schema_of(names)
-    schema |= _plugin_fields(path, names, schema)
-    source = complete_lines(path) if growing or not _ends_with_newline(path) else path
-    if isinstance(source, bytes) and not source:
+    schema |= _plugin_fields(reader, names, schema)
+    source = reader.folder / EVENTS_FILE if reader.is_complete() else b"".join(reader.record_lines())
+    if source == b"":
         return pl.LazyFrame(schema=schema)
     records = pl.scan_ndjson(source, schema=schema)
     return records.filter(pl.col("event").is_in(list(names))) if names else records
 
 
-def complete_lines(path: Path) -> bytes:
-    """Return the content up to the last newline: an incomplete line is still being written."""
-    content = read_inside(path)
-    return content[: content.rfind(b"\n") + 1]
-
-
-def _ends_with_newline(path: Path) -> bool:
-    with open_inside(path) as file:
-        if file.seek(0, 2) == 0:
-            return False
-        file.seek(-1, 2)
-        return file.read() == b"\n"
-
-
-def _plugin_fields(path: Path, names: Collection[str], known: Schema) -> Schema:
+def _plugin_fields(reader: RunReader, names: Collection[str], known: Schema) -> Schema:
     """Return fields that EVENTS lacks, such as the diagnostics of most methods."""
     found: Schema = {}
-    with open_inside(path) as file:
-        for number, line in enumerate(islice(file, NUM_INSPECTED), start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                raise RunError(f"{path} is damaged at line {number}: {error}") from error
-            if not names or record.get("event") in names:
-                found |= {
-                    field: kind
-                    for field, value in record.items()
-                    if field not in known and (kind := _data_type(value)) is not None
-                }
+    for number, line in enumerate(islice(reader.record_lines(), NUM_INSPECTED), start=1):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise RunError(f"{reader.folder / EVENTS_FILE} is damaged at line {number}: {error}") from error
+        if not names or record.get("event") in names:
+            found |= {
+                field: data_type
+                for field, value in record.items()
+                if field not in known and (data_type := _data_type(value)) is not None
+            }
     return found
 
 

@@ -12,15 +12,10 @@ import polars as pl
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import messages_and_rounds
-from rdpfl_sim.frames.events import complete_lines, scan, schema_of
-from rdpfl_sim.records.json_file import read_json_if_present
+from rdpfl_sim.frames.events import scan, schema_of
 from rdpfl_sim.records.metrics_file import METRICS
-from rdpfl_sim.records.reader import RunReader, run_folder_problem
-from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
-from rdpfl_sim.records.run_folder import METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.scenario.toml_file import read_toml
-from rdpfl_sim.system.files import size_inside
 
 INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
 METRIC_TYPES: dict[str, Any] = {name: INTEGER_COLUMNS.get(name, pl.Float64) for name in METRICS}
@@ -34,6 +29,7 @@ class Run:
         problem = run_folder_problem(self.folder)
         if problem is not None:
             raise RunError(problem)
+        self._reader = RunReader(self.folder)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
@@ -41,24 +37,26 @@ class Run:
     @cached_property
     def scenario(self) -> dict[str, Any]:
         """The resolved scenario: every option with its value."""
-        return read_toml(self.folder / SCENARIO, follow_links=False)
+        return self._reader.read_scenario()
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """summary.json: of a failed run `status` and `error`, of an unfinished run empty."""
-        return read_json_if_present(self.folder / SUMMARY) or {}
+        return self._reader.read_summary() or {}
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
         """Commit, versions, command and machine; empty without provenance.json."""
-        return read_json_if_present(self.folder / PROVENANCE) or {}
+        return self._reader.read_provenance() or {}
 
     @cached_property
-    def topology(self) -> dict[str, Any]:
+    def topology(self) -> Topology:
         """`num_clients`, `edges` and `byzantine` at the start of the run."""
-        found = read_json_if_present(self.folder / TOPOLOGY)
-        count = self.scenario.get("clients", {}).get("count", 0)
-        return found or {"num_clients": count, "edges": [], "byzantine": []}
+        try:
+            return self._reader.read_topology()
+        except FileNotFoundError:  # the run ended before the topology was built
+            count = self.scenario.get("clients", {}).get("count", 0)
+            return {"num_clients": count, "edges": [], "byzantine": []}
 
     @cached_property
     def graph(self) -> nx.Graph:
@@ -85,7 +83,7 @@ class Run:
     @property
     def has_events(self) -> bool:
         """Whether events were recorded (`output.events`)."""
-        return size_inside(self.folder / EVENTS_FILE) > 0
+        return self._reader.has_records()
 
     @property
     def message_fraction(self) -> float:
@@ -98,14 +96,11 @@ class Run:
 
         Columns that an older version did not write are null.
         """
-        path = self.folder / METRICS_FILE
-        content = complete_lines(path) if path.exists() else b""
-        rows = pl.DataFrame(schema=METRIC_TYPES)
-        if content:
-            rows = pl.concat([rows, pl.read_csv(content, schema_overrides=METRIC_TYPES)], how="diagonal")
-        position = rows.columns.index("byzantine")
-        is_byzantine = rows.drop_in_place("byzantine").cast(pl.Boolean).rename("is_byzantine")
-        return rows.insert_column(position, is_byzantine)
+        rows = self._reader.read_metrics() if self._reader.has_metrics() else []
+        metrics = pl.DataFrame(rows, schema=METRIC_TYPES)
+        return metrics.with_columns(pl.col("byzantine").cast(pl.Boolean)).rename(
+            {"byzantine": "is_byzantine"}
+        )
 
     @property
     def latest(self) -> pl.DataFrame:
@@ -141,7 +136,7 @@ class Run:
         """Return the records with these names (without names: all records); missing fields are null."""
         if not self.has_events:
             return pl.LazyFrame(schema=schema_of(names))
-        return scan(self.folder / EVENTS_FILE, names, growing=not RunReader(self.folder).is_complete())
+        return scan(self._reader, names)
 
 
 def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:

@@ -161,8 +161,18 @@ def test_faults_last_from_start_to_end(tmp_path: Path) -> None:
     assert spans == {
         "down": (["0"], [1.0], [3.0]),
         "departed": (["1"], [5.0], [5.0]),
-        "partition": (["partition"], [6.0], [0.5]),
+        "partitioned": (["partition"], [6.0], [0.5]),
     }
+
+
+def test_a_link_with_overlapping_outages_counts_once(tmp_path: Path) -> None:
+    changes = [(1.0, "links_down"), (2.0, "links_down"), (3.0, "links_up"), (4.0, "links_up")]
+    events = [
+        {"event": "fault", "time_s": time_s, "fault": 0, "change": change, "links": [[0, 1]]}
+        for time_s, change in changes
+    ]
+    [trace] = traces(fault_cards(Run(write_run(tmp_path, events)).faults, 10.0)[0]).values()
+    assert [*zip(trace["x"], trace["y"], strict=True)] == [(0, 0), (1, 1), (4, 0), (10, 0)]
 
 
 def test_clipping_is_shown_per_client_and_round() -> None:
@@ -343,7 +353,7 @@ def test_script_elements_in_any_text_of_a_run_are_escaped(folder: Path, tmp_path
     with (tmp_path / "events.jsonl").open("w") as file:
         for line in (folder / "events.jsonl").read_text().splitlines():
             record = {**json.loads(line), f"{EVIL}.number": 1.5}
-            file.write(json.dumps(poisoned(record, spared=["event"])) + "\n")
+            file.write(json.dumps(poisoned(record, spared=["event", "change"])) + "\n")
     page = run_page(Run(tmp_path))
     assert page.title == EVIL
     assert_no_injection(render(page))
@@ -515,7 +525,7 @@ def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: 
     topology = json.loads((tmp_path / "topology.json").read_text()) | {"num_clients": num, "edges": edges}
     (tmp_path / "topology.json").write_text(json.dumps(topology))
     head, *_ = (tmp_path / "metrics.csv").read_text().splitlines()
-    lines = [f"1.0,{client},{int(client % 10 == 0)},1,1,0.5,,,,,,,," for client in range(num)]
+    lines = [f"1.0,{client},{int(client % 10 == 0)},1,1,0.5,,,,,,,,," for client in range(num)]
     (tmp_path / "metrics.csv").write_text("\n".join([head, *lines]) + "\n")
     page = run_page(Run(tmp_path))
     found = cards(page)
