@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 
-from rdpfl_sim.records.fault_timeline import REWIRE, Condition, FaultInterval, fault_intervals
+from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
 from rdpfl_sim.reports.fault_text import affected_text
 from rdpfl_sim.reports.html.page import Card, Table, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
 from rdpfl_sim.reports.text import quantity
+from rdpfl_sim.world.faults.fault import Condition
 
 MAX_CLIENTS = 60
 MAX_ROWS = 200
