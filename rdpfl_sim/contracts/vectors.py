@@ -79,18 +79,25 @@ class Equivocation(Contract):
 
 
 class Aggregator(Contract):
-    """One vector (d,) from the rows (n, d)."""
+    """One vector (d,) from the messages (m, d); with `rows`, vectors (n, d) from messages (n, m, d)."""
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
-        """One, two and more messages."""
-        needs_own = AGGREGATORS.facts_of(target).needs_own
+        """One, two and more messages, for two clients if the aggregator takes rows."""
+        facts = AGGREGATORS.facts_of(target)
         for num in (1, 2, 3, 8):
-            yield lambda num=num: (rows(num), vector(1)) if needs_own else (rows(num),)  # type: ignore[misc]
+            yield partial(self._messages, num, facts.needs_own, num_clients=2 if facts.rows else None)
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """Anything but one finite vector."""
+        """Anything but finite vectors."""
         u: Tensor = arguments[0]
-        return tensor_flaw(result, tuple(u.shape[1:]), u, finite=are_moderate(*u))
+        shape = (*u.shape[:-2], u.shape[-1])
+        return tensor_flaw(result, shape, u, finite=are_moderate(*u.flatten(0, -2)))
+
+    def _messages(self, num: int, needs_own: bool, *, num_clients: int | None) -> Arguments:
+        u, own = rows(num), vector(1)
+        if num_clients is not None:
+            u, own = (tensor.expand(num_clients, *tensor.shape).clone() for tensor in (u, own))
+        return (u, own) if needs_own else (u,)
 
 
 class PreAggregator(Aggregator):

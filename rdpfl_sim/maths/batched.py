@@ -8,17 +8,13 @@ columns of blocks: where torch's own sums begin anew depends on the shape and on
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
+from rdpfl_sim.maths.aggregators.aggregator import AGGREGATORS, MAX_MESSAGES, Aggregator, bound_options
 from rdpfl_sim.maths.aggregators.order_statistics import band_sum
-from rdpfl_sim.maths.aggregators.weighting import AGGREGATORS, Aggregator
 from rdpfl_sim.maths.distances import blocks
-
-MAX_MESSAGES = 32
-"""With more for each client there is enough to do for one client alone."""
 
 
 def can_aggregate(aggregator: Aggregator, num_messages: int) -> bool:
@@ -30,7 +26,7 @@ def aggregate_together(aggregator: Aggregator, u: Tensor) -> Tensor:
     """The aggregates (n, d) of the messages u (m, n, d), m each for n clients; their sums must be finite."""
     order_statistics = AGGREGATORS.facts_of(aggregator).order_statistics
     assert order_statistics is not None
-    low, high = order_statistics(len(u), **(aggregator.keywords if isinstance(aggregator, partial) else {}))
+    low, high = order_statistics(len(u), **bound_options(aggregator))
     return (band_sum(u.flatten(1), low, high) / (high - low)).view(u.shape[1:])
 
 

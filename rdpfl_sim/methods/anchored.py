@@ -12,8 +12,8 @@ from math import isfinite
 
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators.message_weights import influence
-from rdpfl_sim.maths.aggregators.weighting import Aggregator, aggregate
+from rdpfl_sim.maths.aggregators import Aggregator, aggregate
+from rdpfl_sim.maths.aggregators.message_weights import message_weights
 from rdpfl_sim.maths.vectors import clip, clip_around, next_threshold, norm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import Descent, distances, stack
@@ -77,5 +77,5 @@ class Anchored:
         if not isfinite(tau):
             return [0.0] * len(messages)
         held, factors = clip_around(u, messages, tau)
-        weights = influence(self.aggregator, held, u)
+        weights = message_weights(self.aggregator, held, u)
         return None if weights is None else (weights * factors).tolist()

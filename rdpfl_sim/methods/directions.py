@@ -15,8 +15,9 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
-from rdpfl_sim.maths.aggregators.message_weights import influence, trims_less
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS, Chain
+from rdpfl_sim.maths.aggregators.aggregator import Chain
+from rdpfl_sim.maths.aggregators.message_weights import message_weights, trims_less
+from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.maths.batched import column
 from rdpfl_sim.methods.base import Case, Inspection, neighbour_share
 from rdpfl_sim.methods.exchange import Local, Received
@@ -105,7 +106,7 @@ def when_trimmed_less(method: Component) -> Callable[[int], bool]:
 
 def inspect(u: Tensor, d_hat: Tensor | None, aggregator: Aggregator, messages: Tensor) -> Inspection:
     """How far each message is from the own update and from the prediction, and how much it counts."""
-    weights = influence(aggregator, messages, u)
+    weights = message_weights(aggregator, messages, u)
     return Inspection(
         distance_to_own=distances(messages, u),
         distance_to_predicted=None if d_hat is None else distances(messages, d_hat),

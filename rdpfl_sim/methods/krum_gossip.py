@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Doc
 from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
-from rdpfl_sim.maths.aggregators.message_weights import influence
+from rdpfl_sim.maths.aggregators.message_weights import message_weights
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.directions import AGGREGATION
 from rdpfl_sim.methods.exchange import Local, Received, is_finite
@@ -55,7 +55,7 @@ class KrumGossip(ModelExchange):
         x = own.w_tilde
         shares: list[float] | None = [0.0] * len(received)
         if is_finite(x):
-            rows = influence(self.aggregator, _models(x, received), x)
+            rows = message_weights(self.aggregator, _models(x, received), x)
             shares = (
                 None
                 if rows is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import sqrt
 
 import numpy as np
@@ -14,40 +13,9 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate, median
-from rdpfl_sim.maths.aggregators.coordinatewise import num_trimmed
-from rdpfl_sim.maths.aggregators.weighting import num_trusted
+from rdpfl_sim.maths.aggregators.coordinatewise import median_bound
 from rdpfl_sim.maths.vectors import LARGEST, clip_around, norm
 from tests.maths.aggregators.matrices import MAX, matrices
-
-
-def one(n: int) -> float:
-    """For a convex combination of the rows: a ball is convex."""
-    return 1.0
-
-
-def of_the_median(n: int) -> float:
-    """At each coordinate n // 2 + 1 rows are as far away or farther: (n // 2 + 1) |d - u|^2 <= n tau^2."""
-    return sqrt(n / (n // 2 + 1))
-
-
-def of_centred_clipping(n: int) -> float:
-    """It mixes the rows and their median."""
-    return of_the_median(n)
-
-
-def of_means(num_kept: Callable[[int], int]) -> Callable[[int], float]:
-    """For a mean of so many rows, others at each coordinate: kept |d - u|^2 <= n tau^2, by convexity."""
-    return lambda n: sqrt(n / num_kept(n))
-
-
-FARTHEST: dict[str, Callable[[int], float]] = {
-    **dict.fromkeys(("mean", "geometric_median", "krum", "multi_krum", "monna", "mda", "smea", "caf"), one),
-    "median": of_the_median,
-    "centred_clipping": of_centred_clipping,
-    "trimmed_mean": of_means(lambda n: n - 2 * num_trimmed(n, 0.3)),
-    "meamed": of_means(lambda n: num_trusted(n, 0.3)),
-}
-"""|d - u| / tau is at most this, for n messages."""
 
 
 @st.composite
@@ -88,12 +56,15 @@ def test_every_message_is_within_the_radius_and_on_its_way_to_the_own_vector(giv
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
-def test_no_message_moves_an_aggregate_far_from_the_own_vector(name: str) -> None:
+def test_no_message_moves_an_aggregate_farther_from_the_own_vector_than_its_bound(name: str) -> None:
+    bound = AGGREGATORS.facts(name).distance_bound
+    assert bound is not None
+
     @given(heard())
     def holds(given_) -> None:
         u, messages, radius = given_
         d = aggregate(AGGREGATORS[name], clip_around(u, messages, radius)[0], u)
-        assert norm(d - u) <= FARTHEST[name](len(messages)) * radius + slack(u, radius)
+        assert norm(d - u) <= bound(len(messages)) * radius + slack(u, radius)
 
     holds()
 
@@ -102,5 +73,5 @@ def test_median_can_be_farther_away_than_every_message() -> None:
     u = torch.zeros(3)
     messages = MAX * torch.tensor([[1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
     d = median(clip_around(u, messages, 2.0)[0])
-    assert norm(d) == pytest.approx(of_the_median(3) * 2.0)
+    assert norm(d) == pytest.approx(median_bound(3) * 2.0)
     assert norm(d) == pytest.approx(sqrt(6))

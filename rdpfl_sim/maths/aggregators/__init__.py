@@ -14,15 +14,22 @@ All of them
 
 from __future__ import annotations
 
+from rdpfl_sim.maths.aggregators.aggregator import (
+    AGGREGATORS,
+    Aggregator,
+    aggregate,
+    aggregate_rows,
+    aggregator,
+)
 from rdpfl_sim.maths.aggregators.coordinatewise import meamed, mean, median, trimmed_mean
 from rdpfl_sim.maths.aggregators.iterative import centred_clipping, geometric_median
 from rdpfl_sim.maths.aggregators.selection import caf, krum, mda, monna, multi_krum, smea
-from rdpfl_sim.maths.aggregators.weighting import AGGREGATORS, Aggregator, aggregate, aggregator
 
 __all__ = [
     "AGGREGATORS",
     "Aggregator",
     "aggregate",
+    "aggregate_rows",
     "aggregator",
     "caf",
     "centred_clipping",

@@ -10,10 +10,15 @@ from annotated_types import Lt
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, NonNegative
+from rdpfl_sim.maths.aggregators.aggregator import aggregator, within_hull
+from rdpfl_sim.maths.aggregators.coordinate_weights import (
+    average_over_coordinates,
+    band_weights,
+    sampled_coordinates,
+)
 from rdpfl_sim.maths.aggregators.order_statistics import band_mean, sorted_rows
 from rdpfl_sim.maths.aggregators.weighting import (
     Byzantine,
-    aggregator,
     num_trusted,
     without_overflow,
 )
@@ -21,7 +26,12 @@ from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.rounding import round_up
 
 
-@aggregator(order_statistics=lambda n: (0, n))
+def mean_weights(u: Tensor) -> Tensor:
+    """Return equal weights (n,), float64."""
+    return torch.full((len(u),), 1 / len(u), dtype=torch.float64, device=u.device)
+
+
+@aggregator(order_statistics=lambda n: (0, n), weights=mean_weights, distance_bound=within_hull)
 def mean(u: Tensor) -> Tensor:
     """The mean of the rows; one message can move it anywhere."""
     result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
@@ -36,7 +46,18 @@ def middle(n: int) -> tuple[int, int]:
     return (n - 1) // 2, n // 2 + 1
 
 
-@aggregator(order_statistics=middle)
+def median_bound(n: int) -> float:
+    """Return the distance bound: at each coordinate n // 2 + 1 messages are as far away or farther."""
+    return math.sqrt(n / (n // 2 + 1))
+
+
+def median_weights(u: Tensor) -> Tensor:
+    """Return the weights (n,), float64, of the messages in the median; their sum is 1."""
+    low, high = middle(len(u))
+    return band_weights(u, low, high) / (high - low)
+
+
+@aggregator(order_statistics=middle, distance_bound=median_bound)
 def median(u: Tensor) -> Tensor:
     """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
     return band_mean(u, *middle(len(u)))
@@ -48,7 +69,13 @@ def untrimmed(n: int, trim: float = 0.3) -> tuple[int, int]:
     return cut, n - cut
 
 
-@aggregator(order_statistics=untrimmed)
+def _trimmed_mean_bound(n: int, trim: float = 0.3) -> float:
+    """Return the bound of a mean of `kept` messages per coordinate: kept |d - u|^2 <= n r^2, by convexity."""
+    low, high = untrimmed(n, trim)
+    return math.sqrt(n / (high - low))
+
+
+@aggregator(order_statistics=untrimmed, distance_bound=_trimmed_mean_bound)
 def trimmed_mean(
     u: Tensor,
     *,
@@ -69,7 +96,31 @@ def num_trimmed(n: int, trim: float) -> int:
     return min(round_up(trim * n), (n - 1) // 2)
 
 
-@aggregator
+def meamed_weights(u: Tensor, byzantine: float = 0.3) -> Tensor:
+    """Return the weights (n,), float64, in the mean around the median; see `_mean_around_median`."""
+    n, k = len(u), num_trusted(len(u), byzantine)
+    values = sampled_coordinates(u).double()
+    in_order = values.sort(dim=1).values
+    twice_median = in_order[:, (n - 1) // 2, None] + in_order[:, n // 2, None]
+    weights = torch.zeros_like(in_order)
+    weights[:, :k] = 1
+    nearest = in_order[:, :k].clone()
+    for begin in range(k, n, k):
+        others = in_order[:, begin : begin + k]
+        width = others.shape[1]
+        share = ((twice_median - (nearest[:, :width] + others)).sign() + 1) / 2
+        for earlier in range(0, begin, k):
+            weights[:, earlier : earlier + width] *= 1 - share
+        weights[:, begin : begin + width] = share
+        nearest[:, :width] = torch.lerp(nearest[:, :width], others, share)
+    return average_over_coordinates(values, in_order, weights)
+
+
+def _meamed_bound(n: int, byzantine: float = 0.3) -> float:
+    return math.sqrt(n / num_trusted(n, byzantine))
+
+
+@aggregator(weights=meamed_weights, distance_bound=_meamed_bound)
 def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The coordinate-wise mean of the n - f values nearest to the median, f = ceil(byzantine n).
 

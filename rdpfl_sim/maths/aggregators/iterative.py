@@ -8,8 +8,8 @@ is the coordinate-wise median, or a row with half of the others around it.
 
 from __future__ import annotations
 
-from math import sqrt
-from typing import Annotated, Literal
+from math import inf, sqrt
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -17,27 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.components.options import Count, Doc, Positive
-from rdpfl_sim.maths.aggregators.coordinatewise import median
-from rdpfl_sim.maths.aggregators.weighting import SLACK, aggregator, weighted_sum, without_overflow
+from rdpfl_sim.maths.aggregators.aggregator import aggregator, within_hull
+from rdpfl_sim.maths.aggregators.coordinatewise import median, median_bound, median_weights
+from rdpfl_sim.maths.aggregators.weighting import SLACK, weighted_sum, without_overflow
 from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
 
 _COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
 _FAR = 1e3  # times the median distance: the rounding of its square is still well below that
-
-
-@aggregator
-def geometric_median(
-    u: Tensor,
-    *,
-    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
-    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
-) -> Tensor:
-    """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
-
-    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
-    half of the others; where y meets a row, the step of Vardi and Zhang (2000).
-    """
-    return weighted_sum(torch.from_numpy(weiszfeld(u, iterations, tolerance)), u)
 
 
 def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
@@ -66,7 +52,54 @@ def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float6
     return w
 
 
-@aggregator
+def geometric_median_weights(u: Tensor, iterations: int, tolerance: float) -> Tensor:
+    """Return the weights (n,), float64, of the messages in the geometric median."""
+    return torch.from_numpy(weiszfeld(u, iterations, tolerance)).to(u.device)
+
+
+@aggregator(weights=geometric_median_weights, distance_bound=within_hull)
+def geometric_median(
+    u: Tensor,
+    *,
+    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
+    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
+) -> Tensor:
+    """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
+
+    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
+    half of the others; where y meets a row, the step of Vardi and Zhang (2000).
+    """
+    return weighted_sum(torch.from_numpy(weiszfeld(u, iterations, tolerance)), u)
+
+
+def _weights_around(
+    u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
+) -> NDArray[np.float64]:
+    """The weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
+    w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
+    if iterations > 1:
+        gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
+        for _ in range(iterations - 1):
+            shares = _clipped_shares(_distances(gram, w), radius)
+            w = w * (1 - shares.sum()) + shares
+    return w
+
+
+def centred_clipping_weights(
+    u: Tensor, radius: float | Literal["median"], iterations: int, start: Literal["median", "zero"]
+) -> Tensor:
+    """Return the weights (n,), float64; the weight of the median belongs to the rows that form it."""
+    c = median(u) if start == "median" else None
+    w = torch.from_numpy(_weights_around(u, c, radius, iterations)).to(u.device)
+    return w + (1 - w.sum()).clamp(min=0) * median_weights(u) if start == "median" else w
+
+
+def _centred_clipping_bound(m: int, *, start: str = "median", **options: Any) -> float:
+    """Return the bound of the median, whose mixtures with the rows it is; from zero there is none."""
+    return median_bound(m) if start == "median" else inf
+
+
+@aggregator(weights=centred_clipping_weights, distance_bound=_centred_clipping_bound)
 def centred_clipping(
     u: Tensor,
     *,
@@ -85,21 +118,8 @@ def centred_clipping(
     remembered. From zero, v is in the hull of the rows and zero.
     """
     c = median(u) if start == "median" else None
-    w = centred_clipping_weights(u, c, radius, iterations)
+    w = _weights_around(u, c, radius, iterations)
     return weighted_sum(torch.from_numpy(w), u) if c is None else _from_centre(w, u, c)
-
-
-def centred_clipping_weights(
-    u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
-) -> NDArray[np.float64]:
-    """The weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
-    w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
-    if iterations > 1:
-        gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
-        for _ in range(iterations - 1):
-            shares = _clipped_shares(_distances(gram, w), radius)
-            w = w * (1 - shares.sum()) + shares
-    return w
 
 
 def _clipped_shares(distances: NDArray[np.float64], radius: float | Literal["median"]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What is done to messages before they are aggregated, and aggregators that begin so.
+"""Pre-aggregators: what is done to messages before they are aggregated.
 
 A pre-aggregator takes u (n, d), whose n >= 1 rows are messages, and returns new rows (m, d), m >= 1. Like
 aggregators they return finite values for finite messages, and the order of the rows does not matter: the
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -20,45 +20,26 @@ from rdpfl_sim.components.options import Count, Doc, Positive
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.maths.aggregators.selection import least
 from rdpfl_sim.maths.aggregators.weighting import (
-    Aggregator,
     Byzantine,
-    aggregate,
     equal_shares,
     num_trusted,
     weighted_sum,
 )
 from rdpfl_sim.maths.distances import norms, squared_distances
 
-PRE_AGGREGATORS = Registry("pre_aggregator", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class PreAggregatorFacts(Facts):
+    """What the simulator must know about a pre-aggregator."""
+
+    weights: Callable[..., Tensor] | None = None
+    """The weights (m, n), float64, of the n messages in each of the m new rows; None if they are unknown."""
+
+
+PRE_AGGREGATORS = Registry("pre_aggregator", PreAggregatorFacts)
 pre_aggregator = PRE_AGGREGATORS.register
 
-PreAggregator: TypeAlias = Callable[[Tensor], Tensor]
-
 _NUM_HASHED = 256  # entries of a message that make up its hash, beside the sum of all
-
-
-@dataclass(frozen=True)
-class Chain:
-    """An aggregator that lets pre-aggregators work on the messages first, one after the other."""
-
-    before: tuple[PreAggregator, ...]
-    last: Aggregator
-    needs_own = True
-
-    def __call__(self, u: Tensor, own: Tensor) -> Tensor:
-        """The last aggregator's result; the own vector, if it wants that, is as the client has it."""
-        for pre_aggregator in self.before:
-            u = pre_aggregator(u)
-        return aggregate(self.last, u, own)
-
-
-@pre_aggregator
-def nnm(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """Each row replaced by the mean of its n - f nearest rows, itself among them, f = ceil(byzantine n).
-
-    Nearest-neighbour mixing (Allouah et al. 2023). Rows that tie with the last one counted count too.
-    """
-    return weighted_sum(nnm_weights(u, byzantine), u)
 
 
 def nnm_weights(u: Tensor, byzantine: float) -> Tensor:
@@ -66,17 +47,13 @@ def nnm_weights(u: Tensor, byzantine: float) -> Tensor:
     return equal_shares(least(squared_distances(u), num_trusted(len(u), byzantine)))
 
 
-@pre_aggregator
-def bucketing(
-    u: Tensor, *, size: Annotated[Count, Doc("s, messages a bucket; the last may have fewer")] = 2
-) -> Tensor:
-    """The means of buckets of `size` rows each, which are put into them at random.
+@pre_aggregator(weights=nnm_weights)
+def nnm(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """Each row replaced by the mean of its n - f nearest rows, itself among them, f = ceil(byzantine n).
 
-    Karimireddy, He and Jaggi 2022. The shuffle is drawn from the messages themselves: rows are sorted by a
-    hash of their bits. So it is another one each round, the same when a run is repeated, and it does not
-    depend on the order of the rows.
+    Nearest-neighbour mixing (Allouah et al. 2023). Rows that tie with the last one counted count too.
     """
-    return weighted_sum(bucketing_weights(u, size), u)
+    return weighted_sum(nnm_weights(u, byzantine), u)
 
 
 def bucketing_weights(u: Tensor, size: int) -> Tensor:
@@ -95,12 +72,17 @@ def bucketing_weights(u: Tensor, size: int) -> Tensor:
     return equal_shares(place // size == bucket).to(u.device)
 
 
-@pre_aggregator
-def clipping(
-    u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the largest norm that is let through")] = 2.0
+@pre_aggregator(weights=bucketing_weights)
+def bucketing(
+    u: Tensor, *, size: Annotated[Count, Doc("s, messages a bucket; the last may have fewer")] = 2
 ) -> Tensor:
-    """The rows, scaled down to the norm c where they are longer."""
-    return _scaled(u, clipping_scales(u, max_norm))
+    """The means of buckets of `size` rows each, which are put into them at random.
+
+    Karimireddy, He and Jaggi 2022. The shuffle is drawn from the messages themselves: rows are sorted by a
+    hash of their bits. So it is another one each round, the same when a run is repeated, and it does not
+    depend on the order of the rows.
+    """
+    return weighted_sum(bucketing_weights(u, size), u)
 
 
 def clipping_scales(u: Tensor, max_norm: float) -> Tensor:
@@ -108,13 +90,12 @@ def clipping_scales(u: Tensor, max_norm: float) -> Tensor:
     return _clip_factors(norms(u), max_norm)
 
 
-@pre_aggregator
-def arc(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """The floor(2 f (n - f) / n) longest rows, scaled down to the norm of the next, f = ceil(byzantine n).
-
-    Adaptive robust clipping (Allouah et al. 2025).
-    """
-    return _scaled(u, arc_scales(u, byzantine))
+@pre_aggregator(weights=lambda u, max_norm: clipping_scales(u, max_norm).diag())
+def clipping(
+    u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the largest norm that is let through")] = 2.0
+) -> Tensor:
+    """The rows, scaled down to the norm c where they are longer."""
+    return _scaled(u, clipping_scales(u, max_norm))
 
 
 def arc_scales(u: Tensor, byzantine: float) -> Tensor:
@@ -124,6 +105,15 @@ def arc_scales(u: Tensor, byzantine: float) -> Tensor:
     num_clipped = 2 * (n - trusted) * trusted // n
     lengths = norms(u)
     return _clip_factors(lengths, lengths.kthvalue(n - num_clipped).values.item())
+
+
+@pre_aggregator(weights=lambda u, byzantine: arc_scales(u, byzantine).diag())
+def arc(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The floor(2 f (n - f) / n) longest rows, scaled down to the norm of the next, f = ceil(byzantine n).
+
+    Adaptive robust clipping (Allouah et al. 2025).
+    """
+    return _scaled(u, arc_scales(u, byzantine))
 
 
 def _clip_factors(lengths: Tensor, limit: float) -> Tensor:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
+from rdpfl_sim.maths.aggregators.aggregator import aggregator, within_hull
 from rdpfl_sim.maths.aggregators.weighting import (
     SLACK,
     Byzantine,
-    aggregator,
     equal_shares,
     num_trusted,
     weighted_sum,
@@ -36,7 +36,15 @@ MaxSubsets: TypeAlias = Annotated[
 ]
 
 
-@aggregator
+def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
+    """The weights (n,), float64, that average the rows with the least Krum scores, and those that tie."""
+    num_neighbours = max(1, num_trusted(len(u), byzantine) - 2)
+    in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
+    scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
+    return equal_shares(least(scores, max(1, num_kept)))
+
+
+@aggregator(weights=krum_weights, distance_bound=within_hull)
 def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The row with the least sum of squared distances to its n - f - 2 nearest others, f = ceil(byzantine n).
 
@@ -47,7 +55,13 @@ def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     return u[best].clone() if w[best] == 1 else weighted_sum(w, u)
 
 
-@aggregator
+def multi_krum_weights(u: Tensor, byzantine: float, keep: float | None) -> Tensor:
+    """The weights (n,), float64, with which multi-Krum averages the rows."""
+    n = len(u)
+    return krum_weights(u, byzantine, num_trusted(n, byzantine) if keep is None else round_up(keep * n))
+
+
+@aggregator(weights=multi_krum_weights, distance_bound=within_hull)
 def multi_krum(
     u: Tensor,
     *,
@@ -63,21 +77,13 @@ def multi_krum(
     return weighted_sum(multi_krum_weights(u, byzantine, keep), u)
 
 
-def multi_krum_weights(u: Tensor, byzantine: float, keep: float | None) -> Tensor:
-    """The weights (n,), float64, with which multi-Krum averages the rows."""
-    n = len(u)
-    return krum_weights(u, byzantine, num_trusted(n, byzantine) if keep is None else round_up(keep * n))
+def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
+    """The weights (n,), float64, with which MoNNA averages the rows."""
+    distances = distances_to(own, u).nan_to_num(nan=torch.inf)
+    return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
 
 
-def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
-    """The weights (n,), float64, that average the rows with the least Krum scores, and those that tie."""
-    num_neighbours = max(1, num_trusted(len(u), byzantine) - 2)
-    in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
-    scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
-    return equal_shares(least(scores, max(1, num_kept)))
-
-
-@aggregator(needs_own=True)
+@aggregator(needs_own=True, weights=monna_weights, distance_bound=within_hull)
 def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The mean of the n - f rows nearest to the client's own vector, f = ceil(byzantine n).
 
@@ -87,24 +93,6 @@ def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     equally near.
     """
     return weighted_sum(monna_weights(u, own, byzantine), u)
-
-
-def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
-    """The weights (n,), float64, with which MoNNA averages the rows."""
-    distances = distances_to(own, u).nan_to_num(nan=torch.inf)
-    return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
-
-
-@aggregator
-def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
-    """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
-
-    Minimum diameter averaging (El Mhamdi et al. 2020, after Rousseeuw 1985). There are n over f sets of n - f
-    rows. If these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest
-    rows of each row are tried: the least diameter among these is at most twice the least of all, because all
-    of a set of diameter D is within D of each of its rows.
-    """
-    return weighted_sum(mda_weights(u, byzantine, max_subsets), u)
 
 
 def mda_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
@@ -117,15 +105,16 @@ def mda_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
     return _mean_of_best(sets, diameters, u)
 
 
-@aggregator
-def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
-    """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
+@aggregator(weights=mda_weights, distance_bound=within_hull)
+def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
+    """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
 
-    Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
-    these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
-    each row are tried, and the proof of robustness does not hold.
+    Minimum diameter averaging (El Mhamdi et al. 2020, after Rousseeuw 1985). There are n over f sets of n - f
+    rows. If these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest
+    rows of each row are tried: the least diameter among these is at most twice the least of all, because all
+    of a set of diameter D is within D of each of its rows.
     """
-    return weighted_sum(smea_weights(u, byzantine, max_subsets), u)
+    return weighted_sum(mda_weights(u, byzantine, max_subsets), u)
 
 
 def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
@@ -138,17 +127,15 @@ def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
     return _mean_of_best(sets, np.concatenate(eigenvalues), u)
 
 
-@aggregator
-def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
+@aggregator(weights=smea_weights, distance_bound=within_hull)
+def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
+    """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
 
-    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). From c_i = 1 on, while
-    sum_i c_i > n - 2 f: with v the top eigenvector of the covariance of the rows weighted by c, and
-    tau_i = <u_i - mu, v>^2, c_i <- c_i (1 - tau_i / max_j tau_j). Of all mu on the way, the one with the
-    least top eigenvalue. The maximum is over rows that still have weight: one that has lost all of it,
-    however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
+    Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
+    these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
+    each row are tried, and the proof of robustness does not hold.
     """
-    return weighted_sum(caf_weights(u, byzantine), u)
+    return weighted_sum(smea_weights(u, byzantine, max_subsets), u)
 
 
 def caf_weights(u: Tensor, byzantine: float) -> Tensor:
@@ -171,6 +158,19 @@ def caf_weights(u: Tensor, byzantine: float) -> Tensor:
         if c.sum() <= enough + SLACK:
             break
     return torch.from_numpy(best).to(u.device)
+
+
+@aggregator(weights=caf_weights, distance_bound=within_hull)
+def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
+
+    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). From c_i = 1 on, while
+    sum_i c_i > n - 2 f: with v the top eigenvector of the covariance of the rows weighted by c, and
+    tau_i = <u_i - mu, v>^2, c_i <- c_i (1 - tau_i / max_j tau_j). Of all mu on the way, the one with the
+    least top eigenvalue. The maximum is over rows that still have weight: one that has lost all of it,
+    however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
+    """
+    return weighted_sum(caf_weights(u, byzantine), u)
 
 
 def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:

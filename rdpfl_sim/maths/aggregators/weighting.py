@@ -1,9 +1,7 @@
-"""What aggregators share: how they are called, how many messages they trust, and sums with weights."""
+"""What aggregators share: the number of messages that they trust, and weighted sums."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite
 from typing import Annotated, TypeAlias
 
@@ -11,37 +9,12 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction
-from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.rounding import round_up
-
-Aggregator: TypeAlias = Callable[..., Tensor]
-"""One vector (d,) from the messages u (n, d), and from the own vector if it is declared with `needs_own`."""
 
 SLACK = 1e-9
 """Tolerance for rounding errors when scores are compared."""
 
 Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed Byzantine fraction of what arrived, rounded up")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AggregatorFacts(Facts):
-    """What the simulator must know about an aggregator."""
-
-    needs_own: bool = False
-    """Whether its second argument is the vector of the client itself, (d,)."""
-    order_statistics: Callable[..., tuple[int, int]] | None = None
-    """(low, high) for n messages and the options, if the aggregate is the mean of the order statistics
-    low, ..., high - 1 of each coordinate. Such aggregators are computed for many clients at once."""
-
-
-AGGREGATORS = Registry("aggregator", AggregatorFacts)
-aggregator = AGGREGATORS.register
-
-
-def aggregate(function: Aggregator, u: Tensor, own: Tensor) -> Tensor:
-    """Return the aggregate of the messages u (n, d) for a client whose own vector is `own`."""
-    needs_own = getattr(function, "needs_own", False) or AGGREGATORS.facts_of(function).needs_own
-    return function(u, own) if needs_own else function(u)
 
 
 def num_trusted(n: int, byzantine: float) -> int:

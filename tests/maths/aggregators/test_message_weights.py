@@ -28,21 +28,22 @@ from rdpfl_sim.maths.aggregators import (
     multi_krum,
     trimmed_mean,
 )
-from rdpfl_sim.maths.aggregators.message_weights import influence, trims_less
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS, Chain, arc, bucketing, clipping, nnm
+from rdpfl_sim.maths.aggregators.aggregator import Chain, within_hull
+from rdpfl_sim.maths.aggregators.message_weights import message_weights, trims_less
+from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS, arc, bucketing, clipping, nnm
 
 every_aggregator = pytest.mark.parametrize("name", AGGREGATORS)
 quick = settings(max_examples=40, deadline=None)
 
 
-def matrices(min_rows: int = 1) -> st.SearchStrategy[Tensor]:
-    shapes = st.tuples(st.integers(min_rows, 9), st.integers(1, 4))
+def matrices(min_rows: int = 1, max_columns: int = 4) -> st.SearchStrategy[Tensor]:
+    shapes = st.tuples(st.integers(min_rows, 9), st.integers(1, max_columns))
     entries = st.floats(-1e3, 1e3, width=32) | st.integers(-2, 2).map(float)  # the latter for ties
     return shapes.flatmap(lambda shape: arrays(np.float32, shape, elements=entries)).map(torch.from_numpy)
 
 
 def weights(aggregator: Aggregator, u: Tensor) -> list[float]:
-    w = influence(aggregator, u, torch.zeros(u.shape[1]))
+    w = message_weights(aggregator, u, torch.zeros(u.shape[1]))
     assert w is not None
     assert (w.dtype, w.shape) == (torch.float64, (len(u),))
     return w.tolist()
@@ -187,15 +188,15 @@ def test_weights_are_traced_back_through_mixing() -> None:
     )
 
 
-def test_aggregator_of_a_plugin_has_no_known_influence() -> None:
+def test_aggregator_of_a_plugin_has_no_known_message_weights() -> None:
     def newcomer(u: Tensor, *, trim: float = 0.1) -> Tensor:
         return u[0]
 
-    assert influence(newcomer, torch.randn(3, 2), torch.zeros(2)) is None
-    assert influence(partial(newcomer, trim=0.2), torch.randn(3, 2), torch.zeros(2)) is None
-    assert influence(lambda u: mean(u), torch.randn(3, 2), torch.zeros(2)) is None
-    assert influence(Chain((nnm,), newcomer), torch.randn(3, 2), torch.zeros(2)) is None
-    assert influence(Chain((lambda u: u, nnm), mean), torch.randn(3, 2), torch.zeros(2)) is None
+    assert message_weights(newcomer, torch.randn(3, 2), torch.zeros(2)) is None
+    assert message_weights(partial(newcomer, trim=0.2), torch.randn(3, 2), torch.zeros(2)) is None
+    assert message_weights(lambda u: mean(u), torch.randn(3, 2), torch.zeros(2)) is None
+    assert message_weights(Chain((nnm,), newcomer), torch.randn(3, 2), torch.zeros(2)) is None
+    assert message_weights(Chain((lambda u: u, nnm), mean), torch.randn(3, 2), torch.zeros(2)) is None
 
 
 # What holds in general.
@@ -217,7 +218,23 @@ def test_weights_are_not_negative_and_add_up_to_one(name: str, u: Tensor) -> Non
     assert sum(w) == pytest.approx(1)
 
 
-WHOLE_ROWS = ["mean", "geometric_median", "krum", "multi_krum", "monna", "mda", "smea", "caf"]
+def test_every_built_in_aggregator_declares_its_weights_and_its_bound() -> None:
+    u = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    assert [name for name in AGGREGATORS if message_weights(AGGREGATORS[name], u, u[0]) is None] == []
+    assert [name for name in AGGREGATORS if AGGREGATORS.facts(name).distance_bound is None] == []
+    assert [name for name in PRE_AGGREGATORS if PRE_AGGREGATORS.facts(name).weights is None] == []
+
+
+@every_aggregator
+@given(u=matrices(max_columns=1))
+@quick
+def test_weighted_sum_of_one_coordinate_is_the_aggregate(name: str, u: Tensor) -> None:
+    product = torch.tensor(weights(AGGREGATORS[name], u), dtype=torch.float64) @ u.double()
+    result = aggregate(AGGREGATORS[name], u, torch.zeros(1))
+    assert product.item() == pytest.approx(result.item(), rel=1e-5, abs=1e-5 * u.abs().max().item() + 1e-44)
+
+
+WHOLE_ROWS = [name for name in AGGREGATORS if AGGREGATORS.facts(name).distance_bound is within_hull]
 
 
 @pytest.mark.parametrize("name", WHOLE_ROWS)
@@ -241,7 +258,7 @@ def test_weighted_sum_of_the_rows_is_the_result_of_a_chain_up_to_its_length(
     before: str, name: str, u: Tensor
 ) -> None:
     chain, own = Chain((PRE_AGGREGATORS[before],), AGGREGATORS[name]), torch.zeros(u.shape[1])
-    w = influence(chain, u, own)
+    w = message_weights(chain, u, own)
     if w is None:
         return
     assert min(w) >= 0

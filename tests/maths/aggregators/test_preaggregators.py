@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.maths.aggregators import aggregate, mean, median, monna
+from rdpfl_sim.maths.aggregators.aggregator import Chain
 from rdpfl_sim.maths.aggregators.preaggregators import (
     PRE_AGGREGATORS,
-    Chain,
     arc,
     bucketing,
     bucketing_weights,
