@@ -108,7 +108,7 @@ def _caveats(breakdown: Breakdown) -> Iterator[str]:
             yield f"Already below at {short_number(spec.values[0])}: {seed_list(breakdown.always)}."
         if breakdown.never:
             yield f"Not yet below at {short_number(spec.values[-1])}: {seed_list(breakdown.never)}."
-        yield f"No mean and no interval: {num_outside} of {num_seeds} points are outside the range."
+        yield f"No mean and no interval: {num_outside} of {num_seeds} points outside the range."
     if breakdown.width:
         yield (
             "The point of a seed is its first value below local training; "

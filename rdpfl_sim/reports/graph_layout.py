@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 MAX_KAMADA_KAWAI = 150  # takes about a second for so many clients, and grows with the square
 
 Array: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = dict[int, Array]
 
 
 def graph_layout(graph: nx.Graph) -> Array:
@@ -39,7 +40,7 @@ def graph_layout(graph: nx.Graph) -> Array:
     return positions
 
 
-def _component_layout(graph: nx.Graph) -> dict[int, Any]:
+def _component_layout(graph: nx.Graph) -> Positions:
     num_clients, degrees = len(graph), {degree for _, degree in graph.degree}
     hub = max(graph, key=graph.degree)
     if degrees == {2}:
@@ -47,16 +48,18 @@ def _component_layout(graph: nx.Graph) -> dict[int, Any]:
     if degrees == {num_clients - 1}:
         return _circle(sorted(graph))
     if graph.number_of_edges() == graph.degree(hub):
-        return {hub: (0, 0)} | _circle([client for client in sorted(graph) if client != hub])
+        return {hub: np.zeros(2)} | _circle([client for client in sorted(graph) if client != hub])
     if columns := _grid_columns(graph):
-        return {client: (i % columns, -(i // columns)) for i, client in enumerate(sorted(graph))}
+        return {
+            client: np.array([i % columns, -(i // columns)], float) for i, client in enumerate(sorted(graph))
+        }
     if num_clients <= MAX_KAMADA_KAWAI:
-        positions: dict[int, Any] = nx.kamada_kawai_layout(graph)
+        positions: Positions = nx.kamada_kawai_layout(graph)
         return positions
     return _pivot_scaling(graph)
 
 
-def _circle(order: list[int]) -> dict[int, Any]:
+def _circle(order: list[int]) -> Positions:
     """Place clients clockwise in this order, the first at the top."""
     angles = 2 * np.pi * np.arange(len(order)) / len(order)
     return dict(zip(order, np.stack([np.sin(angles), np.cos(angles)], axis=1), strict=True))
@@ -72,7 +75,7 @@ def _grid_columns(graph: nx.Graph) -> int | None:
     return None
 
 
-def _pivot_scaling(graph: nx.Graph, num_pivots: int = 50) -> dict[int, Any]:
+def _pivot_scaling(graph: nx.Graph, num_pivots: int = 50) -> Positions:
     """Return positions whose distances resemble hop counts, in time linear in the links.
 
     Pivot multidimensional scaling (Brandes and Pich, Graph Drawing 2006): the two leading directions of

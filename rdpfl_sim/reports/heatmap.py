@@ -35,8 +35,9 @@ def table_figure(table: Table) -> Figure:
         means[table.rows.index(row), table.columns.index(column)] = estimate.mean
     labels = [" / ".join(row) for row in table.rows]
     width = 1.2 + 0.09 * max(map(len, labels)) + 0.95 * len(table.columns)
-    axis_names = " x ".join((*table.corner, *table.across))
-    figure = new_figure(table.title, axis_names, max(7.0, width), 1.7 + 0.36 * len(table.rows))
+    axis_names = {"rows": " / ".join(table.corner), "columns": " / ".join(table.across)}
+    description = "; ".join(f"{axis}: {names}" for axis, names in axis_names.items() if names)
+    figure = new_figure(table.title, description, max(7.0, width), 1.7 + 0.36 * len(table.rows))
     axes = figure.subplots()
     low, high = _colour_range(means)
     image = axes.imshow(means, cmap="viridis", aspect="auto", vmin=low, vmax=high)

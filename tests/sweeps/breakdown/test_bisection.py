@@ -113,7 +113,7 @@ def test_seeds_outside_the_range_are_named_and_not_averaged(tmp_path: Path) -> N
     assert "at method.lambda = 0.02 (median of 4 seeds)" in lines[0]
     assert "Already below at 0: seed 1." in lines
     assert "Not yet below at 0.08: seed 2." in lines
-    assert "No mean and no interval: 2 of 4 points are outside the range." in lines
+    assert "No mean and no interval: 2 of 4 points outside the range." in lines
 
 
 @pytest.mark.parametrize(
