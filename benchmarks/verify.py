@@ -79,7 +79,7 @@ def rows() -> list[Row]:
         after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         size = (Path(run) / "events.jsonl").stat().st_size
     num_records = checks[0].num_items
-    assert all(check.outcome == "ok" for check in checks), [c.told() for c in checks if c.outcome != "ok"]
+    assert all(check.outcome == "ok" for check in checks), [c.as_dict() for c in checks if c.outcome != "ok"]
     work = f"verify {num_records:,} records ({size / 1e6:.0f} MB), memory grows by {after - before:.0f} MB"
     million = f"{1e6 * verified_s / num_records:.1f} s a million"
     return [Row(work, f"{verified_s:.1f} s, {million}", f"to make them {made_s:.1f} s", verified_s / made_s)]

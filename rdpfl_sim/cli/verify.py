@@ -70,4 +70,4 @@ def _run_checks(path: Path, options: argparse.Namespace, console: Console) -> li
         scenario = Scenario.of_run(path)
         with make_progress(False, scenario.rounds * scenario.clients.count, console) as progress:
             checks.append(replay(path, progress, options.allow_cluster))
-    return [check.told() for check in checks]
+    return [check.as_dict() for check in checks]

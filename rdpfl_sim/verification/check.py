@@ -1,4 +1,4 @@
-"""One invariant: what it says, how often it was looked at, and where it was first violated."""
+"""An invariant of a run, the number of items checked, and its first violation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Record: TypeAlias = dict[str, Any]
 
 
 class Needs(IntEnum):
-    """What a run must have written down for a check to be possible; each includes those before it."""
+    """The records that a check requires; each level includes those before it."""
 
     NOTHING = 0
     RECORDS = 1
@@ -19,15 +19,15 @@ class Needs(IntEnum):
 
 
 MISSING = {
-    Needs.RECORDS: "there are no records (no events.jsonl, or output.events is false)",
+    Needs.RECORDS: "there are no records (events.jsonl is missing, or output.events is false)",
     Needs.MESSAGES: "there are no records of messages (output.message_events is 0)",
-    Needs.ALL_MESSAGES: "only a part of the messages is recorded (output.message_events is less than 1)",
+    Needs.ALL_MESSAGES: "only some messages are recorded (output.message_events is less than 1)",
 }
 
 
 @dataclass
 class Check:
-    """An invariant and what became of it; `unchecked` says why it could not be looked at."""
+    """An invariant and its outcome; `unchecked` is the reason why it could not be checked."""
 
     name: str
     sentence: str
@@ -35,32 +35,32 @@ class Check:
     num_items: int = 0
     num_violations: int = 0
     line: int | None = None
-    """The line of events.jsonl at which it was first violated, if it is one."""
+    """The line of events.jsonl with the first violation, if it is in that file."""
     first: str | None = None
     unchecked: str | None = None
 
     def violated(self, line: int | None, what: str) -> None:
-        """Count a violation; the first is told."""
+        """Count a violation and keep the description of the first."""
         self.num_violations += 1
         if self.first is None:
             self.line, self.first = line, what
 
-    def limit(self, there_is: Needs) -> None:
-        """Forget the outcome if the run has not written down what it would need."""
-        missing = [MISSING[level] for level in MISSING if there_is < level <= self.needs]
+    def limit(self, available: Needs) -> None:
+        """Discard the outcome if the run did not write the records that the check requires."""
+        missing = [MISSING[level] for level in MISSING if available < level <= self.needs]
         if missing:
             self.unchecked, self.first, self.line = missing[0], None, None
             self.num_items = self.num_violations = 0
 
     @property
     def outcome(self) -> str:
-        """One word, or two."""
+        """`ok`, `violated` or `not checked`."""
         if self.num_violations:
             return "violated"
         return "ok" if self.unchecked is None else "not checked"
 
-    def told(self) -> dict[str, Any]:
-        """The check as JSON."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return the check as a JSON table."""
         return {
             "check": self.name,
             "sentence": self.sentence,

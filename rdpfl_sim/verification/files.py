@@ -1,4 +1,4 @@
-"""The small files of a run folder: their content, and the bytes in which it is written."""
+"""The small files of the run folder that is verified."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.deployment import Deployment
 
 
-class Files:
+class VerifiedFolder:
     """Scenario, topology, provenance and summary of a run; the latter two may be missing.
 
-    Graph and Byzantine clients are computed from the scenario. If that is not possible, as a file that it
-    names has vanished, `not_built` says why, and they are those of topology.json.
+    Graph and Byzantine clients are computed from the scenario. If that fails, for example because a file that
+    it names is missing, `not_built` is the reason, and they are read from topology.json.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +39,7 @@ class Files:
 
     @cached_property
     def graph(self) -> nx.Graph:
-        """Who is linked to whom at the beginning."""
+        """The graph at the start of the run."""
         if self.deployment is not None:
             return self.deployment.graph
         graph = nx.empty_graph(self.scenario.clients.count)
@@ -48,7 +48,7 @@ class Files:
         except (LookupError, TypeError, nx.NetworkXError) as error:
             raise RunError(f"{self.folder / TOPOLOGY} is damaged: {error}") from error
         if len(graph) != self.scenario.clients.count:
-            raise RunError(f"{self.folder / TOPOLOGY} is damaged: it has links of unknown clients")
+            raise RunError(f"{self.folder / TOPOLOGY} is damaged: it has links to unknown clients")
         return graph
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What `verify` does not find out: what no run repeats, and what takes a replay."""
+"""Changes that `verify` does not detect: fields that no run repeats, and those that only a replay checks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ UNREPEATABLE = {
 }
 """Fields that differ from run to run: wall-clock times, host, folder, start time.
 
-Nor are figures compared, nor the warning that a run was resumed in another environment. docs/commands.md
-lists the same.
+Figures are not compared either, nor the warning that a run was resumed in another environment.
+docs/commands.md has the same list.
 """
 
 ONLY_BY_REPLAY = (

@@ -1,4 +1,4 @@
-"""What the records say of every message: from the moment it is sent to the moment it is used or dropped."""
+"""Checks of the records of messages, from sending to use or drop."""
 
 from __future__ import annotations
 
@@ -10,88 +10,89 @@ from typing import NamedTuple, TypeAlias
 from rdpfl_sim.records.fault_timeline import STARTS, STOPPING
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
-from rdpfl_sim.verification.clients import Clients, Doing
+from rdpfl_sim.verification.clients import ClientChecks, ClientPhase
 
-REFUSALS = ("not finite", "wrong shape or type")
-"""Why a message is rejected after which nothing better is expected of its sender in that round."""
+FINAL_REJECTIONS = ("not finite", "wrong shape or type")
+"""Reasons for rejection after which the recipient stops waiting for the sender in that round."""
 
 
 SENDER_DOWN = "sender is down"
-"""Why a message is lost that has not left its sender when that stops."""
+"""Why a message is lost that is still queued at its sender when the sender stops."""
 
 OBSTACLES = {
     "link is down": "the link from {0} to {1} is down",
-    "partition": "{0} and {1} are on different sides of a cut",
+    "partition": "{0} and {1} are on different sides of a partition",
     "recipient is down": "{1} is down",
 }
-"""Why a message is lost that the link itself would not lose, in the order in which they are looked for."""
+"""Why faults lose a message, in the order in which the network checks them."""
 
 
-class Letter(NamedTuple):
-    """A message on its way or in a mailbox."""
+class TrackedMessage(NamedTuple):
+    """A message in transit or in a mailbox."""
 
     sender: int
     recipient: int
     stamp: int
     sent_at_s: float
-    """If a copy's original is not recorded, when the copy was made."""
+    """When it was sent; for a copy whose original is not recorded, when it was copied."""
     is_exact: bool
-    """Whether the time at which it was sent is known."""
+    """Whether `sent_at_s` is the time of sending."""
     place: tuple[int, int]
-    """Where it stands on its link: the sender's round, and the number of the message or of its original."""
+    """Its position on the link: the sender's round and the number of the message or of its original."""
 
 
 @dataclass
-class Box:
-    """What one client has of one sender: the stamps of the messages that wait, by number."""
+class TrackedInbox:
+    """The state of one client's mailbox for one sender."""
 
     held: dict[int, int] = field(default_factory=dict)
-    gone: int = 0
-    """The latest stamp that was used, or has made room."""
+    """The stamps of the messages in it, by message number."""
+    last_removed: int = 0
+    """The latest stamp that was used or evicted."""
     last_used: int = 0
-    refused: int = 0
+    last_rejected: int = 0
 
 
-class Post:
-    """Follows every message, over links that may be cut, into a mailbox."""
+class MessageChecks:
+    """Follows every message over its link into a mailbox, and checks each step."""
 
     def __init__(
         self,
         scenario: Scenario,
-        clients: Clients,
+        clients: ClientChecks,
         byzantine: frozenset[int],
         is_recorded: Callable[[int], bool],
     ) -> None:
         self.numbering = Check(
-            "numbering", "Messages are numbered in the order of their sending, without a gap.", Needs.MESSAGES
+            "numbering", "Messages are numbered in the order of sending, without gaps.", Needs.MESSAGES
         )
         self.fates = Check(
             "fates",
-            "Every message is sent, then lost or delivered, then used or dropped, each at most once.",
+            "Every message is sent, then lost or delivered, then used or dropped, at most once each.",
             Needs.MESSAGES,
         )
         self.causality = Check(
             "causality",
-            "Nothing arrives before it was sent, and every delay is the time between the two.",
+            "No message arrives before it was sent, and its delay is the time in between.",
             Needs.MESSAGES,
         )
         self.links = Check(
             "links",
-            "Messages go from neighbour to neighbour; none crosses a cut, or leaves or reaches who is down.",
+            "Messages go from neighbour to neighbour; none crosses a partition or involves a stopped client.",
             Needs.MESSAGES,
         )
         self.stamps = Check(
             "stamps",
-            "An honest client sends when its training ends, and claims that round.",
+            "An honest client sends when its training ends, stamped with that round.",
             Needs.MESSAGES,
         )
         self.reasons = Check(
             "reasons",
-            "Every message that is lost or dropped has the reason that its link or mailbox gives.",
+            "Every lost or dropped message has the reason that its link or mailbox implies.",
             Needs.ALL_MESSAGES,
         )
         self.sizes = Check(
-            "sizes", "An honest client sends as many bytes to every neighbour.", Needs.MESSAGES
+            "sizes", "An honest client sends equally many bytes to every neighbour.", Needs.MESSAGES
         )
         self.checks = [
             *(self.numbering, self.fates, self.causality, self.links, self.stamps),
@@ -106,169 +107,172 @@ class Post:
         self.byzantine = byzantine
         self.is_recorded = is_recorded
         self.next_number = 0
-        self.under_way: dict[int, Letter] = {}
-        self.waiting: dict[int, Letter] = {}
-        self.boxes: list[dict[int, Box]] = [defaultdict(Box) for _ in clients.lives]
+        self.in_transit: dict[int, TrackedMessage] = {}
+        self.in_mailbox: dict[int, TrackedMessage] = {}
+        self.inboxes: list[dict[int, TrackedInbox]] = [defaultdict(TrackedInbox) for _ in clients.states]
         self.counts: Counter[str] = Counter()
         self.num_bytes = 0.0
         self.num_reordered = 0
         self.newest: dict[tuple[int, int], tuple[int, int]] = {}
         self.latest_size: dict[int, tuple[float, float]] = {}
-        """Of every honest sender, when it last sent, and how many bytes."""
-        self.afresh_at_s: dict[int, float] = {}
-        """When clients recovered that may have lost their model and their messages."""
+        """When each honest client last sent, and the size of that message."""
+        self.restarted_at_s: dict[int, float] = {}
+        """When clients last recovered with a fresh model and an empty mailbox."""
         self.stopped_at_s: dict[int, float] = {}
-        """When clients last crashed or left."""
+        """When clients last stopped."""
 
     def message_sent(self, record: Record, line: int) -> None:
-        """A message begins; its sender is up, and speaks to a neighbour."""
+        """Check number, link, stamp and size of a new message."""
         number, sender, recipient = record["message"], record["sender"], record["recipient"]
         stamp, true_round, time_s = record["round"], record["true_round"], record["time_s"]
         self._begin(number, line, "sent")
-        clients, life = self.clients, self.clients.lives[sender]
+        clients, state = self.clients, self.clients.states[sender]
         self.links.num_items += 1
         if recipient not in clients.neighbours[sender]:
-            self.links.violated(line, f"{recipient} is no neighbour of {sender}")
+            self.links.violated(line, f"{recipient} is not a neighbour of {sender}")
         if sender in clients.timeline.stopped:
             self.links.violated(line, f"the sender {sender} is down")
         self.stamps.num_items += 1
-        if true_round != life.round:
-            self.stamps.violated(line, f"client {sender} is in round {life.round}, not in {true_round}")
+        if true_round != state.round:
+            self.stamps.violated(line, f"client {sender} is in round {state.round}, not {true_round}")
         elif sender not in self.byzantine:
             if stamp != true_round:
-                self.stamps.violated(line, f"honest client {sender} claims round {stamp} in {true_round}")
-            if life.doing is not Doing.GATHERING or life.time_s != time_s:
-                self.stamps.violated(line, f"honest client {sender} has not just ended its training")
+                self.stamps.violated(
+                    line, f"honest client {sender} stamps round {stamp} in round {true_round}"
+                )
+            if state.phase is not ClientPhase.GATHERING or state.time_s != time_s:
+                self.stamps.violated(line, f"honest client {sender} did not finish its training at this time")
             self._check_size(sender, time_s, record["size_bytes"], line)
         self.num_bytes += record["size_bytes"]
-        self.under_way[number] = Letter(sender, recipient, stamp, time_s, True, (true_round, number))
+        self.in_transit[number] = TrackedMessage(sender, recipient, stamp, time_s, True, (true_round, number))
 
     def message_copied(self, record: Record, line: int) -> None:
-        """The network makes a second message out of one that is under way."""
+        """Check that the original of a copy is in transit."""
         number, original = record["message"], record["original"]
         self._begin(number, line, "copied")
-        letter = self.under_way.get(original)
-        if letter is None and self.is_recorded(original):
-            self.fates.violated(line, f"message {original} is copied, but not under way")
-        if letter is None:
-            letter = Letter(
+        message = self.in_transit.get(original)
+        if message is None and self.is_recorded(original):
+            self.fates.violated(line, f"message {original} is copied, but is not in transit")
+        if message is None:
+            message = TrackedMessage(
                 record["sender"], record["recipient"], record["round"], record["time_s"], False, (0, number)
             )
-        self.under_way[number] = letter
-        self._compare(record, line, letter)
+        self.in_transit[number] = message
+        self._compare(record, line, message)
 
     def message_lost(self, record: Record, line: int) -> None:
-        """A message that was under way will not arrive."""
-        letter = self._end(record, line, self.under_way, "lost", "under way")
-        if letter is None:
+        """Check the reason of a loss."""
+        message = self._end(record, line, self.in_transit, "lost", "in transit")
+        if message is None:
             return
         self.reasons.num_items += 1
-        reasons = self._reasons(letter, record["time_s"])
+        reasons = self._reasons(message, record["time_s"])
         if record["reason"] not in reasons:
-            told = " or ".join(reasons)
-            self.reasons.violated(line, f"message {record['message']} is lost because of: {told}")
-        elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != letter.sent_at_s:
-            self.reasons.violated(line, f"a link loses a message when it is sent, at {letter.sent_at_s} s")
+            expected = " or ".join(reasons)
+            self.reasons.violated(line, f"message {record['message']} must have the reason: {expected}")
+        elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != message.sent_at_s:
+            self.reasons.violated(line, f"a link loses a message when it is sent: at {message.sent_at_s} s")
 
     def message_delivered(self, record: Record, line: int) -> None:
-        """A message that was under way waits in its recipient's mailbox."""
-        letter = self._end(record, line, self.under_way, "delivered", "under way")
-        if letter is None:
+        """Check delay and obstacles of a delivery, and put the message into the mailbox."""
+        message = self._end(record, line, self.in_transit, "delivered", "in transit")
+        if message is None:
             return
-        number, time_s, recipient = record["message"], record["time_s"], letter.recipient
+        number, time_s, recipient = record["message"], record["time_s"], message.recipient
         self.causality.num_items += 1
-        if time_s < letter.sent_at_s or record["delay_s"] < 0:
-            self.causality.violated(line, f"message {number} was sent at {letter.sent_at_s} s")
-        elif letter.is_exact and record["delay_s"] != time_s - letter.sent_at_s:
+        if time_s < message.sent_at_s or record["delay_s"] < 0:
+            self.causality.violated(line, f"message {number} was sent at {message.sent_at_s} s")
+        elif message.is_exact and record["delay_s"] != time_s - message.sent_at_s:
             self.causality.violated(
-                line, f"message {number} was sent at {letter.sent_at_s} s, {record['delay_s']} s ago?"
+                line,
+                f"message {number} was sent at {message.sent_at_s} s: its delay is not {record['delay_s']} s",
             )
         self.links.num_items += 1
-        obstacle = self._obstacle(letter)
+        obstacle = self._obstacle(message)
         if obstacle is not None:
-            told = OBSTACLES[obstacle].format(letter.sender, recipient)
-            self.links.violated(line, f"message {number} arrives, although {told}")
-        way = letter.sender, recipient
-        if letter.place >= self.newest.get(way, (0, 0)):
-            self.newest[way] = letter.place
+            expected = OBSTACLES[obstacle].format(message.sender, recipient)
+            self.links.violated(line, f"message {number} arrives although {expected}")
+        link = message.sender, recipient
+        if message.place >= self.newest.get(link, (0, 0)):
+            self.newest[link] = message.place
         else:
             self.num_reordered += 1
-        self.waiting[number] = letter
-        if letter.sender in self.clients.neighbours[recipient]:
-            self.boxes[recipient][letter.sender].held[number] = letter.stamp
+        self.in_mailbox[number] = message
+        if message.sender in self.clients.neighbours[recipient]:
+            self.inboxes[recipient][message.sender].held[number] = message.stamp
 
     def message_used(self, record: Record, line: int) -> None:
-        """A message leaves its mailbox for good."""
+        """Take a used message out of its mailbox."""
         self._leave_mailbox(record, line, "used")
-        self.boxes[record["recipient"]][record["sender"]].last_used = record["round"]
+        self.inboxes[record["recipient"]][record["sender"]].last_used = record["round"]
 
     def message_stale(self, record: Record, line: int) -> None:
-        """A message came too late, or had to make room."""
+        """Check why a message was dropped as stale."""
         self._check_reason(record, line, STALE)
         self._leave_mailbox(record, line, "stale")
 
     def message_duplicate(self, record: Record, line: int) -> None:
-        """A second message of the same sender and round."""
+        """Check that another message has the same sender and round."""
         self._check_reason(record, line, DUPLICATE)
-        self._end(record, line, self.waiting, "duplicate", "delivered")
-        self.boxes[record["recipient"]][record["sender"]].held.pop(record["message"], None)
+        self._end(record, line, self.in_mailbox, "duplicate", "delivered")
+        self.inboxes[record["recipient"]][record["sender"]].held.pop(record["message"], None)
 
     def message_rejected(self, record: Record, line: int) -> None:
-        """A message that no mailbox takes."""
+        """Check why a mailbox rejected a message."""
         self._check_reason(record, line, REJECTED)
-        self._end(record, line, self.waiting, "rejected", "delivered")
-        box = self.boxes[record["recipient"]][record["sender"]]
-        box.held.pop(record["message"], None)
-        if record["reason"] in REFUSALS:
-            box.refused = max(box.refused, record["round"])
+        self._end(record, line, self.in_mailbox, "rejected", "delivered")
+        inbox = self.inboxes[record["recipient"]][record["sender"]]
+        inbox.held.pop(record["message"], None)
+        if record["reason"] in FINAL_REJECTIONS:
+            inbox.last_rejected = max(inbox.last_rejected, record["round"])
 
     def fault(self, record: Record, line: int) -> None:
         """Note when clients stop and when they start again with a fresh model."""
         if STARTS.get(record["change"]) in STOPPING:
             self.stopped_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
         elif record.get("fresh"):
-            self.afresh_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
+            self.restarted_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
 
     def _begin(self, number: int, line: int, what: str) -> None:
         self.counts[what] += 1
         self.numbering.num_items += 1
         if number < self.next_number:
-            self.numbering.violated(line, f"message {number} comes after {self.next_number - 1}")
+            self.numbering.violated(line, f"message {number} follows message {self.next_number - 1}")
             return
         for missing in range(self.next_number, number):
             if self.is_recorded(missing):
                 self.numbering.violated(line, f"message {missing} is missing before {number}")
                 break
         if not self.is_recorded(number):
-            self.numbering.violated(line, f"message {number} is not among those to be recorded")
+            self.numbering.violated(line, f"message {number} is not in the sample of recorded messages")
         self.next_number = number + 1
 
     def _end(
-        self, record: Record, line: int, place: dict[int, Letter], fate: str, before: str
-    ) -> Letter | None:
-        """Take a message from where it is; it must be there, and be the same as when it was sent."""
+        self, record: Record, line: int, place: dict[int, TrackedMessage], fate: str, before: str
+    ) -> TrackedMessage | None:
+        """Remove a message from a place, after checking that it is there and has not changed."""
         self.counts[fate] += 1
         self.fates.num_items += 1
-        letter = place.pop(record["message"], None)
-        if letter is None:
+        message = place.pop(record["message"], None)
+        if message is None:
             self.fates.violated(line, f"message {record['message']} is {fate}, but was not {before}")
             return None
-        self._compare(record, line, letter)
-        return letter
+        self._compare(record, line, message)
+        return message
 
-    def _compare(self, record: Record, line: int, letter: Letter) -> None:
-        if (record["sender"], record["recipient"], record["round"]) != letter[:3]:
-            told = f"from {letter.sender} to {letter.recipient}, of round {letter.stamp}"
-            self.fates.violated(line, f"message {record['message']} was sent {told}")
+    def _compare(self, record: Record, line: int, message: TrackedMessage) -> None:
+        if (record["sender"], record["recipient"], record["round"]) != message[:3]:
+            expected = f"from {message.sender} to {message.recipient}, of round {message.stamp}"
+            self.fates.violated(line, f"message {record['message']} was sent {expected}")
 
     def _leave_mailbox(self, record: Record, line: int, fate: str) -> None:
-        self._end(record, line, self.waiting, fate, "delivered")
-        box = self.boxes[record["recipient"]][record["sender"]]
-        if box.held.pop(record["message"], None) is not None:
-            box.gone = max(box.gone, record["round"])
+        self._end(record, line, self.in_mailbox, fate, "delivered")
+        inbox = self.inboxes[record["recipient"]][record["sender"]]
+        if inbox.held.pop(record["message"], None) is not None:
+            inbox.last_removed = max(inbox.last_removed, record["round"])
 
-    def _obstacle(self, letter: Letter) -> str | None:
-        sender, recipient = letter.sender, letter.recipient
+    def _obstacle(self, message: TrackedMessage) -> str | None:
+        sender, recipient = message.sender, message.recipient
         timeline = self.clients.timeline
         if (sender, recipient) in timeline.links_down:
             return "link is down"
@@ -276,74 +280,76 @@ class Post:
             return "partition"
         return "recipient is down" if recipient in timeline.stopped else None
 
-    def _reasons(self, letter: Letter, now_s: float) -> list[str]:
-        """Why a message can be lost now."""
-        usual = "given up" if self.retransmits else self._obstacle(letter)
-        if self.leaves_at_once or self.stopped_at_s.get(letter.sender) != now_s:
+    def _reasons(self, message: TrackedMessage, now_s: float) -> list[str]:
+        """Return the possible reasons for the loss of a message now."""
+        usual = "given up" if self.retransmits else self._obstacle(message)
+        if self.leaves_at_once or self.stopped_at_s.get(message.sender) != now_s:
             return [usual or "loss"]
-        return [SENDER_DOWN, *([] if usual is None else [usual])]  # nothing leaves who is down
+        return [SENDER_DOWN, *([] if usual is None else [usual])]  # it may still be queued
 
     def _check_size(self, sender: int, time_s: float, size_bytes: float, line: int) -> None:
         self.sizes.num_items += 1
         before_s, before = self.latest_size.get(sender, (None, size_bytes))
         if time_s == before_s and size_bytes != before:
-            self.sizes.violated(line, f"client {sender} has just sent {before} bytes to another neighbour")
+            self.sizes.violated(
+                line, f"client {sender} sent {before} bytes to another neighbour at the same time"
+            )
         self.latest_size[sender] = time_s, size_bytes
 
-    def _check_reason(self, record: Record, line: int, allowed: Mapping[str, Reason]) -> None:
-        """See that the message's reason is one of its fate, and can be true, before it is dropped."""
+    def _check_reason(self, record: Record, line: int, allowed: Mapping[str, DropReason]) -> None:
+        """Check that a reason belongs to the outcome and can be true, before the message is removed."""
         self.reasons.num_items += 1
         sender, recipient = record["sender"], record["recipient"]
-        box, reason = self.boxes[recipient][sender], record["reason"]
-        drop = Drop(
+        inbox, reason = self.inboxes[recipient][sender], record["reason"]
+        drop = DroppedMessage(
             stamp=record["round"],
-            round=self.clients.lives[recipient].round,
+            round=self.clients.states[recipient].round,
             is_neighbour=sender in self.clients.neighbours[recipient],
-            others=[stamp for number, stamp in box.held.items() if number != record["message"]],
-            last_used=box.last_used,
-            is_afresh=self.afresh_at_s.get(recipient) == record["time_s"],
+            others=[stamp for number, stamp in inbox.held.items() if number != record["message"]],
+            last_used=inbox.last_used,
+            has_restarted=self.restarted_at_s.get(recipient) == record["time_s"],
             last_round=self.last_round,
             max_age=self.max_age,
             capacity=self.capacity,
         )
         if reason not in allowed:
-            self.reasons.violated(line, f"no such message is dropped because of: {reason}")
+            self.reasons.violated(line, f"unknown reason for this outcome: {reason}")
         elif not allowed[reason](drop):
-            self.reasons.violated(line, f"message {record['message']} is not dropped because of: {reason}")
+            self.reasons.violated(line, f"the reason of message {record['message']} cannot be: {reason}")
 
 
-class Drop(NamedTuple):
-    """What is known of a message that is dropped, and of its recipient."""
+class DroppedMessage(NamedTuple):
+    """A message that is dropped, with the state of its recipient."""
 
     stamp: int
     round: int
-    """The recipient's."""
+    """The round of the recipient."""
     is_neighbour: bool
     others: list[int]
-    """The stamps of the same sender's messages that wait."""
+    """The stamps of the other messages from the same sender in the mailbox."""
     last_used: int
-    is_afresh: bool
+    has_restarted: bool
     last_round: int
     max_age: int
     capacity: int
 
     @property
     def is_possible(self) -> bool:
-        """Whether a neighbour may have sent it in some round."""
+        """Whether it comes from a neighbour and has the stamp of an existing round."""
         return self.is_neighbour and 1 <= self.stamp <= self.last_round
 
     @property
     def is_too_old(self) -> bool:
-        """Whether the recipient's round allows no message of that age."""
+        """Whether it is older than the scenario allows in the recipient's round."""
         return self.round - self.stamp > self.max_age
 
 
-Reason: TypeAlias = Callable[[Drop], bool]
-"""Whether a message can have been dropped for a reason."""
+DropReason: TypeAlias = Callable[[DroppedMessage], bool]
+"""Returns whether a message can have been dropped for a reason."""
 
-STALE: Mapping[str, Reason] = {
+STALE: Mapping[str, DropReason] = {
     "no longer a neighbour": lambda drop: not drop.is_neighbour,
-    "its recipient began afresh": lambda drop: drop.is_neighbour and drop.is_afresh,
+    "its recipient began afresh": lambda drop: drop.is_neighbour and drop.has_restarted,
     "too old": lambda drop: drop.is_possible and drop.is_too_old,
     "made room for a newer one": lambda drop: (
         drop.is_possible and len(drop.others) >= drop.capacity and drop.stamp < min(drop.others)
@@ -353,13 +359,13 @@ STALE: Mapping[str, Reason] = {
     ),
     "a later one was used": lambda drop: drop.is_possible and drop.stamp < drop.last_used,
 }
-DUPLICATE: Mapping[str, Reason] = {
+DUPLICATE: Mapping[str, DropReason] = {
     "same sender and round": lambda drop: (
         drop.is_possible and (drop.stamp == drop.last_used or drop.stamp in drop.others)
     ),
 }
-REJECTED: Mapping[str, Reason] = {
+REJECTED: Mapping[str, DropReason] = {
     "unknown sender": lambda drop: not drop.is_neighbour,
     "no such round": lambda drop: drop.is_neighbour and not drop.is_possible,
-    **dict.fromkeys(REFUSALS, lambda drop: drop.is_possible),
+    **dict.fromkeys(FINAL_REJECTIONS, lambda drop: drop.is_possible),
 }

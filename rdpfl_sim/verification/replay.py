@@ -1,4 +1,4 @@
-"""Whether a run's scenario gives the same run again: every file, to the last byte."""
+"""Repeat a run from its scenario and compare every file, byte by byte."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.json_file import encode_json, read_json
 from rdpfl_sim.records.reader import RunReader, read_inside
 from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.status import RunStatus
@@ -22,17 +22,17 @@ from rdpfl_sim.simulation.simulation import Progress, simulate
 from rdpfl_sim.system.files import lines_inside
 from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.limits import UNREPEATABLE
-from rdpfl_sim.verification.record_schema import first_difference, written
+from rdpfl_sim.verification.record_schema import first_difference
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
-"""With these an interrupted run ends, and the same run goes on when it is not interrupted."""
+"""Records at the end of an interrupted run, which an uninterrupted run does not have at that point."""
 
 LINES = (EVENTS, METRICS_FILE)
-"""Files that grow line by line: of a run that did not come to its end, the lines that there are."""
+"""Files that grow line by line; of an incomplete run, the existing lines are compared."""
 
 
 def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool = False) -> Check:
-    """Run the scenario of a run once more, elsewhere, and compare all files.
+    """Run the scenario of a run again in a temporary folder and compare all files.
 
     A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
@@ -51,16 +51,16 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
 
 
 def compare(folder: Path, again: Path) -> Check:
-    """Compare the files of a run with those of its replay, except what no run repeats."""
-    check = Check("replay", "The same scenario gives the same files again.", Needs.NOTHING)
-    is_whole = RunReader(folder).read_status().is_complete
+    """Compare the files of a run with those of its replay, except fields that no run repeats."""
+    check = Check("replay", "Repeating the scenario gives the same files.", Needs.NOTHING)
+    is_complete = RunReader(folder).read_status().is_complete
     for name in LINES:
-        _compare_lines(check, folder / name, again / name, is_whole)
+        _compare_lines(check, folder / name, again / name, is_complete)
     for name in (SCENARIO, TOPOLOGY):
         check.num_items += 1
         if _content(folder / name) != _content(again / name):
             check.violated(None, f"{name} differs")
-    for name in (PROVENANCE, *([SUMMARY] if is_whole else [])):
+    for name in (PROVENANCE, *([SUMMARY] if is_complete else [])):
         check.num_items += 1
         difference = _difference_of_json(folder / name, again / name)
         if difference is not None:
@@ -73,17 +73,17 @@ def _content(path: Path) -> bytes | None:
 
 
 def _difference_of_json(before: Path, again: Path) -> str | None:
-    """Where two JSON files differ, but for what no run repeats."""
+    """Return where two JSON files differ, except in fields that no run repeats."""
     if not before.exists():
         return "it is missing"
     one, other = read_json(before), read_json(again)
-    is_written = written(one) == read_inside(before)
-    told = first_difference(_masked(one, before.name), _masked(other, before.name))
-    return "it is not as a run writes it" if told is None and not is_written else told
+    is_written = encode_json(one) == read_inside(before)
+    difference_ = first_difference(_masked(one, before.name), _masked(other, before.name))
+    return "it is formatted differently" if difference_ is None and not is_written else difference_
 
 
 def _masked(content: Any, name: str) -> Any:
-    """A file's content, with null in place of what no run repeats."""
+    """Return the content with null in the fields that no run repeats."""
     for path in UNREPEATABLE[name]:
         *groups, key = path.split(".")
         table = content
@@ -98,28 +98,28 @@ def _masked(content: Any, name: str) -> Any:
     return content
 
 
-def _compare_lines(check: Check, before: Path, again: Path, is_whole: bool) -> None:
-    """Compare line by line; the first that differs is told."""
+def _compare_lines(check: Check, before: Path, again: Path, is_complete: bool) -> None:
+    """Compare line by line, up to the first difference."""
     if not before.exists():
         check.violated(None, f"{before.name} is missing")
         return
     with closing(lines_inside(before)) as one, closing(lines_inside(again)) as other:
-        expected = one if is_whole else _unfinished(one)
+        expected = one if is_complete else _unfinished(one)
         for line, (left, right) in enumerate(zip_longest(expected, other), start=1):
-            if left is None and not is_whole:
+            if left is None and not is_complete:
                 return
             check.num_items += 1
             if left != right:
                 if before.name == EVENTS:
                     check.violated(line, difference(left, right))
                 else:
-                    told = f"{before.name}, line {line}: {_text(left)!r}, again {_text(right)!r}"
-                    check.violated(None, told)
+                    difference_ = f"{before.name}, line {line}: {_text(left)!r}, again {_text(right)!r}"
+                    check.violated(None, difference_)
                 return
 
 
 def _unfinished(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """The records of a run that did not come to its end, as far as they are whole."""
+    """Yield the complete lines of an incomplete run, without the records of its end."""
     for line in lines:
         if line.startswith(END) or not line.endswith(b"\n"):
             return
@@ -127,10 +127,10 @@ def _unfinished(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def difference(left: bytes | None, right: bytes | None) -> str:
-    """What differs between two records, and both of them; None is one that is not there."""
+    """Describe the difference of two records; None stands for a missing one."""
     if left is None or right is None:
         side, line = ("the run", right) if left is None else ("its replay", left)
-        return f"{side} has ended before\n  {_text(line)}"
+        return f"{side} ends before\n  {_text(line)}"
     return f"{_what_differs(left, right)}\n  before  {_text(left)}\n  again   {_text(right)}"
 
 
@@ -139,8 +139,8 @@ def _what_differs(left: bytes, right: bytes) -> str:
         one, other = orjson.loads(left), orjson.loads(right)
         keys = [key for key in {**one, **other} if one.get(key) != other.get(key)]
     except (orjson.JSONDecodeError, TypeError, AttributeError):
-        return "one of both is no record"
-    return f"differs in {', '.join(keys)}" if keys else "differs in how it is written"
+        return "one of them is not a record"
+    return f"differs in {', '.join(keys)}" if keys else "differs in formatting"
 
 
 def _text(line: bytes | None) -> str:
@@ -148,7 +148,7 @@ def _text(line: bytes | None) -> str:
 
 
 def _changed(path: Path, now: Mapping[str, Any]) -> str:
-    """What is not as it was when the run was made; it may be the reason."""
+    """Return the changes of the environment since the run, which may explain a difference."""
     if not path.exists():
         return ""
     return "".join(f"\n  {change}" for change in changes(read_json(path)["sessions"][-1], now))

@@ -1,33 +1,35 @@
-"""What the records say of every round: how long its client waited, which messages it used, and Lemma 3."""
+"""Checks of the records of rounds: waiting time, messages used, weights, and Lemma 3."""
 
 from __future__ import annotations
 
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs, Record
-from rdpfl_sim.verification.clients import Clients
-from rdpfl_sim.verification.messages import Post
+from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.messages import MessageChecks
 
 ROUNDING = 1e-5
-"""Lemma 3 holds up to float32's rounding."""
+"""Relative tolerance for float32 rounding."""
 
 
-class Rounds:
-    """Checks every round against the scenario's rules, before `Clients` and `Post` take note of its end."""
+class RoundChecks:
+    """Checks every round; it must see a record before `ClientChecks` and `MessageChecks` do."""
 
-    def __init__(self, scenario: Scenario, clients: Clients, post: Post, byzantine: frozenset[int]) -> None:
+    def __init__(
+        self, scenario: Scenario, clients: ClientChecks, messages: MessageChecks, byzantine: frozenset[int]
+    ) -> None:
         self.use = Check(
             "use",
-            "A round uses one message, the right one, of every neighbour of whom any waits.",
+            "A round uses exactly one message, the preferred one, of every sender in the mailbox.",
             Needs.ALL_MESSAGES,
         )
         self.ages = Check(
             "ages",
-            "No message is older than the scenario allows, and its age is the true one.",
+            "No message is older than the scenario allows, and its age is correct.",
             Needs.MESSAGES,
         )
         self.waiting = Check(
             "waiting",
-            "No honest client goes on before it has heard enough neighbours, or waits past its timeout.",
+            "No honest client proceeds before enough messages have arrived, or waits past its timeout.",
             Needs.ALL_MESSAGES,
         )
         self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round of R-DPFL.", Needs.RECORDS)
@@ -48,30 +50,30 @@ class Rounds:
             getattr(method, "max_norm", None) if method.name == "rdpfl" else None
         )
         if self.largest_norm is None:
-            self.lemma_3.unchecked = f"it is about R-DPFL; the method is {method.name}"
-        self.clients, self.post, self.byzantine = clients, post, byzantine
+            self.lemma_3.unchecked = f"applies to R-DPFL only; the method is {method.name}"
+        self.clients, self.messages, self.byzantine = clients, messages, byzantine
         self.round: Record | None = None
         """The round whose messages follow."""
-        self.owed: list[int] = []
-        """The senders whose messages it still has to use, the last one first."""
+        self.pending: list[int] = []
+        """The senders whose messages it has not used yet, in reverse order."""
         self.next_line = 0
         self.oldest: int | None = None
         self.weight = 0.0
-        """How much the messages of the round have counted so far."""
+        """The sum of the weights of its messages so far."""
 
     def round_finished(self, record: Record, line: int) -> None:
-        """A round ends: look at what waits, before it is used."""
-        self._settle()
+        """Check Lemma 3, the mailbox and the waiting time at the end of a round."""
+        self._finish_round()
         self.round, self.next_line, self.oldest, self.weight = record, line + 1, None, 0.0
         if self.largest_norm is not None:
             self.lemma_3.num_items += 1
             d_norm = record.get("d_norm")
             if d_norm is None or not d_norm <= self.largest_norm * (1 + ROUNDING):
                 self.lemma_3.violated(line, f"|d| = {d_norm}, G_d = {self.largest_norm}")
-        self._look_around(record, line)
+        self._check_mailbox(record, line)
 
     def message_used(self, record: Record, line: int) -> None:
-        """The messages of a round follow it, sorted by sender."""
+        """Check a used message; those of a round follow its record, sorted by sender."""
         self.ages.num_items += 1
         self.use.num_items += 1
         number, sender, stamp, age = record["message"], record["sender"], record["round"], record["age"]
@@ -81,22 +83,22 @@ class Rounds:
         round_ = self.round["round"]
         if age != round_ - stamp or age > self.max_age:
             self.ages.violated(
-                line, f"a message of round {stamp}, said to be {age} rounds old, is used in round {round_}"
+                line, f"a message with stamp {stamp} and recorded age {age} is used in round {round_}"
             )
         self.oldest = age if self.oldest is None else max(self.oldest, age)
-        if line != self.next_line or not self.owed or self.owed.pop() != sender:
-            self.use.violated(line, f"the message of {sender} is not the next that this round uses")
+        if line != self.next_line or not self.pending or self.pending.pop() != sender:
+            self.use.violated(line, f"the message of {sender} is not the next one that this round uses")
         self.next_line = line + 1
-        self._weigh(record, line, self.round)
-        for other, waits in self.post.boxes[record["recipient"]][sender].held.items():
-            if other != number and self._is_better(waits, stamp, round_):
-                self.use.violated(line, f"round {round_} uses stamp {stamp}, although {waits} was there")
+        self._check_weight(record, line, self.round)
+        for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
+            if other != number and self._is_better(stamp_held, stamp, round_):
+                self.use.violated(line, f"round {round_} uses stamp {stamp}, although {stamp_held} was there")
 
     def run_finished(self, record: Record, line: int) -> None:
-        """No round follows."""
-        self._settle()
+        """Finish the checks of the last round."""
+        self._finish_round()
 
-    def _weigh(self, record: Record, line: int, round_: Record) -> None:
+    def _check_weight(self, record: Record, line: int, round_: Record) -> None:
         self.weights.num_items += 1
         if record["clipped"] is not round_.get("clipped"):
             self.weights.violated(line, f"clipped is {round_.get('clipped')} in the round")
@@ -108,53 +110,55 @@ class Rounds:
         if self.weight > 1 + ROUNDING:
             self.weights.violated(line, f"the weights of the round add up to {self.weight}")
 
-    def _settle(self) -> None:
-        """The round before has used all that it should."""
+    def _finish_round(self) -> None:
+        """Check that the previous round has used all of its messages."""
         if self.round is None:
             return
         line = self.next_line - 1
-        if self.owed:
-            self.use.violated(line, f"the message of {self.owed[-1]} waits, but is not used")
+        if self.pending:
+            self.use.violated(line, f"the message of {self.pending[-1]} in the mailbox is not used")
         if self.oldest != self.round["max_age"]:
             said = self.round["max_age"]
             self.use.violated(line, f"the oldest message is {self.oldest} rounds old, not {said}")
         self.round = None
 
-    def _look_around(self, record: Record, line: int) -> None:
+    def _check_mailbox(self, record: Record, line: int) -> None:
         client, round_ = record["client"], record["round"]
-        boxes, around = self.post.boxes[client], self.clients.neighbours[client]
-        num_heard = num_silent = 0
-        waiting = []
-        for sender in around:
-            box = boxes[sender]
-            stamps = list(box.held.values())
+        inboxes, neighbours = self.messages.inboxes[client], self.clients.neighbours[client]
+        num_received = num_pending = 0
+        senders = []
+        for sender in neighbours:
+            inbox = inboxes[sender]
+            stamps = list(inbox.held.values())
             if stamps:
-                waiting.append(sender)
+                senders.append(sender)
                 if len(stamps) > self.capacity or len(set(stamps)) < len(stamps):
                     self.use.violated(line, f"the mailbox of {client} holds stamps {stamps} of {sender}")
-            if box.gone >= round_ or round_ in stamps:
-                num_heard += 1
-            elif box.refused < round_:
-                num_silent += 1
-        self.owed = waiting[::-1]
-        if record["num_used"] != len(waiting):
-            self.use.violated(line, f"messages of {len(waiting)} neighbours wait")
-        heard_enough = num_silent == 0 or num_heard >= self.wait.num_needed(len(around))
-        self._check_waiting(record, line, heard_enough or not self.exchanges)
+            if inbox.last_removed >= round_ or round_ in stamps:
+                num_received += 1
+            elif inbox.last_rejected < round_:
+                num_pending += 1
+        self.pending = senders[::-1]
+        if record["num_used"] != len(senders):
+            self.use.violated(line, f"the mailbox holds messages of {len(senders)} neighbours")
+        received_enough = num_pending == 0 or num_received >= self.wait.num_needed(len(neighbours))
+        self._check_waiting(record, line, received_enough or not self.exchanges)
 
-    def _check_waiting(self, record: Record, line: int, heard_enough: bool) -> None:
+    def _check_waiting(self, record: Record, line: int, received_enough: bool) -> None:
         client, timeout_s = record["client"], self.wait.timeout_s
         if client in self.byzantine and timeout_s is not None:
-            return  # nobody knows when an attacker has begun to wait
+            return  # no record states when a Byzantine client started to wait
         self.waiting.num_items += 1
-        since_s, now_s = self.clients.lives[client].time_s, record["time_s"]
+        since_s, now_s = self.clients.states[client].time_s, record["time_s"]
         if timeout_s is not None and now_s > since_s + timeout_s:
-            self.waiting.violated(line, f"client {client} has waited since {since_s} s")
-        elif not heard_enough and (timeout_s is None or now_s < since_s + timeout_s):
-            self.waiting.violated(line, f"client {client} has not heard enough neighbours since {since_s} s")
+            self.waiting.violated(
+                line, f"client {client} has waited since {since_s} s, longer than its timeout"
+            )
+        elif not received_enough and (timeout_s is None or now_s < since_s + timeout_s):
+            self.waiting.violated(line, f"client {client} has not received enough messages since {since_s} s")
 
-    def _is_better(self, waits: int, used: int, round_: int) -> bool:
-        """Whether a message that goes on waiting should have been used, or dropped, instead."""
+    def _is_better(self, stamp_held: int, used: int, round_: int) -> bool:
+        """Return whether a message that stays in the mailbox should have been used or dropped."""
         if self.prefer == "newest":
-            return waits != used
-        return waits < used or used < waits <= round_
+            return stamp_held != used
+        return stamp_held < used or used < stamp_held <= round_

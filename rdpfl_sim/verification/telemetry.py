@@ -1,4 +1,4 @@
-"""Telemetry and scores, computed again from the records by what has computed them in the run."""
+"""Telemetry and scores, recomputed from the records with the code of the run."""
 
 from __future__ import annotations
 
@@ -15,68 +15,68 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Record
 
 FIXED = ("event", "time_s", "client", "round", "num_used", "max_age")
-"""What a round's record holds besides the method's own diagnostics."""
+"""The fields of a round's record that are not diagnostics of the method."""
 
 OF_MESSAGES = ("mean_age", "byzantine_weight")
-"""What the records of all messages are needed for; likewise in the telemetry:"""
+"""Columns that require the records of all messages, and the same for the telemetry:"""
 TELEMETRY_OF_MESSAGES = ("delay_s", "age", "messages_from", "false_rejections")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A message as telemetry sees it."""
+class RecordedMessage:
+    """A message with the attributes that `Telemetry` reads."""
 
     sender: int
     recipient: int
     round: int
 
     @property
-    def broadcast(self) -> Told:
-        """What it says of itself."""
+    def broadcast(self) -> RecordedMessage:
+        """The message itself, which has the attributes of its broadcast."""
         return self
 
 
-class Measures:
-    """Reads what the run has measured out of its records."""
+class RecomputedTelemetry:
+    """Feeds the records of a run to `Telemetry` and `EvaluationLog`."""
 
     def __init__(self, scenario: Scenario, byzantine: frozenset[int], hops: Sequence[int | None]) -> None:
         self.telemetry = Telemetry(byzantine, hops, when_trimmed_less(scenario.method))
         self.hops = hops
         self.knows_messages = scenario.output.message_events == 1
         self.row = cast("MetricsRow", dict.fromkeys(METRICS))
-        """The latest row of metrics.csv, as it should be."""
+        """The expected row of metrics.csv for the latest evaluation."""
         self.scores = EvaluationLog(byzantine, len(hops) - len(byzantine), self._write)
         self.round: Record | None = None
         """The round whose messages follow."""
         self.used: list[Record] = []
 
     def round_finished(self, record: Record, line: int) -> None:
-        """A round has ended; what it has used follows."""
+        """Keep the record until those of its used messages have been read."""
         self._count_round()
         self.round = record
 
     def message_used(self, record: Record, line: int) -> None:
-        """A round has used this message."""
+        """Add a message to the current round."""
         self.used.append(record)
 
     def message_delivered(self, record: Record, line: int) -> None:
-        """A message has arrived."""
+        """Count the delay of a message."""
         self.telemetry.delivered(record["delay_s"])
 
     def message_stale(self, record: Record, line: int) -> None:
-        """A message was dropped."""
-        self.telemetry.dropped(_told(record), "stale")
+        """Count a stale message."""
+        self.telemetry.dropped(_message_of(record), "stale")
 
     def message_duplicate(self, record: Record, line: int) -> None:
-        """A message was dropped."""
-        self.telemetry.dropped(_told(record), "duplicate")
+        """Count a duplicate message."""
+        self.telemetry.dropped(_message_of(record), "duplicate")
 
     def message_rejected(self, record: Record, line: int) -> None:
-        """A message was dropped."""
-        self.telemetry.dropped(_told(record), "rejected")
+        """Count a rejected message."""
+        self.telemetry.dropped(_message_of(record), "rejected")
 
     def evaluation(self, record: Record, line: int) -> None:
-        """A client was evaluated."""
+        """Compute the expected row of metrics.csv."""
         self._count_round()
         client = record["client"]
         scores = {key: value for key, value in record.items() if key not in FIXED}
@@ -85,11 +85,11 @@ class Measures:
         self.scores.add(record["time_s"], client, record["round"], {**scores, **details})
 
     def run_finished(self, record: Record, line: int) -> None:
-        """No round follows."""
+        """Count the last round."""
         self._count_round()
 
     def telemetry_beside(self, said: dict[str, Any]) -> dict[str, Any]:
-        """The telemetry; what the records do not hold is taken from what is said."""
+        """Return the telemetry; values that the records do not determine are copied from `said`."""
         found = self.telemetry.summary()
         if self.knows_messages:
             return found
@@ -109,15 +109,15 @@ class Measures:
         }
 
     def _count_round(self) -> None:
-        """Count the round whose messages have all been read."""
+        """Count the round whose messages have been read."""
         record, used = self.round, self.used
         if record is None:
             return
         diagnostics = {key: value for key, value in record.items() if key not in FIXED}
         if self.knows_messages:
-            messages = [_told(message) for message in used]
+            messages = [_message_of(message) for message in used]
         else:
-            messages = [Told(-1, record["client"], record["round"])] * record["num_used"]
+            messages = [RecordedMessage(-1, record["client"], record["round"])] * record["num_used"]
         weights = [message["weight"] for message in used if message.get("weight") is not None]
         is_weighed = self.knows_messages and used and len(weights) == len(used)
         inspection = Inspection([], None, weights) if is_weighed else None
@@ -128,8 +128,8 @@ class Measures:
         self.row = row
 
 
-def _told(record: Record) -> Told:
-    return Told(record["sender"], record["recipient"], record["round"])
+def _message_of(record: Record) -> RecordedMessage:
+    return RecordedMessage(record["sender"], record["recipient"], record["round"])
 
 
 def _without_messages(found: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

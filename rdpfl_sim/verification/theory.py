@@ -1,4 +1,4 @@
-"""Both sides of the paper's bound, computed again from the records of losses and gradients."""
+"""Both sides of the paper's bound, recomputed from the records of losses and gradients."""
 
 from __future__ import annotations
 
@@ -14,71 +14,74 @@ from rdpfl_sim.simulation.theory import Terms, Trajectory, counted, terms_of
 from rdpfl_sim.verification.check import Record
 
 ESTIMATES = ("G_g", "sigma_u")
-"""Constants that the run has estimated from single batches, which no record holds."""
+"""Constants that the run estimates from single batches, which no record contains."""
 
 TOLERANCE = 1e-6
-"""How well the bound agrees with the one that follows from the constants; they are squared on the way."""
+"""Relative tolerance of values that are computed from squared constants."""
 
 
-class Theory:
-    """Follows the looks at every honest client's loss."""
+class RecomputedTheory:
+    """Collects the `theory` records of every honest client."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.looks: dict[int, list[Record]] = {}
+        self.points: dict[int, list[Record]] = {}
         self.num_steps: dict[int, int] = {}
 
     def training_finished(self, record: Record, line: int) -> None:
-        """A client takes as many steps in every round."""
+        """Note the number of local steps, which is the same in every round."""
         self.num_steps[record["client"]] = record["num_steps"]
 
     def theory(self, record: Record, line: int) -> None:
-        """The loss of an honest client was looked at."""
-        self.looks.setdefault(record["client"], []).append(record)
+        """Add loss and gradient of an honest client."""
+        self.points.setdefault(record["client"], []).append(record)
 
     def summary_beside(self, said: dict[str, Any], num_rounds: Sequence[int]) -> dict[str, Any]:
-        """The verdict on every client, with the constants that are said."""
+        """Return the verdict on every client; the estimated constants are copied from `said`."""
         rate = self.scenario.training.learning_rate
         method: Method = self.scenario.method.bind()(Settings(rate, self.scenario.rounds))
         verdicts = {}
-        for client, looks in sorted(self.looks.items()):
+        for client, points in sorted(self.points.items()):
             verdict = said["clients"][str(client)]
-            if client in self.num_steps:  # else it has never trained, and no record tells its K
+            if client in self.num_steps:  # else it never trained, and no record contains its K
                 terms = terms_of(method, rate, self.num_steps[client])
-                verdict = _verdict(looks, verdict, num_rounds[client], terms)
+                verdict = _verdict(points, verdict, num_rounds[client], terms)
             verdicts[client] = verdict
         return counted(verdicts)
 
 
 def _verdict(
-    looks: Sequence[Record], said: dict[str, Any], num_rounds: int, terms: Terms | None
+    points: Sequence[Record], said: dict[str, Any], num_rounds: int, terms: Terms | None
 ) -> dict[str, Any]:
-    """What the run makes of a client; the bound is taken as it is said if it agrees up to rounding."""
+    """Return the verdict on a client; values that agree up to rounding are copied from `said`."""
     keys = ("gradient_norm", "loss", "L")
-    if None in (*(look[key] for look in looks for key in keys), *(said.get(key, 0.0) for key in ESTIMATES)):
-        return said  # it has diverged: JSON has no such numbers
+    if None in (
+        *(point[key] for point in points for key in keys),
+        *(said.get(key, 0.0) for key in ESTIMATES),
+    ):
+        return said  # diverged: JSON has no NaN or infinity
     sigma_u = said["sigma_u"] if terms is not None else 0.0
     way = Trajectory(
         w=torch.zeros(1, dtype=torch.float64),
-        gradient=torch.tensor([looks[-1]["gradient_norm"]], dtype=torch.float64),
-        first_loss=looks[0]["loss"],
-        last_loss=looks[-1]["loss"],
+        gradient=torch.tensor([points[-1]["gradient_norm"]], dtype=torch.float64),
+        first_loss=points[0]["loss"],
+        last_loss=points[-1]["loss"],
         mean_square=said["G_g"] ** 2,
         variance=sigma_u**2 * (1 if terms is None else terms.num_steps),
-        smoothness=looks[-1]["L"],
-        num_looks=len(looks) - 1,
-        sum_squares=_sum_of_squares(looks[1:]),
+        smoothness=points[-1]["L"],
+        num_looks=len(points) - 1,
+        sum_squares=_sum_of_squares(points[1:]),
     )
     found = way.verdict(num_rounds, terms)
     close = [key for key in (*ESTIMATES, "bound") if key in found and _is_close(found[key], said[key])]
     return {**found, **{key: said[key] for key in close}}
 
 
-def _sum_of_squares(looks: Sequence[Record]) -> float:
-    """The sum as the run computes it, one after the other."""
+def _sum_of_squares(points: Sequence[Record]) -> float:
+    """Return the sum in the order in which the run computes it."""
     total = 0.0
-    for look in looks:
-        total += look["gradient_norm"] ** 2
+    for point in points:
+        total += point["gradient_norm"] ** 2
     return total
 
 

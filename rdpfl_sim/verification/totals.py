@@ -1,4 +1,4 @@
-"""What is true of a run as a whole: its end, its digest, its accounts, its summary."""
+"""Checks of a run as a whole: its end, digest, deployment, message counts and summary."""
 
 from __future__ import annotations
 
@@ -10,43 +10,42 @@ import tomli_w
 
 from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.events import fault_fields
+from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
 from rdpfl_sim.simulation.experiment import COARSE_TEST
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE
 from rdpfl_sim.simulation.summary import DIVERGED, WALL, Outcome, summary, warnings_of_rounds
 from rdpfl_sim.verification.check import Check, Needs, Record
-from rdpfl_sim.verification.clients import Clients
-from rdpfl_sim.verification.files import Files
-from rdpfl_sim.verification.messages import Post
-from rdpfl_sim.verification.record_schema import ACCOUNT, first_difference, written
-from rdpfl_sim.verification.telemetry import Measures
-from rdpfl_sim.verification.theory import Theory
+from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.files import VerifiedFolder
+from rdpfl_sim.verification.messages import MessageChecks
+from rdpfl_sim.verification.record_schema import first_difference
+from rdpfl_sim.verification.telemetry import RecomputedTelemetry
+from rdpfl_sim.verification.theory import RecomputedTheory
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 from rdpfl_sim.world.faults.crash import TOO_FREQUENT
 
-FATES = ("used", "stale", "duplicate", "rejected")
 UNFINISHED = "the run has no summary"
 OF_DATA = (COARSE_TEST, f"faults[{{}}]: {TOO_FREQUENT}", DIVERGED)
-"""Warnings that follow from data and models, which `verify` does not have."""
+"""Warnings that depend on data and models, which `verify` does not load."""
 
 
-class Chain:
-    """The digest of the records so far, as the recorder computes it."""
+class DigestCheck:
+    """Recomputes the digest from the records."""
 
     def __init__(self) -> None:
-        self.check = Check(
-            "digest", "The digest in summary.json follows from the records, line by line.", Needs.RECORDS
-        )
+        self.check = Check("digest", "The digest in summary.json is that of the records.", Needs.RECORDS)
         self.checks = [self.check]
         self.digest = Digest()
 
     def add(self, line: bytes) -> None:
-        """Take a record in that is not about a single message."""
+        """Add a record that the digest covers."""
         self.check.num_items += 1
         self.digest.add(line)
 
     def compare(self, summary: dict[str, Any] | None) -> None:
-        """Check the digest of a run that has ended."""
+        """Compare the digest with the one in the summary."""
         found = self.digest.value.hex()
         if summary is None or "digest" not in summary:
             self.check.unchecked = UNFINISHED
@@ -55,22 +54,22 @@ class Chain:
             self.check.violated(None, f"the records have the digest {found[:16]}..., not {said[:16]}...")
 
 
-class Whole:
-    """Compares the records with the scenario, and at their end with the summary."""
+class RunChecks:
+    """Compares the records with the scenario and with the summary."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: VerifiedFolder) -> None:
         self.scenario_check = Check(
             "scenario",
-            "scenario.toml has the hash that was noted at the start, and is what the records began with.",
+            "scenario.toml has the hash in provenance.json and agrees with the first record.",
             Needs.NOTHING,
         )
         self.deployment_check = Check(
             "deployment",
-            "Topology, Byzantine clients and faults are those that scenario and seed give.",
+            "Topology, Byzantine clients and faults follow from scenario and seed.",
             Needs.NOTHING,
         )
         self.complete = Check(
-            "complete", "The run was brought to an end, and nothing of its records is cut off.", Needs.NOTHING
+            "complete", "The run has reached its end, and its records are not truncated.", Needs.NOTHING
         )
         self.accounts = Check(
             "accounts",
@@ -78,11 +77,13 @@ class Whole:
             Needs.NOTHING,
         )
         self.counts = Check(
-            "counts", "The records hold as many messages of every fate as summary.json.", Needs.ALL_MESSAGES
+            "counts",
+            "Records and summary.json have equal numbers of messages of every outcome.",
+            Needs.ALL_MESSAGES,
         )
         self.summary_check = Check(
             "summary",
-            "summary.json holds what scenario, records and metrics.csv give, and nothing else.",
+            "summary.json follows from scenario, records and metrics.csv.",
             Needs.NOTHING,
         )
         self.checks = [
@@ -102,16 +103,16 @@ class Whole:
         self._check_accounts()
 
     def run_started(self, record: Record, line: int) -> None:
-        """The records begin with what the scenario says."""
+        """Compare the first record with the scenario."""
         self.scenario_check.num_items += 2
         self.num_parameters = record["num_parameters"]
         if record["seed"] != self.scenario.seed:
             self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
         if record["byzantine"] != sorted(self.files.byzantine):
-            self.scenario_check.violated(line, "the scenario has other Byzantine clients")
+            self.scenario_check.violated(line, "the Byzantine clients are not those of the scenario")
 
     def fault(self, record: Record, line: int) -> None:
-        """A fault happens; it is the next one of the scenario."""
+        """Check that the fault is the next one that follows from the scenario."""
         if self.deployment is None:
             return
         self.deployment_check.num_items += 1
@@ -120,26 +121,26 @@ class Whole:
             time_s, place, change = self.next_change
             found = {"event": "fault", "time_s": max(time_s, 0.0), **fault_fields(place, change)}
         self.next_change = next(self.changes, None)
-        if found is None or written(found) != written(record):
-            self.deployment_check.violated(line, "the scenario and its seed give another fault, or none")
+        if found is None or encode_json(found) != encode_json(record):
+            self.deployment_check.violated(line, "scenario and seed imply another fault, or none")
 
     def run_finished(self, record: Record, line: int) -> None:
-        """No fault that was due is missing."""
+        """Check that no fault is missing."""
         if self.next_change is not None and self.next_change[0] < record["time_s"]:
             self.deployment_check.violated(line, f"a fault at {self.next_change[0]} s is missing")
 
-    def compare_counts(self, post: Post) -> None:
-        """Hold the messages of the records against the summary's."""
+    def compare_counts(self, messages: MessageChecks) -> None:
+        """Compare the numbers of messages in the records with the summary."""
         if self.account is None:
             self.counts.unchecked = UNFINISHED
             return
-        account, counts = self.account, post.counts
+        account, counts = self.account, messages.counts
         found = {
             "sent": counts["sent"] + counts["copied"],
-            **{fate: counts[fate] for fate in ("copied", "delivered", "lost", *FATES)},
-            "in_flight": len(post.under_way),
-            "left_over": len(post.waiting),
-            "reordered": post.num_reordered,
+            **{outcome: counts[outcome] for outcome in ("copied", "delivered", "lost", *OUTCOMES)},
+            "in_flight": len(messages.in_transit),
+            "left_over": len(messages.in_mailbox),
+            "reordered": messages.num_reordered,
         }
         for key, number in found.items():
             self.counts.num_items += 1
@@ -147,49 +148,54 @@ class Whole:
                 self.counts.violated(None, f"messages.{key} is {account.get(key)}, in the records {number}")
         if self.scenario.network.transport.name == "datagram":  # else repeats and acknowledgements count too
             self.counts.num_items += 1
-            slack = 0.0 if self.scenario.network.compression == 1 else 1.0 + 1e-9 * post.num_bytes
-            if abs(account["bytes"] - post.num_bytes) > slack:
+            slack = 0.0 if self.scenario.network.compression == 1 else 1.0 + 1e-9 * messages.num_bytes
+            if abs(account["bytes"] - messages.num_bytes) > slack:
                 self.counts.violated(
-                    None, f"messages.bytes is {account['bytes']}, in the records {post.num_bytes}"
+                    None, f"messages.bytes is {account['bytes']}, in the records {messages.num_bytes}"
                 )
 
     def compare_summary(
-        self, last: Record | None, clients: Clients, measures: Measures, theory: Theory, chain: Chain
+        self,
+        last: Record | None,
+        clients: ClientChecks,
+        recomputed: RecomputedTelemetry,
+        theory: RecomputedTheory,
+        digest_check: DigestCheck,
     ) -> None:
-        """Hold the summary against what scenario and records give; `last` is the last record."""
+        """Compare the summary with the one that the other files imply; `last` is the last record."""
         if self.summary is None:
             self.summary_check.unchecked = UNFINISHED
             return
         if last is not None and last["event"] != "run_finished":
-            self.summary_check.unchecked = "the records do not come to an end"
+            self.summary_check.unchecked = "the records do not end with run_finished"
             return
         try:
-            found = self._summary(self.summary, last, clients, measures, theory, chain)
+            found = self._summary(self.summary, last, clients, recomputed, theory, digest_check)
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
             self.summary_check.violated(
-                None, f"summary.json is not such a table ({type(error).__name__}: {error})"
+                None, f"summary.json has an invalid structure ({type(error).__name__}: {error})"
             )
             return
         said = orjson.loads(self.files.reader.read_bytes(SUMMARY))
         found["accuracy"] = _common_statistics(said.get("accuracy"), found["accuracy"])
         self.summary_check.num_items += _num_leaves(said)
-        difference = first_difference(said, orjson.loads(written(found)))
+        difference = first_difference(said, orjson.loads(encode_json(found)))
         if difference is not None:
             self.summary_check.violated(None, difference)
-        elif written(said) != self.files.reader.read_bytes(SUMMARY):
-            self.summary_check.violated(None, "summary.json is not as a run writes it")
+        elif encode_json(said) != self.files.reader.read_bytes(SUMMARY):
+            self.summary_check.violated(None, "summary.json is formatted differently")
 
     def _summary(
         self,
         said: Record,
         last: Record | None,
-        clients: Clients,
-        measures: Measures,
-        theory: Theory,
-        chain: Chain,
+        clients: ClientChecks,
+        recomputed: RecomputedTelemetry,
+        theory: RecomputedTheory,
+        digest_check: DigestCheck,
     ) -> dict[str, Any]:
-        """The summary as it should be; what nothing else tells is taken as it is said."""
-        num_rounds = [life.num_rounds for life in clients.lives]
+        """Return the expected summary; values that nothing else determines are copied from `said`."""
+        num_rounds = [state.num_rounds for state in clients.states]
         neighbourhoods = Neighbourhoods.of(self.files.graph, self.files.byzantine)
         verdicts = said["theory"] if self.scenario.evaluation.theory else None
         if last is None:  # there are no records
@@ -198,8 +204,8 @@ class Whole:
             num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
         else:
             status, simulated_s, num_faults = last["status"], last["time_s"], clients.timeline.num_records
-            messages, digest = {key: last[key] for key in ACCOUNT}, chain.digest.value.hex()
-            telemetry, num_parameters = measures.telemetry_beside(said["telemetry"]), self.num_parameters
+            messages, digest = {key: last[key] for key in MESSAGE_COUNTS}, digest_check.digest.value.hex()
+            telemetry, num_parameters = recomputed.telemetry_beside(said["telemetry"]), self.num_parameters
             verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
         outcome = Outcome(
             status=status,
@@ -209,27 +215,29 @@ class Whole:
             num_rounds=num_rounds,
             messages=messages,
             telemetry=telemetry,
-            scores=measures.scores,
+            scores=recomputed.scores,
             theory=verdicts,
             num_faults=num_faults,
             simulated_s=simulated_s,
             wall={key: said["wall"][key] for key in WALL},
             digest=digest,
-            warnings=self._warnings(said["warnings"], measures, None if last is None else num_rounds),
+            warnings=self._warnings(said["warnings"], recomputed, None if last is None else num_rounds),
         )
         return summary(self.scenario, outcome)
 
-    def _warnings(self, said: list[str], measures: Measures, num_rounds: list[int] | None) -> list[str]:
-        """The warnings as they should be; those about data and models are taken as they are said."""
+    def _warnings(
+        self, said: list[str], recomputed: RecomputedTelemetry, num_rounds: list[int] | None
+    ) -> list[str]:
+        """Return the expected warnings; those about data and models are copied from `said`."""
         if self.deployment is None or num_rounds is None:
             return said
-        unknown = [text for text in said if any(_is_of(template, text) for template in OF_DATA)]
+        unknown = [text for text in said if any(_matches(template, text) for template in OF_DATA)]
         resumed = [text for text in said if text.startswith(RESUMED_ELSEWHERE)]
-        of_rounds = warnings_of_rounds(measures.telemetry, num_rounds)
+        of_rounds = warnings_of_rounds(recomputed.telemetry, num_rounds)
         return [*self.deployment.warnings, *unknown, *of_rounds, *resumed]
 
     def compare_end(self, last: Record | None, line: int, starts_well: bool) -> None:
-        """The records begin and end as they should."""
+        """Check the first and the last record."""
         self.complete.num_items += 2
         if not starts_well:
             self.complete.violated(1, "the first record is not run_started")
@@ -237,19 +245,19 @@ class Whole:
             self.complete.violated(line or None, "the last record is not run_finished")
 
     def _check_form(self) -> None:
-        """The scenario's files are as a run writes them, to the last byte."""
+        """Check that the files are encoded as a run writes them."""
         reader, deployment, provenance = self.files.reader, self.deployment, self.files.provenance
         if reader.read_bytes(SCENARIO) != tomli_w.dumps(self.scenario.to_dict()).encode():
-            self.scenario_check.violated(None, "scenario.toml is not as a run writes it")
+            self.scenario_check.violated(None, "scenario.toml is formatted differently")
         if provenance is not None:
-            is_written = written(provenance) == reader.read_bytes(PROVENANCE)
+            is_written = encode_json(provenance) == reader.read_bytes(PROVENANCE)
             if list(provenance) != ["scenario_hash", "sessions"] or not is_written:
-                self.scenario_check.violated(None, "provenance.json is not as a run writes it")
+                self.scenario_check.violated(None, "provenance.json is formatted differently")
         self.deployment_check.num_items += 1
-        if deployment is not None and written(deployment.topology) != reader.read_bytes(TOPOLOGY):
-            difference = first_difference(self.files.topology, orjson.loads(written(deployment.topology)))
+        if deployment is not None and encode_json(deployment.topology) != reader.read_bytes(TOPOLOGY):
+            difference = first_difference(self.files.topology, orjson.loads(encode_json(deployment.topology)))
             self.deployment_check.violated(
-                None, f"topology.json: {difference or 'it is not as a run writes it'}"
+                None, f"topology.json: {difference or 'it is formatted differently'}"
             )
 
     def _check_hash(self) -> None:
@@ -258,36 +266,36 @@ class Whole:
         if provenance is None:
             self.scenario_check.unchecked = "there is no provenance.json"
         elif provenance.get("scenario_hash") != self.scenario.hash:
-            told = f"noted {provenance.get('scenario_hash')}, found {self.scenario.hash}"
-            self.scenario_check.violated(None, f"scenario.toml has another hash: {told}")
+            hashes = f"expected {provenance.get('scenario_hash')}, found {self.scenario.hash}"
+            self.scenario_check.violated(None, f"scenario.toml has another hash: {hashes}")
 
     def _check_end(self) -> None:
         self.complete.num_items += 1
         summary = self.files.summary
         if summary is None:
-            self.complete.violated(None, "there is no summary.json: the run goes on, or was killed")
+            self.complete.violated(None, "there is no summary.json: the run is running or was killed")
         elif self.summary is None:
-            self.complete.violated(None, f"the run has {summary.get('status')}: {summary.get('error')}")
+            self.complete.violated(None, f"the run is {summary.get('status')}: {summary.get('error')}")
 
     def _check_accounts(self) -> None:
         if self.summary is None:
             self.accounts.unchecked = UNFINISHED
             return
         if self.account is None:
-            self.accounts.violated(None, "summary.json does not say what became of the messages")
+            self.accounts.violated(None, "summary.json has no message counts")
             return
         n = self.account
         self.accounts.num_items += 2
         if n["sent"] != n["delivered"] + n["lost"] + n["in_flight"]:
             self.accounts.violated(None, f"{n['sent']} messages were sent")
-        if n["delivered"] != sum(n[fate] for fate in FATES) + n["left_over"]:
+        if n["delivered"] != sum(n[outcome] for outcome in OUTCOMES) + n["left_over"]:
             self.accounts.violated(None, f"{n['delivered']} messages were delivered")
 
 
 def _account(summary: dict[str, Any] | None) -> dict[str, int] | None:
-    """The number of messages of every fate, if the summary holds them."""
+    """Return the message counts of a summary, or None if they are missing or invalid."""
     account = None if summary is None else summary["messages"]
-    if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in ACCOUNT):
+    if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in MESSAGE_COUNTS):
         return None
     return account
 
@@ -303,8 +311,8 @@ def _common_statistics(said: Any, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_of(template: str, text: str) -> bool:
-    """Whether a text is a template with its places filled in."""
+def _matches(template: str, text: str) -> bool:
+    """Return whether a text is an instance of a template."""
     pattern = r"[^ ]+".join(map(re.escape, template.split("{}")))
     return re.fullmatch(pattern, text) is not None
 

@@ -97,7 +97,7 @@ def test_verify_of_consistent_runs_exits_with_0_and_lists_every_check(run: Path,
     assert main(["verify", str(run), str(run), "--replay"]) == 0
     output = capsys.readouterr().out
     assert output.count("25 checks: 25 ok") == 2
-    assert "Time never goes backwards." in output
+    assert "Simulated time never decreases." in output
 
 
 def test_verify_of_an_inconsistent_run_exits_with_1_and_names_the_line(run: Path, capsys) -> None:
@@ -121,7 +121,7 @@ def test_tables_fit_into_80_columns(run: Path) -> None:
     stream = StringIO()
     console = Console(file=stream, width=80)
     console.print(provenance_table(provenance, "0123456789abcdef" * 4))
-    console.print(verification_table(str(run), [check.told() for check in verify(run)]))
+    console.print(verification_table(str(run), [check.as_dict() for check in verify(run)]))
     lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.startswith(" lemma 3") and line.rstrip().endswith("ok") for line in lines)

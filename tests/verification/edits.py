@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.verification.limits import UNREPEATABLE
-from rdpfl_sim.verification.record_schema import written
 
 FILES = {
     "summary.json": 6,
@@ -75,7 +75,7 @@ def _edit_json(name: str, content: bytes, rng: Random) -> Edit:
         key, table = _add_or_delete(table, rng)
     else:
         key, table = _edit_leaf(table, rng, skipped)
-    return key, content if key.startswith(skipped) else written(table)
+    return key, content if key.startswith(skipped) else encode_json(table)
 
 
 def _edit_cells(content: bytes, rng: Random) -> Edit:

@@ -32,4 +32,4 @@ def test_any_run_is_verified(folder: Path, sketch: Sketch) -> None:
     run = RunFolder.create(folder, "run")
     lived(experiment, folder=run)
     run.close()
-    assert [check.told() for check in verify(run.path) if check.outcome == "violated"] == []
+    assert [check.as_dict() for check in verify(run.path) if check.outcome == "violated"] == []

@@ -45,4 +45,4 @@ def test_interrupted_run_is_verified(tmp_path: Path, changes: dict[str, Any]) ->
     num_events = num_events_of(tmp_path, **changes)
     for part in range(NUM_INTERRUPTIONS):
         run = stopped_after(part * num_events // NUM_INTERRUPTIONS, tmp_path, **changes)
-        assert [check.told() for check in verify(run) if check.outcome != "ok"] == []
+        assert [check.as_dict() for check in verify(run) if check.outcome != "ok"] == []

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import simulate
+from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.simulation.summary import WALL
-from rdpfl_sim.verification.record_schema import written
 from rdpfl_sim.verification.replay import compare, difference, replay
 from tests.support import small_scenario
 
@@ -92,7 +92,11 @@ def change_cell(text: str) -> str:
         ("metrics.csv", change_cell, "metrics.csv, line "),
         ("topology.json", lambda text: text.replace("6", "7", 1), "topology.json differs"),
         ("summary.json", lambda text: text.replace('"mean": 0.', '"mean": 1.', 1), "summary.json: accuracy."),
-        ("summary.json", lambda text: text.replace('"seed": 1', '"seed":  1'), "summary.json: it is not as"),
+        (
+            "summary.json",
+            lambda text: text.replace('"seed": 1', '"seed":  1'),
+            "summary.json: it is formatted",
+        ),
         ("provenance.json", lambda text: text.replace('_hash": "', '_hash": "0'), "provenance.json: scen"),
     ],
 )
@@ -113,13 +117,13 @@ def test_what_no_run_repeats_is_not_compared(tmp_path: Path) -> None:
         ("provenance.json", {"sessions": []}),
     ):
         content = {**json.loads((run / name).read_text()), **change}
-        (run / name).write_bytes(written(content))
+        (run / name).write_bytes(encode_json(content))
     assert compare(run, again).outcome == "ok"
 
 
 def test_records_can_end_too_early_or_not_be_records_at_all() -> None:
-    assert difference(b'{"a":1}\n', None) == 'its replay has ended before\n  {"a":1}'
-    assert difference(None, b'{"a":1}\n') == 'the run has ended before\n  {"a":1}'
+    assert difference(b'{"a":1}\n', None) == 'its replay ends before\n  {"a":1}'
+    assert difference(None, b'{"a":1}\n') == 'the run ends before\n  {"a":1}'
     assert difference(b'{"a":1, "b":2}\n', b'{"a":2}\n').startswith("differs in a, b\n")
-    assert difference(b'{"a": 1}\n', b'{"a":1}\n').startswith("differs in how it is written\n")
-    assert difference(b"nonsense\n", b'{"a":1}\n').startswith("one of both is no record\n")
+    assert difference(b'{"a": 1}\n', b'{"a":1}\n').startswith("differs in formatting\n")
+    assert difference(b"nonsense\n", b'{"a":1}\n').startswith("one of them is not a record\n")

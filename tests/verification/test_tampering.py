@@ -88,7 +88,7 @@ def change_json(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def test_untouched_run_has_something_to_check_and_nothing_is_violated(run: Path) -> None:
     checks = verify(run)
-    assert [check.told() for check in checks if check.outcome != "ok"] == []
+    assert [check.as_dict() for check in checks if check.outcome != "ok"] == []
     assert [check.name for check in checks if check.num_items == 0] == []
 
 
@@ -259,11 +259,11 @@ def test_who_is_down_neither_acts_nor_hears(run: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"change": "cut", "sides": [[0, 1, 2, 3, 4], [5]]}, "different sides of a cut"),
+        ({"change": "cut", "sides": [[0, 1, 2, 3, 4], [5]]}, "different sides of a partition"),
         ({"change": "links_down", "links": [[0, 1], [5, 0], [0, 5]]}, "the link from"),
     ],
 )
-def test_nothing_crosses_a_cut(run: Path, fault: dict[str, Any], words: str) -> None:
+def test_no_message_crosses_a_partition(run: Path, fault: dict[str, Any], words: str) -> None:
     records = read(run)
     first = index(records, "training_started")
     records.insert(first, {"event": "fault", "time_s": 0.0, "fault": 9, **fault})
@@ -276,7 +276,7 @@ def test_message_to_a_former_neighbour_has_no_link(run: Path) -> None:
     rewire = {"event": "fault", "time_s": 0.0, "fault": 9, "change": "rewire", "links": [[0, 3]]}
     records.insert(index(records, "training_started"), rewire)
     write(run, records)
-    assert "is no neighbour of" in str(violated(run)["links"].first)
+    assert "is not a neighbour of" in str(violated(run)["links"].first)
 
 
 def test_honest_client_that_goes_on_too_early_is_found(patient: Path, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_mean_age_and_clipping_in_the_metrics_follow_from_the_rounds(run: Path) 
         changed = list(cells)
         changed[head.split(",").index(column)] = "0.123"
         path.write_text("\n".join([head, *rows[:-1], ",".join(changed)]) + "\n")
-        assert f"metrics.csv says {column} = '0.123'" in str(violated(run)["evaluations"].first)
+        assert f"metrics.csv has {column} = '0.123'" in str(violated(run)["evaluations"].first)
 
 
 def test_file_that_is_cut_off_is_neither_whole_nor_complete(run: Path) -> None:
@@ -380,7 +380,7 @@ def test_thinned_records_are_checked_as_far_as_they_go(tmp_path: Path) -> None:
     assert {name for name, check in checks.items() if check.outcome != "ok"} == {
         *("counts", "use", "waiting", "reasons"),
     }
-    assert "only a part of the messages is recorded" in str(checks["use"].unchecked)
+    assert "only some messages are recorded" in str(checks["use"].unchecked)
     records = read(run)
     del records[
         index(records, "message_sent", message=records[index(records, "message_delivered")]["message"])
@@ -403,7 +403,7 @@ def test_what_was_not_written_down_is_not_checked(tmp_path: Path, output: dict[s
 def test_run_whose_events_were_deleted_is_not_complete(run: Path) -> None:
     (run / "events.jsonl").unlink()
     checks = {check.name: check for check in verify(run)}
-    assert checks["complete"].first == "there are no records, although output.events is true"
+    assert checks["complete"].first == "there are no records although output.events is true"
     assert checks["digest"].outcome == checks["rounds"].outcome == "not checked"
     assert checks["scenario"].outcome == checks["summary"].outcome == "ok"
 
@@ -445,11 +445,11 @@ def test_fault_that_did_not_happen_is_missed(run: Path) -> None:
     assert violated(run)["deployment"].first
 
 
-def test_lemma_3_is_about_rdpfl(tmp_path: Path) -> None:
+def test_lemma_3_is_checked_for_rdpfl_only(tmp_path: Path) -> None:
     run = simulate(small_scenario(method="local"), tmp_path).folder
     assert run is not None
     checks = {check.name: check for check in verify(run)}
-    assert checks["lemma 3"].unchecked == "it is about R-DPFL; the method is local"
+    assert checks["lemma 3"].unchecked == "applies to R-DPFL only; the method is local"
     assert checks["waiting"].outcome == "ok"
 
 
