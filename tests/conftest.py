@@ -1,4 +1,4 @@
-"""The same examples in every run of the tests; `pytest --hypothesis-profile explore` looks for new ones."""
+"""Shared fixtures. Hypothesis draws the same examples in every run, unless the profile is `explore`."""
 
 import signal
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ settings.load_profile("repeatable")
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C work, here and in new processes, also where tests run in the background and ignore it."""
+    """Handle SIGINT here and in child processes, also if the shell started the tests with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -24,7 +24,7 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Packages]:
-    """Somewhere to install packages."""
+    """A folder on the import path into which a test installs packages."""
     (tmp_path / "packages").mkdir()
     installed = Packages(tmp_path / "packages", monkeypatch)
     yield installed

@@ -1,7 +1,7 @@
-"""Random scenarios, drawn from the scenario's own schema: a new component is fuzzed as soon as it has a name.
+"""Random scenarios, generated from the schema: a new component is included as soon as it is registered.
 
-What an option's type says (bounds, choices, lengths) is read off the type. `CAPS` keeps runs small, and
-`MENDED` knows what a type cannot say, such as that a regular graph of five clients has an even degree.
+Bounds, choices and lengths come from the types of the options. `LIMITS` keeps runs small. `ADJUSTMENTS` has
+the constraints that a type cannot express: a regular graph of five clients must have an even degree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rdpfl_sim.world.faults.options import MeanTime
 
 Table = dict[str, Any]
 
-CAPS = {
+LIMITS = {
     "num_train": (40, 80),
     "num_test": (1, 10),
     "num_classes": (1, 4),
@@ -43,90 +43,90 @@ CAPS = {
     "max_attempts": (2, 6),
     "iterations": (1, 200),
 }
-"""Bounds on whole numbers that cost memory or time; these options are always given."""
+"""Bounds of integers that cost memory or time; these options are always set."""
 
-NICE_TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)
-"""Times that often coincide, because ties are where event-driven programs go wrong."""
+COMMON_TIMES = (0.0, 0.25, 0.5, 1.0, 2.0, 3.0)
+"""Times that often coincide, because simultaneous events are a common source of bugs."""
 
 EXTREMES = (0.0, 5e-324, 1e-300, 1e-40, 1e-30, 1e-9, 1e9)
-"""Numbers where arithmetic goes wrong, beside the bounds of an option."""
+"""Numbers for which arithmetic may fail, in addition to the bounds of an option."""
 
-LARGEST_WHOLE = 2**63 - 1  # of TOML
+LARGEST_INTEGER = 2**63 - 1  # of TOML
 
 _CLIENT_SET = get_args(ClientSet)[1]
 _RECURRING = get_args(MeanTime)[1]
 
 
 @dataclass(frozen=True)
-class Sketch:
-    """A scenario as a table, the files that it names, and odd mail: recipient, sender, stamp and kind."""
+class RandomScenario:
+    """A scenario as a table, the files that it names, and odd messages (recipient, sender, round, kind)."""
 
     scenario: Table
     files: dict[str, str]
-    mail: list[tuple[int, int, int, int]]
+    odd_messages: list[tuple[int, int, int, int]]
 
 
 @dataclass
-class Sketcher:
-    """Draws tables and their options, all for the same clients and the same span of simulated time."""
+class ScenarioGenerator:
+    """Draws tables and their options for a number of clients and a span of simulated time."""
 
     draw: DrawFn
     num_clients: int
     span_s: float
     wild: bool
-    """Whether some numbers are as extreme as their types allow."""
+    """Whether some numbers are drawn from the limits of their types."""
     files: dict[str, str] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
-    """The links of the topology, once it is known."""
+    """Links of the topology, when it has been drawn."""
     recurs: bool = False
-    """Whether something happens again and again, so that the run needs an end."""
+    """Whether a fault recurs, so that the run needs a time limit."""
 
     def chance(self, times: int, of: int) -> bool:
-        """Whether something happens that does so many times of so many; it shrinks to no."""
+        """Return True with the probability times / of; shrinks to False."""
         return bool(self.draw(st.integers(1, of)) > of - times)
 
     def pick(self, values: Iterable[Any]) -> Any:
-        """One of these; the first is the simplest."""
+        """Return one of the values; shrinks to the first."""
         return self.draw(st.sampled_from(list(values)))
 
     def some_clients(self, among: Sequence[int] | None = None) -> list[int]:
-        """At least one of these clients, by default of all, in any order."""
+        """Return at least one of these clients (default: all), in any order."""
         among = range(self.num_clients) if among is None else among
         return self.draw(st.lists(st.sampled_from(among), min_size=1, unique=True))
 
     def table(self, model: type[Strict], *but: str) -> Table:
-        """A table with random options, some of them left out; without the keys `but`."""
+        """Return a table with random options, some of them omitted; without the keys `but`."""
         table: Table = {}
         for name, info in model.model_fields.items():
             key = info.alias or name
             if key in but or name == "name":
                 continue
-            costly = key in CAPS and info.default is not None
+            costly = key in LIMITS and info.default is not None
             if not (info.is_required() or costly or self.chance(2, of=3)):
                 continue
             hint = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
             value = self.value(hint, key, info.default)
             if value is not None:
                 table[key] = value
-        for one, other in EITHER:
+        for one, other in EXCLUSIVE:
             if one in table:
                 table.pop(other, None)
         for low, high in ORDERED:
             if {low, high} & table.keys() and {low, high} <= set(model.keys()):
-                self.put_in_order(table, low, high, model)
+                self.order(table, low, high, model)
         return table
 
     def component(self, choice: OneOf) -> Table:
-        """One of the components with random options."""
+        """Return one of the components with random options."""
         name = self.pick(ONLY.get(choice.kind) or choice.names())
         table = {"name": name, **self.table(choice.table(name))}
-        mend = MENDED.get((choice.kind, name))
+        mend = ADJUSTMENTS.get((choice.kind, name))
         if mend is not None:
             mend(self, table)
         return table
 
     def value(self, hint: Any, key: str, default: Any = None) -> Any:
-        """A value of an option; None leaves it out."""
+        """Return a value of an option; None omits it."""
         base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         kind, inner = get_origin(base), get_args(base)
         choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
@@ -136,8 +136,8 @@ class Sketcher:
         if choice is not None:
             return self.component(choice)
         if _CLIENT_SET in marks:
-            nobody = [self.num_clients] if self.wild and self.chance(1, of=20) else []
-            return self.spelt(self.some_clients() + nobody)
+            unknown = [self.num_clients] if self.wild and self.chance(1, of=20) else []
+            return self.client_set(self.some_clients() + unknown)
         if kind in (Union, types.UnionType):
             return self.value(self.pick(arg for arg in inner if arg is not type(None)), key, default)
         if kind is Literal:
@@ -149,7 +149,7 @@ class Sketcher:
         if base is bool:
             return self.draw(st.booleans())
         if base is int:
-            return self.whole(key, marks)
+            return self.integer(key, marks)
         if base is float:
             return self.number(key, marks, default)
         if isinstance(base, type) and issubclass(base, Strict):
@@ -157,38 +157,38 @@ class Sketcher:
         assert base is str, f"{key}: the fuzzer cannot draw a {base}"
         if key == "notes":
             return self.draw(st.text(max_size=20))
-        return None  # names and paths have a meaning: they are given elsewhere
+        return None  # names and paths are set by `ADJUSTMENTS`
 
-    def whole(self, key: str, marks: Sequence[Any]) -> int:
-        """A whole number: a small one, or sometimes anything that is allowed."""
-        low, high, _, _ = bounds(marks, -LARGEST_WHOLE, LARGEST_WHOLE)
-        if key in CAPS:
-            return self.draw(st.integers(*CAPS[key]))
+    def integer(self, key: str, marks: Sequence[Any]) -> int:
+        """Return a small integer, or sometimes any that is allowed."""
+        low, high, _, _ = bounds(marks, -LARGEST_INTEGER, LARGEST_INTEGER)
+        if key in LIMITS:
+            return self.draw(st.integers(*LIMITS[key]))
         if self.wild and self.chance(1, of=6):
             return self.draw(st.integers(low, high))
         least = max(low, -3)
         return self.draw(st.integers(least, min(high, least + 6)))
 
     def number(self, key: str, marks: Sequence[Any], default: Any) -> Any:
-        """A number: near the default, or a time if it has the name of one, or sometimes an extreme one."""
+        """Return a number near the default, a common time, or sometimes an extreme number."""
         low, high, above, below = bounds(marks, -LARGE, LARGE)
 
         def allowed(value: float) -> bool:
             return low <= value <= high and not (above and value == low) and not (below and value == high)
 
-        if _RECURRING in marks:  # not so often that a run would last for ever
+        if _RECURRING in marks:  # rarely enough that a run ends
             self.recurs = True
             return self.span_s * self.draw(st.floats(0.05, 2.0))
         if self.wild and self.chance(1, of=6):
             return self.pick(filter(allowed, sorted({low, high, *EXTREMES, *(-x for x in EXTREMES)})))
         is_time = key.endswith("_s") or key == "seconds"
         if is_time and self.draw(st.booleans()):
-            return self.pick(filter(allowed, NICE_TIMES))
+            return self.pick(filter(allowed, COMMON_TIMES))
         usual = default if isinstance(default, float) and default > 0 else 1.0
         return self.draw(st.floats(max(low, usual / 10), min(high, usual * 10)).filter(allowed))
 
-    def spelt(self, clients: Sequence[int]) -> list[int] | str:
-        """A set of clients as a list, or as a string."""
+    def client_set(self, clients: Sequence[int]) -> list[int] | str:
+        """Return a set of clients as a list or as a string."""
         if self.draw(st.booleans()):
             return list(clients)
         first, last = min(clients), max(clients)
@@ -196,8 +196,8 @@ class Sketcher:
             return f"{first}..{last}"
         return ", ".join(map(str, clients))
 
-    def put_in_order(self, table: Table, low: str, high: str, model: type[Strict]) -> None:
-        """Have one option not above (for an end: below) another, whose default counts if it is left out."""
+    def order(self, table: Table, low: str, high: str, model: type[Strict]) -> None:
+        """Swap two options if the first is above the second; remove an end that equals its start."""
         start = table.get(low, model.model_fields[low].default)
         end = table.get(high, model.model_fields[high].default)
         if end is None:
@@ -208,7 +208,7 @@ class Sketcher:
 
 
 def bounds(marks: Sequence[Any], low: Any, high: Any) -> tuple[Any, Any, bool, bool]:
-    """The least and the largest value that annotations allow, and whether these are themselves excluded."""
+    """Return the smallest and largest value that annotations allow, and whether each is excluded."""
     above = below = False
     for mark in marks:
         match mark:
@@ -223,139 +223,139 @@ def bounds(marks: Sequence[Any], low: Any, high: Any) -> tuple[Any, Any, bool, b
     return low, high, above, below
 
 
-EITHER = (("local_steps", "local_epochs"), ("victims", "fraction"), ("sizes", "num"))
-"""Options of one table of which only one may be given."""
+EXCLUSIVE = (("local_steps", "local_epochs"), ("victims", "fraction"), ("sizes", "num"))
+"""Pairs of options that exclude each other."""
 
 ORDERED = (("low_s", "high_s"), ("from_s", "until_s"), ("from_round", "until_round"))
-"""Options of one table of which the first must not be above the second."""
+"""Pairs of options in which the first must not be above the second."""
 
-ONLY = {"data": ["synthetic"]}  # to load any other takes longer than a run
-"""Kinds of which not every component is drawn."""
+ONLY = {"data": ["synthetic"]}  # loading any other data set takes longer than a run
+"""Kinds from which only some components are drawn."""
 
 
-def divisor(sketcher: Sketcher, table: Table) -> None:
-    """Rows divide the number of clients."""
+def divisor(generator: ScenarioGenerator, table: Table) -> None:
+    """Make the number of rows divide the number of clients."""
     if "rows" in table:
-        table["rows"] = sketcher.pick(r for r in range(1, 9) if sketcher.num_clients % r == 0)
+        table["rows"] = generator.pick(r for r in range(1, 9) if generator.num_clients % r == 0)
 
 
-def k_regular(sketcher: Sketcher, table: Table) -> None:
+def k_regular(generator: ScenarioGenerator, table: Table) -> None:
     """k < n, and n k is even."""
-    n = sketcher.num_clients
-    table["k"] = sketcher.pick([k for k in range(1, n) if n * k % 2 == 0] or [1])
+    n = generator.num_clients
+    table["k"] = generator.pick([k for k in range(1, n) if n * k % 2 == 0] or [1])
 
 
-def small_world(sketcher: Sketcher, table: Table) -> None:
+def small_world(generator: ScenarioGenerator, table: Table) -> None:
     """k < n is even."""
-    table["k"] = sketcher.pick(range(2, max(3, sketcher.num_clients), 2))
+    table["k"] = generator.pick(range(2, max(3, generator.num_clients), 2))
 
 
-def scale_free(sketcher: Sketcher, table: Table) -> None:
+def scale_free(generator: ScenarioGenerator, table: Table) -> None:
     """m < n."""
-    table["m"] = sketcher.pick(range(1, max(2, sketcher.num_clients)))
+    table["m"] = generator.pick(range(1, max(2, generator.num_clients)))
 
 
-def communities(sketcher: Sketcher, table: Table) -> None:
+def communities(generator: ScenarioGenerator, table: Table) -> None:
     """Sizes add up to the number of clients; or there are at most as many communities."""
-    n = sketcher.num_clients
+    n = generator.num_clients
     if "sizes" in table:
-        first = sketcher.pick(range(1, n + 1))
+        first = generator.pick(range(1, n + 1))
         table["sizes"] = [first, *([1] * (n - first))]
     elif "num" in table:
-        table["num"] = sketcher.pick(range(1, n + 1))
+        table["num"] = generator.pick(range(1, n + 1))
 
 
-def graph_file(sketcher: Sketcher, table: Table) -> None:
+def graph_file(generator: ScenarioGenerator, table: Table) -> None:
     """An edge list over the clients."""
-    pairs = list(combinations(range(sketcher.num_clients), 2)) or [(0, 0)]
-    links = sketcher.draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
-    table["path"] = f"graph{len(sketcher.files)}.txt"
-    table["format"] = sketcher.pick(["auto", "edgelist"])
-    sketcher.files[table["path"]] = "".join(f"{i} {j}\n" for i, j in links)
+    pairs = list(combinations(range(generator.num_clients), 2)) or [(0, 0)]
+    links = generator.draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
+    table["path"] = f"graph{len(generator.files)}.txt"
+    table["format"] = generator.pick(["auto", "edgelist"])
+    generator.files[table["path"]] = "".join(f"{i} {j}\n" for i, j in links)
 
 
-def synthetic(sketcher: Sketcher, table: Table) -> None:
+def synthetic(generator: ScenarioGenerator, table: Table) -> None:
     """Vectors or images."""
-    table["shape"] = sketcher.pick([[2], [3], [1, 2, 2], [2, 4, 5]])
+    table["shape"] = generator.pick([[2], [3], [1, 2, 2], [2, 4, 5]])
 
 
-def descent(sketcher: Sketcher, table: Table) -> None:
+def step_coefficient(generator: ScenarioGenerator, table: Table) -> None:
     """A coefficient belongs to step = 'local'."""
     if table.get("step", "local") != "local":
         table.pop("coefficient", None)
 
 
-def regions(sketcher: Sketcher, table: Table) -> None:
+def regions(generator: ScenarioGenerator, table: Table) -> None:
     """A square matrix, and a region for every client."""
-    size = sketcher.pick(range(1, 4))
-    table["delays_s"] = [[sketcher.value(NonNegative, "delays_s") for _ in range(size)] for _ in range(size)]
+    size = generator.pick(range(1, 4))
+    table["delays_s"] = [[generator.value(NonNegative, "delays_s") for _ in range(size)] for _ in range(size)]
     if "members" in table:
-        table["members"] = [sketcher.pick(range(size)) for _ in range(sketcher.num_clients)]
+        table["members"] = [generator.pick(range(size)) for _ in range(generator.num_clients)]
 
 
-def listed(sketcher: Sketcher, table: Table) -> None:
+def compute_times(generator: ScenarioGenerator, table: Table) -> None:
     """A compute time for every client."""
-    table["seconds"] = [sketcher.value(Positive, "seconds") for _ in range(sketcher.num_clients)]
+    table["seconds"] = [generator.value(Positive, "seconds") for _ in range(generator.num_clients)]
 
 
-def clients_or_fraction(sketcher: Sketcher, table: Table) -> None:
-    """Some clients, by their ids or by number; how they recover, only if they do."""
+def clients_or_fraction(generator: ScenarioGenerator, table: Table) -> None:
+    """Set clients or a fraction; keep recovery options only if the clients recover."""
     if "clients" in table:
         table.pop("fraction", None)
     else:
-        table["fraction"] = sketcher.draw(st.floats(1 / sketcher.num_clients, 1.0))
+        table["fraction"] = generator.draw(st.floats(1 / generator.num_clients, 1.0))
     if table["name"] == "crash" and "recover_after_s" not in table:
-        forget_recovery(table)
+        remove_recovery_options(table)
 
 
-def random_crashes(sketcher: Sketcher, table: Table) -> None:
-    """How clients recover, only if they do."""
+def random_crashes(generator: ScenarioGenerator, table: Table) -> None:
+    """Keep recovery options only if the clients recover."""
     if "mean_time_to_recover_s" not in table:
-        forget_recovery(table)
+        remove_recovery_options(table)
 
 
-def forget_recovery(table: Table) -> None:
-    """Leave out what says how to recover."""
+def remove_recovery_options(table: Table) -> None:
+    """Remove the options that describe how clients recover."""
     for key in ("state", "catch_up"):
         table.pop(key, None)
 
 
-def random_partitions(sketcher: Sketcher, table: Table) -> None:
-    """At least one client on the smaller side."""
+def random_partitions(generator: ScenarioGenerator, table: Table) -> None:
+    """Put at least one client on the smaller side."""
     if "fraction" in table:
-        table["fraction"] = sketcher.draw(st.floats(min(0.5, 1 / sketcher.num_clients), 0.5))
+        table["fraction"] = generator.draw(st.floats(min(0.5, 1 / generator.num_clients), 0.5))
 
 
-def partition_fault(sketcher: Sketcher, table: Table) -> None:
-    """Disjoint sides; a single one leaves somebody on the other."""
-    one, *rest = sketcher.draw(st.permutations(range(sketcher.num_clients)))
-    cut = sketcher.pick(range(max(1, len(rest))))
-    table["sides"] = [sketcher.spelt([one, *rest[:cut]])]
-    if rest[cut:] and sketcher.pick([False, True]):
-        table["sides"].append(sketcher.spelt(sketcher.some_clients(rest[cut:])))
+def partition_fault(generator: ScenarioGenerator, table: Table) -> None:
+    """Draw disjoint sides; if there is one, at least one client remains on the other."""
+    one, *rest = generator.draw(st.permutations(range(generator.num_clients)))
+    cut = generator.pick(range(max(1, len(rest))))
+    table["sides"] = [generator.client_set([one, *rest[:cut]])]
+    if rest[cut:] and generator.pick([False, True]):
+        table["sides"].append(generator.client_set(generator.some_clients(rest[cut:])))
 
 
-def link_outage(sketcher: Sketcher, table: Table) -> None:
-    """Links of the topology, either way round."""
-    links = sketcher.draw(st.lists(st.sampled_from(sketcher.edges or [(0, 0)]), min_size=1, unique=True))
-    table["links"] = [list(link)[:: sketcher.pick([1, -1])] for link in links]
+def link_outage(generator: ScenarioGenerator, table: Table) -> None:
+    """Draw links of the topology, in either direction."""
+    links = generator.draw(st.lists(st.sampled_from(generator.edges or [(0, 0)]), min_size=1, unique=True))
+    table["links"] = [list(link)[:: generator.pick([1, -1])] for link in links]
 
 
-def churn_trace(sketcher: Sketcher, table: Table) -> None:
-    """A trace in which every client goes down and up in turns."""
+def churn_trace(generator: ScenarioGenerator, table: Table) -> None:
+    """Write a trace in which clients go down and up in turns."""
     rows = []
-    for client in sketcher.some_clients():
-        up = sketcher.draw(st.booleans())
+    for client in generator.some_clients():
+        up = generator.draw(st.booleans())
         time_s = 0.0
-        for _ in range(sketcher.pick(range(1, 5))):
-            time_s += sketcher.pick(NICE_TIMES)
-            rows.append(f"{time_s!r},{client},{sketcher.pick(['up', 'fresh']) if up else 'down'}\n")
+        for _ in range(generator.pick(range(1, 5))):
+            time_s += generator.pick(COMMON_TIMES)
+            rows.append(f"{time_s!r},{client},{generator.pick(['up', 'fresh']) if up else 'down'}\n")
             up = not up
-    table["path"] = f"trace{len(sketcher.files)}.csv"
-    sketcher.files[table["path"]] = "time_s,client,state\n" + "".join(rows)
+    table["path"] = f"trace{len(generator.files)}.csv"
+    generator.files[table["path"]] = "time_s,client,state\n" + "".join(rows)
 
 
-MENDED: dict[tuple[str, str], Callable[[Sketcher, Table], None]] = {
+ADJUSTMENTS: dict[tuple[str, str], Callable[[ScenarioGenerator, Table], None]] = {
     ("topology", "grid"): divisor,
     ("topology", "torus"): divisor,
     ("topology", "k_regular"): k_regular,
@@ -364,10 +364,10 @@ MENDED: dict[tuple[str, str], Callable[[Sketcher, Table], None]] = {
     ("topology", "communities"): communities,
     ("topology", "file"): graph_file,
     ("data", "synthetic"): synthetic,
-    ("method", "rdpfl"): descent,
-    ("method", "direct"): descent,
+    ("method", "rdpfl"): step_coefficient,
+    ("method", "direct"): step_coefficient,
     ("geography", "regions"): regions,
-    ("compute", "list"): listed,
+    ("compute", "list"): compute_times,
     ("fault", "partition"): partition_fault,
     ("fault", "random_partitions"): random_partitions,
     ("fault", "link_outage"): link_outage,
@@ -378,7 +378,7 @@ MENDED: dict[tuple[str, str], Callable[[Sketcher, Table], None]] = {
     ("fault", "slow_down"): clients_or_fraction,
     ("fault", "churn_trace"): churn_trace,
 }
-"""What makes a drawn table possible, by kind and name; the reasons are those that the components give."""
+"""Functions that make a drawn table valid, by kind and name."""
 
 
 GIVEN = (
@@ -393,90 +393,90 @@ GIVEN = (
     "faults",
     "execution",
 )
-"""Sections that `sketches` fills in itself, or that have nothing to do with a run."""
+"""Sections that `random_scenarios` sets itself, or that do not affect a run."""
 
 
 @st.composite
-def sketches(draw: DrawFn) -> Sketch:
-    """Small scenarios that use all that there is; most of them are valid."""
-    sketcher = Sketcher(
+def random_scenarios(draw: DrawFn) -> RandomScenario:
+    """Generate small scenarios that use every component; most of them are valid."""
+    generator = ScenarioGenerator(
         draw,
         num_clients=draw(st.integers(1, 8)),
         span_s=draw(st.floats(2.0, 40.0)),
         wild=draw(st.booleans()),
     )
-    scenario = sketcher.table(Scenario, *GIVEN)
+    scenario = generator.table(Scenario, *GIVEN)
     scenario["rounds"] = draw(st.integers(1, 6))
-    scenario["clients"] = {"count": sketcher.num_clients}
-    scenario["topology"] = sketcher.component(CHOICES["topology"])
-    scenario["data"] = sketcher.component(CHOICES["data"])
-    scenario["partition"] = sketcher.component(CHOICES["partition"])
-    scenario["model"] = sketcher.component(CHOICES["model"])
+    scenario["clients"] = {"count": generator.num_clients}
+    scenario["topology"] = generator.component(CHOICES["topology"])
+    scenario["data"] = generator.component(CHOICES["data"])
+    scenario["partition"] = generator.component(CHOICES["partition"])
+    scenario["model"] = generator.component(CHOICES["model"])
     if scenario["model"]["name"] == "cnn":
         scenario["data"]["shape"] = [1, 4, 4]
-    suit_the_model(sketcher, scenario)
-    scenario["adversary"] = groups(sketcher)
-    sketcher.edges = edges(sketcher, scenario["topology"], scenario.get("seed", 1))
-    num_faults = sketcher.pick(range(5))
-    scenario["faults"] = [sketcher.component(CHOICES["fault"]) for _ in range(num_faults)]
+    fit_model_to_method(generator, scenario)
+    scenario["adversary"] = adversary_groups(generator)
+    generator.edges = edges(generator, scenario["topology"], scenario.get("seed", 1))
+    num_faults = generator.pick(range(5))
+    scenario["faults"] = [generator.component(CHOICES["fault"]) for _ in range(num_faults)]
     timing = scenario.setdefault("timing", {})
-    if sketcher.recurs:
-        timing["max_time_s"] = sketcher.span_s
+    if generator.recurs:
+        timing["max_time_s"] = generator.span_s
     if needs_a_timeout(scenario):
-        timing["wait"] = {"name": sketcher.pick(["all", "quorum"]), "timeout_s": sketcher.pick([0.5, 1.0])}
-    return Sketch(scenario, sketcher.files, odd_mail(sketcher, scenario["rounds"]))
+        timing["wait"] = {"name": generator.pick(["all", "quorum"]), "timeout_s": generator.pick([0.5, 1.0])}
+    return RandomScenario(scenario, generator.files, odd_messages(generator, scenario["rounds"]))
 
 
-def suit_the_model(sketcher: Sketcher, scenario: Table) -> None:
-    """FedPer needs a body."""
+def fit_model_to_method(generator: ScenarioGenerator, scenario: Table) -> None:
+    """Give FedPer a model with more layers than its head."""
     method, model = scenario.get("method", {}), scenario["model"]
     if method.get("name") == "fedper":
         if model["name"] == "softmax" or model.get("hidden") == []:
             model.clear()
             model.update(name="mlp", hidden=[2])
         num_layers = 5 if model["name"] == "cnn" else 1 + len(model.get("hidden", [64]))
-        method["head_layers"] = sketcher.pick(range(1, num_layers))
+        method["head_layers"] = generator.pick(range(1, num_layers))
 
 
-def odd_mail(sketcher: Sketcher, rounds: int) -> list[tuple[int, int, int, int]]:
-    """Some messages that nobody should send; the numbers are taken modulo what there is."""
-    if sketcher.chance(2, of=3):
+def odd_messages(generator: ScenarioGenerator, rounds: int) -> list[tuple[int, int, int, int]]:
+    """Draw some invalid messages; indices are taken modulo the number of clients and kinds."""
+    if generator.chance(2, of=3):
         return []
-    letter = st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(-1, rounds + 1), st.integers(0, 99))
-    return sketcher.draw(st.lists(letter, min_size=1, max_size=12))
+    message = st.tuples(st.integers(0, 7), st.integers(0, 7), st.integers(-1, rounds + 1), st.integers(0, 99))
+    return generator.draw(st.lists(message, min_size=1, max_size=12))
 
 
-def groups(sketcher: Sketcher) -> list[Table] | Table:
-    """Groups of attackers that leave somebody honest."""
-    found: list[Table] = []
-    free = sketcher.draw(st.permutations(range(sketcher.num_clients)))[1:]
-    for _ in range(sketcher.pick(range(4))):
-        group = sketcher.table(AdversarySection, "ids", "fraction")
-        size = sketcher.pick(range(len(free) + 1))
-        if sketcher.draw(st.booleans()):
-            group["ids"] = sketcher.spelt(free[:size]) if size else []
+def adversary_groups(generator: ScenarioGenerator) -> list[Table] | Table:
+    """Draw groups of attackers that leave at least one client honest."""
+    drawn: list[Table] = []
+    free = generator.draw(st.permutations(range(generator.num_clients)))[1:]
+    for _ in range(generator.pick(range(4))):
+        group = generator.table(AdversarySection, "ids", "fraction")
+        size = generator.pick(range(len(free) + 1))
+        if generator.draw(st.booleans()):
+            group["ids"] = generator.client_set(free[:size]) if size else []
             group.pop("placement", None)
         else:
-            group["fraction"] = size / sketcher.num_clients
+            group["fraction"] = size / generator.num_clients
         free = free[size:]
-        found.append(group)
-    return found[0] if len(found) == 1 and sketcher.draw(st.booleans()) else found
+        drawn.append(group)
+    return drawn[0] if len(drawn) == 1 and generator.draw(st.booleans()) else drawn
 
 
-def edges(sketcher: Sketcher, topology: Table, seed: int) -> list[tuple[int, int]]:
-    """The links of a topology."""
+def edges(generator: ScenarioGenerator, topology: Table, seed: int) -> list[tuple[int, int]]:
+    """Return the links of a topology."""
     if topology["name"] == "file":
-        lines = sketcher.files[topology["path"]].splitlines()
+        lines = generator.files[topology["path"]].splitlines()
         return [(int(i), int(j)) for i, j in map(str.split, lines)]
     build = CHOICES["topology"].validate(topology).bind()
     try:
-        return sorted(build(sketcher.num_clients, Streams(seed).generator("topology")).edges)
+        return sorted(build(generator.num_clients, Streams(seed).generator("topology")).edges)
     except OptionError:
         reject()
 
 
 def needs_a_timeout(scenario: Table) -> bool:
-    """Whether clients might wait for ever, or an attacker for a deadline that does not exist."""
+    """Return whether a client could wait for ever, or an attack needs a deadline that is not set."""
     try:
         Scenario.from_dict(scenario)
     except ScenarioError as error:

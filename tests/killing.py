@@ -1,4 +1,4 @@
-"""Runs and sweeps in processes of their own that are killed without warning (SIGKILL), and started again."""
+"""Start runs and sweeps in separate processes, kill them with SIGKILL, and continue them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rdpfl_sim.reports import figures
 from rdpfl_sim.simulation.simulation import Simulation
 
 TOKEN = "RDPFL_SIM_TEST"
-"""An environment variable, which all processes inherit that a command starts."""
+"""Environment variable that identifies all processes of a command, because they inherit it."""
 
-GIVE_UP_S = 240.0  # a busy machine takes minutes to start Ray
+TIMEOUT_S = 240.0  # a busy machine takes minutes to start Ray
 
 
 class Command:
-    """The command rdpfl-sim in a process of its own."""
+    """The command rdpfl-sim in a separate process."""
 
     def __init__(self, *words: str | Path) -> None:
         self.token = uuid4().hex
@@ -43,7 +43,7 @@ class Command:
         )
 
     def processes(self, title: str = "") -> list[int]:
-        """The living processes of the command, direct and indirect ones, with this text in their title."""
+        """Return the ids of the command's processes, including descendants, with this text in their title."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
@@ -55,27 +55,27 @@ class Command:
         return found
 
     def kill(self) -> None:
-        """Kill the main process; wait until the others have ended, too."""
+        """Kill the main process and wait until all others have ended."""
         self.process.kill()
-        self.end()
+        self.wait()
 
-    def end(self) -> int:
-        """Wait for the end of the command and of all its processes; its exit code."""
+    def wait(self) -> int:
+        """Wait until the command and all its processes have ended; return its exit code."""
         try:
-            exit_code = self.process.wait(GIVE_UP_S)
+            exit_code = self.process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        # Two small processes of Ray's tell a main process that has died about it for a minute.
-        until(
+        # Two agents of Ray survive a killed main process for up to a minute.
+        wait_until(
             lambda: not {*self.processes()}.difference(self.processes("Agent")),
-            lambda: f"are left behind: {self.processes()}",
+            lambda: f"processes are still running: {self.processes()}",
         )
         return exit_code
 
 
 def ray_processes(title: str) -> list[int]:
-    """The processes with this title of a Ray cluster that this process has started."""
+    """Return the ids of processes with this title in a Ray cluster that this process has started."""
     parents, titles = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -87,25 +87,26 @@ def ray_processes(title: str) -> list[int]:
     return [p for p, own in titles.items() if parents[p] in raylets and own.startswith(f"ray::{title}")]
 
 
-def until(condition: Callable[[], Any], otherwise: Callable[[], str]) -> None:
-    """Wait until a condition holds; fail when that takes too long."""
-    give_up_s = time.monotonic() + GIVE_UP_S
+def wait_until(condition: Callable[[], Any], message: Callable[[], str]) -> None:
+    """Wait until a condition holds; fail with the message after a timeout."""
+    deadline_s = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < give_up_s, otherwise()
+        assert time.monotonic() < deadline_s, message()
         time.sleep(0.01)
 
 
 def context() -> Any:
-    """Where processes come from: one that has loaded everything, so that a new one is there at once."""
-    made: Any = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["tests.killing"])
-    return made
+    """Return a context whose server has imported everything, so that new processes start quickly."""
+    forkserver: Any = multiprocessing.get_context("forkserver")
+    forkserver.set_forkserver_preload(["tests.killing"])
+    return forkserver
 
 
 def command_or_resume(file: str, parent: str, moment: int) -> None:
-    """Run a scenario as a user does, or resume it, and be killed at a moment after its summary was written.
+    """Run or resume a scenario from the command line; the process kills itself after writing the summary.
 
-    0: at once; 1: without checkpoints; 2, 4: before a picture gets its name; 3: with the first picture.
+    Moment 0: at once; 1: after removing the checkpoints; 3: after the first figure; 2 and 4: before a figure
+    is renamed.
     """
     countdown = iter(range(moment))
 
@@ -129,15 +130,15 @@ def command_or_resume(file: str, parent: str, moment: int) -> None:
 
 def _followed_by(action: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
     def both(*arguments: Any, **options: Any) -> Any:
-        outcome = function(*arguments, **options)
+        result = function(*arguments, **options)
         action()
-        return outcome
+        return result
 
     return both
 
 
-def killed_after_the_summary(file: Path, parent: Path, moment: int) -> None:
-    """Run a scenario to its end, and be killed before all that follows is done."""
+def run_until_killed_after_summary(file: Path, parent: Path, moment: int) -> None:
+    """Run a scenario in a process that is killed between its summary and its last figure."""
     process = context().Process(target=command_or_resume, args=(str(file), str(parent), moment))
     process.start()
     process.join()
@@ -145,9 +146,9 @@ def killed_after_the_summary(file: Path, parent: Path, moment: int) -> None:
 
 
 def run_or_resume(raw: dict[str, Any], parent: str, kill_after: tuple[str, int] | None) -> None:
-    """What a process does: go on with the run in a folder, or begin it, and perhaps be killed.
+    """Resume the run in a folder, or start it; the process kills itself if `kill_after` is given.
 
-    It is killed after so many "events", or while it writes a checkpoint, after so many "blocks" of them all.
+    `kill_after` is a number of "events", or of "blocks" of all checkpoints written.
     """
     if kill_after is not None:
         kind, number = kill_after
@@ -168,17 +169,17 @@ def run_or_resume(raw: dict[str, Any], parent: str, kill_after: tuple[str, int] 
         simulate(Scenario.from_dict(raw), parent)
 
 
-def killed(raw: dict[str, Any], parent: Path, kill_after: tuple[str, int]) -> bool:
-    """Run until killed; whether it was, or had come to its end before."""
+def run_until_killed(raw: dict[str, Any], parent: Path, kill_after: tuple[str, int]) -> bool:
+    """Run until killed; return False if the run completed first."""
     process = context().Process(target=run_or_resume, args=(raw, str(parent), kill_after))
     process.start()
     process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), "the run has failed"
+    assert process.exitcode in (0, -signal.SIGKILL), "the run failed"
     return process.exitcode != 0
 
 
-def killed_by_the_clock(raw: dict[str, Any], parent: Path, seconds: float) -> bool:
-    """Run until killed from outside, so many seconds after there is a run folder."""
+def run_for(raw: dict[str, Any], parent: Path, seconds: float) -> bool:
+    """Kill the run some seconds after its folder appears; return False if it completed first."""
     process = context().Process(target=run_or_resume, args=(raw, str(parent), None))
     process.start()
     while process.is_alive() and not list(parent.glob("*/scenario.toml")):
@@ -186,12 +187,12 @@ def killed_by_the_clock(raw: dict[str, Any], parent: Path, seconds: float) -> bo
     process.join(seconds)
     process.kill()
     process.join()
-    assert process.exitcode in (0, -signal.SIGKILL), "the run has failed"
+    assert process.exitcode in (0, -signal.SIGKILL), "the run failed"
     return process.exitcode != 0
 
 
-def finished(raw: dict[str, Any], parent: Path) -> Path:
-    """Run or resume to the end; the run folder."""
+def run_to_the_end(raw: dict[str, Any], parent: Path) -> Path:
+    """Run or resume until the run is complete; return its folder."""
     folders = list(parent.glob("*"))
     if not (folders and RunReader(folders[0]).is_complete()):
         run_or_resume(raw, str(parent), None)

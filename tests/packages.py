@@ -1,4 +1,4 @@
-"""Real packages with entry points, installed into a folder of the test."""
+"""Install real packages with entry points into a folder of a test."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Packages:
         monkeypatch.syspath_prepend(str(folder))
 
     def install(self, name: str, source: str, components: Mapping[str, Iterable[str]]) -> None:
-        """Install a package with one module of the same name, which offers components by kind."""
+        """Install a package with one module of the same name and entry points for components, by kind."""
         (self.folder / f"{name}.py").write_text(source)
-        facts = self.folder / f"{name}-1.0.dist-info"
-        facts.mkdir()
-        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        metadata = self.folder / f"{name}-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         lines = [
-            f"[rdpfl_sim.{kind}]\n" + "".join(f"{each} = {name}:{each}\n" for each in names)
+            f"[rdpfl_sim.{kind}]\n" + "".join(f"{component} = {name}:{component}\n" for component in names)
             for kind, names in components.items()
         ]
-        (facts / "entry_points.txt").write_text("\n".join(lines))
+        (metadata / "entry_points.txt").write_text("\n".join(lines))
         self.modules.append(name)
         forget_plugins()
 

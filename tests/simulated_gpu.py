@@ -1,19 +1,19 @@
-"""A GPU that is simulated on the CPU, for machines without one.
+"""A GPU simulated on the CPU, for machines without one.
 
-Within `SimulatedGpu` tensors that were sent to `cuda` are CPU tensors that report `cuda:0`. What CUDA
-refuses raises an error: operations on tensors of two devices, `.numpy()`, a CPU generator. Kernel launches,
-copies between host and device, and synchronisations, where the host waits for the device, are counted.
+Inside `SimulatedGpu`, tensors that were moved to `cuda` are CPU tensors that report `cuda:0`. Operations that
+CUDA rejects raise an error: tensors of two devices, `.numpy()`, a CPU generator. Kernel launches, copies
+between host and device, and synchronisations (the host waits for the device) are counted.
 
     with SimulatedGpu() as gpu:
         run()
     assert gpu.counts.synchronisations <= 10
 
-Two modes of torch share the work. The function mode sees calls as Python makes them: it answers questions
-about devices and replaces `device="cuda"`, which torch would refuse. The dispatch mode sees the operations
-below, those of the backward pass as well: it follows tensors from operation to operation by their storage,
-compares devices, and counts. Both belong to one thread, so new threads enter them when they start.
+Two modes of torch do the work. The function mode intercepts calls from Python: it answers queries about
+devices and replaces `device="cuda"`, which torch would reject. The dispatch mode intercepts the operations
+below, including those of the backward pass: it tracks the device of every storage, compares devices, and
+counts. Modes are local to a thread, so every new thread enters them when it starts.
 
-What is not simulated: rounding, memory limits, streams, kernels that run while the host goes on.
+Not simulated: rounding, memory limits, streams, kernels that run concurrently with the host.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WAITS = {
     *("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select", "bincount", "_unique2"),
     *("unique_consecutive", "repeat_interleave", "_linalg_eigh", "_linalg_svd", "_linalg_solve_ex"),
 }
-"""Operations whose result, or its size, the host has to know: it waits for the device."""
+"""Operations that make the host wait for the device, because it needs the result or its size."""
 
 NO_KERNEL = {"_local_scalar_dense", "empty", "empty_like", "empty_strided", "new_empty", "detach", "set_"}
 """Operations that are not views and launch no kernel."""
@@ -51,12 +51,12 @@ NO_KERNEL = {"_local_scalar_dense", "empty", "empty_like", "empty_strided", "new
 INDEXING = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_"}
 
 PURGE_EVERY = 10_000
-"""Storages of tensors that are gone are forgotten after so many new ones."""
+"""Entries of freed storages are removed whenever this many new ones were added."""
 
 
 @dataclass
 class Counts:
-    """What a GPU would have been asked to do."""
+    """Numbers of kernel launches, synchronisations and copies."""
 
     launches: int = 0
     synchronisations: int = 0
@@ -74,10 +74,10 @@ class SimulatedGpu:
         self.num_devices = num_devices
         self.counts = Counts()
         self._devices: dict[int, tuple[StorageWeakRef, torch.device]] = {}
-        """The device of every storage that is not on the CPU. A weak reference keeps the address taken."""
+        """Devices of storages that are not on the CPU. The weak reference prevents reuse of the address."""
         self._num_marked = 0
         self._lock = threading.Lock()
-        self._entered = ExitStack()
+        self._contexts = ExitStack()
 
     def __enter__(self) -> Self:
         run = threading.Thread.run
@@ -86,17 +86,17 @@ class SimulatedGpu:
             with self.modes():
                 run(thread)
 
-        self._entered.enter_context(patch.object(threading.Thread, "run", run_simulated))
-        self._entered.enter_context(patch.dict(os.environ))  # a run sets variables for CUDA
+        self._contexts.enter_context(patch.object(threading.Thread, "run", run_simulated))
+        self._contexts.enter_context(patch.dict(os.environ))  # a run sets variables for CUDA
         for name, answer in self._answers().items():
-            self._entered.enter_context(patch.object(torch.cuda, name, answer))
-        self._entered.enter_context(self.modes())
+            self._contexts.enter_context(patch.object(torch.cuda, name, answer))
+        self._contexts.enter_context(self.modes())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered.close()
+        self._contexts.close()
 
     def _answers(self) -> dict[str, Callable[..., Any]]:
         return {
@@ -110,31 +110,31 @@ class SimulatedGpu:
 
     @contextmanager
     def modes(self) -> Iterator[None]:
-        """Simulate in the present thread."""
+        """Simulate the GPU in the current thread."""
         operations = Operations(self)
         with operations, Calls(self, operations):
             yield
 
     @contextmanager
     def counting(self) -> Iterator[Counts]:
-        """Counts of this block alone, complete when it ends."""
-        before, found = self.counts - Counts(), Counts()
-        yield found
+        """Count within this block; the counts are complete when it ends."""
+        before, counts = self.counts - Counts(), Counts()
+        yield counts
         for name, value in vars(self.counts - before).items():
-            setattr(found, name, value)
+            setattr(counts, name, value)
 
     def count(self, kind: str, number: int = 1) -> None:
-        """Add to a count, from any thread."""
+        """Increase a count; any thread may call this."""
         with self._lock:
             setattr(self.counts, kind, getattr(self.counts, kind) + number)
 
     def device_of(self, tensor: Tensor) -> torch.device:
-        """The device on which a tensor pretends to be."""
+        """Return the simulated device of a tensor."""
         entry = self._devices.get(tensor.untyped_storage()._cdata)
         return CPU if entry is None else entry[1]
 
     def mark(self, results: Any, device: torch.device) -> None:
-        """Put all tensors in the results on a device."""
+        """Assign all tensors in the results to a device."""
         for tensor in tensors_in(results):
             storage = tensor.untyped_storage()
             with self._lock:
@@ -144,8 +144,8 @@ class SimulatedGpu:
                     alive = {key: entry for key, entry in self._devices.items() if not entry[0].expired()}
                     self._devices = alive
 
-    def named(self, device: Any) -> torch.device:
-        """A device as tensors report it: `cuda` is `cuda:0`."""
+    def canonical(self, device: Any) -> torch.device:
+        """Return a device as tensors report it: `cuda` is `cuda:0`."""
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
         if device.type == "cpu":
             return CPU
@@ -155,13 +155,13 @@ class SimulatedGpu:
         return torch.device("cuda", index)
 
 
-def simulate_for_ever() -> None:
-    """Simulate a GPU in this process, as long as it lasts: a hook for the workers of Ray."""
+def simulate_in_this_process() -> None:
+    """Simulate a GPU until this process ends: a setup hook for Ray's workers."""
     SimulatedGpu().__enter__()
 
 
 class Calls(TorchFunctionMode):
-    """Answers questions about devices, and moves tensors between them."""
+    """Answers queries about devices, and moves tensors between them."""
 
     def __init__(self, gpu: SimulatedGpu, operations: Operations) -> None:
         super().__init__()
@@ -174,8 +174,8 @@ class Calls(TorchFunctionMode):
             tensor.is_cpu.__get__: lambda x: gpu.device_of(x).type == "cpu",
             tensor.get_device: lambda x: -1 if gpu.device_of(x) == CPU else gpu.device_of(x).index,
             tensor.to: self._to,
-            tensor.cpu: lambda x, *args, **kwargs: self._moved(x, CPU),
-            tensor.cuda: lambda x, device="cuda", *args, **kwargs: self._moved(x, gpu.named(device)),
+            tensor.cpu: lambda x, *args, **kwargs: self._move(x, CPU),
+            tensor.cuda: lambda x, device="cuda", *args, **kwargs: self._move(x, gpu.canonical(device)),
             tensor.numpy: self._numpy,
             tensor.__array__: lambda x, *args, **kwargs: self._host(x).__array__(*args, **kwargs),
             tensor.tolist: self._tolist,
@@ -192,7 +192,7 @@ class Calls(TorchFunctionMode):
         given = list(tensors_in((args, kwargs)))
         devices = {self.gpu.device_of(tensor) for tensor in given} - {CPU}
         if kwargs.get("device") is not None:
-            return self._made(func, args, kwargs)
+            return self._create(func, args, kwargs)
         before = {id(tensor) for tensor in given}
         results = func(*args, **kwargs)
         if devices:  # some, such as deepcopy, make new storages without any operation
@@ -200,9 +200,9 @@ class Calls(TorchFunctionMode):
             self.gpu.mark([x for x in new if self.gpu.device_of(x) == CPU], next(iter(devices)))
         return results
 
-    def _made(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        """A new tensor on the device that the call names."""
-        device = self.gpu.named(kwargs["device"])
+    def _create(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """Create a tensor on the device that the call names."""
+        device = self.gpu.canonical(kwargs["device"])
         if device != CPU and kwargs.get("generator") is not None:
             raise RuntimeError(f"expected a '{device}' generator, found one of the CPU")
         with self.operations.paused():
@@ -218,11 +218,11 @@ class Calls(TorchFunctionMode):
         if isinstance(next(iter(args), kwargs.get("other")), Tensor):
             device = self.gpu.device_of(args[0] if args else kwargs["other"])
         options = {} if memory_format is None else {"memory_format": memory_format}
-        if device is not None and self.gpu.named(device) != self.gpu.device_of(x):
-            x, copies = self._moved(x, self.gpu.named(device)), False
+        if device is not None and self.gpu.canonical(device) != self.gpu.device_of(x):
+            x, copies = self._move(x, self.gpu.canonical(device)), False
         return x.to(dtype=x.dtype if dtype is None else dtype, copy=copies, **options)
 
-    def _moved(self, x: Tensor, device: torch.device) -> Tensor:
+    def _move(self, x: Tensor, device: torch.device) -> Tensor:
         here = self.gpu.device_of(x)
         if here == device:
             return x
@@ -234,10 +234,10 @@ class Calls(TorchFunctionMode):
         return copy
 
     def _numpy(self, x: Tensor, *, force: bool = False) -> Any:
-        return (self._moved(x, CPU) if force else self._host(x)).numpy(force=force)
+        return (self._move(x, CPU) if force else self._host(x)).numpy(force=force)
 
     def _host(self, x: Tensor) -> Tensor:
-        """The tensor, if numpy can see it."""
+        """Return the tensor if numpy can access it; otherwise raise the error of CUDA."""
         device = self.gpu.device_of(x)
         if device != CPU:
             raise TypeError(f"can't convert {device} device type tensor to numpy")
@@ -251,18 +251,18 @@ class Calls(TorchFunctionMode):
             return x.tolist()
 
     def _tensor(self, data: Any, **options: Any) -> Tensor:
-        """A tensor made from data of the host, which is copied to a device."""
-        device = self.gpu.named(options.pop("device", None) or CPU)
+        """Create a tensor from data of the host and copy it to a device."""
+        device = self.gpu.canonical(options.pop("device", None) or CPU)
         with self.operations.paused():
             made = torch.tensor(data, **options)
-        return self._moved(made, device)
+        return self._move(made, device)
 
     def _new_tensor(self, x: Tensor, data: Any, **options: Any) -> Tensor:
         return self._tensor(data, **{"dtype": x.dtype, "device": self.gpu.device_of(x), **options})
 
 
 class Operations(TorchDispatchMode):
-    """Follows tensors through operations, refuses what CUDA refuses, and counts."""
+    """Tracks devices through operations, rejects what CUDA rejects, and counts."""
 
     def __init__(self, gpu: SimulatedGpu) -> None:
         super().__init__()
@@ -271,7 +271,7 @@ class Operations(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Neither count nor mark."""
+        """Suspend counting and tracking."""
         before, self.is_paused = self.is_paused, True
         try:
             yield
@@ -279,7 +279,7 @@ class Operations(TorchDispatchMode):
             self.is_paused = before
 
     def copied(self, source: torch.device, target: torch.device) -> None:
-        """Count a copy. One to the host makes it wait; one to a device from pageable memory as well."""
+        """Count a copy. A copy to the host is also a synchronisation."""
         if target == CPU:
             self.gpu.count("to_host")
             self.gpu.count("synchronisations")
@@ -311,7 +311,7 @@ class Operations(TorchDispatchMode):
         return results
 
     def _device(self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.device:
-        """The device on which an operation runs; an error if its tensors are on two."""
+        """Return the device on which an operation runs; raise an error if its tensors are on two."""
         given = list(tensors_in((args, kwargs)))
         devices = {self.gpu.device_of(x) for x in given} - {CPU}
         if not devices:
@@ -320,8 +320,8 @@ class Operations(TorchDispatchMode):
             indices = [x for x in tensors_in(args[1]) if self.gpu.device_of(x) == CPU]
             self.gpu.count("to_device", len(indices))
             given = [args[0], *tensors_in(args[2:])]
-        strangers = [x for x in given if x.dim() and self.gpu.device_of(x) == CPU]
-        if name != "copy_" and (len(devices) > 1 or strangers):
+        on_cpu = [x for x in given if x.dim() and self.gpu.device_of(x) == CPU]
+        if name != "copy_" and (len(devices) > 1 or on_cpu):
             found = sorted({str(self.gpu.device_of(x)) for x in given})
             raise RuntimeError(f"aten.{name} expects all tensors on one device, found {' and '.join(found)}")
         if kwargs.get("generator") is not None or any(isinstance(x, torch.Generator) for x in args):
@@ -333,5 +333,5 @@ class Operations(TorchDispatchMode):
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:
-    """All tensors in nested lists, tuples and dictionaries."""
+    """Yield all tensors in nested lists, tuples and dictionaries."""
     return (leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor))

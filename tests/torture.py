@@ -1,7 +1,7 @@
-"""200 kills (`python -m tests.torture`) of runs, sweeps and their workers at random moments.
+"""Kill runs, sweeps and their workers 200 times at random moments (`python -m tests.torture`).
 
-Every run must end with the files, and every sweep with the results, that it would have had without them.
-Nothing may hang, and no process may be left behind.
+The files of every run and the results of every sweep must equal those of an undisturbed one. Nothing may
+hang, and no process may survive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import tomli_w
 
 from rdpfl_sim import Scenario
-from tests.killing import Command, finished, killed_after_the_summary, killed_by_the_clock
+from tests.killing import Command, run_for, run_to_the_end, run_until_killed_after_summary
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 OVERRIDES = [
@@ -39,17 +39,17 @@ EVENTS, METRICS = "events.jsonl", "metrics.csv"
 RECORDS = (EVENTS, METRICS, "topology.json", "scenario.toml")
 
 Outcomes = Iterator[tuple[int, str, Sequence[str]]]
-"""Of each run or sweep: how often it was killed, what it was, and which of its files differ."""
+"""For each run or sweep: number of kills, description, and files that differ."""
 
 
 def main() -> int:
-    """Torture runs, the ends of runs, sweeps and Ray in turn, and compare what they leave behind."""
+    """Kill runs, finishing runs, sweeps and Ray workers in turn; return 1 at the first difference."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    random, total, began_s = Random(options.seed), 0, time.monotonic()
-    shares = {runs: 0.6, ends: 0.1, sweeps: 0.2}
+    random, total, start_s = Random(options.seed), 0, time.monotonic()
+    shares = {runs: 0.6, finishing_runs: 0.1, sweeps: 0.2}
     if find_spec("ray") is not None:
         shares |= {sweeps_on_ray: 0.05, runs_on_ray: 0.05}
     for part, share in shares.items():
@@ -57,9 +57,9 @@ def main() -> int:
             part_kills = 0
             for num_kills, what, different in part(Path(folder), random):
                 total, part_kills = total + num_kills, part_kills + num_kills
-                outcome = f"DIFFERENT {', '.join(different)}" if different else "the same"
-                elapsed = f"{time.monotonic() - began_s:5.0f} s, {total:4d} kills"
-                print(f"{elapsed}: {what}, killed {num_kills} times, {outcome}", flush=True)  # noqa: T201
+                verdict = f"DIFFERENT {', '.join(different)}" if different else "identical"
+                elapsed = f"{time.monotonic() - start_s:5.0f} s, {total:4d} kills"
+                print(f"{elapsed}: {what}, killed {num_kills} times, {verdict}", flush=True)  # noqa: T201
                 if different:
                     return 1
                 if part_kills >= share * options.kills:
@@ -68,54 +68,58 @@ def main() -> int:
 
 
 def runs(folder: Path, random: Random) -> Outcomes:
-    """Kill runs and resume them, again and again."""
+    """Kill and resume runs repeatedly."""
     raws = [Scenario.load(SCENARIOS / f"{name}.toml", OVERRIDES).to_dict() for name in NAMES]
-    wholes = [finished(raw, folder / f"whole-{k}") for k, raw in enumerate(raws)]
+    references = [run_to_the_end(raw, folder / f"reference-{k}") for k, raw in enumerate(raws)]
     num_runs = 0
     while True:
         which = num_runs % len(raws)
         parent = folder / f"run-{num_runs}"
         num_kills = 0
-        while num_kills < KILLS_PER_RUN and killed_by_the_clock(raws[which], parent, random.expovariate(1)):
+        while num_kills < KILLS_PER_RUN and run_for(raws[which], parent, random.expovariate(1)):
             num_kills += 1
-        yield num_kills, NAMES[which], _different(wholes[which], finished(raws[which], parent), RECORDS)
+        yield (
+            num_kills,
+            NAMES[which],
+            _differing_files(references[which], run_to_the_end(raws[which], parent), RECORDS),
+        )
         num_runs += 1
 
 
-def ends(folder: Path, random: Random) -> Outcomes:
-    """Kill runs between their summary and their last picture, and resume them."""
-    file = _written(folder / "mine.toml", _small(rounds=2))
-    Command("run", file, "--output", folder / "whole").end()
-    [whole] = (folder / "whole").iterdir()
+def finishing_runs(folder: Path, random: Random) -> Outcomes:
+    """Kill runs between their summary and their last figure, and resume them."""
+    file = _write_toml(folder / "mine.toml", _small(rounds=2))
+    Command("run", file, "--output", folder / "reference").wait()
+    [reference] = (folder / "reference").iterdir()
     num_runs = 0
     while True:
         parent, moment = folder / f"run-{num_runs}", num_runs % NUM_MOMENTS
-        killed_after_the_summary(file, parent, moment)
+        run_until_killed_after_summary(file, parent, moment)
         [run] = parent.iterdir()
-        Command("resume", run).end()
-        names = {path.name for path in (*whole.iterdir(), *run.iterdir())} - {
+        Command("resume", run).wait()
+        names = {path.name for path in (*reference.iterdir(), *run.iterdir())} - {
             "summary.json",
             "provenance.json",
         }
-        yield 1, f"moment {moment} after the summary", _different(whole, run, sorted(names))
+        yield 1, f"moment {moment} after the summary", _differing_files(reference, run, sorted(names))
         num_runs += 1
 
 
 def sweeps(
     folder: Path, random: Random, engine: Sequence[str] = (), victims: str = "multiprocessing"
 ) -> Outcomes:
-    """Kill processes of a sweep, the main process among them, and start it again until it is complete."""
-    file = _written(folder / "mine.toml", {"seeds": [1, 2, 3, 4], "base": _small(rounds=30)})
+    """Kill processes of a sweep, including the main one, and restart the sweep until it is complete."""
+    file = _write_toml(folder / "mine.toml", {"seeds": [1, 2, 3, 4], "base": _small(rounds=30)})
     words = ["sweep", file, "--workers", "2", *engine, "--output"]
-    assert Command(*words, folder / "whole").end() == 0
+    assert Command(*words, folder / "reference").wait() == 0
     num_sweeps = 0
     while True:
         output, num_kills, is_complete = folder / f"sweep-{num_sweeps}", 0, False
         while not is_complete:
             command = Command(*words, output)
-            num_kills += _battered(command, random, victims, KILLS_PER_SWEEP - num_kills)
-            is_complete = command.end() == 0
-        results = [_results(parent / "mine" / "results.csv") for parent in (folder / "whole", output)]
+            num_kills += _kill_repeatedly(command, random, victims, KILLS_PER_SWEEP - num_kills)
+            is_complete = command.wait() == 0
+        results = [_results(parent / "mine" / "results.csv") for parent in (folder / "reference", output)]
         left = [path.name for path in (output / "mine" / ".running").iterdir() if path.name != "lock"]
         yield (
             num_kills,
@@ -126,37 +130,39 @@ def sweeps(
 
 
 def sweeps_on_ray(folder: Path, random: Random) -> Outcomes:
-    """The same on Ray."""
+    """Kill processes of a sweep on Ray."""
     return sweeps(folder, random, ["--engine", "ray"], "ray::")
 
 
 def runs_on_ray(folder: Path, random: Random) -> Outcomes:
-    """Kill Ray's workers of a run, and the run, and resume it until it is complete."""
+    """Kill a run and its Ray workers, and resume the run until it is complete."""
     raw = _small(rounds=30)
-    whole = finished(raw, folder / "whole")
-    file = _written(folder / "mine.toml", {**raw, "execution": {"executor": {"name": "ray", "workers": 2}}})
+    reference = run_to_the_end(raw, folder / "reference")
+    file = _write_toml(
+        folder / "mine.toml", {**raw, "execution": {"executor": {"name": "ray", "workers": 2}}}
+    )
     num_runs = 0
     while True:
         parent, num_kills, is_complete = folder / f"run-{num_runs}", 0, False
         while not is_complete:
-            begun = list(parent.glob("*/scenario.toml"))
+            started = list(parent.glob("*/scenario.toml"))
             command = (
-                Command("resume", begun[0].parent) if begun else Command("run", file, "--output", parent)
+                Command("resume", started[0].parent) if started else Command("run", file, "--output", parent)
             )
-            num_kills += _battered(command, random, "ray::Actor", KILLS_PER_SWEEP - num_kills)
-            is_complete = command.end() == 0
+            num_kills += _kill_repeatedly(command, random, "ray::Actor", KILLS_PER_SWEEP - num_kills)
+            is_complete = command.wait() == 0
         [run] = (path.parent for path in parent.glob("*/summary.json"))
-        yield num_kills, "run on Ray", _different(whole, run, (EVENTS, METRICS))
+        yield num_kills, "run on Ray", _differing_files(reference, run, (EVENTS, METRICS))
         num_runs += 1
 
 
-def _battered(command: Command, random: Random, victims: str, max_kills: int) -> int:
-    """Kill processes with `victims` in their titles, and perhaps the main process; how many there were."""
+def _kill_repeatedly(command: Command, random: Random, victims: str, max_kills: int) -> int:
+    """Kill the main process or processes with `victims` in their title; return the number of kills."""
     num_kills = 0
     while num_kills < max_kills:
         pause_s = random.expovariate(0.3)
-        give_up_s = time.monotonic() + pause_s
-        while time.monotonic() < give_up_s and command.process.poll() is None:
+        deadline_s = time.monotonic() + pause_s
+        while time.monotonic() < deadline_s and command.process.poll() is None:
             time.sleep(0.01)
         if command.process.poll() is not None:
             break
@@ -168,25 +174,25 @@ def _battered(command: Command, random: Random, victims: str, max_kills: int) ->
             try:
                 os.kill(random.choice(sorted(workers)), signal.SIGKILL)
                 num_kills += 1
-            except ProcessLookupError:  # it has ended meanwhile
+            except ProcessLookupError:  # it has ended in the meantime
                 continue
     return num_kills
 
 
 def _small(rounds: int) -> dict[str, Any]:
-    """A scenario of few seconds, with pictures."""
+    """Return a scenario that takes a few seconds and draws figures."""
     overrides = [*OVERRIDES, f"rounds={rounds}", "output.figures=true", "execution.executor=inline"]
     overrides += ["clients.count=8", "checkpoint.every_rounds=10"]
     return Scenario.load(SCENARIOS / "small_world_async.toml", overrides).to_dict()
 
 
-def _written(path: Path, content: dict[str, Any]) -> Path:
+def _write_toml(path: Path, content: dict[str, Any]) -> Path:
     path.write_text(tomli_w.dumps(content))
     return path
 
 
-def _different(whole: Path, other: Path, names: Sequence[str]) -> list[str]:
-    return [name for name in names if _content(whole / name) != _content(other / name)]
+def _differing_files(reference: Path, other: Path, names: Sequence[str]) -> list[str]:
+    return [name for name in names if _content(reference / name) != _content(other / name)]
 
 
 def _content(path: Path) -> bytes | None:
@@ -194,7 +200,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _results(path: Path) -> list[dict[str, str]]:
-    """The rows of results.csv, without wall-clock times."""
+    """Return the rows of results.csv without wall-clock times."""
     with path.open(newline="", encoding="utf-8") as file:
         return [
             {key: value for key, value in row.items() if not key.startswith("result.wall.")}

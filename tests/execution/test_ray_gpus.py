@@ -19,8 +19,8 @@ from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
 from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.runners.ray_runner import GpuShares, RayRunner, RayTasks
 from tests.execution.test_gpu import assert_alike
-from tests.killing import until
-from tests.simulated_gpu import NAME, SimulatedGpu, simulate_for_ever
+from tests.killing import wait_until
+from tests.simulated_gpu import NAME, SimulatedGpu, simulate_in_this_process
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
@@ -35,7 +35,7 @@ def two_gpus() -> Iterator[None]:
     import ray
 
     environment = {
-        "worker_process_setup_hook": simulate_for_ever,
+        "worker_process_setup_hook": simulate_in_this_process,
         "env_vars": {"PYTHONPATH": str(Path(__file__).parents[2])},  # workers load the hook from there
     }
     ray.init(
@@ -70,7 +70,7 @@ def free_gpus() -> float:
 
 def until_free(num_gpus: float) -> None:
     """Wait until Ray has given all but so many GPUs away."""
-    until(lambda: free_gpus() == num_gpus, lambda: f"{free_gpus()} GPUs are free, not {num_gpus}")
+    wait_until(lambda: free_gpus() == num_gpus, lambda: f"{free_gpus()} GPUs are free, not {num_gpus}")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, assume, given, note, settings
 from rdpfl_sim import Scenario, ScenarioError
 from rdpfl_sim.errors import Problem
 from rdpfl_sim.simulation.simulation import Result, Simulation
-from tests.fuzzing import Sketch, sketches
+from tests.fuzzing import RandomScenario, random_scenarios
 from tests.runs import Mail, lived
 from tests.support import cheap
 
@@ -132,11 +132,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
-@given(sketch=sketches())
+@given(drawn=random_scenarios())
 def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resumed(
-    folder: Path, sketch: Sketch
+    folder: Path, drawn: RandomScenario
 ) -> None:
-    files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
+    files = {**drawn.files, "fuzz.toml": tomli_w.dumps(drawn.scenario)}
     for name, text in files.items():
         (folder / name).write_text(text)
         note(f"--- {name}\n{text}")
@@ -144,8 +144,8 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resum
     assert all(problem.path and problem.message for problem in problems)
     assume(experiment is not None)
     scenario = experiment.scenario
-    note(f"--- odd mail\n{sketch.mail}")
-    once = lived(experiment, mail=sketch.mail)
+    note(f"--- odd messages\n{drawn.odd_messages}")
+    once = lived(experiment, mail=drawn.odd_messages)
     simulation, result = once.simulation, once.result
     records = [json.loads(line) for line in once.folder.events.getvalue().splitlines()]
     check_accounts(result.summary["messages"], records, scenario)
@@ -153,8 +153,8 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resum
     check_messages(records)
     check_who_is_down(records)
     check_end(simulation, result)
-    check_models(simulation, result, sketch.mail)
+    check_models(simulation, result, drawn.odd_messages)
     resolved = tomllib.loads(tomli_w.dumps(scenario.to_dict()))
     pause = 1 + once.num_events // NUM_RESUMED
-    again = lived(cheap(Scenario.from_dict(resolved)), lambda event: event % pause == 0, sketch.mail)
+    again = lived(cheap(Scenario.from_dict(resolved)), lambda event: event % pause == 0, drawn.odd_messages)
     assert again.traces == once.traces, "the same scenario gives another run if it is left and resumed"

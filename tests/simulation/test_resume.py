@@ -21,7 +21,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
-from tests.killing import finished, killed, killed_after_the_summary
+from tests.killing import run_to_the_end, run_until_killed, run_until_killed_after_summary
 from tests.simulation.test_snapshot import SMALL
 from tests.support import small_scenario
 
@@ -103,10 +103,10 @@ def test_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path:
     moments = [("events", random.randrange(1, 70)) for _ in range(4)]
     moments += [("blocks", random.randrange(1, 60)) for _ in range(3)]  # while a checkpoint is written
     random.shuffle(moments)
-    num_killed = sum(killed(raw, tmp_path / "killed", moment) for moment in moments)
+    num_killed = sum(run_until_killed(raw, tmp_path / "killed", moment) for moment in moments)
     assert num_killed >= 4, "the run has come to its end too early to be of interest"
     whole = simulate(scenario(name), tmp_path / "whole")
-    assert contents(finished(raw, tmp_path / "killed")) == contents(whole.folder)
+    assert contents(run_to_the_end(raw, tmp_path / "killed")) == contents(whole.folder)
 
 
 def test_failure_that_simpy_has_not_told_yet_is_not_written_down(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_run_that_is_killed_after_its_summary_is_completed(
     file = tmp_path / "mine.toml"
     file.write_text(tomli_w.dumps(scenario().to_dict()))
     assert main([str(file), "--output", str(tmp_path / "whole")]) == 0
-    killed_after_the_summary(file, tmp_path / "killed", moment)
+    run_until_killed_after_summary(file, tmp_path / "killed", moment)
     [whole], [folder] = ((tmp_path / name).iterdir() for name in ("whole", "killed"))
     assert (folder / "checkpoints").exists() == (moment == 0)
     assert not (folder / "topology.png").exists()

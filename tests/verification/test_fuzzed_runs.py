@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, note, settings
 
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.verification.verify import verify
-from tests.fuzzing import Sketch, sketches
+from tests.fuzzing import RandomScenario, random_scenarios
 from tests.runs import lived
 from tests.simulation.test_fuzz import loaded
 
@@ -21,9 +21,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
-@given(sketch=sketches())
-def test_any_run_is_verified(folder: Path, sketch: Sketch) -> None:
-    files = {**sketch.files, "fuzz.toml": tomli_w.dumps(sketch.scenario)}
+@given(drawn=random_scenarios())
+def test_any_run_is_verified(folder: Path, drawn: RandomScenario) -> None:
+    files = {**drawn.files, "fuzz.toml": tomli_w.dumps(drawn.scenario)}
     for name, text in files.items():
         (folder / name).write_text(text)
         note(f"--- {name}\n{text}")

@@ -18,7 +18,7 @@ from rdpfl_sim.sweeps.results import read_results
 from rdpfl_sim.sweeps.runners import process_runner
 from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
 from rdpfl_sim.sweeps.summaries import folder_of, missing_runs
-from tests.killing import Command, until
+from tests.killing import Command, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
@@ -144,8 +144,10 @@ def test_nothing_is_left_of_a_sweep_whose_main_process_is_killed(tmp_path: Path)
     base = small_scenario(rounds=1, training={"local_steps": 1_000_000}, execution={"executor": "inline"})
     file.write_text(tomli_w.dumps({"seeds": [1, 2], "base": base.to_dict()}))
     sweep = Command("sweep", file, "--workers", "2", "--output", tmp_path)
-    until(lambda: len(list(tmp_path.glob("mine/.running/*/*/*/events.jsonl"))) == 2, lambda: "no run begins")
+    wait_until(
+        lambda: len(list(tmp_path.glob("mine/.running/*/*/*/events.jsonl"))) == 2, lambda: "no run begins"
+    )
     sweep.kill()
     again = Command("sweep", file, "--workers", "2", "--output", tmp_path, "--set", "training.local_steps=1")
-    assert again.end() == 0
+    assert again.wait() == 0
     assert [path.name for path in (tmp_path / "mine" / ".running").iterdir()] == ["lock"]

@@ -17,7 +17,7 @@ from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.results import read_results
 from rdpfl_sim.sweeps.runners.ray_runner import RayRunner
 from rdpfl_sim.sweeps.summaries import missing_runs
-from tests.killing import Command, ray_processes, until
+from tests.killing import Command, ray_processes, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
@@ -87,7 +87,7 @@ def test_interrupted_sweep_cancels_running_tasks(cluster: RayRunner, tmp_path: P
         cluster.run([complete, lost], tmp_path, Interrupter())
     assert {path.name for path in tmp_path.iterdir()} == {".running", complete.key}
     # A cancelled process needs a moment to end.
-    until(
+    wait_until(
         lambda: not ray_processes("run_and_pack"),
         lambda: f"are left behind: {ray_processes('run_and_pack')}",
     )
@@ -98,5 +98,5 @@ def test_nothing_is_left_of_a_sweep_on_ray_whose_main_process_is_killed(tmp_path
     file = tmp_path / "mine.toml"
     file.write_text(tomli_w.dumps({"seeds": [1, 2], "base": small_scenario(rounds=ENDLESS).to_dict()}))
     sweep = Command("sweep", file, "--engine", "ray", "--workers", "2", "--output", tmp_path)
-    until(lambda: len(sweep.processes("ray::run_and_pack")) == 2, lambda: "no run begins")
+    wait_until(lambda: len(sweep.processes("ray::run_and_pack")) == 2, lambda: "no run begins")
     sweep.kill()
