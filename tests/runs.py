@@ -43,7 +43,7 @@ class FolderInMemory:
         assert row.keys() == set(METRICS)
         self.metrics.append(row)
 
-    def show(self) -> None:
+    def flush(self) -> None:
         pass
 
     def sync(self) -> list[int]:
