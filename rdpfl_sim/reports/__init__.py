@@ -1,1 +1,1 @@
-"""What a run looked like: pictures, tables and progress, made from its records alone."""
+"""Progress, tables, figures and pages of runs and sweeps, made from their records."""

@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-MAX_KAMADA_KAWAI = 150  # takes about a second for so many clients, and grows with the square
+MAX_KAMADA_KAWAI = 150  # takes about a second; the time grows with the square of this number
 
 Array: TypeAlias = NDArray[np.float64]
 Positions: TypeAlias = dict[int, Array]

@@ -53,6 +53,17 @@ def test_statistics_after_a_run_equal_its_summary(tmp_path: Path) -> None:
     assert byzantine == summary["byzantine"]
 
 
+def test_metrics_and_records_give_the_same_accuracies(tmp_path: Path) -> None:
+    folder = simulate(small_scenario(adversary={"attack": "noise", "fraction": 0.34}), tmp_path).folder
+    assert folder is not None
+    records, metrics = LiveStats(6), LiveStats(6)
+    records.add_records((folder / "events.jsonl").read_bytes().splitlines())
+    metrics.add_metrics((folder / "metrics.csv").read_bytes().splitlines())
+    assert [(c.accuracy, c.round, c.is_byzantine) for c in metrics.clients] == [
+        (c.accuracy, c.round, c.is_byzantine) for c in records.clients
+    ]
+
+
 def test_client_is_down_until_its_last_fault_ends() -> None:
     stats = LiveStats(2)
     activities = []

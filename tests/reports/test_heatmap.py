@@ -16,20 +16,20 @@ def table(num_rows: int = 2, num_columns: int = 2) -> Table:
     return Table("A title", ("axis",), ("c", "k"), rows, columns, cells, {}, "deviation", 2)
 
 
-def test_every_cell_that_is_known_has_its_number() -> None:
+def test_every_known_cell_has_its_number() -> None:
     axes = table_figure(table()).axes[0]
     assert [text.get_text() for text in axes.texts] == ["0.00", "1.00", "2.00"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["c0\nk0", "c0\nk1"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["r0", "r1"]
 
 
-def test_columns_of_different_groups_are_apart() -> None:
+def test_a_gap_separates_groups_of_columns() -> None:
     gaps = [line.get_xdata()[0] for line in table_figure(table(2, 4)).axes[0].lines]
     assert gaps == [1.5]
 
 
 @pytest.mark.parametrize(("num_rows", "num_columns", "drawn"), [(2, 2, True), (1, 2, False), (50, 50, False)])
-def test_only_a_table_that_can_be_read_is_drawn(
+def test_only_a_table_of_legible_size_is_drawn(
     num_rows: int, num_columns: int, drawn: bool, tmp_path: Path
 ) -> None:
     path = tmp_path / "table.png"

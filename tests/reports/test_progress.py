@@ -78,6 +78,19 @@ def test_interrupted_run_shows_its_last_state(clock: Clock) -> None:
     )
 
 
+def test_last_line_is_written_once_and_without_time_left(clock: Clock) -> None:
+    stream = StringIO()
+    with PlainProgress(stream, 10) as progress:
+        progress.update(0, 0.0, None, 0)
+        clock.now += 1.0
+        progress.update(9, 9.0, None, 9)  # one client has stopped for good
+        progress.update(9, 12.0, 0.5, 9)
+    assert stream.getvalue().splitlines() == [
+        " 90%  9 of 10 client rounds, 9.0 s simulated, accuracy -, 9 messages, 0.1 s left",
+        " 90%  9 of 10 client rounds, 12.0 s simulated, accuracy 0.500, 9 messages",
+    ]
+
+
 def test_live_progress_ends_with_the_last_state_on_one_line() -> None:
     console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
     with LiveProgress(console, 300_000) as progress:
