@@ -89,7 +89,7 @@ def errors_at(path: str, component: object) -> Iterator[None]:
         for key in error.option.split("."):
             value = getattr(value, key, getattr(value, f"{key}_", _NO_VALUE))
         where = f"{path}.{error.option}" if error.option else path
-        raise ScenarioError([Problem(where, error.message, value)]) from error
+        raise ScenarioError([Problem(where, error.message, _NO_VALUE if value is None else value)]) from error
 
 
 def _shortened(value: object) -> str:

@@ -31,11 +31,15 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
     """Return a console; output to a pipe is not wrapped, so that it can be searched line by line."""
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:  # rich itself would exit with code 1
+            raise BrokenPipeError
+
     console = Console(quiet=quiet, stderr=stderr)
     if console.is_terminal:
         return console
     file = cast("IO[str]", RightTrimmedStream(sys.stderr if stderr else sys.stdout))
-    return Console(file=file, quiet=quiet, width=PIPE_WIDTH)
+    return PipeConsole(file=file, quiet=quiet, width=PIPE_WIDTH)
 
 
 class RightTrimmedStream:

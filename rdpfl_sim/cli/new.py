@@ -89,7 +89,7 @@ DEFAULTS_FOR_MANY: TomlTable = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the output file and one option per question."""
     parser.add_argument(
-        "file",
+        "output",
         type=Path,
         nargs="?",
         default=Path("scenario.toml"),
@@ -106,9 +106,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Ask the open questions if there is a terminal, check the answers and write the file."""
-    to_stdout = options.stdout or str(options.file) == "-"
-    if not to_stdout and options.file.exists() and not options.force:
-        sys.stderr.write(f"rdpfl-sim new: {options.file} already exists; replace it with --force\n")
+    to_stdout = options.stdout or str(options.output) == "-"
+    if not to_stdout and options.output.is_dir():
+        sys.stderr.write(f"rdpfl-sim new: {options.output} is a folder, not a file\n")
+        return BAD_INPUT
+    if not to_stdout and options.output.exists() and not options.force:
+        sys.stderr.write(f"rdpfl-sim new: {options.output} already exists; replace it with --force\n")
         return BAD_INPUT
     interactive = not options.yes and not to_stdout and sys.stdin.isatty() and sys.stdout.isatty()
     console = make_console(stderr=True)
@@ -122,15 +125,15 @@ def execute(options: argparse.Namespace) -> int:
         raise ScenarioError([_with_option(problem) for problem in problems])
     if interactive:
         raw, _, notes = _ask(answers)
-    name = "scenario" if to_stdout else options.file.stem
+    name = "scenario" if to_stdout else options.output.stem
     text = commented_scenario(raw, f"{name}: {_title(raw)}")
     console.print(warning_lines(notes))
     if to_stdout:
         print(text, end="")  # noqa: T201  # the command's output
         return 0
-    options.file.parent.mkdir(parents=True, exist_ok=True)
-    options.file.write_text(text, encoding="utf-8")
-    return _print_next_step(options.file)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(text, encoding="utf-8")
+    return _print_next_step(options.output)
 
 
 def build_scenario(answers: dict[str, str | None]) -> NewScenario:

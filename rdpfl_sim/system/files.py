@@ -104,9 +104,11 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and str(error.filename) == str(temporary):
+            error.filename, error.filename2 = str(path), None  # the file that the user knows
         raise
 
 

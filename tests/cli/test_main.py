@@ -262,6 +262,16 @@ def test_lines_in_a_pipe_have_no_trailing_spaces(scenario: Path, tmp_path: Path,
         assert [line for line in text.splitlines() if line.endswith(" ")] == []
 
 
+def test_closed_pipe_is_not_an_error() -> None:
+    command = [sys.executable, "-m", "rdpfl_sim", "list", "all"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -102,6 +102,8 @@ def test_existing_file_is_replaced_only_with_force(tmp_path: Path, capsys) -> No
     assert main(["new", str(path)]) == 2
     assert capsys.readouterr().err == f"rdpfl-sim new: {path} already exists; replace it with --force\n"
     assert path.read_text() == "mine"
+    assert main(["new", str(tmp_path), "--force"]) == 2
+    assert capsys.readouterr().err == f"rdpfl-sim new: {tmp_path} is a folder, not a file\n"
     assert main(["new", str(path), "--force"]) == 0
     assert Scenario.load(path).rounds == 30
 

@@ -180,6 +180,13 @@ def test_failed_write_leaves_the_previous_file(tmp_path: Path) -> None:
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "before")]
 
 
+def test_failed_write_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing" / "file"):
+        with pytest.raises(OSError, match="directory") as caught, open_atomic(path):
+            pass
+        assert caught.value.filename == str(path)
+
+
 def test_new_file_is_created_with_the_permissions_of_others(tmp_path: Path) -> None:
     with open_atomic(tmp_path / "file"):
         pass
