@@ -77,13 +77,15 @@ def gc_frozen() -> Iterator[None]:
 
 @contextmanager
 def report_damage(folder: Path | str) -> Iterator[None]:
-    """Turn any error caused by damaged files of a folder into a `RunError`."""
+    """Turn any error caused by damaged files of a folder into a `RunError` that names the folder."""
     try:
         yield
     except ScenarioError:
         raise
-    except _DAMAGE as error:
-        reason = f"{type(error).__name__}: {error}"
+    except (RunError, *_DAMAGE) as error:
+        if isinstance(error, RunError) and str(folder) in str(error):
+            raise
+        reason = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
         raise RunError(f"{folder}: damaged files ({reason}); see rdpfl-sim verify for details") from error
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rdpfl_sim.cli.common import BAD_INPUT, FAILED, add_allow_cluster, make_console, report_damage
 
@@ -58,7 +58,7 @@ def execute(options: argparse.Namespace) -> int:
     return FAILED if violated else 0
 
 
-def _run_checks(path: Path, options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
+def _run_checks(path: Path, options: argparse.Namespace, console: Console) -> list[dict[str, object]]:
     from rdpfl_sim.reports.progress import make_progress
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.verification.replay import replay

@@ -77,7 +77,10 @@ def execute(options: argparse.Namespace) -> int:
     monitor.dashboard.state = "killed" if summary is None else "failed"
     if console.is_interactive:
         console.print(monitor.dashboard)
-    outcome = "the run was killed" if summary is None else f"the run failed: {summary.get('error')}"
+    if summary is None:
+        outcome = "the run was killed"
+    else:
+        outcome = f"the run failed: {summary.get('error', 'no reason was recorded')}"
     sys.stderr.write(f"{outcome}; resume with: rdpfl-sim resume {shlex.quote(str(run))}\n")
     return FAILED
 

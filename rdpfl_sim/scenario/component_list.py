@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from pydantic.json_schema import JsonSchemaValue
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -121,19 +121,19 @@ def _option_lines(table: type[Component]) -> tuple[str, ...]:
     )
 
 
-def _option_line(key: str, facts: Mapping[str, Any], required: bool) -> str:
+def _option_line(key: str, facts: JsonSchemaValue, required: bool) -> str:
     value = facts.get("default")
     default = "(required)" if required else "(unset)" if value is None else json.dumps(value)
     notes = describe_option(facts)
     return f"{key} = {default}" + (f"  # {'; '.join(notes)}" if notes else "")
 
 
-def describe_option(facts: Mapping[str, Any]) -> list[str]:
+def describe_option(facts: JsonSchemaValue) -> list[str]:
     """Return the limits and the description of an option, from its JSON schema."""
     return [*describe_limits(facts), *([facts["description"]] if "description" in facts else [])]
 
 
-def describe_limits(facts: Mapping[str, Any]) -> list[str]:
+def describe_limits(facts: JsonSchemaValue) -> list[str]:
     """Return the bounds or choices in a JSON schema as text, without bounds that only keep numbers finite."""
     if "anyOf" in facts:
         return [text for choice in facts["anyOf"] for text in describe_limits(choice)]
@@ -143,4 +143,8 @@ def describe_limits(facts: Mapping[str, Any]) -> list[str]:
     if bounds.get(">=") == SMALL:
         bounds = {">": 0, **bounds}
         del bounds[">="]
-    return [f"{sign} {bound:g}" for sign, bound in bounds.items() if bound < min(LARGE, 2**63)]
+    return [
+        f"{sign} {bound:,}" if isinstance(bound, int) else f"{sign} {bound:g}"
+        for sign, bound in bounds.items()
+        if bound < min(LARGE, 2**63)
+    ]

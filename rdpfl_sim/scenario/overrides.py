@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -19,7 +19,7 @@ from rdpfl_sim.scenario.paths import TomlTable, get_value, leaves, set_value, sp
 from rdpfl_sim.scenario.toml_file import LimitError, parse_value, to_toml
 
 
-def parse_override(override: str) -> tuple[str, Any]:
+def parse_override(override: str) -> tuple[str, object]:
     """Return the path and the value of `path.to.key=value`.
 
     >>> parse_override("method.lambda=0.5")
@@ -35,7 +35,7 @@ def parse_override(override: str) -> tuple[str, Any]:
         raise ScenarioError([Problem(path, str(error), text)]) from error
 
 
-def reject_overrides(overrides: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
+def reject_overrides(overrides: Mapping[str, object], reserved: Mapping[str, str]) -> None:
     """Raise a `ScenarioError` if an override sets a reserved path; `reserved` maps paths to reasons."""
     given = {path: leaf for top, value in overrides.items() for path, leaf in leaves(value, (top,)).items()}
     problems = [
@@ -53,7 +53,7 @@ class Draft:
     def __init__(self, schema: type[Strict], raw: TomlTable) -> None:
         self.schema = schema
         self.raw = raw
-        self.overrides: dict[str, Any] = {}
+        self.overrides: dict[str, object] = {}
         """Overrides from the command line, by path."""
         self._stated = leaves(raw)
         self._dropped: list[str] = []
@@ -79,7 +79,7 @@ class Draft:
         set_value(self.raw, path, value)
         self._stated |= leaves(self.raw)
 
-    def lost_overrides(self) -> list[tuple[str, Any]]:
+    def lost_overrides(self) -> list[tuple[str, object]]:
         """Return the overrides that no longer hold completely, with their values."""
         return [(path, value) for path, value in self.overrides.items() if not self._holds(path, value)]
 

@@ -73,7 +73,7 @@ def join_path(steps: Iterable[int | str]) -> str:
     return text.removeprefix(".")
 
 
-def leaves(value: object, location: tuple[int | str, ...] = ()) -> dict[str, Any]:
+def leaves(value: object, location: tuple[int | str, ...] = ()) -> dict[str, object]:
     """Return all values in tables and in lists of tables, by path.
 
     >>> leaves({"model": {"hidden": [64]}, "faults": [{"at_s": 3.0}]})

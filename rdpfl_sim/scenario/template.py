@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from textwrap import wrap
-from typing import Any
+
+from pydantic.json_schema import JsonSchemaValue
 
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.table import Strict
@@ -42,9 +43,9 @@ def commented_scenario(raw: TomlTable, title: str) -> str:
 
 
 @cache
-def _schema() -> dict[str, Any]:
+def _schema() -> dict[str, JsonSchemaValue]:
     """Return the JSON schema of the top-level keys; it is cached because it takes a while to build."""
-    properties: dict[str, Any] = Scenario.model_json_schema()["properties"]
+    properties: dict[str, JsonSchemaValue] = Scenario.model_json_schema()["properties"]
     return properties
 
 
@@ -62,8 +63,10 @@ def _component_section(kind: str, chosen: object) -> Iterator[str]:
 
 def _section(name: str, chosen: Mapping[str, object]) -> Iterator[str]:
     """Yield the lines of any other section; [adversary] is a comment unless attackers are chosen."""
-    section: Any = AdversarySection if name == "adversary" else Scenario.model_fields[name].annotation
-    yield from _comment(section.__doc__)
+    section = AdversarySection if name == "adversary" else Scenario.model_fields[name].annotation
+    assert isinstance(section, type)
+    assert issubclass(section, Strict)
+    yield from _comment(section.__doc__ or "")
     yield f"[{name}]" if chosen or name != "adversary" else f"#[{name}]"
     yield from _option_lines(section, chosen)
 
@@ -96,7 +99,7 @@ def _metadata(section: type[Strict], key: str) -> list[object]:
 
 
 def _key_lines(
-    key: str, facts: Mapping[str, object], chosen: Mapping[str, object], choice: OneOf | None = None
+    key: str, facts: JsonSchemaValue, chosen: Mapping[str, object], choice: OneOf | None = None
 ) -> Iterator[str]:
     """Yield the line of one key, as chosen or with its default as a comment, and a note on it."""
     value = chosen.get(key, facts.get("default"))

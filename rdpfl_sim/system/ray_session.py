@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
 CONNECT_TIMEOUT_S = 5.0
 NOT_INSTALLED = "needs Ray, which is not installed: pip install 'rdpfl-sim[ray]'"
@@ -47,14 +47,14 @@ class RaySession:
 
         import rdpfl_sim
 
-        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        start = partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
         if self.address is None:
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-            ray.init("local", num_cpus=self.num_cpus, include_dashboard=False, **quiet)
+            start("local", num_cpus=self.num_cpus, include_dashboard=False)
         else:
             _check_reachable(self.address)
             # Ship this version of the package to the cluster: another version could give other results.
-            ray.init(self.address, runtime_env={"py_modules": [rdpfl_sim]}, **quiet)
+            start(self.address, runtime_env={"py_modules": [rdpfl_sim]})
 
     def close(self) -> None:
         """Disconnect, and stop the cluster if it was started here."""

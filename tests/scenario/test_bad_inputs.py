@@ -1,4 +1,4 @@
-"""Bad inputs end with one sentence that names the path: exit code 2 for input, 1 for a run that fails."""
+"""Bad inputs end with a message that names the path: exit code 2 for input, 1 for a run that fails."""
 
 import bz2
 import gzip
@@ -37,7 +37,7 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
-    """The working folder, with a scenario, a pipe and files without end."""
+    """The working folder, with a scenario, a pipe and a huge sparse file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.toml").write_text(SMALL)
     os.mkfifo(tmp_path / "pipe")
@@ -46,18 +46,18 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path
 
 
-def refused(capsys: pytest.CaptureFixture[str], code: int, path: str, *words: object) -> str:
-    """Call a command that must end with this code and a sentence that names the path."""
+def assert_rejected(capsys: pytest.CaptureFixture[str], code: int, path: str, *words: object) -> str:
+    """Call a command that must end with this code and a message that names the path; return the message."""
     capsys.readouterr()
     try:
         found = main([str(word) for word in words])
     except SystemExit as end:
         found = end.code
-    told = " ".join(capsys.readouterr().err.split())
-    assert found == code, told
-    assert "Traceback" not in told
-    assert path in told
-    return told
+    message = " ".join(capsys.readouterr().err.split())
+    assert found == code, message
+    assert "Traceback" not in message
+    assert path in message
+    return message
 
 
 @pytest.mark.parametrize(
@@ -102,29 +102,31 @@ def refused(capsys: pytest.CaptureFixture[str], code: int, path: str, *words: ob
         ("data.path", 'data={name="npz",path="/dev/zero",subset=10}'),
     ],
 )
-def test_option_that_cannot_be_used_is_named(path: str, override: str, folder: Path, capsys) -> None:
-    refused(capsys, 2, path, "validate", "small.toml", "--set", override)
+def test_invalid_option_is_named(path: str, override: str, folder: Path, capsys) -> None:
+    assert_rejected(capsys, 2, path, "validate", "small.toml", "--set", override)
 
 
 @pytest.mark.parametrize("topology", ["k_regular", "small_world", "complete"])
-def test_graph_with_too_many_links_is_not_drawn(topology: str, folder: Path, capsys) -> None:
+def test_graph_with_too_many_links_is_not_built(topology: str, folder: Path, capsys) -> None:
     k = "" if topology == "complete" else ", k=99998"
     options = ["--set", f"topology={{name='{topology}'{k}}}", "--set", "clients.count=100000"]
-    told = refused(capsys, 2, "topology", "validate", "small.toml", *options)
-    assert "links; allowed: 10,000,000" in told
+    message = assert_rejected(capsys, 2, "topology", "validate", "small.toml", *options)
+    assert "links; allowed: 10,000,000" in message
 
 
 def test_models_of_all_clients_must_fit_into_memory(folder: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("rdpfl_sim.system.memory.memory_bytes", lambda: MEBIBYTE)
     words = ["validate", "small.toml", "--set", "model={name='mlp',hidden=[10000]}"]
-    assert "needs 0 GB of memory" in refused(capsys, 2, "model", *words)
+    assert "needs 0 GB of memory" in assert_rejected(capsys, 2, "model", *words)
 
 
 @pytest.mark.parametrize("command", ["run", "validate", "breakdown"])
 @pytest.mark.parametrize("file", ["pipe", "/dev/zero", "sparse", "."])
-def test_scenario_that_is_no_regular_file_is_refused(command: str, file: str, folder: Path, capsys) -> None:
+def test_scenario_that_is_not_a_regular_file_is_rejected(
+    command: str, file: str, folder: Path, capsys
+) -> None:
     vary = ["--vary", "method.lambda"] if command == "breakdown" else []
-    refused(capsys, 2, file, command, file, *vary)
+    assert_rejected(capsys, 2, file, command, file, *vary)
 
 
 @pytest.mark.parametrize(
@@ -143,29 +145,31 @@ def test_scenario_that_is_no_regular_file_is_refused(command: str, file: str, fo
         ("profiles.p.seeds", f'base = "small.toml"\n[profiles.p]\nseeds = {[*range(100_001)]}'),
     ],
 )
-def test_file_that_cannot_be_used_is_named(path: str, text: str, folder: Path, capsys) -> None:
+def test_invalid_file_is_named(path: str, text: str, folder: Path, capsys) -> None:
     (folder / "x.toml").write_text(text)
-    refused(capsys, 2, path, "validate", "x.toml")
+    assert_rejected(capsys, 2, path, "validate", "x.toml")
 
 
 def test_number_of_seeds_is_limited(folder: Path, capsys) -> None:
     for seeds in ("999999999999", DIGITS):
-        refused(capsys, 2, "--seeds", "breakdown", "small.toml", "--vary", "method.lambda", "--seeds", seeds)
+        assert_rejected(
+            capsys, 2, "--seeds", "breakdown", "small.toml", "--vary", "method.lambda", "--seeds", seeds
+        )
 
 
-def test_folder_that_is_impossible_is_named(folder: Path, capsys) -> None:
-    refused(capsys, 2, "output.folder", "run", "small.toml", "--set", 'output.folder="a\\u0000"')
+def test_invalid_output_folder_is_named(folder: Path, capsys) -> None:
+    assert_rejected(capsys, 2, "output.folder", "run", "small.toml", "--set", 'output.folder="a\\u0000"')
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
-def test_decompressed_graph_has_a_limit(
+def test_size_of_a_decompressed_graph_is_limited(
     suffix: str, compress: Callable[[bytes], bytes], folder: Path, capsys, monkeypatch
 ) -> None:
     monkeypatch.setattr("rdpfl_sim.world.network.topology.MAX_INPUT_BYTES", MEBIBYTE)
     (folder / f"bomb.edgelist.{suffix}").write_bytes(compress(b"0" * 10 * MEBIBYTE))
     override = f"topology={{name='file',path='bomb.edgelist.{suffix}'}}"
-    told = refused(capsys, 2, "topology.path", "validate", "small.toml", "--set", override)
-    assert "is larger than 1 MiB" in told
+    message = assert_rejected(capsys, 2, "topology.path", "validate", "small.toml", "--set", override)
+    assert "is larger than 1 MiB" in message
 
 
 @pytest.mark.parametrize(
@@ -179,9 +183,9 @@ def test_decompressed_graph_has_a_limit(
         ("plain.csv.gz", b"0,1\n"),
     ],
 )
-def test_graph_file_that_is_no_graph_is_refused(name: str, content: bytes, folder: Path, capsys) -> None:
+def test_invalid_graph_file_is_rejected(name: str, content: bytes, folder: Path, capsys) -> None:
     (folder / name).write_bytes(content)
-    refused(
+    assert_rejected(
         capsys,
         2,
         "topology.path",
@@ -193,7 +197,7 @@ def test_graph_file_that_is_no_graph_is_refused(name: str, content: bytes, folde
 
 
 def npy(shape: str, data: bytes, kind: str = "<f4") -> bytes:
-    """An array as numpy writes it, whatever shape it declares."""
+    """Return a file in the format of numpy that declares any shape."""
     header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
 
@@ -208,7 +212,7 @@ def npy(shape: str, data: bytes, kind: str = "<f4") -> bytes:
         b"\x93NUMPY\x01\x00\xff\xff",
     ],
 )
-def test_array_that_is_not_what_it_declares_is_refused(x_train: bytes, folder: Path, capsys) -> None:
+def test_array_that_does_not_match_its_header_is_rejected(x_train: bytes, folder: Path, capsys) -> None:
     labels = npy("(2,)", np.array([0, 1]).tobytes(), "<i8")
     with zipfile.ZipFile(folder / "crafted.npz", "w") as archive:
         for key, content in (
@@ -218,17 +222,19 @@ def test_array_that_is_not_what_it_declares_is_refused(x_train: bytes, folder: P
             ("y_test", labels),
         ):
             archive.writestr(f"{key}.npy", content)
-    refused(capsys, 2, "data.path", "validate", "small.toml", "--set", "data={name='npz',path='crafted.npz'}")
+    assert_rejected(
+        capsys, 2, "data.path", "validate", "small.toml", "--set", "data={name='npz',path='crafted.npz'}"
+    )
 
 
 def test_arrays_that_do_not_fit_into_memory_are_not_decompressed(folder: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("rdpfl_sim.learning.datasets.download.memory_bytes", lambda: MEBIBYTE)
     zeros = {"x_train": np.zeros((1 << 20, 4)), "x_test": np.zeros((2, 4))}
     np.savez_compressed(folder / "bomb.npz", **zeros, y_train=np.zeros(1 << 20, int), y_test=np.zeros(2, int))
-    told = refused(
+    message = assert_rejected(
         capsys, 2, "data.path", "validate", "small.toml", "--set", "data={name='npz',path='bomb.npz'}"
     )
-    assert "more than this machine has" in told
+    assert "more than this machine has" in message
 
 
 @pytest.mark.parametrize(
@@ -241,8 +247,10 @@ def test_arrays_that_do_not_fit_into_memory_are_not_decompressed(folder: Path, c
 )
 def test_fault_every_microsecond_ends_the_run(fault: str, folder: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("rdpfl_sim.world.world.MAX_CHANGES_PER_TRAINING", 10)
-    told = refused(capsys, 1, "faults[0]", "run", "small.toml", "--quiet", "--set", f"faults=[{{{fault}}}]")
-    assert "while clients finished 0 trainings; make it less frequent" in told
+    message = assert_rejected(
+        capsys, 1, "faults[0]", "run", "small.toml", "--quiet", "--set", f"faults=[{{{fault}}}]"
+    )
+    assert "while clients finished 0 trainings; make it less frequent" in message
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +283,7 @@ def top(group: str, **values: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def write_checkpoint(run: Path, content: bytes) -> None:
-    """Leave one checkpoint in a run folder, under the name that its content asks for."""
+    """Replace the checkpoints of a run folder by one with this content and the matching name."""
     shutil.rmtree(run / "checkpoints")
     (run / "checkpoints").mkdir()
     name = f"000001-{blake2b(content, digest_size=16).hexdigest()}.safetensors"
@@ -310,7 +318,7 @@ def write_checkpoint(run: Path, content: bytes) -> None:
         (1, part("simulation", "num_trained", "many")),
     ],
 )
-def test_crafted_checkpoint_is_refused(
+def test_crafted_checkpoint_is_rejected(
     code: int, change: Callable[[dict[str, Any]], None], interrupted: Path, tmp_path: Path, capsys
 ) -> None:
     run = Path(shutil.copytree(interrupted, tmp_path / "run"))
@@ -318,11 +326,11 @@ def test_crafted_checkpoint_is_refused(
     state, tensors = unpacked(bytearray(newest.read_bytes()), "cpu")
     change(state)
     write_checkpoint(run, b"".join(map(bytes, packed(state, tensors))))
-    assert "checkpoint" in refused(capsys, code, str(run), "resume", run, "--quiet")
+    assert "checkpoint" in assert_rejected(capsys, code, str(run), "resume", run, "--quiet")
 
 
-def laid_out(text: bytes, **tensors: Any) -> bytes:
-    """A checkpoint with any text for its state."""
+def checkpoint_with(text: bytes, **tensors: Any) -> bytes:
+    """Return the content of a checkpoint with any text as its state."""
     entry = {"dtype": "U8", "shape": [len(text)], "data_offsets": [0, len(text)]}
     header = json.dumps({"state": entry, **tensors}).encode()
     return len(header).to_bytes(8, "little") + header + text
@@ -334,17 +342,17 @@ def laid_out(text: bytes, **tensors: Any) -> bytes:
         b"",
         b"hello",
         b"\xff" * 8 + b"{}",
-        laid_out(b"[" * 100_000),
-        laid_out(b'{"a":' + b"9" * 5000 + b"}"),
-        laid_out(b"[]"),
-        laid_out(b"{}", **{"0": {"dtype": "F32", "shape": [2**40], "data_offsets": [2, 2]}}),
-        laid_out(b"{}", **{"0": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}),
+        checkpoint_with(b"[" * 100_000),
+        checkpoint_with(b'{"a":' + b"9" * 5000 + b"}"),
+        checkpoint_with(b"[]"),
+        checkpoint_with(b"{}", **{"0": {"dtype": "F32", "shape": [2**40], "data_offsets": [2, 2]}}),
+        checkpoint_with(b"{}", **{"0": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}),
     ],
 )
-def test_malformed_checkpoint_is_refused(content: bytes, interrupted: Path, tmp_path: Path, capsys) -> None:
+def test_malformed_checkpoint_is_rejected(content: bytes, interrupted: Path, tmp_path: Path, capsys) -> None:
     run = Path(shutil.copytree(interrupted, tmp_path / "run"))
     write_checkpoint(run, content)
-    refused(capsys, 2, str(run), "resume", run, "--quiet")
+    assert_rejected(capsys, 2, str(run), "resume", run, "--quiet")
 
 
 WRONG = '{"accuracy":"x","status":[],"warnings":5,"sessions":3,"num_clients":"a","edges":5,"byzantine":7}'
@@ -355,21 +363,21 @@ PAIRS = [pair for command, names in NEEDED.items() for pair in product([command]
 
 @pytest.mark.parametrize("content", ["[]", "5", "", "[" * 100_000, WRONG])
 @pytest.mark.parametrize(("command", "name"), PAIRS)
-def test_damaged_file_of_a_run_is_told(
+def test_damaged_file_of_a_run_is_reported(
     command: str, name: str, content: str, interrupted: Path, tmp_path: Path, capsys
 ) -> None:
     run = Path(shutil.copytree(interrupted, tmp_path / "run"))
     (run / name).write_text(content)
-    assert "damaged" in refused(capsys, 1, str(run), command, run)
+    assert "damaged" in assert_rejected(capsys, 1, str(run), command, run)
 
 
-def test_line_without_end_is_told(interrupted: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_line_without_end_is_reported(interrupted: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setattr("rdpfl_sim.system.files.MAX_LINE_BYTES", MEBIBYTE)
     run = Path(shutil.copytree(interrupted, tmp_path / "run"))
     with (run / "events.jsonl").open("wb") as file:
         file.truncate(1 << 40)
     for command in ("trace", "verify"):
-        assert "has a line of 1 MiB" in refused(capsys, 1, str(run / "events.jsonl"), command, run)
+        assert "has a line of 1 MiB" in assert_rejected(capsys, 1, str(run / "events.jsonl"), command, run)
 
 
 def test_inputs_within_the_limits_are_accepted(folder: Path) -> None:

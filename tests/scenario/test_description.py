@@ -38,7 +38,7 @@ from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
         ({"name": "balance", "gamma": 0.4}, "balance, gamma 0.4"),
     ],
 )
-def test_method_is_named_with_its_aggregator_lambda_and_what_is_not_at_its_default(
+def test_method_has_its_aggregator_lambda_and_options_that_differ_from_defaults(
     method: Any, words: str
 ) -> None:
     assert describe_method(CHOICES["method"].validate(method)) == words
@@ -57,11 +57,11 @@ def test_method_is_named_with_its_aggregator_lambda_and_what_is_not_at_its_defau
         ({"attack": "alie", "knowledge": "own", "collude": False}, "alie, knowledge own, collude false"),
     ],
 )
-def test_attack_is_named_with_what_is_unusual(adversary: dict[str, Any], words: str) -> None:
+def test_attack_has_the_settings_that_differ_from_defaults(adversary: dict[str, Any], words: str) -> None:
     assert describe_attack(AdversarySection.model_validate(adversary)) == words
 
 
-def test_scenario_is_described_group_by_group() -> None:
+def test_scenario_description_lists_all_groups_of_attackers() -> None:
     groups = [{"attack": "noise", "ids": [0]}, {"attack": {"name": "noise", "sigma": 2.0}, "ids": [1]}]
     scenario = Scenario.from_dict({"adversary": groups, "topology": {"name": "torus", "rows": 2}})
     assert describe_scenario(scenario) == {
@@ -71,13 +71,13 @@ def test_scenario_is_described_group_by_group() -> None:
     }
 
 
-def test_required_option_and_file_are_named_without_the_folder() -> None:
+def test_file_option_is_shown_without_its_folder() -> None:
     topology = CHOICES["topology"].validate({"name": "file", "path": "/some/where/edges.txt"})
     assert describe_component(topology) == "file (path edges.txt)"
 
 
 class Worded(Direct):
-    """A method of another package, whose aggregator is a word."""
+    """A plug-in method with an option `aggregator` that is a string."""
 
     def __init__(self, settings: Any, *, aggregator: Annotated[str, Doc("a word")] = "first") -> None:
         super().__init__(settings)

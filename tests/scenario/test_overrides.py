@@ -1,4 +1,4 @@
-"""What a scenario loses when it is changed by paths: nothing without a note."""
+"""Overrides: a setting that gets lost is always mentioned in a note."""
 
 import json
 from pathlib import Path
@@ -76,11 +76,11 @@ def test_keys_that_the_new_table_states_did_not_fall_back(file: Path) -> None:
         ("method={name='krum_gossip'}", 'method.aggregator fell back from "median" to its default "krum"'),
     ],
 )
-def test_every_table_tells_what_it_loses(file: Path, override: str, note: str) -> None:
+def test_every_replaced_table_names_its_lost_keys(file: Path, override: str, note: str) -> None:
     assert any(found.startswith(note) for found in Scenario.load(file, [override]).notes)
 
 
-def test_new_name_keeps_what_both_components_have_and_tells_what_is_dropped(file: Path) -> None:
+def test_new_name_keeps_shared_options_and_names_dropped_ones(file: Path) -> None:
     scenario = Scenario.load(file, ["method.name=direct"])
     method = scenario.to_dict()["method"]
     assert (method["name"], method["lambda"], method["aggregator"]["name"]) == ("direct", 1.0, "median")
@@ -123,7 +123,7 @@ def test_misspelt_option_is_not_dropped_but_rejected(file: Path) -> None:
 
 
 @pytest.mark.parametrize("later", ["method.name=direct", "method={name='direct'}", "method=direct"])
-def test_override_that_a_later_one_undoes_is_rejected(file: Path, later: str) -> None:
+def test_override_that_a_later_one_replaces_is_rejected(file: Path, later: str) -> None:
     with pytest.raises(ScenarioError, match=r"method.max_norm: has no effect: the later option --set method"):
         Scenario.load(file, ["method.max_norm=2.0", later])
 
@@ -132,7 +132,7 @@ def test_same_path_can_be_set_again_and_the_last_value_counts(file: Path) -> Non
     assert Scenario.load(file, ["rounds=3", "rounds=4"]).rounds == 4
 
 
-def test_seed_is_given_once(file: Path) -> None:
+def test_seed_cannot_be_set_twice(file: Path) -> None:
     with pytest.raises(ScenarioError, match="seed: has no effect beside --seed"):
         Scenario.load(file, ["seed=3"], seed=4)
 

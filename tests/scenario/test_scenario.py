@@ -20,13 +20,13 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_an_empty_scenario_is_all_defaults() -> None:
+def test_empty_scenario_has_all_defaults() -> None:
     scenario = Scenario.from_dict({})
     assert scenario.method.name == "rdpfl"
     assert scenario.to_dict()["method"]["max_norm"] == 10.0
 
 
-def test_all_problems_are_listed_at_once_with_path_value_and_what_is_allowed() -> None:
+def test_all_problems_are_listed_with_path_value_and_allowed_values() -> None:
     found = problems(
         {
             "rounds": 0,
@@ -78,15 +78,15 @@ def test_all_problems_are_listed_at_once_with_path_value_and_what_is_allowed() -
         ({"clients": 10}, "clients"),
     ],
 )
-def test_impossible_combinations_are_refused(raw: dict, path: str) -> None:
+def test_impossible_combinations_are_rejected(raw: dict, path: str) -> None:
     assert [problem.partition(":")[0] for problem in problems(raw)] == [path]
 
 
 @pytest.mark.parametrize("executor", ["processes", {"name": "processes", "workers": 2}])
-def test_removed_executor_is_refused_with_the_alternatives(executor: str | dict) -> None:
+def test_removed_executor_is_rejected_with_the_alternatives(executor: str | dict) -> None:
     [problem] = problems({"execution": {"executor": executor}})
-    told = "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"
-    assert problem.startswith(f"execution.executor: {told} (given: ")
+    message = "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"
+    assert problem.startswith(f"execution.executor: {message} (given: ")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_removed_executor_is_refused_with_the_alternatives(executor: str | dict)
         {"wait": {"name": "quorum", "timeout_s": 5.0}},
     ],
 )
-def test_lossy_links_are_fine_for_those_who_do_not_wait_for_ever(timing: dict) -> None:
+def test_lossy_links_are_allowed_with_a_timeout(timing: dict) -> None:
     Scenario.from_dict({"network": {"loss": "bernoulli"}, "timing": timing})
 
 
@@ -123,20 +123,20 @@ def test_file_gives_the_name_and_overrides_reach_into_short_forms(tmp_path: Path
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", "a..b=3", "rounds.x=3"])
-def test_malformed_override_is_explained(tmp_path: Path, override: str) -> None:
+def test_malformed_override_is_rejected(tmp_path: Path, override: str) -> None:
     with pytest.raises(ScenarioError):
         Scenario.load(write(tmp_path, "rounds = 3"), [override])
 
 
 @pytest.mark.parametrize("content", ["rounds = ", b"\xff\xfe"])
-def test_broken_toml_is_explained(tmp_path: Path, content: str | bytes) -> None:
+def test_invalid_toml_is_rejected(tmp_path: Path, content: str | bytes) -> None:
     path = tmp_path / "broken.toml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ScenarioError, match="is not valid TOML"):
         Scenario.load(path)
 
 
-def test_missing_file_is_explained(tmp_path: Path) -> None:
+def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot be read: No such file"):
         Scenario.load(tmp_path / "nowhere.toml")
 
@@ -156,7 +156,7 @@ def test_schema_offers_every_component_by_name_and_by_table() -> None:
     assert "median" in rdpfl["aggregator"]["anyOf"][0]["enum"]
 
 
-def test_table_without_a_name_means_the_default_component() -> None:
+def test_table_without_a_name_is_the_default_component() -> None:
     scenario = Scenario.from_dict({"method": {"lambda": 0.7}, "network": {"latency": {"seconds": 0.5}}})
     assert (scenario.method.name, scenario.network.latency.name) == ("rdpfl", "constant")
     assert problems({"method": {"lamda": 1}})[0].startswith(
@@ -164,13 +164,13 @@ def test_table_without_a_name_means_the_default_component() -> None:
     )
 
 
-def test_problem_of_a_choice_between_plain_values_is_said_once() -> None:
+def test_problem_of_a_choice_between_plain_values_is_listed_once() -> None:
     [problem] = problems({"method": {"name": "rdpfl", "step": "locl"}})
     assert problem.startswith("method.step: input should be 'local' or input should be a valid number")
 
 
 @pytest.mark.parametrize("raw", [{"seed": 10**20}, {"method": {"lambda": 1e300}}])
-def test_numbers_that_no_machine_can_hold_are_refused(raw: dict) -> None:
+def test_numbers_that_are_too_large_are_rejected(raw: dict) -> None:
     assert len(problems(raw)) == 1
 
 
@@ -216,7 +216,7 @@ def test_numbers_that_no_machine_can_hold_are_refused(raw: dict) -> None:
         ),
     ],
 )
-def test_problem_with_networks_faults_and_adversaries_is_told_where_it_is(raw, path: str, words: str) -> None:
+def test_problem_with_networks_faults_and_adversaries_has_its_path(raw, path: str, words: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         Scenario.from_dict(raw)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -246,7 +246,7 @@ def test_schema_allows_one_group_of_attackers_or_several() -> None:
     assert {option.get("type", "table") for option in adversary["anyOf"]} == {"table", "array"}
 
 
-def test_unknown_option_of_a_nested_topology_is_told_with_its_value() -> None:
+def test_invalid_option_of_a_nested_topology_is_reported_with_its_value() -> None:
     fault = {"name": "change_topology", "at_s": 1.0, "topology": {"name": "k_regular", "k": 99}}
     with pytest.raises(ScenarioError) as caught:
         Experiment(Scenario.from_dict({"faults": [fault], "timing": {"wait": "none"}}))

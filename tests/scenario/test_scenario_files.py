@@ -1,4 +1,4 @@
-"""Every scenario file says what it shows, loads, and runs."""
+"""Every scenario file has an introduction, loads, and runs."""
 
 from pathlib import Path
 
@@ -21,8 +21,8 @@ STRESS = sorted((SCENARIOS / "stress").glob("*.toml"))
 LIGHT = ["model=softmax", "training.local_steps=1", "evaluation.every=1000", "evaluation.global_test=false"]
 
 
-def test_the_promised_scenarios_are_there() -> None:
-    promised = {
+def test_documented_scenarios_exist() -> None:
+    documented = {
         "ring_30pct",
         "complete_clean",
         "small_world_async",
@@ -31,7 +31,7 @@ def test_the_promised_scenarios_are_there() -> None:
         "torus_min_max",
         "everything",
     }
-    assert promised <= {path.stem for path in FILES}
+    assert documented <= {path.stem for path in FILES}
 
 
 def test_every_table_of_the_paper_is_a_sweep_in_four_sizes() -> None:
@@ -53,14 +53,14 @@ def test_sweep_is_possible_in_every_profile(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*FILES, *SWEEPS], ids=lambda path: path.stem)
-def test_scenario_begins_with_what_it_shows_and_what_to_look_for(path: Path) -> None:
+def test_scenario_starts_with_what_it_shows_and_what_to_look_for(path: Path) -> None:
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert head[0].startswith("# ")
     assert any(line.startswith("# Look for: ") for line in head[1:4])
 
 
 @pytest.mark.parametrize("path", sorted(set(FILES) - set(STRESS)), ids=lambda path: path.stem)
-def test_scenario_runs_for_a_few_rounds_with_its_accounts_in_order(path: Path) -> None:
+def test_scenario_runs_for_a_few_rounds(path: Path) -> None:
     scenario = Scenario.load(path, ["rounds=3", "evaluation.every=100"])
     if scenario.data.name in CLASSES:
         if not (data_folder() / f"{scenario.data.name}.npz").exists():
@@ -74,7 +74,7 @@ def test_scenario_runs_for_a_few_rounds_with_its_accounts_in_order(path: Path) -
 
 
 @pytest.mark.parametrize("path", STRESS, ids=lambda path: path.stem)
-def test_stress_is_survived_with_the_accounts_in_order(path: Path) -> None:
+def test_stress_scenario_finishes_and_its_message_counts_add_up(path: Path) -> None:
     scenario = Scenario.load(path, LIGHT)
     result = simulate(scenario)
     summary, account = result.summary, result.summary["messages"]
@@ -88,13 +88,13 @@ def test_stress_is_survived_with_the_accounts_in_order(path: Path) -> None:
         assert client in summary["byzantine"] or torch.isfinite(w).all()
 
 
-def test_there_is_a_stress_scenario_for_every_fault_and_every_lie_about_time() -> None:
+def test_every_fault_and_every_timing_attack_has_a_stress_scenario() -> None:
     scenarios = [Scenario.load(path) for path in STRESS if path.stem != "everything"]
     everything = Scenario.load(SCENARIOS / "stress" / "everything.toml")
     assert {fault.name for scenario in scenarios for fault in scenario.faults} == set(FAULTS)
     assert {fault.name for fault in everything.faults} == set(FAULTS)
-    lies = {group.timing.name for scenario in scenarios for group in scenario.adversary}
-    assert lies == set(TIMING_ATTACKS)
+    timing_attacks = {group.timing.name for scenario in scenarios for group in scenario.adversary}
+    assert timing_attacks == set(TIMING_ATTACKS)
     assert {group.timing.name for group in everything.adversary} == set(TIMING_ATTACKS)
 
 

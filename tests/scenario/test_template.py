@@ -16,19 +16,19 @@ CHOSEN = {
 
 
 def uncommented(text: str) -> str:
-    """The text with every key that stands there as a comment."""
+    """Return the text with all commented keys enabled."""
     return re.sub(r"^#(?=[a-z_]+ = )", "", text, flags=re.MULTILINE)
 
 
-def test_commented_scenario_says_what_was_chosen_and_nothing_else() -> None:
+def test_template_sets_only_the_chosen_values() -> None:
     text = commented_scenario(CHOSEN, "a title")
     assert text.startswith("# a title\n")
-    said = {**CHOSEN, "topology": {"name": "ring"}, "model": {"name": "mlp"}, "evaluation": {}}
-    said.pop("faults")
-    assert tomllib.loads(text) == said
+    chosen = {**CHOSEN, "topology": {"name": "ring"}, "model": {"name": "mlp"}, "evaluation": {}}
+    chosen.pop("faults")
+    assert tomllib.loads(text) == chosen
 
 
-def test_every_default_can_be_uncommented_without_changing_anything() -> None:
+def test_enabling_all_commented_defaults_does_not_change_the_scenario() -> None:
     text = commented_scenario(CHOSEN, "a title")
     everything = tomllib.loads(uncommented(text))
     assert "epsilon" in everything["method"]
@@ -36,7 +36,7 @@ def test_every_default_can_be_uncommented_without_changing_anything() -> None:
 
 
 @pytest.mark.parametrize("kind", ["topology", "data", "partition", "model", "method"])
-def test_every_component_is_explained_in_its_own_words(kind: str) -> None:
+def test_every_component_is_described_by_its_docstring(kind: str) -> None:
     for name in CHOICES[kind].names():
         text = commented_scenario({**CHOSEN, kind: name}, "a title")
         words = " ".join(re.sub(r"^# ", "", text, flags=re.MULTILINE).split())
