@@ -10,7 +10,7 @@ from nbclient import NotebookClient
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """The notebook with fresh outputs, and nothing in it about when and with what they were made."""
+    """Return the notebook with new outputs, without metadata on when and with what they were produced."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
         notebook, timeout=600, record_timing=False, resources={"metadata": {"path": path.parent}}

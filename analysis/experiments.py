@@ -1,4 +1,4 @@
-"""The runs that a notebook is about: those of `make analysis`, or smaller ones in a test."""
+"""The runs that a notebook analyses: those of `make analysis`, or smaller ones in a test."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PROFILE = os.environ.get("RDPFL_ANALYSIS_PROFILE")
 
 
 def sweep(name: str) -> Sweep:
-    """The runs of scenarios/NAME.toml."""
+    """Return the runs of scenarios/NAME.toml."""
     folder = FOLDER / (f"{name}-{PROFILE}" if PROFILE else name)
     if not folder.exists():
-        raise SystemExit(f"the runs of scenarios/{name}.toml are missing: make analysis")
+        raise SystemExit(f"the runs of scenarios/{name}.toml are missing; create them with: make analysis")
     return Sweep(folder)

@@ -1,4 +1,4 @@
-"""How the figures of the notebooks look: one palette, one grid, one size of letters."""
+"""The style of the figures in the notebooks: palette, grid and font size."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-# Okabe and Ito's palette: distinct in every common form of colour blindness. (The eighth colour is black.)
+from rdpfl_sim.intervals import MeanInterval
+
+# The palette of Okabe and Ito, distinct in common forms of colour blindness. (The eighth colour is black.)
 BLUE, ORANGE, GREEN, PINK, SKY, VERMILION = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 HONEST, BYZANTINE = BLUE, VERMILION
 PALETTE = [BLUE, VERMILION, GREEN, ORANGE, PINK, SKY, MUTED]
 MARKERS = "osD^vPX"
 WIDTH = 8.0
-"""Inches: a notebook's column on the web."""
+"""Inches: the width of a notebook's column on the web."""
 
 
 def use() -> None:
-    """Set it for all figures and tables that follow."""
+    """Apply the style to all figures and tables that follow."""
     set_matplotlib_formats("png", dpi=100, pil_kwargs={"optimize": True})
     mpl.rcParams.update(
         {
@@ -62,40 +65,40 @@ def use() -> None:
 
 
 def panels(columns: int = 1, rows: int = 1, height: float = 3.0, **options: Any) -> tuple[Figure, Any]:
-    """A figure as wide as the page, with panels of so many inches height."""
+    """Return a figure as wide as the page and its panels, each `height` inches high."""
     return plt.subplots(rows, columns, figsize=(WIDTH, height * rows), **options)
 
 
 def band(axes: Axes, x: Any, low: Any, high: Any, color: str) -> None:
-    """A shaded range around a curve."""
+    """Shade a range around a curve."""
     axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 4) -> None:
-    """One legend for all panels, under them."""
+    """Draw one legend for all panels, below them."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
-def means(estimates: Sequence[Any]) -> np.ndarray:
-    """Of estimates over seeds, their means."""
+def means(estimates: Sequence[MeanInterval]) -> np.ndarray:
+    """Return the means of estimates over seeds."""
     return np.array([estimate.mean for estimate in estimates])
 
 
-def half_widths(estimates: Sequence[Any]) -> np.ndarray:
-    """Half the width of their 95 % intervals; nan where there is one seed only."""
+def half_widths(estimates: Sequence[MeanInterval]) -> np.ndarray:
+    """Return half the width of their 95 % intervals; nan where there is only one seed."""
     return np.array([nan if e.half_width is None else e.half_width for e in estimates])
 
 
-def written(estimate: Any) -> str:
-    """An estimate as a signed number with its 95 % interval."""
+def written(estimate: MeanInterval) -> str:
+    """Format an estimate as a signed number with its 95 % interval."""
     return f"{estimate.mean:+.3f}" + ("" if estimate.half_width is None else f" ± {estimate.half_width:.3f}")
 
 
 def heat_map(
     axes: Axes, values: np.ndarray, rows: Sequence[str], columns: Sequence[str], limit: float
-) -> Any:
-    """A table coloured by its values: orange is below zero, purple above, up to a limit."""
+) -> AxesImage:
+    """Draw a table coloured by its values: orange below zero, purple above, up to a limit."""
     image = axes.imshow(values, cmap="PuOr", vmin=-limit, vmax=limit, aspect="auto")
     axes.set_xticks(range(len(columns)), columns)
     axes.set_yticks(range(len(rows)), rows)

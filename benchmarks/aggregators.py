@@ -1,10 +1,10 @@
 """Time the aggregators and pre-aggregators: `python benchmarks/aggregators.py [--threads N] [--naive]`.
 
-Against byzfl, where it is installed, at 10 messages of 122,570 entries (a small CNN), and median and trimmed
-mean also as the same network compiled by torch (the compiler's time not counted); with --naive against the
-obvious torch expressions at several sizes. Routes are timed in turn, so that a busy machine slows all of
-them, and the least time of each counts (with one thread: processor time). The ratio is our gain; the floor is
-the time to read the matrix once (its sum).
+The reference is byzfl, if it is installed, for 10 messages of 122,570 entries (a small CNN). Median and
+trimmed mean are also measured as a sorting network compiled by torch, without the time to compile it.
+With --naive, the references are simple torch expressions at several sizes. All variants take turns, so
+that a busy machine slows all of them, and the minimum time of each counts (processor time if there is one
+thread). The ratio is the speed-up; "reading" is the time to read the matrix once (its sum).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
 
 N, D = 10, 122_570
 SHAPES = [(9, D), (10, D), (50, D), (4, 650)]
-BUDGET_S = 1.0  # for one line of a table
+BUDGET_S = 1.0  # per row of the table
 MUST = {"median": ">= 8", "trimmed_mean": ">= 8", "krum": ">= 5", "geometric_median": ">= 2"}
 BANDS = {"median": (4, 6), "trimmed_mean": (3, 7)}
 Route = Callable[[Tensor], object]
 
 
 def messages(n: int, d: int) -> Tensor:
-    """Honest rows that differ in their noise, and 30 % of rows that point the other way."""
+    """Return honest rows with different amounts of noise, and 30 % of rows with the opposite direction."""
     generator = torch.Generator().manual_seed(n)
     noise = 3 * torch.rand(n, 1, generator=generator) * torch.randn(n, d, generator=generator)
     u = torch.randn(d, generator=generator) + noise
@@ -44,7 +44,7 @@ def messages(n: int, d: int) -> Tensor:
 
 
 def byzfl_routes() -> dict[str, tuple[Route, Route]]:
-    """Ours and byzfl's for each rule, with the same options, f = 3 of 10 and clipping at a usual norm."""
+    """Return our and byzfl's version of each rule, with f = 3 of 10 and clipping at the median norm."""
     import byzfl
 
     ours: dict[str, Callable[..., Tensor]] = {**AGGREGATORS, **PRE_AGGREGATORS}
@@ -85,18 +85,18 @@ def _with_own(call: Callable[..., Tensor], u: Tensor) -> Tensor:
 
 
 def _fresh(make: Callable[[], Route], u: Tensor) -> object:
-    """byzfl's objects may remember, so there is a new one for each call; that takes next to no time."""
+    """Call a new byzfl object, because the objects may keep state; creating one takes almost no time."""
     return make()(u)
 
 
 def naive_trimmed_mean(u: Tensor) -> Tensor:
-    """Sort everything, cut, average."""
+    """Sort all rows, trim, and average."""
     cut = min(-(-3 * len(u) // 10), (len(u) - 1) // 2)
     return u.sort(dim=0).values[cut : len(u) - cut].mean(dim=0)
 
 
 def naive_geometric_median(u: Tensor) -> Tensor:
-    """Weiszfeld's iteration on the rows themselves, with the same way to stop."""
+    """Run Weiszfeld's iteration on the rows, with the same stopping criterion."""
     y = u.mean(dim=0)
     for _ in range(100):
         distances = (u - y).norm(dim=1)
@@ -108,7 +108,7 @@ def naive_geometric_median(u: Tensor) -> Tensor:
 
 
 def naive_krum(u: Tensor) -> Tensor:
-    """Krum on all distances, from differences."""
+    """Run Krum on distances that are computed from differences."""
     squares = torch.cdist(u, u, compute_mode="donot_use_mm_for_euclid_dist").square()
     scores = squares.sort(dim=1).values[:, 1 : max(2, len(u) - -(-3 * len(u) // 10) - 1)].sum(dim=1)
     return u[scores.argmin()].clone()
@@ -128,7 +128,7 @@ NAIVE: dict[str, list[tuple[str, Route]]] = {
 
 
 def seconds(routes: list[Route], u: Tensor) -> list[float]:
-    """The least time of each route, all of them timed in turn; each has a copy, which it may write to."""
+    """Return the minimum time of each route; they take turns, each on its own copy of the matrix."""
     clock = process_time if torch.get_num_threads() == 1 else perf_counter
     times: list[list[float]] = [[] for _ in routes]
     end = perf_counter() + BUDGET_S
@@ -142,7 +142,7 @@ def seconds(routes: list[Route], u: Tensor) -> list[float]:
 
 
 def compiled(low: int, high: int) -> Route:
-    """The network of `sorting.program` as one compiled function."""
+    """Return the sorting network of `order_statistics.program` as one compiled function."""
     network = program(N, low, high)
     operations = {np.minimum: torch.minimum, np.maximum: torch.maximum}
 
@@ -160,9 +160,9 @@ def compiled(low: int, high: int) -> Route:
 
 
 def rows(num_threads: int = 1) -> list[Row]:
-    """Every rule against byzfl's."""
+    """Compare every rule with that of byzfl."""
     torch.set_num_threads(num_threads)
-    keep_freed_memory()  # as in a run, for both
+    keep_freed_memory()  # as in a run; applies to both
     u = messages(N, D)
     where = f"n = {N}, d = {D:,}"
     if find_spec("byzfl") is None:
@@ -188,7 +188,7 @@ def rows(num_threads: int = 1) -> list[Row]:
 
 
 def naive_rows() -> list[Row]:
-    """Some rules against the obvious torch expressions."""
+    """Compare some rules with simple torch expressions."""
     table = []
     for n, d in SHAPES:
         u = messages(n, d)
@@ -211,7 +211,7 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--naive", action="store_true", help="against torch's own functions")
+    parser.add_argument("--naive", action="store_true", help="compare with simple torch expressions")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     title = f"{options.threads} thread(s), torch {torch.__version__}"

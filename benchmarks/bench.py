@@ -1,8 +1,8 @@
 """Run all benchmarks and print one table: `make bench`, or `python benchmarks/bench.py [NAME...]`.
 
-Each benchmark runs in a process of its own, one after the other. The rows are written to results.json, the
-table to RESULTS.md and, as far as there is something to reach, to README.md. With names, only those run and
-nothing is written.
+Each benchmark runs in its own process, one after the other. The rows are written to results.json, the
+table to RESULTS.md, and the rows that have a target also to README.md. With names, only those benchmarks
+run and nothing is written.
 """
 
 from __future__ import annotations
@@ -36,28 +36,29 @@ NAMES = (
     "checkpoint",
 )
 RESULTS = """\
-# What was measured
+# Benchmark results
 
-Written by `make bench`; the numbers are of one run, on {machine}, Python {python}, torch {torch},
-{date}, load {load} before it. Compare the ratios, not the times: all that is compared took turns in one run.
-What exactly is done, and against what, is told at the head of each file. Times are processor times where one
-thread does the work, and wall times otherwise; least times for aggregators, medians for the rest.
+Written by `make bench`. The numbers are from one run on {machine}, Python {python}, torch {torch},
+{date}, with a load of {load} before the run. Compare the ratios, not the times: variants that are compared
+take turns in one run. The docstring of each file describes what is measured and the reference. Times are
+processor times where one thread does the work, and wall times otherwise; minimum times for aggregators,
+medians for the rest.
 
 {table}
 
-The picture is [scale.png](scale.png): time and memory from 10 to 100,000 clients.
+[scale.png](scale.png) shows time and memory from 10 to 100,000 clients.
 """
 
 
 def rows_of(name: str) -> list[Row]:
-    """The rows of a benchmark, measured here."""
+    """Run a benchmark in this process; return its rows."""
     if name == "scale":
         return list(import_module("scale").rows(plot=HERE / "scale.png"))
     return list(import_module(name).rows())
 
 
-def measured(name: str) -> list[Row]:
-    """The rows of a benchmark, measured in a process of its own."""
+def run_in_process(name: str) -> list[Row]:
+    """Run a benchmark in its own process; return its rows."""
     began = time.perf_counter()
     sys.stderr.write(f"{name} ... ")
     sys.stderr.flush()
@@ -66,12 +67,12 @@ def measured(name: str) -> list[Row]:
     )
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
     if done.returncode:
-        return [Row(f"{name} has failed", "", "", None, "")]
+        return [Row(f"{name} failed", "", "", None, "")]
     return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 
 
 def write(found: dict[str, list[Row]], load: float) -> None:
-    """The rows to results.json, RESULTS.md and the README."""
+    """Write the rows to results.json, RESULTS.md and README.md."""
     import torch
 
     everything = [row for rows in found.values() for row in rows]
@@ -87,7 +88,7 @@ def write(found: dict[str, list[Row]], load: float) -> None:
     )
     (HERE / "RESULTS.md").write_text(text)
     readme = HERE.parent / "README.md"
-    lines = ["| work | measured | must reach | command |", "|---|---|---|---|"]
+    lines = ["| work | measured | target | command |", "|---|---|---|---|"]
     for name, rows in found.items():
         lines += [
             f"| {row.work} | {row.cells[3]} | {row.must} | `python benchmarks/{name}.py` |"
@@ -101,7 +102,7 @@ def write(found: dict[str, list[Row]], load: float) -> None:
 
 
 def main() -> None:
-    """Gather everything."""
+    """Run the benchmarks, print one table, and write the results if all ran."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -112,7 +113,7 @@ def main() -> None:
         print(json.dumps([asdict(row) for row in rows_of(options.rows)]))
         return
     load = os.getloadavg()[0]
-    found = {name: measured(name) for name in options.names or NAMES}
+    found = {name: run_in_process(name) for name in options.names or NAMES}
     show([row for rows in found.values() for row in rows])
     if not options.names:
         write(found, load)

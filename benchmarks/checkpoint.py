@@ -1,7 +1,6 @@
-"""What checkpoints cost: ten CNN clients (see overhead.py) that are written down every 10 rounds.
+"""The cost of checkpoints: ten CNN clients (see overhead.py) with a checkpoint every 10 rounds.
 
-The time for checkpoints is measured within the run, which other programs disturb less than a comparison of
-two runs: it is what the run would save without them.
+The time is measured inside the run, because a comparison of two runs is more sensitive to other programs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rdpfl_sim.simulation.simulation import Simulation, simulate
 
 
 def rows(rounds: int = 20, num_clients: int = 10, every: int = 10) -> list[Row]:
-    """Run once: the share of the wall time that went into checkpoints."""
+    """Run once; measure the share of the wall time that checkpoints take."""
     base = scenario(rounds, num_clients)
     checkpoint = base.checkpoint.model_copy(update={"every_rounds": every, "every_minutes": 1e9})
     experiment = Experiment(base.model_copy(update={"checkpoint": checkpoint}))

@@ -1,10 +1,10 @@
-"""Every executor against a plain torch loop that does the same: `python benchmarks/executors.py`.
+"""Compare every executor with a plain torch loop that does the same: `python benchmarks/executors.py`.
 
-Ten clients on a complete graph, five local steps of 64 a round, R-DPFL with the median. The plain loop is
-what one would write first: an nn.Module and optim.SGD with as many torch threads as there are cores, updates
-as flat vectors, torch.median over the nine that a client gets, Algorithm 2 in a few lines. It sends no
-messages, keeps no records and knows no time. All take turns, so that a busy machine disturbs them alike;
-medians count.
+Ten clients on a complete graph, five local steps of 64 per round, R-DPFL with the median. The plain loop is a
+straightforward implementation: an nn.Module and optim.SGD with one torch thread per core, updates as flat
+vectors, torch.median over the nine that a client receives, and Algorithm 2 in a few lines. It sends no
+messages, keeps no records and simulates no time. All variants take turns, so that a busy machine slows all of
+them; medians count.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ EXECUTORS: dict[str, list[tuple[str, dict[str, Any]]]] = {
 
 
 def scenario(work: str, rounds: int, executor: str, **execution: Any) -> Scenario:
-    """Ten clients that talk to everybody."""
+    """Return a scenario with ten clients on a complete graph."""
     return Scenario.from_dict(
         {
             "rounds": rounds,
@@ -69,7 +69,7 @@ def scenario(work: str, rounds: int, executor: str, **execution: Any) -> Scenari
 
 
 def plain_loop(experiment: Experiment, module: nn.Module, rounds: int) -> float:
-    """Seconds for the synchronous algorithm, client after client."""
+    """Run the synchronous algorithm, one client after the other; return the seconds."""
     models = [torch.nn.utils.parameters_to_vector(module.parameters()).detach() for _ in range(NUM_CLIENTS)]
     before: list[Tensor | None] = [None] * NUM_CLIENTS
     tau = [1.0] * NUM_CLIENTS
@@ -107,25 +107,25 @@ def _direction(module: nn.Module, w: Tensor, experiment: Experiment, client: int
 
 
 def simulated(experiment: Experiment) -> float:
-    """Seconds for the whole simulation, records in memory."""
+    """Run the whole simulation with records in memory; return the seconds."""
     began = time.perf_counter()
     simulate(experiment)
     return time.perf_counter() - began
 
 
 def measure(work: str, rounds: int, repeats: int) -> dict[str, float]:
-    """The median ratio of every executor's time to that of the plain loop, without the start of workers."""
+    """Return every executor's median time relative to the plain loop, without the start of workers."""
     executors = {name: Experiment(scenario(work, rounds, name, **more)) for name, more in EXECUTORS[work]}
     module = MODULES[work]()
     ratios: dict[str, list[float]] = {name: [] for name in executors}
     for experiment in executors.values():
-        experiment.trainer.close = lambda: None  # type: ignore[method-assign]  # workers stay for all repeats
+        experiment.trainer.close = lambda: None  # type: ignore[method-assign]  # keep the workers for all repeats
     try:
         for repeat in range(repeats + 1):
             plain = plain_loop(next(iter(executors.values())), module, rounds)
             for name, experiment in executors.items():
                 seconds = simulated(experiment)
-                if repeat > 0:  # the first starts the workers
+                if repeat > 0:  # the first repeat starts the workers
                     ratios[name].append(seconds / plain)
     finally:
         for experiment in executors.values():
@@ -134,12 +134,13 @@ def measure(work: str, rounds: int, repeats: int) -> dict[str, float]:
 
 
 def rows(repeats: int = 3) -> Iterator[Row]:
-    """Every executor's wall time as a ratio to that of the plain loop; the best has something to reach."""
+    """Measure every executor's wall time relative to the plain loop; only the fastest has a target."""
     for work, rounds, must in (("cnn", 2, "<= 0.65"), ("mlp", 40, "<= 0.25")):
         ratios = measure(work, rounds, repeats)
         best = min(ratios, key=ratios.__getitem__)
         for name, ratio in ratios.items():
-            title = f"10 {work} clients, 5 steps of 64, all to all: {name}, wall time of the plain loop's"
+            setting = f"10 {work} clients, 5 steps of 64, complete graph"
+            title = f"{setting}: {name}, wall time relative to a plain loop"
             yield Row(title, f"{ratio:.2f}", "plain loop 1", ratio, must if name == best else "")
 
 

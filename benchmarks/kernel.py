@@ -1,8 +1,9 @@
-"""Messages a second through links and mailboxes, without training; with and without records.
+"""Messages per second through links and mailboxes, without training; with and without records.
 
-100 clients on a 4-regular graph; every client sends to its 4 neighbours, waits for them, and goes on. A bare
-SimPy loop that only schedules as many events with a callback is the yardstick. Rates are per second of CPU
-time, which other programs disturb least: medians of fifteen runs (of three, where they are long).
+100 clients on a 4-regular graph; every client sends to its 4 neighbours, waits for their messages, and
+starts the next round. The reference is a bare SimPy loop that schedules the same number of events with a
+callback. Rates are per second of processor time, which depends least on other programs: medians of
+fifteen runs (of three long runs).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ W = torch.zeros(10)
 
 @dataclass
 class Trained:
-    """A job that is done before it begins."""
+    """A training job with a fixed result."""
 
     w_tilde: torch.Tensor = W
     num_steps: int = 1
@@ -52,7 +53,7 @@ class Trained:
     direction: torch.Tensor | None = None
 
     def result(self) -> Trained:
-        """Itself."""
+        """Return the job itself."""
         return self
 
 
@@ -60,40 +61,40 @@ DONE = Trained()
 
 
 class FakeTrainer:
-    """Trains nothing."""
+    """A trainer that does not train."""
 
     def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Trained:
-        """A finished job."""
+        """Return a finished job."""
         return DONE
 
 
 class FakeMethod(Method):
-    """Sends a vector and ignores what arrives."""
+    """A method that sends a vector and ignores what it receives."""
 
     def outgoing(self, state: State, own: Trained, home: Home) -> tuple[State, Payload]:
-        """A fresh payload, which has to be checked."""
+        """Return a new payload, which the mailbox has to check."""
         return state, Payload(W)
 
     def update(self, state, own, received, home):
-        """Nothing changes."""
+        """Return the state unchanged."""
         return state, {}
 
     def inspect(self, state, own, received, home):
-        """Nobody asks."""
+        """Fail: without telemetry there is no inspection."""
         raise AssertionError
 
 
 class Counting(Kernel):
-    """A kernel that can tell how many events were put into its queue."""
+    """A kernel that counts the events in its queue."""
 
     @property
     def num_events(self) -> int:
-        """How many there were."""
+        """The number of events that were scheduled."""
         return next(self._eid)
 
 
 class Run(NamedTuple):
-    """How long a run took, and what happened in it."""
+    """The duration of a run, and its numbers of messages and events."""
 
     seconds: float
     num_messages: int
@@ -101,10 +102,10 @@ class Run(NamedTuple):
 
 
 def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool = False) -> Run:
-    """One run without training."""
+    """Simulate without training."""
     kernel, streams = Counting(), Streams(1)
     rounds = max(5, NUM_MESSAGES // (num_clients * DEGREE))
-    with tempfile.TemporaryFile("wb", buffering=1 << 20) as file:  # as a run folder has it
+    with tempfile.TemporaryFile("wb", buffering=1 << 20) as file:  # as in a run folder
         telemetry = Telemetry(frozenset(), [None] * num_clients, lambda n: False)
         observer = Observer()
         if recorded:
@@ -112,7 +113,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
         network = network_of(kernel, num_clients, observer, streams, lossy)
         begin(kernel, network, observer, streams, rounds, timeout_s=0.5 if lossy else None)
         started = time.process_time()
-        with gc_paused():  # as every run
+        with gc_paused():  # as in every run
             kernel.run_on()
         file.flush()
         seconds = time.process_time() - started
@@ -122,7 +123,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
 def network_of(
     kernel: Kernel, num_clients: int, observer: Observer, streams: Streams, lossy: bool
 ) -> Network:
-    """Links with exponential delays, which lose a tenth of the messages or none."""
+    """Return a network of links with exponential delays that lose a tenth of the messages or none."""
     latency = partial(exponential, mean_s=0.1)
     loses = partial(bernoulli, probability=0.1) if lossy else lossless
 
@@ -140,7 +141,7 @@ def begin(
     rounds: int,
     timeout_s: float | None,
 ) -> None:
-    """Let the clients live; the kernel pauses when all of them have finished."""
+    """Start the clients; the kernel pauses when all of them have finished."""
     around = neighbours(k_regular(len(network.links), np.random.default_rng(1), k=DEGREE))
     unfinished = set(range(len(around)))
 
@@ -176,8 +177,8 @@ def begin(
         kernel.process(living.run())
 
 
-def yardstick() -> Run:
-    """As many bare SimPy events with a callback, 100 under way at a time."""
+def bare_simpy() -> Run:
+    """Process the same number of bare SimPy events with a callback, 100 at a time."""
     env, left = Environment(), NUM_MESSAGES
 
     def on_event(event) -> None:
@@ -194,7 +195,7 @@ def yardstick() -> Run:
 
 
 WORK = {
-    "bare SimPy events with a callback": yardstick,
+    "bare SimPy events with a callback": bare_simpy,
     "wait for all, no loss": simulate,
     "deadline, 10 % loss": partial(simulate, lossy=True),
     "every message recorded to JSONL": partial(simulate, recorded=True),
@@ -204,7 +205,7 @@ MUST = {"wait for all, no loss": ">= 150000", "every message recorded to JSONL":
 
 
 def rows() -> list[Row]:
-    """Messages a second; bare SimPy, in the same run, is the reference."""
+    """Measure messages per second; bare SimPy, in the same run, is the reference."""
     runs: dict[str, list[Run]] = {name: [] for name in WORK}
     for number in range(NUM_RUNS):
         for name, work in WORK.items():

@@ -1,8 +1,8 @@
-"""What the simulator costs on top of training: ten CNN clients against a plain torch loop.
+"""The overhead of the simulator over training: ten CNN clients compared with a plain torch loop.
 
-Both do the same training: 122,570 parameters, images of 3x32x32, 5 local steps with batches of 64 a round.
-The simulator also exchanges 90 messages a round on a complete graph, aggregates them by the median, predicts,
-clips and records; the plain loop (nn.Module and optim.SGD) does nothing of this.
+Both do the same training: 122,570 parameters, images of 3x32x32, 5 local steps with batches of 64 per
+round. The simulator also exchanges 90 messages per round on a complete graph, aggregates them by the
+median, predicts, clips and records; the plain loop (nn.Module and optim.SGD) only trains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STEPS, BATCH, LEARNING_RATE = 5, 64, 0.01
 
 
 def scenario(rounds: int, num_clients: int) -> Scenario:
-    """Ten CNN clients that talk to everybody."""
+    """Return a scenario with CNN clients on a complete graph."""
     return Scenario.from_dict(
         {
             "rounds": rounds,
@@ -47,7 +47,7 @@ def scenario(rounds: int, num_clients: int) -> Scenario:
 
 
 def plain_loop(experiment: Experiment, rounds: int, memory_format: torch.memory_format) -> float:
-    """Seconds for the same local training, client after client, with a module and an optimiser."""
+    """Run the same local training with a module and an optimiser; return the seconds."""
     module: nn.Module = cnn([3, 32, 32], 10).to(memory_format=memory_format)
     start = {name: value.clone() for name, value in module.state_dict().items()}
     began = time.perf_counter()
@@ -64,14 +64,14 @@ def plain_loop(experiment: Experiment, rounds: int, memory_format: torch.memory_
 
 
 def simulated(experiment: Experiment) -> float:
-    """Seconds for the whole simulation, records in memory."""
+    """Run the whole simulation with records in memory; return the seconds."""
     began = time.perf_counter()
     simulate(experiment)
     return time.perf_counter() - began
 
 
 def rows(rounds: int = 2, num_clients: int = 10, repeats: int = 3) -> list[Row]:
-    """Alternate the three; medians count."""
+    """Alternate the three variants; medians count."""
     experiment = Experiment(scenario(rounds, num_clients))
     runs = [
         (
@@ -83,16 +83,18 @@ def rows(rounds: int = 2, num_clients: int = 10, repeats: int = 3) -> list[Row]:
     ]
     plain, last, ours = (median(column) for column in zip(*runs, strict=True))
     to_plain, to_last = (median(run[2] / run[base] for run in runs) for base in (0, 1))
-    work = f"{num_clients} CNN clients, {STEPS} steps of {BATCH}, all to all, inline"
+    work = f"{num_clients} CNN clients, {STEPS} steps of {BATCH}, complete graph, inline"
     return [
         Row(
-            f"{work}: wall time of a loop's that only trains, both with channels_last",
+            f"{work}: wall time relative to a loop that only trains, both with channels_last",
             f"{ours:.2f} s",
             f"{last:.2f} s",
             to_last,
             "<= 1.05",
         ),
-        Row(f"{work}: the loop without channels_last", f"{ours:.2f} s", f"{plain:.2f} s", to_plain),
+        Row(
+            f"{work}: relative to the loop without channels_last", f"{ours:.2f} s", f"{plain:.2f} s", to_plain
+        ),
     ]
 
 

@@ -1,10 +1,10 @@
 """Time and memory from 10 to 100,000 clients: `python benchmarks/scale.py [--sizes N...] [--plot FILE]`.
 
-Softmax clients as in small_clients.py: 4-regular graph, R-DPFL with the median, one step of 32 a round,
-records in memory; then 1,000 clients with the CNN of 122,570 parameters, one step of 32 a round. Each size
-runs in a process of its own: set-up (from the scenario to the first event), wall seconds a round (with the
-evaluation of the last models), and the peak of its memory, of which torch alone takes most at 10 clients.
-`--rounds-long` runs a small scenario for 10,000 rounds and tells how its memory has grown after 1,000.
+Softmax clients as in small_clients.py: 4-regular graph, R-DPFL with the median, one step of 32 per round,
+records in memory; then 1,000 clients with the CNN of 122,570 parameters, one step of 32 per round. Each
+size runs in its own process. Measured are the set-up (from the scenario to the first event), wall seconds
+per round, and peak memory, most of which is torch itself at 10 clients. `--rounds-long` runs a small
+scenario for 10,000 rounds and compares its memory with that after 1,000.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 
 def measure(num_clients: int, rounds: int, model: str, executor: str) -> dict[str, Any]:
-    """Run once, here: seconds of set-up and a round, and the peak of memory."""
+    """Run once in this process; measure seconds of set-up and per round, and peak memory."""
     from small_clients import scenario
 
     from rdpfl_sim import Scenario, simulate
@@ -50,9 +50,9 @@ def measure(num_clients: int, rounds: int, model: str, executor: str) -> dict[st
 
 
 class Clock:
-    """Sees when a run begins, and when all clients have trained once more: between these times is a round.
+    """Measures when a run starts, and when all clients together have trained another round.
 
-    The tests of the first and the last models, and the summary, are thus no part of a round.
+    The evaluation of the first and the last models, and the summary, are therefore not part of a round.
     """
 
     def __init__(self, began: float, num_clients: int) -> None:
@@ -60,28 +60,28 @@ class Clock:
         self.trained_s: list[float] = []
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """The first call comes before the first event."""
+        """Record the time; the first call comes before the first event."""
         self.setup_s = self.setup_s or time.perf_counter() - self.began
         if rounds_done == self.num_clients * (len(self.trained_s) + 1):
             self.trained_s.append(time.perf_counter())
 
 
-class Watch:
-    """Notes the memory in use after some rounds."""
+class MemoryLog:
+    """Records the memory in use after some rounds."""
 
     def __init__(self, num_clients: int, rounds: tuple[int, ...]) -> None:
         self.due = {num_clients * round_: round_ for round_ in rounds}
         self.mb: dict[int, float] = {}
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Look at /proc when it is time."""
+        """Read the memory in use from /proc after the chosen rounds."""
         if rounds_done in self.due:
             pages = int(Path("/proc/self/statm").read_text().split()[1])
             self.mb[self.due[rounds_done]] = pages * resource.getpagesize() / 2**20
 
 
 def measure_long(num_clients: int, rounds: tuple[int, int]) -> dict[str, Any]:
-    """The memory of a long run after some of its rounds and at its end; records go to a file."""
+    """Measure the memory of a long run after some of its rounds and at its end; records go to a file."""
     import tempfile
 
     from rdpfl_sim import Scenario, simulate
@@ -97,14 +97,14 @@ def measure_long(num_clients: int, rounds: tuple[int, int]) -> dict[str, Any]:
         "training": {"local_steps": 1, "batch_size": 16},
         "evaluation": {"every": 100, "global_test": False},
     }
-    watch = Watch(num_clients, rounds)
+    log = MemoryLog(num_clients, rounds)
     with tempfile.TemporaryDirectory() as folder:
-        simulate(Scenario.from_dict(plan), folder, watch)
-    return {"clients": num_clients, "mb": [watch.mb[round_] for round_ in rounds]}
+        simulate(Scenario.from_dict(plan), folder, log)
+    return {"clients": num_clients, "mb": [log.mb[round_] for round_ in rounds]}
 
 
 def in_process(call: str) -> dict[str, Any]:
-    """The outcome of a call of this module in a process of its own."""
+    """Evaluate a call of this module in its own process; return the result."""
     code = f"import json, scale; print(json.dumps(scale.{call}))"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, cwd=HERE, text=True
@@ -114,7 +114,7 @@ def in_process(call: str) -> dict[str, Any]:
 
 
 def sizes(numbers: tuple[int, ...] = SIZES, executor: str = "auto", cnn: bool = True) -> list[dict[str, Any]]:
-    """What each size takes."""
+    """Measure each size."""
     found = []
     for number in numbers:
         rounds = max(2, min(20, 20_000 // number))
@@ -125,14 +125,14 @@ def sizes(numbers: tuple[int, ...] = SIZES, executor: str = "auto", cnn: bool = 
 
 
 def long_row() -> Row:
-    """Whether memory grows with the rounds."""
+    """Measure whether memory grows with the number of rounds."""
     early, late = in_process("measure_long(5, (1000, 10000))")["mb"]
-    work = "memory of 5 clients after 10,000 rounds, of that after 1,000"
+    work = "memory of 5 clients after 10,000 rounds, relative to that after 1,000"
     return Row(work, f"{late:.0f} MB", f"{early:.0f} MB", late / early, "<= 1.05")
 
 
 def rows(numbers: tuple[int, ...] = SIZES, executor: str = "auto", plot: Path | None = None) -> list[Row]:
-    """Every size, the CNN, and the long run; with a picture."""
+    """Measure every size, the CNN and the long run; draw a figure if `plot` is given."""
     found = sizes(numbers, executor)
     if plot is not None:
         draw(found, plot)
@@ -142,14 +142,16 @@ def rows(numbers: tuple[int, ...] = SIZES, executor: str = "auto", plot: Path | 
         largest = size["clients"] == 100_000
         set_up = f"set-up {size['setup_s']:.1f} s"
         must = ("<= 60", "<= 12") if largest else ("", "")
-        table.append(Row(f"{work}: a round", f"{size['round_s']:.3f} s", set_up, size["round_s"], must[0]))
+        table.append(
+            Row(f"{work}: time per round", f"{size['round_s']:.3f} s", set_up, size["round_s"], must[0])
+        )
         gib = size["peak_mb"] / 1024
         table.append(Row(f"{work}: peak memory", f"{gib:.2f} GiB", "", gib, must[1]))
     return [*table, long_row()]
 
 
 def draw(found: list[dict[str, Any]], path: Path) -> None:
-    """Seconds and memory against the number of clients, on logarithmic axes."""
+    """Plot seconds and memory over the number of clients, on logarithmic axes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -158,7 +160,7 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
     found = [size for size in found if size["model"] == "softmax"]
     clients = [size["clients"] for size in found]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-    left.loglog(clients, [size["round_s"] for size in found], "o-", label="a round")
+    left.loglog(clients, [size["round_s"] for size in found], "o-", label="per round")
     left.loglog(clients, [size["setup_s"] for size in found], "s-", label="set-up")
     last = found[-1]["round_s"] / clients[-1]
     left.loglog(clients, [last * n for n in clients], ":", color="grey", label="proportional to clients")
@@ -178,7 +180,7 @@ if __name__ == "__main__":
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--executor", default="auto")
     parser.add_argument("--plot", type=Path, default=None, metavar="FILE.png")
-    parser.add_argument("--rounds-long", action="store_true", help="only look at the memory of a long run")
+    parser.add_argument("--rounds-long", action="store_true", help="only measure the memory of a long run")
     options = parser.parse_args()
     if options.rounds_long:
         show([long_row()])

@@ -1,20 +1,24 @@
-"""A thousand softmax clients: client-steps a second of a whole simulation, against a plain loop and gossipy.
+"""Client steps per second for a thousand softmax clients, compared with a plain loop and gossipy.
 
     python benchmarks/small_clients.py [--executor NAME] [--clients N]
 
-Images of 8x8 (64 features, 10 classes, 650 parameters), 32 of them a client, a random 4-regular graph; every
-client takes one SGD step of 32 a round, 20 rounds. No evaluation but of the first and the last models, no
-telemetry. All on one torch thread, in processor time, which other programs disturb least.
+Images of 8x8 (64 features, 10 classes, 650 parameters), 32 per client, on a random 4-regular graph; every
+client takes one SGD step of 32 per round, for 20 rounds. Only the first and the last models are
+evaluated, and there is no telemetry. All variants use one torch thread and are measured in processor
+time, which depends least on other programs.
 
-* Ours: R-DPFL with the median; each client sends its update to all 4 neighbours and waits for theirs, over
-  links with a latency; 4,000 messages a round. Records in memory. Also D-PSGD, which averages models.
-* The plain loop: the training alone, client after client, with nn.Linear and optim.SGD, no exchange at all.
-* gossipy (PyPI gossipy-dfl, Apache 2.0), its own protocol: in a round of 100 time steps each node sends its
-  model to one random neighbour (PUSH); whoever receives one averages it with its own and takes one step of 32
+* Ours: R-DPFL with the median; each client sends its update to all 4 neighbours and waits for theirs,
+  over links with a latency; 4,000 messages per round. Records in memory. Also D-PSGD, which averages
+  models.
+* The plain loop: only the training, one client after the other, with nn.Linear and optim.SGD; no
+  exchange.
+* gossipy (PyPI gossipy-dfl, Apache 2.0), its own protocol: in a round of 100 time steps each node sends
+  its model to one random neighbour (PUSH), which averages it with its own model and takes one step of 32
   (`TorchModelHandler` with MERGE_UPDATE and local_epochs=0, `LogisticRegression`, CrossEntropyLoss, SGD,
-  no delay, no evaluation): 1,000 messages and 1,000 client-steps a round. It sends a quarter of our messages.
+  no delay, no evaluation): 1,000 messages and 1,000 client steps per round. It sends a quarter of our
+  messages.
 
-gossipy is no dependency of ours. To compare with it:
+gossipy is not a dependency. To compare with it:
     pip install --no-deps --target FOLDER gossipy-dfl dill tqdm
     PYTHONPATH=FOLDER python benchmarks/small_clients.py
 """
@@ -43,7 +47,7 @@ NO_GOSSIPY = "gossipy cannot be imported: pip install --no-deps --target FOLDER 
 
 
 def scenario(num_clients: int, rounds: int, method: str = "rdpfl", executor: str = "auto") -> Scenario:
-    """Many small clients that talk to four others."""
+    """Return a scenario with many small clients that have four neighbours each."""
     return Scenario.from_dict(
         {
             "rounds": rounds,
@@ -62,7 +66,7 @@ def scenario(num_clients: int, rounds: int, method: str = "rdpfl", executor: str
 
 
 def ours(experiment: Experiment) -> float:
-    """Client-steps a second of the whole simulation, without its set-up."""
+    """Return the client steps per second of the whole simulation, without its set-up."""
     began = time.process_time()
     simulate(experiment)
     steps = experiment.scenario.clients.count * experiment.scenario.rounds
@@ -70,7 +74,7 @@ def ours(experiment: Experiment) -> float:
 
 
 def plain_loop(experiment: Experiment, rounds: int) -> float:
-    """Client-steps a second of the same training, as one would write it first."""
+    """Return the client steps per second of the same training in a straightforward implementation."""
     modules = [nn.Linear(FEATURES, CLASSES) for _ in experiment.train_shards]
     optimisers = [torch.optim.SGD(module.parameters(), lr=LEARNING_RATE) for module in modules]
     began = time.process_time()
@@ -84,7 +88,7 @@ def plain_loop(experiment: Experiment, rounds: int) -> float:
 
 
 def gossipy(experiment: Experiment, rounds: int) -> float:
-    """Client-steps a second of gossipy's simulator, on the same graph and data."""
+    """Return the client steps per second of gossipy's simulator, on the same graph and data."""
     import gossipy
     from gossipy.core import AntiEntropyProtocol, ConstantDelay, CreateModelMode, StaticP2PNetwork
     from gossipy.model.handler import TorchModelHandler
@@ -93,7 +97,7 @@ def gossipy(experiment: Experiment, rounds: int) -> float:
     from gossipy.simul import GossipSimulator
 
     class NoTests:
-        """What the simulator asks of its data."""
+        """The part of a data set that the simulator needs."""
 
         def has_test(self) -> bool:
             return False
@@ -103,7 +107,7 @@ def gossipy(experiment: Experiment, rounds: int) -> float:
     network = StaticP2PNetwork(
         len(experiment.graph), nx.to_scipy_sparse_array(experiment.graph, format="csr")
     )
-    network._topology = dict(enumerate(map(list, experiment.neighbours)))  # it knows csr_matrix only
+    network._topology = dict(enumerate(map(list, experiment.neighbours)))  # it supports only csr_matrix
     handler = TorchModelHandler(
         net=LogisticRegression(FEATURES, CLASSES),
         optimizer=torch.optim.SGD,
@@ -139,7 +143,7 @@ def gossipy(experiment: Experiment, rounds: int) -> float:
 
 
 def rows(num_clients: int = 1000, executor: str = "auto", repeats: int = 3) -> list[Row]:
-    """Ours against the plain loop and gossipy; all take turns, medians count."""
+    """Compare with the plain loop and gossipy; all variants take turns, medians count."""
     torch.set_num_threads(1)
     rdpfl = Experiment(scenario(num_clients, 20, "rdpfl", executor))
     dpsgd = Experiment(scenario(num_clients, 20, "dpsgd", executor))
@@ -149,7 +153,7 @@ def rows(num_clients: int = 1000, executor: str = "auto", repeats: int = 3) -> l
         rival = gossipy(rdpfl, 2) if has_gossipy else float("nan")
         rates.append((ours(rdpfl), ours(dpsgd), plain_loop(rdpfl, 3), rival))
     ours_rate, dpsgd_rate, plain, rival = (median(column) for column in zip(*rates, strict=True))
-    work = f"{num_clients:,} softmax clients, 4-regular, 1 step of 32 a round"
+    work = f"{num_clients:,} softmax clients, 4-regular, 1 step of 32 per round"
 
     def row(method: str, rate: float, name: str, other: float, must: str = "") -> Row:
         there = other == other

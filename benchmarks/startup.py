@@ -1,7 +1,8 @@
-"""How long the program takes to start: `python benchmarks/startup.py`.
+"""The time that the program takes to start: `python benchmarks/startup.py`.
 
-`rdpfl-sim --help`, and a run from its first line of Python to its first event, both in a process of its own.
-Processor time, which other programs disturb least, medians, after one start that warms the cache.
+Measured are `rdpfl-sim --help`, and a run from its first line of Python to its first event, each in its
+own process: medians of processor time, which depends least on other programs, after one start that warms
+the cache.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ sys.exit("no event happened")
 
 
 def seconds(code: str, *arguments: str) -> float:
-    """Processor time of a process that runs this code."""
+    """Return the processor time of a process that runs this code."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -39,7 +40,7 @@ def seconds(code: str, *arguments: str) -> float:
 
 
 def rows() -> list[Row]:
-    """Help, and a run up to its first event."""
+    """Measure the help text, and a run up to its first event."""
     with tempfile.TemporaryDirectory() as folder:
         run = (FIRST_EVENT, "run", str(SCENARIO), "--set", f"output.folder={folder}")
         routes = ((HELP,), run, (TORCH,))

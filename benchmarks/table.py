@@ -1,4 +1,4 @@
-"""What every benchmark returns: rows of one table."""
+"""The rows that benchmarks return, and the table that they form."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _BOUNDS = {">=": operator.ge, "<=": operator.le}
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement. `value` is what must reach the bound: mostly the ratio of ours and the reference."""
+    """One measurement. `value` is compared with the target: usually the ratio of ours and the reference."""
 
     work: str
     ours: str
     reference: str = ""
     value: float | None = None
     must: str = ""
-    """The bound, such as ">= 8"; empty if there is none."""
+    """The target, such as ">= 8"; empty if there is none."""
 
     @property
     def reached(self) -> bool | None:
-        """Whether the bound is reached; None if there is no bound, or nothing to compare with."""
+        """Whether the target is reached; None if there is no target, or nothing to compare with."""
         if not self.must or self.value is None:
             return None
         comparison, bound = self.must.split()
@@ -33,7 +33,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """The texts of the row's cells."""
         value = (
             "" if self.value is None else f"{self.value:,.0f}" if self.value >= 1000 else f"{self.value:.2f}"
         )
@@ -41,7 +41,7 @@ class Row:
         return self.work, self.ours, self.reference, value, self.must, verdict
 
 
-HEADINGS = ("work", "ours", "reference", "ratio or value", "must reach", "reached")
+HEADINGS = ("work", "ours", "reference", "ratio or value", "target", "reached")
 
 
 def show(rows: Iterable[Row], title: str = "") -> None:
@@ -53,6 +53,6 @@ def show(rows: Iterable[Row], title: str = "") -> None:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """The rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells for row in rows)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

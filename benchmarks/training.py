@@ -1,7 +1,7 @@
-"""Wall time of `train` on a FlatModel against a plain module with torch.optim.SGD, on the same batches.
+"""Wall time of `train` on a FlatModel, compared with a plain module and torch.optim.SGD on the same batches.
 
 All variants load the same weights, train, and return a flat vector. They take turns, so that a busy machine
-disturbs them alike; compare the ratios, not the milliseconds.
+slows all of them; compare the ratios, not the milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEARNING_RATE = 0.01
 
 
 def plain(module: nn.Module, shard: Shard, num_steps: int, *, channels_last: bool) -> Callable[[], Tensor]:
-    """Local training as one would write it first."""
+    """Return local training in a straightforward implementation."""
     if channels_last:
         module = module.to(memory_format=torch.channels_last)
     weights = deepcopy(module.state_dict())
@@ -49,7 +49,7 @@ def plain(module: nn.Module, shard: Shard, num_steps: int, *, channels_last: boo
 
 
 def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor]:
-    """Local training as the simulator does it."""
+    """Return local training as the simulator does it."""
     model = FlatModel(module)
     w = model.vector.clone()
 
@@ -63,7 +63,7 @@ def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor
 
 
 def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num_repeats: int) -> Row:
-    """The median time of a step, and its ratio to that of the plain module in the same layout."""
+    """Measure the median time per step, and its ratio to the plain module in the same memory layout."""
     shard = Shard(data.x_train, data.y_train, torch.arange(len(data.y_train)))
     variants = {
         "plain": plain(deepcopy(module), shard, num_steps, channels_last=False),
@@ -75,7 +75,7 @@ def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num
         for name, run in variants.items():
             start = perf_counter()
             run()
-            if repeat > 0:  # the first is a warm-up
+            if repeat > 0:  # the first repeat is a warm-up
                 times_s[name].append((perf_counter() - start) / num_steps)
     name = "plain, channels_last" if data.x_train.dim() == 4 and data.shape[1] > 8 else "plain"
     ours, other = times_s["FlatModel"], times_s[name]
@@ -85,7 +85,7 @@ def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num
 
 
 def rows() -> list[Row]:
-    """A CNN with CIFAR-sized images and a small MLP, with one thread and with all."""
+    """Measure a CNN with CIFAR-sized images and a small MLP, with one thread and with all."""
     images = synthetic(np.random.default_rng(0), shape=[3, 32, 32], num_train=512, num_test=1)
     numbers = digits(np.random.default_rng(0))
     found = []

@@ -1,7 +1,7 @@
-"""How long `rdpfl-sim verify` takes for a million records.
+"""The time that `rdpfl-sim verify` takes for a million records.
 
-100 clients on a 6-regular graph with late, lost and stale messages; nothing is trained, but all is recorded.
-Seconds are CPU seconds, which other programs disturb least. Memory includes torch's.
+100 clients on a 6-regular graph with late, lost and stale messages; there is no training, but everything is
+recorded. Seconds are processor seconds, which depend least on other programs. Memory includes that of torch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCENARIO = {
 
 @dataclass
 class Trained:
-    """A job that is done before it begins."""
+    """A training job with a fixed result."""
 
     w_tilde: Tensor
     num_steps: int = 1
@@ -51,20 +51,20 @@ class Trained:
     direction: Tensor | None = None
 
     def result(self) -> Trained:
-        """Itself."""
+        """Return the job itself."""
         return self
 
 
 class FakeTrainer(Inline):
-    """Trains nothing, but examines."""
+    """A trainer that evaluates models but does not train them."""
 
     def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Trained:
-        """A finished job."""
+        """Return a finished job."""
         return Trained(work.w * 0.999)
 
 
 def rows() -> list[Row]:
-    """Make a run, and verify it."""
+    """Simulate a run and verify it."""
     experiment: Any = Experiment(Scenario.from_dict(SCENARIO))
     experiment.trainer = FakeTrainer(experiment.model, experiment.trainer.training_data)
     with tempfile.TemporaryDirectory() as folder:
@@ -81,8 +81,8 @@ def rows() -> list[Row]:
     num_records = checks[0].num_items
     assert all(check.outcome == "ok" for check in checks), [c.as_dict() for c in checks if c.outcome != "ok"]
     work = f"verify {num_records:,} records ({size / 1e6:.0f} MB), memory grows by {after - before:.0f} MB"
-    million = f"{1e6 * verified_s / num_records:.1f} s a million"
-    return [Row(work, f"{verified_s:.1f} s, {million}", f"to make them {made_s:.1f} s", verified_s / made_s)]
+    million = f"{1e6 * verified_s / num_records:.1f} s per million"
+    return [Row(work, f"{verified_s:.1f} s, {million}", f"simulation {made_s:.1f} s", verified_s / made_s)]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""What the sweeps have found, one row a run, as CSV files that figures and tables are made from.
+"""Collect the results of the sweeps as CSV files with one row per run, for figures and tables.
 
-python analysis/findings/collect.py FOLDER [PROFILE]      (with the sweeps' folders in it, of this profile)
+python analysis/findings/collect.py FOLDER [PROFILE]      (FOLDER has the sweeps of this profile)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEPT = {
 
 
 def collect(folder: Path, profile: str = "") -> Path:
-    """Write the results of one sweep, under its name without the profile."""
+    """Write the results of one sweep to a file with its name, without the profile."""
     sweep = Sweep(folder)
     found = sweep.results
     outside = [len(run.summary["neighbourhood.outside_threat_model"]) for run in sweep.runs]
@@ -47,7 +47,7 @@ def collect(folder: Path, profile: str = "") -> Path:
 
 
 def collect_breakdowns(folder: Path) -> Path:
-    """Write the breakdown fractions that were found: one row for a method, a graph and a seed."""
+    """Write the breakdown fractions: one row per method, graph and seed."""
     rows = []
     for path in sorted(folder.glob("*-adversary.fraction/breakdown.json")):
         graph, _, method = path.parent.name.removesuffix("-adversary.fraction").rpartition("-")

@@ -1,4 +1,4 @@
-"""The six figures of the findings, and TABLES.md.
+"""Draw the six figures of the findings, and write TABLES.md.
 
 python analysis/findings/draw.py      writes figures/*.png and TABLES.md
 """
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import style
-from rows import ATTACKS, HERE, LAMBDAS, alone_on_digits, by, comparisons, estimate, paired, read, with_gain
+from rows import ATTACKS, HERE, LAMBDAS, by, comparisons, estimate, local_on_digits, paired, read, with_gain
 from tables import tables
 
 from rdpfl_sim.intervals import MeanInterval
@@ -43,7 +43,7 @@ COLOURS = {
 def line(
     axes: Axes, x: Sequence[float], found: Sequence[MeanInterval | None], label: str, **looks: object
 ) -> None:
-    """Means over seeds with their intervals."""
+    """Draw means over seeds with their intervals."""
     there = [(place, e) for place, e in zip(x, found, strict=True) if e is not None]
     if there:
         looks = {"color": COLOURS.get(label), "capsize": 2, "marker": "o", "elinewidth": 0.8, **looks}
@@ -60,7 +60,7 @@ def line(
 
 
 def draw_tables() -> Figure:
-    """Table II run by run, and what the paper's other readings change."""
+    """Draw the runs of Table II, and the effect of other readings of the paper."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=[3, 2])
     frame = read("robustness")
     for place, defence in enumerate(("Mean", "Median", "Trimmed-Mean", "R-DPFL")):
@@ -97,8 +97,8 @@ def draw_tables() -> Figure:
 
 
 def draw_defences() -> Figure:
-    """Gain over local training by lambda, one panel an attack; BALANCE averages models, without lambda."""
-    frame = with_gain(read("defences"), alone_on_digits())
+    """Draw the gain over local training by lambda, one panel per attack; BALANCE has no lambda."""
+    frame = with_gain(read("defences"), local_on_digits())
     averaging = {key[0]: e for key, e in paired(read("rivals"), "method", "BALANCE", "Local").items()}
     methods = frame["method"].unique(maintain_order=True)
     figure, grid = plt.subplots(2, 4, figsize=(11, 5.2), sharex=True, sharey=True)
@@ -129,7 +129,7 @@ def draw_defences() -> Figure:
 
 
 def draw_delay() -> Figure:
-    """Accuracy by loss, and time to accuracy by latency."""
+    """Draw accuracy by loss, and time to accuracy by latency."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.8))
     frame = read("loss")
     x = [0, 10, 20, 40, 60]
@@ -170,7 +170,7 @@ def draw_delay() -> Figure:
 
 
 def draw_timing() -> Figure:
-    """What a lie about time adds, in simulated time and in accuracy."""
+    """Draw the effect of timing attacks on simulated time and on accuracy."""
     frame = read("timing")
     lies = [lie for lie in frame["lie"].unique(maintain_order=True) if lie != "none"]
     waits = frame["wait"].unique(maintain_order=True)
@@ -233,7 +233,7 @@ def _dots(
 
 
 def draw_topology() -> Figure:
-    """Accuracy by placement of the liars, and the fraction of them that breaks each method."""
+    """Draw accuracy by placement of the Byzantine clients, and the breakdown fraction of each method."""
     frame = read("topology")
     graphs = frame["topology"].unique(maintain_order=True)
     figure, grid = plt.subplots(1, 6, figsize=(13, 3.6), width_ratios=[1, 1, 1, 1, 1, 1.3])
@@ -275,7 +275,7 @@ def draw_topology() -> Figure:
 
 
 def draw_anchored() -> Figure:
-    """Paired differences of the anchored estimator to the paper's."""
+    """Draw the paired differences of the anchored estimator to the paper's."""
     titles = {
         "attack": "Attacks",
         "strength": "Other attacks",

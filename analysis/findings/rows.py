@@ -1,4 +1,4 @@
-"""The runs behind the findings, from the CSV files in results/, and estimates over their seeds."""
+"""Read the runs of the findings from the CSV files in results/; compute estimates over their seeds."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ HERE = Path(__file__).parent
 ATTACKS = ["none", "sign_flip", "noise", "scaling", "min_max", "min_sum", "adaptive"]
 LAMBDAS = ["0.01", "0.1", "0.5", "1.0"]
 DEFAULTS = ("sign_flip 1", "noise 200", "scaling 10", "adaptive 0.5")
-"""The strengths at which `defences` has these attacks."""
+"""The strengths of these attacks in the sweep `defences`."""
 
 
 def read(name: str) -> pl.DataFrame:
-    """The runs of a sweep; labels are words."""
+    """Return the runs of a sweep; labels are strings."""
     return pl.read_csv(HERE / "results" / f"{name}.csv", infer_schema_length=None).with_columns(
         pl.col("^method.lambda$|^lambda$").cast(pl.String)
     )
 
 
 def estimate(values: Sequence[float | None]) -> MeanInterval | None:
-    """Mean and interval of what there is."""
+    """Return mean and interval of the values that are not missing."""
     there = [value for value in values if value is not None]
     return mean_interval(there) if there else None
 
@@ -32,14 +32,14 @@ def estimate(values: Sequence[float | None]) -> MeanInterval | None:
 def by(
     frame: pl.DataFrame, axis: str, cases: Iterable[str], column: str = "accuracy"
 ) -> list[MeanInterval | None]:
-    """One estimate for each case of an axis."""
+    """Return one estimate per case of an axis."""
     return [estimate(frame.filter(pl.col(axis) == case)[column].to_list()) for case in cases]
 
 
 def paired(
     frame: pl.DataFrame, axis: str, case: str, baseline: str, column: str = "accuracy"
 ) -> dict[tuple[str, ...], MeanInterval]:
-    """Differences of a case to another, over seeds that both have, by the labels of all other axes."""
+    """Return the paired differences between two cases, by the labels of all other axes."""
     others = [name for name in axes_of(frame) if name != axis]
     ours, theirs = (
         _by_seed(frame.filter(pl.col(axis) == label), others, column) for label in (case, baseline)
@@ -59,32 +59,32 @@ def _by_seed(
 
 
 def axes_of(frame: pl.DataFrame) -> list[str]:
-    """The columns before the seed."""
+    """Return the axes: the columns before the seed."""
     return frame.columns[: frame.columns.index("seed")]
 
 
 def with_gain(
-    frame: pl.DataFrame, alone: pl.DataFrame, column: str = "accuracy", on: Sequence[str] = ("seed",)
+    frame: pl.DataFrame, local: pl.DataFrame, column: str = "accuracy", on: Sequence[str] = ("seed",)
 ) -> pl.DataFrame:
-    """With one column more, `gain`: over the runs `alone`, of which one agrees with each run in `on`."""
-    baseline = alone.select(*on, pl.col(column).alias("alone"))
+    """Add the column `gain`: the difference to the run of local training that has the same values in `on`."""
+    baseline = local.select(*on, pl.col(column).alias("local"))
     return frame.join(baseline, on=list(on), maintain_order="left").with_columns(
-        gain=pl.col(column) - pl.col("alone")
+        gain=pl.col(column) - pl.col("local")
     )
 
 
-def alone_on_digits() -> pl.DataFrame:
-    """Training alone in the world of part 2. No attack can reach it."""
+def local_on_digits() -> pl.DataFrame:
+    """Return local training in the setting of part 2, on which attacks have no effect."""
     return read("rivals").filter((pl.col("method") == "Local") & (pl.col("attack") == "none"))
 
 
-def alone_on_cifar10() -> pl.DataFrame:
-    """The paper's setting with lambda = 0."""
+def local_on_cifar10() -> pl.DataFrame:
+    """Return the paper's setting with lambda = 0."""
     return read("sensitivity").filter((pl.col("method.lambda") == "0.0") & (pl.col("attack") == "min_sum"))
 
 
 def comparisons() -> list[tuple[str, str, MeanInterval]]:
-    """What varies, the case, and the paired difference of anchored to paper; cases that are the same once."""
+    """Return what varies, the case, and the paired difference of anchored to paper; no case is repeated."""
     found: list[tuple[str, str, MeanInterval]] = []
     sources: list[tuple[str, str, str, Callable[[tuple[str, ...]], str | None]]] = [
         ("defences", "R-DPFL", "attack", lambda key: key[0] if key[1] == "1.0" else None),
@@ -95,7 +95,7 @@ def comparisons() -> list[tuple[str, str, MeanInterval]]:
             lambda key: f"{key[0]}, λ = {key[1]}" if key[1] != "1.0" else None,
         ),
         ("strengths", "R-DPFL", "strength", lambda key: None if key[0] in DEFAULTS else key[0]),
-        # alpha = 1 is the setting of all the others
+        # alpha = 1 is the setting of all other sweeps
         (
             "heterogeneity",
             "R-DPFL",
@@ -111,7 +111,7 @@ def comparisons() -> list[tuple[str, str, MeanInterval]]:
         seen: set[MeanInterval] = set()
         for key, difference in paired(read(name), "method", "R-DPFL, anchored", baseline).items():
             case = label(key)
-            if case is not None and difference not in seen:  # not the same runs once more
+            if case is not None and difference not in seen:  # the same runs are listed once
                 found.append((kind, case, difference))
                 seen.add(difference)
     return found

@@ -1,4 +1,4 @@
-"""All numbers that the text of the findings quotes, as Markdown."""
+"""Write all numbers that the text of the findings quotes, as Markdown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collect import KEPT
 from rows import (
     HERE,
     LAMBDAS,
-    alone_on_cifar10,
-    alone_on_digits,
     axes_of,
     comparisons,
     estimate,
+    local_on_cifar10,
+    local_on_digits,
     paired,
     read,
     with_gain,
@@ -33,7 +33,7 @@ Differences are paired by seed.
 
 
 def tables() -> str:
-    """The tables of all parts."""
+    """Return the tables of all parts."""
     parts = {
         "1. The paper's tables": [*paper(), *pairs(), *readings()],
         "2. When do defences matter?": defences(),
@@ -46,7 +46,7 @@ def tables() -> str:
 
 
 def paper() -> Iterator[str]:
-    """Tables I to IV with the paper's numbers, and how far their cells are from training alone."""
+    """Yield Tables I to IV with the paper's numbers, and their differences to local training."""
     for name, rows, columns, title in (
         ("clean", "Aggregation", "method.lambda", "Table I on CIFAR-10, no attack"),
         ("robustness", "Defence", "attack", "Table II on CIFAR-10"),
@@ -66,7 +66,7 @@ def paper() -> Iterator[str]:
         ("sensitivity", "attack", "method.lambda", "Table IV"),
         ("lambda_cifar10", "method", "attack", "Larger λ on CIFAR-10"),
     ):
-        frame = with_gain(read(name), alone_on_cifar10())
+        frame = with_gain(read(name), local_on_cifar10())
         yield _table(frame, rows, columns, f"{title} less training alone", "gain", sign=True)
     yield _table(read("lambda_cifar10"), "method", "attack", "Larger λ on CIFAR-10")
     yield _table(read("size_cifar10"), "size", "seed", "The paper's setting on CIFAR-10 by size, each seed")
@@ -75,14 +75,14 @@ def paper() -> Iterator[str]:
 def _published(
     layout: TableLayout, rows: str, columns: str, metric: list[str], row: str, column: str
 ) -> float | None:
-    """The paper's number for a cell; one of several metrics is the last of its labels."""
+    """Return the paper's number for a cell; with several metrics, the metric is the last label."""
     labels = {rows: row, columns: column}
     place = [labels[axis] for axis in (*layout.rows, *layout.columns)]
     return layout.published([*place, *metric])
 
 
 def pairs() -> Iterator[str]:
-    """Which cells of Tables I to IV differ, of those with one label different; DisPFL and noise aside."""
+    """Yield the pairs of cells in Tables I to IV that differ significantly, without DisPFL and noise."""
     yield "\n### Cells of Tables I to IV that can be told apart, without DisPFL and noise\n\n"
     num_pairs = 0
     for name, axis in (
@@ -97,12 +97,13 @@ def pairs() -> Iterator[str]:
             for key, found in paired(read(name), axis, case, other).items():
                 num_pairs += key != ("noise",)
                 if key != ("noise",) and abs(found.mean) > (found.half_width or 0.0) > 0:
-                    yield f"- {name}, {', '.join(key)}: {case} less {other} {told(found, 4, sign=True)}\n"
+                    difference = formatted(found, 4, sign=True)
+                    yield f"- {name}, {', '.join(key)}: {case} less {other} {difference}\n"
     yield f"\nof {num_pairs} pairs.\n"
 
 
 def readings() -> Iterator[str]:
-    """The paper's ambiguities, one at a time."""
+    """Yield the effect of each ambiguity of the paper."""
     for name, columns, title in (
         ("ambiguities", "lambda", "Readings of the paper, on CIFAR-10 under min_max"),
         ("readings", "attack", "Readings of the paper, on digits at λ = 1"),
@@ -114,19 +115,19 @@ def readings() -> Iterator[str]:
 
 
 def defences() -> Iterator[str]:
-    """Methods by attack: with and without lambda, part by part, and on unequal data."""
+    """Yield methods by attack: with and without lambda, by their parts, and on unequal data."""
     defences, rivals, controls = read("defences"), read("rivals"), read("controls")
-    alone = alone_on_digits()
+    local = local_on_digits()
     for weight in LAMBDAS:
         some = defences.filter(pl.col("method.lambda") == weight)
         yield _table(some, "method", "attack", f"Defences at λ = {weight}")
         title = f"Gain over training alone at λ = {weight}"
-        yield _table(with_gain(some, alone), "method", "attack", title, "gain", sign=True)
+        yield _table(with_gain(some, local), "method", "attack", title, "gain", sign=True)
     yield _table(some, "method", "attack", "Worst honest client at λ = 1", "worst")
     title = "Gain of the worst honest client at λ = 1"
-    yield _table(with_gain(some, alone, "worst"), "method", "attack", title, "gain", sign=True)
+    yield _table(with_gain(some, local, "worst"), "method", "attack", title, "gain", sign=True)
     for column, what in (("accuracy", "Gain"), ("worst", "Gain of the worst honest client")):
-        some = with_gain(read("strengths"), alone, column)
+        some = with_gain(read("strengths"), local, column)
         title = f"{what} over training alone by attack and strength"
         yield _table(some, "attack", "method", title, "gain", sign=True)
     for baseline in ("R-DPFL", "R-DPFL, anchored"):
@@ -139,7 +140,7 @@ def defences() -> Iterator[str]:
     yield _table(controls, "method", "attack", "Parts of the estimators at λ = 1")
     yield _differences(controls, "method", "R-DPFL", "attack", "Parts of the estimators less R-DPFL")
     title = "Honest clients, of 9, with at least half of their neighbours liars, by seed"
-    yield _table(alone, "method", "seed", title, "num_outside_threat_model", 0)
+    yield _table(local, "method", "seed", title, "num_outside_threat_model", 0)
     for attack in ("none", "noise"):
         some = read("heterogeneity").filter(pl.col("attack") == attack)
         title = f"Unequal data (Dirichlet α), attack: {attack}"
@@ -149,7 +150,7 @@ def defences() -> Iterator[str]:
 
 
 def loss() -> Iterator[str]:
-    """Lost messages, where late ones are dropped or used."""
+    """Yield the effect of lost messages, with late messages dropped or used."""
     for late in ("dropped", "used"):
         some = read("loss").filter(pl.col("late") == late)
         title = f"Loss, late messages are {late}"
@@ -161,7 +162,7 @@ def loss() -> Iterator[str]:
 
 
 def waiting() -> Iterator[str]:
-    """Latency, stragglers and partitions, by whom clients wait for."""
+    """Yield the effect of latency, stragglers and partitions, by waiting rule."""
     waiting = read("waiting")
     for method in waiting["method"].unique(maintain_order=True):
         some = waiting.filter(pl.col("method") == method)
@@ -175,7 +176,7 @@ def waiting() -> Iterator[str]:
 
 
 def timing() -> Iterator[str]:
-    """Lies about time, with true content and with noise."""
+    """Yield timing attacks, with honest content and with noise."""
     timing = read("timing")
     for content in ("honest", "noise"):
         for method in timing["method"].unique(maintain_order=True):
@@ -192,7 +193,7 @@ def timing() -> Iterator[str]:
 
 
 def topology() -> Iterator[str]:
-    """Graphs by where the liars sit, accuracy by distance to them, and breakdown."""
+    """Yield graphs by placement of the Byzantine clients, accuracy by distance to them, and breakdown."""
     topology = read("topology")
     for liars in topology["liars"].unique(maintain_order=True):
         some = topology.filter(pl.col("liars") == liars)
@@ -206,8 +207,8 @@ def topology() -> Iterator[str]:
         yield _table(some, "method", "topology", title, column)
         yield _differences(some, "method", "Local", "topology", f"{title}: less training alone", column)
     some = topology.filter(pl.col("method") == "R-DPFL")
-    alone = topology.filter(pl.col("method") == "Local")
-    gained = with_gain(some, alone, on=("topology", "liars", "seed"))
+    local = topology.filter(pl.col("method") == "Local")
+    gained = with_gain(some, local, on=("topology", "liars", "seed"))
     title = "R-DPFL's gain over training alone, less that with liars at random"
     yield _differences(gained, "liars", "random", "topology", title, "gain")
     title = "Honest clients, of 18, with at least half of their neighbours liars"
@@ -217,7 +218,7 @@ def topology() -> Iterator[str]:
 
 
 def anchored() -> Iterator[str]:
-    """All comparisons of the anchored estimator with the paper's."""
+    """Yield all comparisons of the anchored estimator with the paper's."""
     compared = comparisons()
     yield "\n### Anchored − paper\n\n"
     for kind in (None, *dict.fromkeys(kind for kind, _, _ in compared)):
@@ -225,7 +226,7 @@ def anchored() -> Iterator[str]:
         yield f"- {kind or 'all'}: {verdict(some)}\n"
     yield "\n| | case | difference |\n|---|---|---|\n"
     for kind, case, difference in compared:
-        yield f"| {kind} | {case} | {told(difference, sign=True)} |\n"
+        yield f"| {kind} | {case} | {formatted(difference, sign=True)} |\n"
 
 
 def _differences(
@@ -238,14 +239,14 @@ def _differences(
     digits: int = 3,
     upright: bool = False,
 ) -> str:
-    """The cases of one axis less its baseline, a row each (`upright`: a column each), by those of another."""
+    """Return the cases of one axis minus its baseline as rows (`upright`: columns), by those of another."""
     heads = [str(head) for head in frame[other].unique(maintain_order=True)]
     place = [name for name in axes_of(frame) if name != axis].index(other)
     cells: dict[str, list[str]] = {}
     for case in frame[axis].unique(maintain_order=True):
         if case != baseline:
             found = {key[place]: e for key, e in paired(frame, axis, case, baseline, column).items()}
-            cells[case] = [told(found.get(head), digits, sign=True) for head in heads]
+            cells[case] = [formatted(found.get(head), digits, sign=True) for head in heads]
     if upright:
         return _grid(title, [*cells], dict(zip(heads, zip(*cells.values(), strict=True), strict=True)))
     return _grid(title, heads, cells)
@@ -261,13 +262,13 @@ def _table(
     sign: bool = False,
     published: Callable[[str, str], float | None] = lambda row, column: None,
 ) -> str:
-    """The means of one axis by those of another; of what may never happen, how often it did not."""
+    """Return the means by the cases of two axes; if an event may not occur, also how often it did not."""
     heads = [str(head) for head in frame[columns].unique(maintain_order=True)]
     cells: dict[str, list[str]] = {}
     for row in frame[rows].unique(maintain_order=True):
         for head in heads:
             some = frame.filter((pl.col(rows) == row) & (pl.col(columns).cast(pl.String) == head))
-            text = told(estimate(some[column].to_list()), digits, sign)
+            text = formatted(estimate(some[column].to_list()), digits, sign)
             paper, missing = published(row, head), some[column].null_count()
             if paper is not None:
                 text += f" ({paper:.4f})"
@@ -283,15 +284,15 @@ def _grid(title: str, heads: Sequence[str], rows: Mapping[str, Sequence[str]]) -
 
 
 def verdict(found: Sequence[tuple[str, str, MeanInterval]]) -> str:
-    """How many comparisons there are, and on which side of zero their intervals lie."""
+    """Return the number of comparisons, and how many intervals are above and below zero."""
     better = sum(e.low > 0 for *_, e in found)
     worse = sum(e.high < 0 for *_, e in found)
     least = min(e.mean for *_, e in found)
     return f"{len(found)} comparisons: better in {better}, worse in {worse}; the least is {least:+.3f}"
 
 
-def told(found: MeanInterval | None, digits: int = 3, sign: bool = False) -> str:
-    """A mean and its interval, as a table has it."""
+def formatted(found: MeanInterval | None, digits: int = 3, sign: bool = False) -> str:
+    """Format a mean and its interval for a table."""
     if found is None:
         return "–"
     width = f" ± {found.half_width:.{digits}f}" if found.half_width is not None else ""
