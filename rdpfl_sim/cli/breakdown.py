@@ -13,7 +13,7 @@ from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_consol
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 MAX_SEEDS = 10_000
-HELP = "find the parameter value at which collaboration stops paying off"
+HELP = "find the value at which collaboration stops paying off"
 EXAMPLES = """\
 examples:
   rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction

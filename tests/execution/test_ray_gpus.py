@@ -194,7 +194,7 @@ def test_shares_of_gpus_belong_to_ray(tmp_path: Path, capsys: pytest.CaptureFixt
     sweep.write_text("base = 'scenario.toml'\nseeds = [1]\n")
     (tmp_path / "scenario.toml").write_text("rounds = 1\n")
     assert main(["sweep", str(sweep), "--gpus-per-run", "0.5"]) == 2
-    assert "--gpus-per-run: belongs to --engine ray (given: 0.5)" in capsys.readouterr().err
+    assert "--gpus-per-run: needs --engine ray (given: 0.5)" in capsys.readouterr().err
     for text in ("0", "1.5", "half", "nan"):
         with pytest.raises(SystemExit):
             main(["sweep", str(sweep), "--engine", "ray", "--gpus-per-run", text])
