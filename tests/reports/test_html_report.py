@@ -6,6 +6,7 @@ import tomllib
 import warnings
 from collections.abc import Collection
 from html.parser import HTMLParser
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -389,7 +390,7 @@ def test_scenario_is_shown_as_toml_with_arrays_on_one_line() -> None:
     }
     listing = scenario_card(scenario).content
     assert isinstance(listing, TomlListing)
-    lines = [f"{line.key} = {line.text}" if line.key else line.text for line in listing.lines]
+    lines = [f"{line.key} = {line.text}" if line.key else line.text for line in chain(*listing.blocks)]
     assert tomllib.loads("\n".join(lines)) == scenario
     assert "c = [1, 2]" in lines
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, ClassVar
 
 import tomli_w
@@ -28,17 +29,19 @@ class TomlLine:
 
 @dataclass(frozen=True)
 class TomlListing:
-    """A TOML file with highlighted keys."""
+    """A TOML file with highlighted keys, in blocks that stay on one column."""
 
-    lines: Sequence[TomlLine]
+    blocks: Sequence[Sequence[TomlLine]]
     template: ClassVar[str] = "toml.html"
 
 
 def scenario_card(scenario: Mapping[str, Any]) -> Card:
     """Show the resolved scenario as TOML."""
-    lines = [_toml_line(line) for line in _join_arrays(tomli_w.dumps(dict(scenario)).splitlines())]
+    lines = _join_arrays(tomli_w.dumps(dict(scenario)).splitlines())
+    groups = groupby(lines, key=bool)  # blank lines separate blocks
+    blocks = [[_toml_line(line) for line in group] for is_block, group in groups if is_block]
     text = "The resolved scenario: every option with the value used in this run."
-    return Card("Scenario", text, content=TomlListing(lines), wide=True)
+    return Card("Scenario", text, content=TomlListing(blocks), wide=True)
 
 
 def _join_arrays(lines: Iterable[str]) -> list[str]:

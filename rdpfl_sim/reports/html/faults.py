@@ -52,7 +52,7 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
     visible = [interval for interval in intervals if _row(interval) in rows]
     traces = [
         _bars([interval for interval in visible if interval.condition is condition], condition, end_s)
-        for condition in COLOURS
+        for condition in Condition
     ]
     marks = [
         {
@@ -97,7 +97,7 @@ def _bars(intervals: Sequence[FaultInterval], condition: Condition, end_s: float
         "orientation": "h",
         "name": condition.value,
         "width": 0.3 if condition is Condition.SLOW else 0.65,  # a slow client may be down at the same time
-        "marker": {"color": COLOURS[condition]},
+        "marker": {"color": COLOURS.get(condition, "@ink")},
         "opacity": 0.9,
         "y": [_row(interval) for interval in intervals],
         "base": round_times(interval.start_s for interval in intervals),

@@ -58,7 +58,7 @@ def _bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
         "xaxis": axis("messages", showgrid=True),
         "yaxis": {"autorange": "reversed", "showgrid": False},
     }
-    return Figure(traces, layout, height=110 + 30 * max(6, len(labels)))
+    return Figure(traces, layout, height=max(380, 110 + 30 * len(labels)))
 
 
 def age_card(messages: pl.DataFrame) -> Card:
