@@ -8,7 +8,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.records.run_folder import write_atomically
@@ -81,7 +80,7 @@ def write_plan(path: Path, sweep: SweepSpec, name: str, runs: Iterable[PlannedRu
     write_atomically(path, json.dumps(plan, indent=1).encode())
 
 
-def _apply(draft: Draft, changes: Mapping[str, Any]) -> list[str]:
+def _apply(draft: Draft, changes: Mapping[str, object]) -> list[str]:
     """Change a draft; return the paths of the command line's overrides that no longer hold."""
     for path, value in changes.items():
         draft.set(path, deepcopy(value))

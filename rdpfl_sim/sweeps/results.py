@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from rdpfl_sim.records.run_folder import write_atomically
 from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.summaries import flatten, read_summary
 
-RunSummary: TypeAlias = tuple[PlannedRun, Mapping[str, Any]]
+RunSummary: TypeAlias = tuple[PlannedRun, Mapping[str, object]]
 """A complete run, and its summary with dotted keys."""
 
 

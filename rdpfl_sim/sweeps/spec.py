@@ -77,7 +77,7 @@ class TableLayout(Strict):
 
     def published(self, labels: Sequence[str]) -> float | None:
         """Return the published number of a cell, if there is one."""
-        found: Any = self.paper
+        found: object = self.paper
         for label in labels:
             found = found.get(label) if isinstance(found, Mapping) else None
         return found if isinstance(found, int | float) else None
@@ -210,7 +210,7 @@ class SweepSpec(Strict):
                 yield Problem(path, "every axis must appear in rows, columns or where", name)
 
 
-def _label(value: Any) -> str:
+def _label(value: object) -> str:
     if isinstance(value, dict) and "name" in value:
         options = ", ".join(f"{key} {item}" for key, item in value.items() if key != "name")
         return f"{value['name']} ({options})" if options else str(value["name"])

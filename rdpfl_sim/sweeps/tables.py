@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
@@ -22,7 +22,7 @@ class Labelled(Protocol):
         """The labels of its cases, by axis."""
 
 
-Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, Any]]]
+Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, object]]]
 """Complete runs, and their summaries with dotted keys."""
 
 

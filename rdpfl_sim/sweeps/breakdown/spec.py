@@ -17,7 +17,7 @@ from rdpfl_sim.sweeps.breakdown.parameter_range import path_problems, values_bet
 from rdpfl_sim.sweeps.plan import PlannedRun
 
 METRICS = tuple(HONEST_ACCURACIES)
-LOCAL_TRAINING: Mapping[str, Any] = {
+LOCAL_TRAINING: Mapping[str, object] = {
     "method": {"name": "local"},
     "adversary": [],
     "network": {},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from rdpfl_sim.components.table import suggest
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
@@ -38,7 +37,7 @@ class Comparison:
     """Groups, the baseline first, with the differences in their settings and results."""
 
     groups: list[Group]
-    settings: dict[str, list[Any]]
+    settings: dict[str, list[object]]
     """by path: one value per group; None where the group has no such setting"""
     metrics: dict[str, list[Cell]]
     """by path: one cell per group"""

@@ -133,10 +133,11 @@ def _sorted_by_settings(groups: Sequence[dict[int, RunResult]]) -> list[dict[int
     return [groups[index] for index in sorted(range(len(groups)), key=keys.__getitem__)]
 
 
-def _sort_key(value: Any) -> tuple[int, float, str]:
+def _sort_key(value: object) -> tuple[int, float, str]:
     """Sort numbers by size, and anything else after them by its text."""
-    is_number = isinstance(value, int | float)
-    return (0, value, "") if is_number else (1, 0.0, json.dumps(value, default=str))
+    if isinstance(value, int | float):
+        return 0, value, ""
+    return 1, 0.0, json.dumps(value, default=str)
 
 
 def _group_labels() -> Iterator[str]:

@@ -29,7 +29,7 @@ def settings_of(scenario: dict[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in leaves(scenario).items() if value != []}
 
 
-def differing_settings(scenarios: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+def differing_settings(scenarios: Sequence[dict[str, Any]]) -> dict[str, list[object]]:
     """Return the settings that differ, by path: one value per scenario, None where it has no such setting.
 
     Options of a component that only some scenarios have are left out where they are at their defaults.
@@ -44,7 +44,7 @@ def differing_settings(scenarios: Sequence[dict[str, Any]]) -> dict[str, list[An
     return {path: row for path, row in differing.items() if path not in unchanged}
 
 
-def all_differing_settings(scenarios: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
+def all_differing_settings(scenarios: Iterable[dict[str, Any]]) -> dict[str, list[object]]:
     """Return the settings that differ, by path, including all options of differing components."""
     found = [settings_of(without_seed(scenario)) for scenario in scenarios]
     paths = dict.fromkeys(path for settings in found for path in settings)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
-from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.sweeps.breakdown.bisection import Bisection, local_accuracy
 from rdpfl_sim.sweeps.breakdown.result import Breakdown, write_breakdown
@@ -150,21 +149,6 @@ def test_files_contain_every_point_and_the_result(tmp_path: Path) -> None:
     assert answer["mean"] == pytest.approx(0.015)
 
 
-def test_local_training_is_one_run_unless_the_value_affects_it() -> None:
-    lossy = small_scenario(
-        adversary={"fraction": 0.4, "attack": "sign_flip"},
-        network={"loss": {"name": "bernoulli", "probability": 0.1}},
-        timing={"wait": {"name": "deadline", "seconds": 1.0}},
-    )
-    num_local_runs = {}
-    for path in ("adversary.fraction", "network.loss.probability", "timing.wait.seconds", "method.lambda"):
-        varied = make_spec(lossy, path, None, None, [1])
-        num_local_runs[path] = len({varied.local_run(index, 1).key for index in (0, 1)})
-    assert set(num_local_runs.values()) == {1}
-    varied = make_spec(lossy, "training.learning_rate", None, None, [1])
-    assert varied.local_run(0, 1).key != varied.local_run(1, 1).key
-
-
 def test_local_training_is_measured_on_the_honest_clients(tmp_path: Path) -> None:
     """One run without attackers and network stands for local training next to any attackers."""
     lossy = small_scenario(
@@ -181,24 +165,3 @@ def test_local_training_is_measured_on_the_honest_clients(tmp_path: Path) -> Non
     honest = local_accuracy(alone.folder, beside["byzantine"])["accuracy"]["honest"]
     assert honest == beside["accuracy"]["honest"]
     assert honest != alone.summary["accuracy"]["honest"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"metric": "messages.sent"}, "--metric: is not an accuracy of honest clients"),
-        ({"metric": "accuracy.honest.global.mean"}, "--metric: needs evaluation.global_test = true"),
-        ({"end": 1.0}, "adversary.fraction: leaves no honest client"),
-    ],
-)
-def test_invalid_search_is_rejected(changes: dict, problem: str) -> None:
-    base = small_scenario(
-        adversary={"fraction": 0.4, "attack": "sign_flip"}, evaluation={"global_test": False}
-    )
-    with pytest.raises(ScenarioError, match=problem):
-        make_spec(base, **{"path": "adversary.fraction", "start": None, "end": None, "seeds": [1]} | changes)
-
-
-def test_local_training_is_not_compared_with_itself() -> None:
-    with pytest.raises(ScenarioError, match=r"method\.name: is the method that others are compared with"):
-        make_spec(small_scenario(method="local"), "rounds", 2, 4, [1])
