@@ -69,7 +69,7 @@ def test_messages_between_sides_are_lost_when_they_arrive() -> None:
     assert [num_used(world, i) for i in range(3)] == [[1], [1], [2]]
 
 
-def test_cut_that_is_over_before_messages_arrive_does_them_no_harm() -> None:
+def test_partition_that_ends_before_messages_arrive_loses_none() -> None:
     cut = sides({0}, {1, 2})
     world = TinyWorld(rounds=1, faults=[[(1.1, Start(Partition(cut))), (1.2, End(Partition(cut)))]]).run()
     assert world.log.lost == []
@@ -81,13 +81,13 @@ def test_messages_within_a_side_are_delivered() -> None:
     assert {(i, j) for _, i, j, _ in world.log.delivered} == {(0, 1), (1, 0)}
 
 
-def test_every_two_of_three_sides_are_parted() -> None:
+def test_every_two_of_three_sides_are_separated() -> None:
     world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(0.0, Start(Partition(sides({0}, {1}, {2}))))]]).run()
     assert world.network.num_lost == world.network.num_sent == 6
 
 
 @pytest.mark.parametrize("others", [sides({0}, {1}), sides({0, 2}, {1})])
-def test_overlapping_cuts_end_one_by_one(others: tuple[frozenset[int], ...]) -> None:
+def test_overlapping_partitions_end_one_by_one(others: tuple[frozenset[int], ...]) -> None:
     cut = sides({0}, {1})
     world = TinyWorld(
         wait=PATIENT,
@@ -168,7 +168,7 @@ def test_messages_that_waited_survive_a_crash_unless_the_client_begins_afresh(fr
     assert world.log.dropped.count((1, "stale")) == (2 if fresh else 0)
 
 
-def test_who_begins_afresh_does_not_wait_for_what_it_has_thrown_away() -> None:
+def test_client_with_a_fresh_model_does_not_wait_for_messages_that_it_dropped() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.5, 1.75, fresh=True)]).run()
     assert rounds(world, 2) == [(3.75, 1)]
 
@@ -218,7 +218,7 @@ def test_ids_do_not_matter_when_clients_recover_together() -> None:
     assert rounds_after(fast=0, middle=1, slow=2) == rounds_after(fast=2, middle=1, slow=0)
 
 
-def test_nothing_is_left_to_do_for_who_catches_up_with_finished_neighbours() -> None:
+def test_client_that_catches_up_with_finished_neighbours_is_finished() -> None:
     world = TinyWorld(wait=NO_WAIT, rounds=3, faults=[crash(2, 1.5, 10.0)]).run()
     assert rounds(world, 2) == [(1.0, 1)]
     assert world.clients[2].life.phase is Phase.FINISHED
@@ -231,7 +231,7 @@ def test_training_that_was_under_way_begins_again() -> None:
     assert world.clients[2].life.learning.w.tolist() == [-3.0] * 2
 
 
-def test_client_that_crashes_while_it_waits_repeats_its_round_and_what_it_said() -> None:
+def test_client_that_crashes_while_it_waits_repeats_its_round_and_its_messages() -> None:
     world = TinyWorld(
         compute=(1.0, 1.0, 9.0), rounds=1, wait=Wait(1.0, 20.0), faults=[crash(0, 2.0, 3.0)]
     ).run()
@@ -240,7 +240,7 @@ def test_client_that_crashes_while_it_waits_repeats_its_round_and_what_it_said()
     assert [rounds(world, i) for i in range(3)] == [[(9.25, 1)], [(9.25, 1)], [(9.0, 1)]]
 
 
-def test_deadline_of_a_crashed_client_is_forgotten() -> None:
+def test_deadline_of_a_crashed_client_is_cancelled() -> None:
     world = TinyWorld(
         compute=(1.0, 9.0, 9.0), rounds=1, wait=Wait(1.0, 2.0), faults=[crash(0, 2.0, 2.5)]
     ).run()
@@ -288,7 +288,7 @@ def test_crash_for_good_does_not_keep_the_world_from_ending() -> None:
     assert world.ended_at_s == 3.0
 
 
-def test_world_ends_with_the_crash_of_the_last_client_that_lives() -> None:
+def test_world_ends_with_the_crash_of_the_last_running_client() -> None:
     world = TinyWorld(
         compute=(1.0, 1.0, 9.0), wait=NO_WAIT, faults=[[(5.0, Start(Crash((2,), for_good=True)))]]
     ).run()
@@ -296,7 +296,7 @@ def test_world_ends_with_the_crash_of_the_last_client_that_lives() -> None:
     assert world.ended_at_s == 5.0
 
 
-def test_world_does_not_end_while_somebody_is_not_done() -> None:
+def test_world_does_not_end_before_every_client_is_done() -> None:
     world = TinyWorld(
         compute=(1.0, 1.0, 9.0), wait=NO_WAIT, faults=[[(0.5, Start(Crash((0,), for_good=True)))]]
     )
@@ -321,7 +321,7 @@ def test_recovery_and_crash_at_the_same_instant_leave_the_client_down() -> None:
     assert rounds(world, 2) == [(1.0, 1), (8.0, 2), (9.0, 3)]
 
 
-def test_crash_at_the_instant_at_which_a_client_has_heard_enough_comes_first() -> None:
+def test_crash_comes_before_a_message_that_arrives_at_the_same_instant() -> None:
     world = TinyWorld(rounds=1, wait=Wait(1.0, 5.0), faults=[crash(2, 1.25, 2.0, catch_up=False)]).run()
     assert rounds(world, 2) == [(8.0, 1)], "the messages are lost: trained until 3, waited until the deadline"
 
@@ -333,7 +333,7 @@ def test_client_is_down_until_all_causes_have_ended() -> None:
     assert rounds(world, 2) == [(5.0, 1), (6.0, 2)]
 
 
-def test_nobody_recovers_from_a_crash_for_good() -> None:
+def test_crash_for_good_has_no_recovery() -> None:
     world = TinyWorld(
         PAIR_AND_HERMIT, faults=[crash(2, 0.5, 3.0), [(1.0, Start(Crash((2,), for_good=True)))]]
     ).run()
@@ -360,7 +360,7 @@ def test_several_clients_crash_and_recover_together() -> None:
 # Coming and going
 
 
-def test_nobody_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> None:
+def test_no_client_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> None:
     world = TinyWorld(rounds=6, faults=[[(0.0, Start(Absence((2,)))), (4.5, End(Absence((2,))))]]).run()
     assert world.times(0)[:3] == [1.25, 2.5, 3.75]
     assert min(time_s for time_s, _, recipient, _ in world.log.sent if recipient == 2) == 4.75
@@ -408,7 +408,7 @@ def test_neighbours_that_wait_for_a_leaver_go_on_at_once() -> None:
     assert world.ended_at_s == 4.25
 
 
-def test_quorum_is_of_those_who_are_left() -> None:
+def test_quorum_is_a_fraction_of_the_remaining_neighbours() -> None:
     star = [(1, 2, 3, 4), (0,), (0,), (0,), (0,)]
     world = TinyWorld(
         star,
@@ -421,7 +421,7 @@ def test_quorum_is_of_those_who_are_left() -> None:
     assert rounds(world, 0) == [(3.0, 1)]
 
 
-def test_nobody_sends_to_a_leaver_and_what_it_still_had_in_flight_is_stale() -> None:
+def test_no_client_sends_to_a_leaver_and_its_messages_in_flight_are_stale() -> None:
     world = TinyWorld(rounds=2, faults=[[(1.1, Start(Leave((2,))))]]).run()
     assert {recipient for time_s, _, recipient, _ in world.log.sent if time_s > 1.1} == {0, 1}
     assert world.log.dropped == [(1, "stale"), (1, "stale")]
@@ -472,7 +472,7 @@ def test_slow_down_concerns_only_its_clients_and_may_be_a_speed_up() -> None:
 # Other neighbours
 
 
-def test_rewiring_frees_those_who_wait_for_former_neighbours() -> None:
+def test_client_stops_waiting_for_former_neighbours() -> None:
     faults = [[(3.0, Start(TopologyChange(((1,), (0,), ()))))]]
     world = TinyWorld(compute=(1.0, 1.0, 9.0), faults=faults).run()
     assert [world.times(i) for i in range(3)] == [[3.0, 4.25], [3.0, 4.25], [9.0, 18.0]]
@@ -480,7 +480,7 @@ def test_rewiring_frees_those_who_wait_for_former_neighbours() -> None:
     assert [fate for _, fate in world.log.dropped] == ["stale", "stale"]
 
 
-def test_who_waits_waits_for_new_neighbours_too() -> None:
+def test_waiting_client_also_waits_for_new_neighbours() -> None:
     line = [(1,), (0,), ()]
     world = TinyWorld(
         line,
@@ -494,7 +494,7 @@ def test_who_waits_waits_for_new_neighbours_too() -> None:
     assert [num_used(world, i) for i in range(3)] == [[2], [2], [1]]
 
 
-def test_rewiring_does_not_bring_back_who_is_away() -> None:
+def test_topology_change_does_not_bring_back_absent_clients() -> None:
     faults = [
         [(0.0, Start(Absence((2,)))), (9.0, End(Absence((2,))))],
         [(0.5, Start(TopologyChange(tuple(TRIANGLE))))],
@@ -504,7 +504,7 @@ def test_rewiring_does_not_bring_back_who_is_away() -> None:
     assert all(2 not in entry[1:3] for entry in world.log.sent)
 
 
-def test_who_joins_after_a_rewiring_has_the_new_neighbours() -> None:
+def test_client_that_joins_after_a_topology_change_has_the_new_neighbours() -> None:
     faults = [
         [(0.0, Start(Absence((2,)))), (2.0, End(Absence((2,))))],
         [(1.0, Start(TopologyChange(((), (2,), (1,)))))],
@@ -513,7 +513,7 @@ def test_who_joins_after_a_rewiring_has_the_new_neighbours() -> None:
     assert [client.neighbours for client in world.clients] == [(), (2,), (1,)]
 
 
-def test_rewiring_to_the_same_graph_changes_nothing() -> None:
+def test_change_to_the_same_topology_has_no_effect() -> None:
     world = TinyWorld(
         rounds=3, faults=[[(time_s, Start(TopologyChange(tuple(TRIANGLE)))) for time_s in (0.0, 1.1, 2.5)]]
     )
@@ -529,7 +529,7 @@ def test_rewiring_to_the_same_graph_changes_nothing() -> None:
     ],
     ids=["leave", "rewire", "absent"],
 )
-def test_who_learns_alone_does_not_care_about_its_neighbours(change: tuple[float, Change]) -> None:
+def test_local_training_does_not_depend_on_neighbours(change: tuple[float, Change]) -> None:
     world = TinyWorld(method=Local(Settings(1.0, 3)), rounds=3, faults=[[change]]).run(until_s=20.0)
     assert [world.times(i) for i in (0, 1)] == [[1.0, 2.0, 3.0]] * 2
 
@@ -555,7 +555,7 @@ def test_change_comes_before_all_else_of_its_instant() -> None:
     assert world.run().log.rounds == [(3.0, 0, 1, 1), (3.0, 1, 1, 1)]
 
 
-def test_changes_of_one_instant_come_in_the_order_of_the_faults_and_all_are_told() -> None:
+def test_changes_of_one_instant_are_applied_and_observed_in_the_order_of_the_faults() -> None:
     faults = [
         [(2.0, Start(SlowDown((0,), 2.0))), (2.0, Start(Crash((1,), for_good=True)))],
         [(1.0, Start(Absence((2,)))), (2.0, End(Absence((2,))))],

@@ -24,7 +24,7 @@ class Section(Strict):
     geography: Annotated[Component, OneOf(GEOGRAPHIES)]
 
 
-def test_nowhere_everybody_is_in_the_same_place() -> None:
+def test_without_geography_there_is_no_propagation_time() -> None:
     assert set(delays(nowhere(NUM_CLIENTS, Streams(1)))) == {0.0}
 
 

@@ -167,7 +167,7 @@ def test_message_that_is_not_sent_leaves_all_others_as_they_are(
     assert not (silent - twice) & changed.keys()
 
 
-def test_messages_of_one_round_have_fates_of_their_own() -> None:
+def test_messages_of_one_round_have_different_draws() -> None:
     world = Wires(latency=lambda u: u)
     for _ in range(50):
         world.send(0, 1)
@@ -262,7 +262,7 @@ def test_copy_on_time_does_not_make_the_messages_behind_it_reordered() -> None:
 # Compression
 
 
-def test_compression_divides_what_is_transmitted_but_not_what_is_said() -> None:
+def test_compression_divides_the_transmitted_bytes_but_not_the_payload() -> None:
     world = Wires(bandwidth=partial(Uplink, bytes_per_s=1000.0), compression=4.0)
     sizes: list[tuple[float, int]] = []
     world.network.receivers = [lambda m: sizes.append((m.size_bytes, len(m.payload.vector)))] * 3

@@ -18,7 +18,7 @@ FOUR_TIMES = Transport(max_attempts=4, timeout_s=1.0, backoff=2.0, acknowledgeme
 
 
 class Script(Wires):
-    """Loses what it is told to lose, and notes when who tries to cross a link.
+    """Loses the listed messages, and records when each client uses a link.
 
     `lost` names crossings as (sender, n), the n-th that this sender begins, from 0 on; messages of 0 and the
     acknowledgements of 1 are crossings alike. `delays_s` are those of the crossings that are not lost.
@@ -83,7 +83,7 @@ def test_each_retransmission_waits_longer_than_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("max_attempts", [2, 3, MAX_ATTEMPTS])
-def test_message_is_given_up_after_so_many_attempts(max_attempts: int) -> None:
+def test_message_is_given_up_after_max_attempts(max_attempts: int) -> None:
     world = Script(lost=ALL, transport=reliable(timeout_s=2.0, backoff=1.0, max_attempts=max_attempts)).run()
     assert world.attempts() == [2.0 * attempt for attempt in range(max_attempts)]
     assert world.log.lost == [(2.0 * max_attempts, 0, 1, "given up")]
@@ -137,7 +137,7 @@ def test_slow_first_attempt_is_overtaken_by_the_second() -> None:
     assert world.network.num_bytes == 2 * (1000 + 40)
 
 
-def test_message_that_is_still_in_the_air_when_it_is_given_up_can_arrive() -> None:
+def test_message_that_is_still_in_transit_when_it_is_given_up_can_arrive() -> None:
     transport = Transport(max_attempts=2, timeout_s=1.0, backoff=2.0)
     world = Script(delays_s=[10.0], lost=[(0, 1)], transport=transport)
     world.send(0, 1)
@@ -179,7 +179,7 @@ def test_crash_of_the_sender_ends_its_retransmissions_though_it_recovers(recover
     assert world.log.lost == [(2.0, 0, 1, "sender is down")]
 
 
-def test_what_a_crashed_sender_has_in_the_air_still_arrives() -> None:
+def test_what_a_crashed_sender_has_in_transit_still_arrives() -> None:
     world = Script(delays_s=[2.0])
     world.at(0.5, lambda: world.network.stop(0))
     world.run()
@@ -188,7 +188,7 @@ def test_what_a_crashed_sender_has_in_the_air_still_arrives() -> None:
     assert world.log.lost == []
 
 
-def test_what_a_crashed_sender_has_in_the_air_can_be_lost_when_it_arrives() -> None:
+def test_what_a_crashed_sender_has_in_transit_can_be_lost_when_it_arrives() -> None:
     world = Script(delays_s=[2.0])
     world.at(0.5, lambda: world.network.stop(0))
     world.at(1.5, lambda: world.network.obstacles.take_down([(0, 1)]))
@@ -249,7 +249,7 @@ def test_retransmission_that_waits_for_bandwidth_is_lost_with_its_sender(bandwid
         (0.0, 7.25, None),
     ],
 )
-def test_trouble_that_ends_in_time_is_survived(
+def test_message_arrives_if_the_obstacle_ends_in_time(
     begin: Callable[..., None], end: Callable[..., None], from_s: float, until_s: float, arrives_at_s: float
 ) -> None:
     world = Script()
@@ -295,7 +295,7 @@ def test_acknowledgements_do_not_pass_a_link_that_is_down_in_their_direction() -
         (0.6, 1.0, [0.0]),  # over at the very instant
     ],
 )
-def test_acknowledgements_are_lost_if_something_is_in_their_way_when_they_arrive(
+def test_acknowledgements_are_lost_if_there_is_an_obstacle_when_they_arrive(
     begin: Callable[..., None], end: Callable[..., None], from_s: float, until_s: float, attempts: list[float]
 ) -> None:
     world = Script(transport=Transport(max_attempts=4, timeout_s=1.5, backoff=2.0))
@@ -309,7 +309,7 @@ def test_acknowledgements_are_lost_if_something_is_in_their_way_when_they_arrive
 # Bandwidth
 
 
-def test_patience_begins_when_the_last_byte_has_left_the_uplink() -> None:
+def test_timeout_starts_when_the_last_byte_has_left_the_uplink() -> None:
     world = Script(
         lost=[(0, 0)],
         transport=Transport(max_attempts=4, timeout_s=1.5, backoff=2.0),
@@ -403,7 +403,7 @@ def test_options_of_a_reliable_transport_are_what_it_does() -> None:
     assert transport.retransmits
 
 
-def test_clients_on_lossy_links_hear_everybody_if_the_transport_is_reliable() -> None:
+def test_every_message_arrives_on_lossy_links_with_a_reliable_transport() -> None:
     def num_used(transport: Transport) -> list[int]:
         world = TinyWorld(
             rounds=20,
