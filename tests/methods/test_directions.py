@@ -7,7 +7,8 @@ import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.maths.aggregators import median, monna
-from rdpfl_sim.maths.aggregators.preaggregators import Chain, nnm
+from rdpfl_sim.maths.aggregators.aggregator import Chain
+from rdpfl_sim.maths.aggregators.preaggregators import nnm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.exchange import Received
