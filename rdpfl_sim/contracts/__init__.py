@@ -1,1 +1,1 @@
-"""What the components of every kind promise; plug-ins are held to it."""
+"""What components of every kind take and return; plug-ins are checked against it."""

@@ -1,4 +1,4 @@
-"""How plug-ins are tried before a run, and guarded while it lasts."""
+"""Try plug-ins before a run, and check their results during the run."""
 
 from __future__ import annotations
 
@@ -22,60 +22,56 @@ Arguments: TypeAlias = tuple[Any, ...]
 
 
 class FlawError(Exception):
-    """What is wrong with a plug-in, in words that follow its name."""
+    """A flaw of a plug-in; the message follows the plug-in's name."""
 
 
 class Contract:
-    """What the components of one kind take and return; this one promises nothing.
+    """What the components of one kind take and return; the base class checks nothing.
 
-    Components of most kinds are tried on `samples` before time zero. Those whose arguments cannot be made up,
-    such as a partition's labels, are called twice whenever they are called (`rehearses`), which is only while
-    a run is built.
+    Components of most kinds are tried on `samples` before time zero. Those that need the run's arguments,
+    such as a partition its labels, are called twice instead (`called_twice`) while the run is built.
     """
 
-    rehearses = False
-    samples_fit = True
-    """Whether a component that rejects its options on a sample would also do so in the run."""
+    called_twice = False
+    samples_are_typical = True
+    """Whether a component that rejects its options on a sample also rejects them in the run."""
     may_draw = False
     """Whether drawing from torch's global generator is harmless."""
 
-    unlike = "gives two answers for the same arguments"
-    """What is said if two results differ."""
+    mismatch = "returns two different results for the same arguments"
+    """The message if two results differ."""
 
     def samples(self, target: Callable[..., Any]) -> Iterable[Callable[[], Arguments]]:
-        """Makers of small arguments, as far as they can be made up; every call makes new ones."""
+        """Return functions that make small arguments; every call makes new ones."""
         return ()
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """What is wrong with a result, in words that follow the plug-in's name; None if nothing is."""
+        """Return what is wrong with a result, in words that follow the plug-in's name, or None."""
         return None
 
     def observe(self, arguments: Arguments, result: Any) -> Any:
-        """What two results for the same arguments must have in common; a result that acts is let to act.
-
-        May raise a `FlawError`.
-        """
+        """Return what two results for the same arguments must have in common; may raise a `FlawError`."""
         return result
 
     def unchanged(self, arguments: Arguments) -> Any:
-        """The arguments that must not be changed."""
+        """Return the arguments that must not be modified."""
         return arguments
 
     def guarded(self, result: Any, plugin: Plugin) -> Any:
-        """A result that checks what it does later."""
+        """Return a result that checks what it does later."""
         return result
 
 
 class Guard:
-    """A plug-in's function or class; errors and invalid results name the plug-in."""
+    """A plug-in's function or class whose errors and invalid results name the plug-in."""
 
     def __init__(self, target: Callable[..., Any], plugin: Plugin, contract: Contract) -> None:
         self.target, self.plugin, self.contract = target, plugin, contract
         update_wrapper(self, target, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """The target's result; a `PluginError` if it fails or is not what it should be."""
-        if not self.contract.rehearses:
+        """Return the target's result; raise a `PluginError` if the call fails or its result is invalid."""
+        if not self.contract.called_twice:
             return self._call(arguments, options)
         _, first = self._observe(deepcopy(arguments), arguments, options)
         result, second = self._observe(arguments, arguments, options)
@@ -83,7 +79,7 @@ class Guard:
         return result
 
     def try_out(self, options: Mapping[str, Any]) -> None:
-        """Call it twice on every sample; a `PluginError` if the calls differ, or change their arguments."""
+        """Call it twice per sample; raise a `PluginError` if results differ or arguments are modified."""
         for make in self.contract.samples(self.target):
             _, first = self._observe(make(), make(), options)
             _, second = self._observe(make(), make(), options)
@@ -92,31 +88,31 @@ class Guard:
     def _observe(
         self, arguments: Arguments, untouched: Arguments, options: Mapping[str, Any]
     ) -> tuple[Any, Any]:
-        """The result, and what can be compared of it."""
+        """Return the result, and what can be compared of it."""
         contract, draws = self.contract, GlobalDraws()
         with draws:
             result = self._call(arguments, options)
-            observed = caught(self.plugin, contract.observe, arguments, result)
-        if not same(contract.unchanged(arguments), contract.unchanged(untouched)):
-            raise PluginError(self.plugin, "changes what it is given; it must work on a copy")
+            observed = call_plugin(self.plugin, contract.observe, arguments, result)
+        if not equal(contract.unchanged(arguments), contract.unchanged(untouched)):
+            raise PluginError(self.plugin, "modifies its arguments; it must work on a copy")
         if draws.found is not None and not contract.may_draw:
             raise PluginError(self.plugin, draws.flaw)
         return result, observed
 
     def _compare(self, first: Any, second: Any) -> None:
-        if not same(first, second):
-            raise PluginError(self.plugin, f"{self.contract.unlike}, so no run could be repeated")
+        if not equal(first, second):
+            raise PluginError(self.plugin, f"{self.contract.mismatch}, so runs could not be repeated")
 
     def _call(self, arguments: Arguments, options: Mapping[str, Any]) -> Any:
-        result = caught(self.plugin, self.target, *arguments, **options)
-        flaw = caught(self.plugin, self.contract.flaw, arguments, result)
+        result = call_plugin(self.plugin, self.target, *arguments, **options)
+        flaw = call_plugin(self.plugin, self.contract.flaw, arguments, result)
         if flaw is not None:
             raise PluginError(self.plugin, flaw)
         return self.contract.guarded(result, self.plugin)
 
 
-def caught(plugin: Plugin, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """The result of a call into a plug-in; what it raises becomes a `PluginError`."""
+def call_plugin(plugin: Plugin, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Return the result of a call into a plug-in; what it raises becomes a `PluginError`."""
     try:
         return function(*arguments, **options)
     except (OptionError, ScenarioError, PluginError):
@@ -130,7 +126,7 @@ def caught(plugin: Plugin, function: Callable[..., Any], *arguments: Any, **opti
 
 
 class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes whether this thread draws from torch's global generator; other threads do not matter."""
+    """Detects draws of this thread from torch's global generator."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -138,10 +134,10 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def flaw(self) -> str:
-        """What to tell of a draw."""
+        """The message about a draw."""
         return (
-            f"draws from torch's global generator ({self.found}), so no run could be repeated; "
-            "draws need a torch.Generator with a seed of the run"
+            f"draws from torch's global generator ({self.found}), so runs could not be repeated; "
+            "draw from a torch.Generator with a seed of the run"
         )
 
     def __torch_dispatch__(
@@ -155,8 +151,8 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **kwargs)
 
 
-def same(first: Any, second: Any) -> bool:
-    """Whether two values hold the same numbers. Of functions, generators and the like it cannot be seen."""
+def equal(first: Any, second: Any) -> bool:
+    """Return whether two values hold the same numbers; functions and generators cannot be compared."""
     if type(first) is not type(second):
         return False
     if isinstance(first, Tensor | np.ndarray):
@@ -166,34 +162,34 @@ def same(first: Any, second: Any) -> bool:
     if isinstance(first, nx.Graph):
         return list(first.nodes) == list(second.nodes) and list(first.edges) == list(second.edges)
     if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+        return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
     if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(map(same, first, second))
-    parts = _parts(first)
+        return len(first) == len(second) and all(map(equal, first, second))
+    parts = _field_names(first)
     if parts:
-        return all(same(getattr(first, part), getattr(second, part)) for part in parts)
+        return all(equal(getattr(first, part), getattr(second, part)) for part in parts)
     if isinstance(first, int | float | str | bytes | set | frozenset):
         return bool(first == second) or (first != first and second != second)
     return True
 
 
-def _parts(value: Any) -> list[str]:
+def _field_names(value: Any) -> list[str]:
     if is_dataclass(value):
         return [field.name for field in fields(value)]
     return [*getattr(type(value), "__slots__", ())]
 
 
 def vector_flaw(result: Any, like: Tensor, *, finite: bool) -> str | None:
-    """What is wrong with a vector that should be like another one."""
+    """Return what is wrong with a vector that should be like another one."""
     return tensor_flaw(result, tuple(like.shape), like, finite=finite)
 
 
 def tensor_flaw(result: Any, shape: tuple[int, ...], like: Tensor, *, finite: bool) -> str | None:
-    """What is wrong with a tensor that should have this shape, and be of the type and device of another."""
+    """Return what is wrong with a tensor of a required shape, type and device."""
     if not isinstance(result, Tensor):
-        return f"returns {a(result)}, not a tensor"
+        return f"returns {describe(result)}, not a tensor"
     if result.shape != shape:
-        return f"returns a tensor of the shape {list(result.shape)}, not {list(shape)}"
+        return f"returns a tensor of shape {list(result.shape)}, not {list(shape)}"
     if result.dtype != like.dtype or result.device != like.device:
         return f"returns {result.dtype} on {result.device}, not {like.dtype} on {like.device}"
     if result.requires_grad:
@@ -206,9 +202,9 @@ def tensor_flaw(result: Any, shape: tuple[int, ...], like: Tensor, *, finite: bo
 def number_flaw(
     result: Any, what: str, *, least: float = 0.0, most: float = inf, above: bool = False
 ) -> str | None:
-    """What is wrong with a number that should be finite and within bounds; bool is no number here."""
+    """Return what is wrong with a number that should be finite and within bounds; bool is not a number."""
     if type(result) not in (int, float):
-        return f"returns {a(result)} as {what}, not a float"
+        return f"returns {describe(result)} as {what}, not a float"
     if not (least < result if above else least <= result) or not result <= most or result in (inf, -inf):
         bound = f"above {least:g}" if above else f"at least {least:g}"
         return f"returns {result} as {what}; it must be finite and {bound}" + (
@@ -217,6 +213,6 @@ def number_flaw(
     return None
 
 
-def a(value: Any) -> str:
-    """What a value is, in words."""
-    return "None" if value is None else f"an object of the type {type(value).__name__}"
+def describe(value: Any) -> str:
+    """Return the type of a value in words."""
+    return "None" if value is None else f"an object of type {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""The contract of every kind of component, and the plug-ins of a scenario that break theirs."""
+"""The contract of every kind of component, and the plug-ins of a scenario."""
 
 from __future__ import annotations
 
@@ -12,23 +12,29 @@ from rdpfl_sim.components.choice import Steps
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.contracts.contract import Contract, Guard
 from rdpfl_sim.contracts.execution import ExecutorContract
-from rdpfl_sim.contracts.learning import Data, Model, Partition
+from rdpfl_sim.contracts.learning import DataContract, ModelContract, PartitionContract
 from rdpfl_sim.contracts.methods import MethodContract
-from rdpfl_sim.contracts.vectors import Aggregator, Attack, Equivocation, MalformedAttack, PreAggregator
+from rdpfl_sim.contracts.vectors import (
+    AggregatorContract,
+    AttackContract,
+    EquivocationContract,
+    MalformedAttackContract,
+    PreAggregatorContract,
+)
 from rdpfl_sim.contracts.world import (
-    Ageing,
-    Bandwidth,
-    Compute,
-    Delivering,
-    Fault,
-    Geography,
-    Latency,
-    Loss,
-    Placement,
-    Schedule,
-    TimingAttack,
-    Topology,
-    Waiting,
+    BandwidthContract,
+    ComputeContract,
+    FaultContract,
+    GeographyContract,
+    LatencyContract,
+    LossContract,
+    PlacementContract,
+    ScheduleContract,
+    StalenessContract,
+    TimingAttackContract,
+    TopologyContract,
+    TransportContract,
+    WaitContract,
 )
 from rdpfl_sim.errors import OptionError, PluginError
 from rdpfl_sim.maths.attacks import ATTACKS
@@ -36,40 +42,40 @@ from rdpfl_sim.maths.attacks import ATTACKS
 Location: TypeAlias = tuple[int | str, ...]
 
 CONTRACTS: Mapping[str, Contract] = {
-    "topology": Topology(),
-    "data": Data(),
-    "partition": Partition(),
-    "model": Model(),
+    "topology": TopologyContract(),
+    "data": DataContract(),
+    "partition": PartitionContract(),
+    "model": ModelContract(),
     "method": MethodContract(),
-    "attack": Attack(),
-    "timing_attack": TimingAttack(),
-    "attack_schedule": Schedule(),
-    "equivocation": Equivocation(),
-    "placement": Placement(),
-    "latency": Latency(),
-    "geography": Geography(),
-    "loss": Loss(),
-    "bandwidth": Bandwidth(),
-    "transport": Delivering(),
-    "fault": Fault(),
-    "compute": Compute(),
-    "wait": Waiting(),
-    "staleness": Ageing(),
+    "attack": AttackContract(),
+    "timing_attack": TimingAttackContract(),
+    "attack_schedule": ScheduleContract(),
+    "equivocation": EquivocationContract(),
+    "placement": PlacementContract(),
+    "latency": LatencyContract(),
+    "geography": GeographyContract(),
+    "loss": LossContract(),
+    "bandwidth": BandwidthContract(),
+    "transport": TransportContract(),
+    "fault": FaultContract(),
+    "compute": ComputeContract(),
+    "wait": WaitContract(),
+    "staleness": StalenessContract(),
     "executor": ExecutorContract(),
-    "aggregator": Aggregator(),
-    "pre_aggregator": PreAggregator(),
+    "aggregator": AggregatorContract(),
+    "pre_aggregator": PreAggregatorContract(),
 }
 
 
 def contract_of(kind: str, target: Callable[..., Any]) -> Contract:
-    """The contract that a component has to keep."""
+    """Return the contract that a component must keep."""
     if kind == "attack" and ATTACKS.facts_of(target).sends_malformed:
-        return MalformedAttack()
+        return MalformedAttackContract()
     return CONTRACTS[kind]
 
 
 def plugins_in(part: Any, location: Location = ()) -> Iterator[tuple[Location, Component]]:
-    """The plug-ins in a part of a scenario, those within others first, and where they stand."""
+    """Yield the plug-ins in a part of a scenario with their locations, nested ones first."""
     if isinstance(part, Steps):
         yield from plugins_in(part.steps, location)
     elif isinstance(part, BaseModel):
@@ -82,8 +88,8 @@ def plugins_in(part: Any, location: Location = ()) -> Iterator[tuple[Location, C
         yield location, part
 
 
-def hold(component: Component) -> str | None:
-    """Guard a plug-in while the run lasts, and try it on small inputs now; return what is wrong with it."""
+def guard_and_try(component: Component) -> str | None:
+    """Guard a plug-in during the run, and try it on small inputs now; return what is wrong with it."""
     plugin, target = type(component).plugin, type(component).target
     assert plugin is not None
     contract = contract_of(plugin.kind, target)
@@ -96,6 +102,6 @@ def hold(component: Component) -> str | None:
     except PluginError as error:
         return str(error)
     except OptionError as error:
-        if contract.samples_fit:
+        if contract.samples_are_typical:
             return f"{plugin} rejects its option {error.option!r}: {error.message}"
     return None

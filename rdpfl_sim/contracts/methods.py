@@ -1,4 +1,4 @@
-"""What a method's four steps take and return."""
+"""The contract of methods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.plugin import Plugin
-from rdpfl_sim.contracts.contract import Arguments, Contract, GlobalDraws, a, caught, same, vector_flaw
+from rdpfl_sim.contracts.contract import (
+    Arguments,
+    Contract,
+    GlobalDraws,
+    call_plugin,
+    describe,
+    equal,
+    vector_flaw,
+)
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.base import Batch, Case, Diagnostics, Home, Inspection, Method, State
@@ -26,33 +34,35 @@ class MethodContract(Contract):
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
         """Another object."""
-        return None if isinstance(result, Method) else f"returns {a(result)}, not a Method"
+        return None if isinstance(result, Method) else f"returns {describe(result)}, not a Method"
 
     def guarded(self, result: Any, plugin: Plugin) -> Any:
-        """The method itself, whose steps are checked from now on."""
+        """Return the method itself, whose steps are checked from now on."""
         object.__setattr__(result, "__class__", _checked(cast("type[Method]", type(result)), plugin))
         return result
 
 
 @cache
 def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
-    """A subclass that checks what the methods of `cls` return, and tells the plug-in's name if they fail."""
+    """Return a subclass that checks the results of the steps of `cls`; errors name the plug-in."""
 
     class Checked(cls):  # type: ignore[misc, valid-type]
         def start(self, w: Tensor, home: Home) -> State:
-            state = caught(plugin, super().start, w, home)
+            state = call_plugin(plugin, super().start, w, home)
             return _state(plugin, "start", state, w)
 
         def work(self, state: State) -> Work:
-            work = caught(plugin, super().work, state)
+            work = call_plugin(plugin, super().work, state)
             if not isinstance(work, Work):
-                raise PluginError(plugin, f"returns {a(work)} from 'work', not a Work")
+                raise PluginError(plugin, f"returns {describe(work)} from 'work', not a Work")
             return work
 
         def outgoing(self, state: State, own: Local, home: Home) -> tuple[State, Payload]:
-            sent = caught(plugin, super().outgoing, state, own, home)
+            sent = call_plugin(plugin, super().outgoing, state, own, home)
             if not isinstance(sent, tuple) or len(sent) != 2 or not isinstance(sent[1], Payload):
-                raise PluginError(plugin, f"returns {a(sent)} from 'outgoing', not a State and a Payload")
+                raise PluginError(
+                    plugin, f"returns {describe(sent)} from 'outgoing', not a State and a Payload"
+                )
             _state(plugin, "outgoing", sent[0], state.w)
             if sent[1].vector.requires_grad or sent[1].vector.dim() != 1:
                 raise PluginError(plugin, "sends what is not a plain vector: it must be flat and detached")
@@ -61,11 +71,11 @@ def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
         def update(
             self, state: State, own: Local, received: Sequence[Received], home: Home
         ) -> tuple[State, Diagnostics]:
-            outcome = caught(plugin, super().update, state, own, received, home)
+            outcome = call_plugin(plugin, super().update, state, own, received, home)
             return _outcome(plugin, "update", outcome, Case(state, own, received, home))
 
         def update_together(self, cases: Sequence[Case]) -> list[tuple[State, Diagnostics]]:
-            outcomes = caught(plugin, super().update_together, cases)
+            outcomes = call_plugin(plugin, super().update_together, cases)
             if not isinstance(outcomes, list) or len(outcomes) != len(cases):
                 raise PluginError(plugin, "does not return one outcome per case from 'update_together'")
             for outcome, case in zip(outcomes, cases, strict=True):
@@ -73,19 +83,19 @@ def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
             return outcomes
 
         def inspect(self, state: State, own: Local, received: Sequence[Received], home: Home) -> Inspection:
-            inspection = caught(plugin, super().inspect, state, own, received, home)
+            inspection = call_plugin(plugin, super().inspect, state, own, received, home)
             if not isinstance(inspection, Inspection):
-                raise PluginError(plugin, f"returns {a(inspection)} from 'inspect', not an Inspection")
+                raise PluginError(plugin, f"returns {describe(inspection)} from 'inspect', not an Inspection")
             of_each = (inspection.distance_to_own, inspection.distance_to_predicted, inspection.weight)
             if any(part is not None and len(part) != len(received) for part in of_each):
                 raise PluginError(plugin, "does not return one number per message from 'inspect'")
             return inspection
 
         def origin(self, state: State) -> Tensor | None:
-            return _point(plugin, "origin", caught(plugin, super().origin, state))
+            return _point(plugin, "origin", call_plugin(plugin, super().origin, state))
 
         def expects(self, state: State) -> Tensor | None:
-            return _point(plugin, "expects", caught(plugin, super().expects, state))
+            return _point(plugin, "expects", call_plugin(plugin, super().expects, state))
 
     Checked.__name__, Checked.__qualname__ = cls.__name__, cls.__qualname__
     Checked.__module__ = cls.__module__  # where checkpoints look for the classes of states
@@ -94,7 +104,7 @@ def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
 
 def _state(plugin: Plugin, step: str, state: Any, w: Tensor, *, finite: bool = False) -> State:
     if not isinstance(state, State):
-        raise PluginError(plugin, f"returns {a(state)} from '{step}', not a State")
+        raise PluginError(plugin, f"returns {describe(state)} from '{step}', not a State")
     flaw = vector_flaw(state.w, w, finite=finite)
     if flaw is not None:
         raise PluginError(plugin, f"{flaw}, as the model in the state that '{step}' returns")
@@ -103,24 +113,26 @@ def _state(plugin: Plugin, step: str, state: Any, w: Tensor, *, finite: bool = F
 
 def _outcome(plugin: Plugin, step: str, outcome: Any, case: Case) -> tuple[State, Diagnostics]:
     if not isinstance(outcome, tuple) or len(outcome) != 2 or not isinstance(outcome[1], Mapping):
-        raise PluginError(plugin, f"returns {a(outcome)} from '{step}', not a State and a mapping")
+        raise PluginError(plugin, f"returns {describe(outcome)} from '{step}', not a State and a mapping")
     vectors = [case.state.w, case.own.w_tilde, *(message.vector for message in case.received)]
     _state(plugin, step, outcome[0], case.state.w, finite=all(map(is_moderate, vectors)))
     for name, value in outcome[1].items():
         if type(value) not in (int, float, bool, type(None)) or not isinstance(name, str):
-            raise PluginError(plugin, f"reports {name!r} as {a(value)} from '{step}', not a float or a bool")
+            raise PluginError(
+                plugin, f"reports {name!r} as {describe(value)} from '{step}', not a float or a bool"
+            )
     return outcome
 
 
 def _point(plugin: Plugin, step: str, point: Any) -> Tensor | None:
     if point is not None and not isinstance(point, Tensor):
-        raise PluginError(plugin, f"returns {a(point)} from '{step}', not a tensor or None")
+        raise PluginError(plugin, f"returns {describe(point)} from '{step}', not a tensor or None")
     return point
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a method may ask for before there are clients: it has client 0's data, and two neighbours."""
+    """What a method may ask for before there are clients: the data of client 0, and two neighbours."""
 
     seed: Callable[[str, int, int], int]
     batch: Callable[[int, int], Batch]
@@ -131,7 +143,7 @@ class Rehearsal:
 
 
 def rehearse(method: Method, plugin: Plugin, w: Tensor, facilities: Rehearsal) -> None:
-    """Let client 0 do a round with no, one and some messages, twice; a `PluginError` if they differ."""
+    """Run rounds of client 0 with no, one and some messages, twice; raise a `PluginError` if they differ."""
     for num_messages in (0, 1, NUM_MESSAGES) if method.exchanges else (0,):
         draws = GlobalDraws()
         with draws:
@@ -139,16 +151,16 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, facilities: Rehearsal) -
             second = _round(method, plugin, w, num_messages, facilities)
         if draws.found is not None:
             raise PluginError(plugin, draws.flaw)
-        if not same(first, second):
-            flaw = "gives two answers for the same state and messages, so no run could be repeated"
+        if not equal(first, second):
+            flaw = "returns two different results for the same state and messages"
             raise PluginError(plugin, flaw)
         alone, together, *_ = first
         if not torch.allclose(together[0][0].w, alone[0].w, TOLERANCE, TOLERANCE):
-            raise PluginError(plugin, "gives another model from 'update_together' than from 'update'")
+            raise PluginError(plugin, "returns another model from 'update_together' than from 'update'")
 
 
 def _round(method: Method, plugin: Plugin, w: Tensor, num_messages: int, facilities: Rehearsal) -> Any:
-    """All that a method makes of a round of client 0."""
+    """Return all results of a method in a round of client 0."""
     home = Home(0, 1, facilities)
     start = method.start(w.clone(), home)
     companion = method.work(start).companion
@@ -164,12 +176,12 @@ def _round(method: Method, plugin: Plugin, w: Tensor, num_messages: int, facilit
     inspection = method.inspect(state, own, received, home) if received else None
     outcome = method.update(state, own, received, home)
     together = method.update_together([Case(*given, home), Case(*given, home)])
-    if not same(tensors, untouched):
-        raise PluginError(plugin, "changes a tensor that it is given; it must work on a copy")
+    if not equal(tensors, untouched):
+        raise PluginError(plugin, "modifies a tensor that is an argument; it must work on a copy")
     return outcome, together, payload, inspection, method.origin(outcome[0]), method.expects(outcome[0])
 
 
 def _trained(w: Tensor, client: int, companion: Tensor | None) -> Trained:
-    """What a client might have learnt."""
+    """Return a possible outcome of local training."""
     step = torch.randn(w.shape, generator=torch.Generator().manual_seed(client)).to(w.device)
     return Trained(w - 0.01 * step, 1, 1.0, companion if companion is None else companion - 0.01 * step)

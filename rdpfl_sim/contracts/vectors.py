@@ -1,4 +1,4 @@
-"""What attacks, equivocations, aggregators and pre-aggregators take and return."""
+"""The contracts of attacks, equivocations, aggregators and pre-aggregators."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rdpfl_sim.contracts.contract import Arguments, Contract, a, tensor_flaw, vector_flaw
+from rdpfl_sim.contracts.contract import Arguments, Contract, describe, tensor_flaw, vector_flaw
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.exchange import is_moderate
 
 SIZE = 6
-"""Of the vectors on which plug-ins are tried."""
+"""Size of the vectors on which plug-ins are tried."""
 
 
-class Attack(Contract):
+class AttackContract(Contract):
     """A vector like the own update, from what the attacker knows."""
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
-        """Views with few and with some honest updates, of clients that send directions and of others."""
+        """Return views with one and several honest updates, of methods that send directions or models."""
         needs = ATTACKS.facts_of(target).needs
         for num_honest in (0,) if needs == "own" else (1, 4):
             for origin in (None, vector(9)):
@@ -32,14 +32,14 @@ class Attack(Contract):
                     yield partial(self._view, num_honest, origin, knows_victim=True)
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """A vector that every mailbox would reject."""
+        """Check that mailboxes would accept the vector."""
         view: View = arguments[0]
         known = [] if view.seen is None else [*view.seen]
         known += [v for v in (view.own, view.victim, view.expected, view.origin) if v is not None]
         return vector_flaw(result, view.own, finite=are_moderate(*known))
 
     def unchanged(self, arguments: Arguments) -> Any:
-        """All but the notebook."""
+        """Return all but the memory, which is there to be modified."""
         return replace(arguments[0], memory={})
 
     def _view(self, num_honest: int, origin: Tensor | None, *, knows_victim: bool) -> Arguments:
@@ -57,38 +57,38 @@ class Attack(Contract):
         return (view,)
 
 
-class MalformedAttack(Attack):
+class MalformedAttackContract(AttackContract):
     """Any tensor, from what the attacker knows."""
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """What is no tensor at all."""
-        return None if isinstance(result, Tensor) else f"returns {a(result)}, not a tensor"
+        """Check that it is a tensor."""
+        return None if isinstance(result, Tensor) else f"returns {describe(result)}, not a tensor"
 
 
-class Equivocation(Contract):
+class EquivocationContract(Contract):
     """A vector like the message, from the update, the message and a draw."""
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
-        """A small and a large draw."""
+        """Return a small and a large draw."""
         for draw in (0.1, 0.9):
             yield lambda draw=draw: (vector(1), vector(2), draw)  # type: ignore[misc]
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """A vector unlike the message."""
+        """Check that the vector is like the message."""
         return vector_flaw(result, arguments[1], finite=are_moderate(*arguments[:2]))
 
 
-class Aggregator(Contract):
+class AggregatorContract(Contract):
     """One vector (d,) from the messages (m, d); with `rows`, vectors (n, d) from messages (n, m, d)."""
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
-        """One, two and more messages, for two clients if the aggregator takes rows."""
+        """Return one, two and more messages, for two clients if the aggregator takes rows."""
         facts = AGGREGATORS.facts_of(target)
         for num in (1, 2, 3, 8):
             yield partial(self._messages, num, facts.needs_own, num_clients=2 if facts.rows else None)
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """Anything but finite vectors."""
+        """Check shape, type and finiteness."""
         u: Tensor = arguments[0]
         shape = (*u.shape[:-2], u.shape[-1])
         return tensor_flaw(result, shape, u, finite=are_moderate(*u.flatten(0, -2)))
@@ -100,28 +100,28 @@ class Aggregator(Contract):
         return (u, own) if needs_own else (u,)
 
 
-class PreAggregator(Aggregator):
+class PreAggregatorContract(AggregatorContract):
     """New rows (m, d), m >= 1, from the rows (n, d)."""
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """Anything but finite rows."""
+        """Check shape, type and finiteness."""
         u: Tensor = arguments[0]
         if not isinstance(result, Tensor) or result.dim() != 2 or len(result) == 0:
-            shape = f"the shape {list(result.shape)}" if isinstance(result, Tensor) else a(result)
+            shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
             return f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one"
         return tensor_flaw(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
 
 
 def vector(seed: int) -> Tensor:
-    """A vector of ordinary numbers."""
+    """Return a vector of ordinary numbers."""
     return torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
 
 
 def rows(num: int) -> Tensor:
-    """Ordinary messages."""
+    """Return ordinary messages."""
     return torch.stack([vector(10 + row) for row in range(num)])
 
 
 def are_moderate(*vectors: Tensor) -> bool:
-    """Whether sums of these vectors cannot overflow."""
+    """Return whether sums of these vectors cannot overflow."""
     return all(map(is_moderate, vectors))

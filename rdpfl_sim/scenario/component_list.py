@@ -15,7 +15,7 @@ from rich.text import Text
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, SMALL
-from rdpfl_sim.contracts.kinds import hold
+from rdpfl_sim.contracts.kinds import guard_and_try
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
 from rdpfl_sim.scenario.sections import CHOICES
@@ -64,7 +64,7 @@ def _plugin_problems(choice: OneOf) -> list[str]:
         table = choice.table(name)
         required = [key for key, info in table.model_fields.items() if info.is_required()]
         if table.plugin is not None and required == ["name"]:
-            problem = hold(choice.validate(name))
+            problem = guard_and_try(choice.validate(name))
             problems += [] if problem is None else [problem]
     return problems
 

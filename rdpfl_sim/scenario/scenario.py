@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import Count
 from rdpfl_sim.components.table import Strict
-from rdpfl_sim.contracts.kinds import hold, plugins_in
+from rdpfl_sim.contracts.kinds import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.checks import CHECKS
@@ -192,7 +192,7 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, object]) -> Iterator[tup
 
 def _plugin_problems(raw: Mapping[str, object], name: str, part: object) -> Iterator[Problem]:
     for location, plugin in plugins_in(part, (name,)):
-        flaw = hold(plugin)
+        flaw = guard_and_try(plugin)
         if flaw is not None:
             yield Problem(_toml_path(raw, location), flaw)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a plug-in of a real package is told before time zero, in one sentence."""
+"""A flaw of a plug-in is reported before time zero, in one sentence."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from tests.registries import temporary_components
 from tests.support import small_scenario
 
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
-TWO_ANSWERS = "gives two answers for the same arguments, so no run could be repeated"
+TWO_ANSWERS = "returns two different results for the same arguments, so runs could not be repeated"
 DRAWS = "draws from torch's global generator ("
 
 BROKEN = {
     "aggregator": {
-        "u.mean()": "returns a tensor of the shape [], not [6]",
+        "u.mean()": "returns a tensor of shape [], not [6]",
         "u.mean(dim=0).double()": "returns torch.float64 on cpu, not torch.float32 on cpu",
-        "u.mean(dim=0).tolist()": "returns an object of the type list, not a tensor",
+        "u.mean(dim=0).tolist()": "returns an object of type list, not a tensor",
         "u.mean(dim=0) / 0": "returns NaN or infinity for finite arguments",
         "u.mean(dim=0).requires_grad_()": "returns a tensor that requires a gradient; detach it",
-        "u.mul_(2).mean(dim=0)": "changes what it is given; it must work on a copy",
-        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so no run could be repeated; draws need",
+        "u.mul_(2).mean(dim=0)": "modifies its arguments; it must work on a copy",
+        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so runs could not be repeated; ",
         "u.mean(dim=0) + random.random()": TWO_ANSWERS,
         "u[2]": "raises IndexError: index 2 is out of bounds for dimension 0 with size 1 (odds.py, line ",
         "None": "returns None, not a tensor",
     },
     "pre_aggregator": {
-        "u[0]": "returns the shape [6]; it must return rows [m, 6], at least one",
-        "u[:0]": "returns the shape [0, 6]; it must return rows [m, 6], at least one",
+        "u[0]": "returns shape [6]; it must return rows [m, 6], at least one",
+        "u[:0]": "returns shape [0, 6]; it must return rows [m, 6], at least one",
         "u.float() * np.random.rand()": TWO_ANSWERS,
     },
     "attack": {
         "u.honest": "raises TypeError: an attack that uses view.honest must be declared with @attack",
-        "u.own[:-1]": "returns a tensor of the shape [5], not [6]",
+        "u.own[:-1]": "returns a tensor of shape [5], not [6]",
         "u.own * float('nan')": "returns NaN or infinity for finite arguments",
-        "u.own.zero_()": "changes what it is given; it must work on a copy",
+        "u.own.zero_()": "modifies its arguments; it must work on a copy",
         "torch.randn_like(u.own)": f"{DRAWS}randn_like)",
         "u.own.double()": "returns torch.float64 on cpu, not torch.float32 on cpu",
     },
     "equivocation": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
     "timing_attack": {
         "None": "returns None, not a list of ScheduledMessage",
-        "[ScheduledMessage(u.payload, u.round, -1.0)]": "returns -1.0 as the delay of a parcel; it must be",
-        "[ScheduledMessage(u.payload, 1.5)]": "returns a parcel whose stamp is an object of the type float",
+        "[ScheduledMessage(u.payload, u.round, -1.0)]": "returns -1.0 as the delay of a message; it must be",
+        "[ScheduledMessage(u.payload, 1.5)]": "returns a message whose stamp is an object of type float",
         "[ScheduledMessage(u.payload, u.round, random.random())]": TWO_ANSWERS,
     },
-    "attack_schedule": {"1": "returns an object of the type int, not True or False"},
+    "attack_schedule": {"1": "returns an object of type int, not True or False"},
     "latency": {
         "-0.1": "returns -0.1 as seconds; it must be finite and at least 0",
         "float('nan')": "returns nan as seconds; it must be finite and at least 0",
-        "np.float64(u)": "returns an object of the type float64 as seconds, not a float",
+        "np.float64(u)": "returns an object of type float64 as seconds, not a float",
         "random.random()": TWO_ANSWERS,
     },
     "loss": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
@@ -67,43 +67,43 @@ BROKEN = {
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3))": "has buffers (2.running_mean, 2.running_var, "
         "2.num_batches_tracked), which are not part of the flat vector",
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3, track_running_stats=False))": "raises ValueError",
-        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "answers a batch of 3 with [3, 4], not [3, 3]",
+        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "returns for a batch of 3 [3, 4], not [3, 3]",
         "nn.Sequential(nn.Flatten())": "has no parameters to train",
         "Scaled()": "has parameters (scale) in its module Scaled, which has no method 'reset_parameters'",
-        "HalfReset()": "has other initial weights when it is built again, which reset_parameters has to set",
+        "HalfReset()": "has other initial weights when it is built again; reset_parameters must set them all",
         "nn.Sequential(nn.Flatten(), nn.Linear(8, 3).double())": "has a parameter 1.weight that is",
-        "7": "returns an object of the type int, not a torch.nn.Module",
+        "7": "returns an object of type int, not a torch.nn.Module",
         "nn.Sequential(nn.Linear(9, 3))": "raises RuntimeError: ",
     },
     "topology": {
         "nx.path_graph(3)": "returns a graph whose nodes are not the clients 0 to 5, as int",
-        "nx.path_graph(u, nx.DiGraph)": "returns an object of the type DiGraph, not an undirected",
+        "nx.path_graph(u, nx.DiGraph)": "returns an object of type DiGraph, not an undirected",
         "nx.gnp_random_graph(u, 0.5)": TWO_ANSWERS,
         "nx.relabel_nodes(nx.path_graph(u), str)": "returns a graph whose nodes are not the clients",
     },
     "placement": {"[0, 0]": "returns [0, 0]; it must return 1 different clients that are not taken"},
     "partition": {
-        "[np.arange(5)] * v": "deals an example twice",
-        "[np.arange(5)]": "returns an object of the type list, not a list of 6 arrays, one per client",
+        "[np.arange(5)] * v": "assigns an example twice",
+        "[np.arange(5)]": "returns an object of type list, not a list of 6 arrays, one per client",
         "[np.arange(0)] * v": "leaves client 0 without examples",
-        "[np.arange(5.0)] * v": "returns an object of the type ndarray for client 0, not an array of int64",
+        "[np.arange(5.0)] * v": "returns an object of type ndarray for client 0, not a flat array of int64",
         "np.array_split(np.random.permutation(len(u)), v)": TWO_ANSWERS,
     },
     "data": {
-        "7": "returns an object of the type int, not a Dataset",
+        "7": "returns an object of type int, not a Dataset",
         "made(x=torch.randn(9, 8))": f"{DRAWS}randn)",
         "made(y=torch.full((9,), 3))": "returns a label in y_train outside 0 to 2",
         "made(x=torch.ones(9, 8).double())": "returns x_train as torch.float64 and y_train",
         "made(x=torch.full((9, 8), float('nan')))": "returns NaN or infinity in x_train",
     },
     "fault": {
-        "7": "returns an object of the type int, not an iterator of changes",
+        "7": "returns an object of type int, not an iterator of changes",
         "[(2.0, Start(Crash((1,)))), (1.0, Start(Crash((2,))))]": "returns 1.0 as the time of a change",
-        "[(1.0, 'crash')]": "yields an object of the type tuple, not a pair of a time and a change",
+        "[(1.0, 'crash')]": "yields an object of type tuple, not a pair of a time and a change",
         "[(random.random(), Start(Crash((1,), True)))]": TWO_ANSWERS,
     },
-    "executor": {"7": "returns an object of the type int, not an Executor"},
-    "method": {"7": "returns an object of the type int, not a Method"},
+    "executor": {"7": "returns an object of type int, not an Executor"},
+    "method": {"7": "returns an object of type int, not a Method"},
     "wait": {
         "Wait(1.5, None)": "returns 1.5 as fraction; it must be finite and at least 0, at most 1",
         "Wait(1.0, -1.0)": "returns -1.0 as timeout_s; it must be finite and above 0",
@@ -113,12 +113,12 @@ BROKEN = {
     "transport": {"Transport(0)": "returns 0 as max_attempts; allowed: 1 to 32"},
     "compute": {"0.0": "returns 0.0 as seconds; it must be finite and above 0"},
     "geography": {
-        "7": "returns an object of the type int, not a function of sender and recipient",
+        "7": "returns an object of type int, not a function of sender and recipient",
         "lambda i, j: -1.0": "returns -1.0 as seconds; it must be finite and at least 0",
         "lambda i, j: random.random()": TWO_ANSWERS,
     },
     "bandwidth": {
-        "7": "returns an object of the type int, which has no method 'transmit'",
+        "7": "returns an object of type int, which has no method 'transmit'",
         "Forgetful()": "calls 'done' 0 times for 3 messages; it must do so once for each",
         "Stateless()": "has no tuple STATE, so checkpoints could not hold its state",
     },
@@ -160,7 +160,7 @@ def made(x=None, y=None):
 
 
 @pytest.mark.parametrize(("kind", "body", "flaw"), CASES)
-def test_flaw_is_told_before_time_zero(packages: Packages, kind: str, body: str, flaw: str) -> None:
+def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: str, flaw: str) -> None:
     parameters = PARAMETERS.get(kind, "u, v=None, *rest")
     function = f"@{kind}\ndef odd({parameters}): return {body}"
     packages.install("odds", f"{HEAD}\n{function}\n{DEFINITIONS}", {kind: ["odd"]})
@@ -177,21 +177,21 @@ def test_every_kind_is_tried() -> None:
 
 UPDATE = "def update(self, state, own, received, home): return "
 STEPS = {
-    "def start(self, w, home): return w": "returns an object of the type Tensor from 'start', not a",
-    "def work(self, state): return state.w": "returns an object of the type Tensor from 'work', not",
-    "def outgoing(self, state, own, home): return 1": "returns an object of the type int from 'outgoing'",
+    "def start(self, w, home): return w": "returns an object of type Tensor from 'start', not a",
+    "def work(self, state): return state.w": "returns an object of type Tensor from 'work', not",
+    "def outgoing(self, state, own, home): return 1": "returns an object of type int from 'outgoing'",
     "def outgoing(self, state, own, home): return state, Payload(own.w_tilde.view(3, -1))": "sends what is",
-    UPDATE + "State(state.w[:-1]), {}": "returns a tensor of the shape [26], not [27], as the model in",
+    UPDATE + "State(state.w[:-1]), {}": "returns a tensor of shape [26], not [27], as the model in",
     UPDATE + "State(state.w / 0), {}": "returns NaN or infinity for finite arguments, as the model in",
     UPDATE + "State(state.w.clone().requires_grad_()), {}": "returns a tensor that requires a gradient",
-    UPDATE + "State(state.w.add_(1)), {}": "changes a tensor that it is given; it must work on a copy",
-    UPDATE + "State(state.w + random.random()), {}": "gives two answers for the same state and messages",
-    UPDATE + "State(state.w), {'x': state.w}": "reports 'x' as an object of the type Tensor from 'update'",
+    UPDATE + "State(state.w.add_(1)), {}": "modifies a tensor that is an argument; it must work",
+    UPDATE + "State(state.w + random.random()), {}": "returns two different results for the same state",
+    UPDATE + "State(state.w), {'x': state.w}": "reports 'x' as an object of type Tensor from 'update'",
     "def update_together(self, cases): return []": "does not return one outcome per case from",
-    "def update_together(self, cases): return [(State(c.state.w + 1), {}) for c in cases]": "gives another",
+    "def update_together(self, cases): return [(State(c.state.w + 1), {}) for c in cases]": "returns another",
     "def inspect(self, *arguments): return Inspection([], None, None)": "does not return one number per",
     "def inspect(self, *arguments): return None": "returns None from 'inspect', not an Inspection",
-    "def origin(self, state): return 0.0": "returns an object of the type float from 'origin', not a",
+    "def origin(self, state): return 0.0": "returns an object of type float from 'origin', not a",
     "def shares(self, x, received, home): return [torch.rand(1).item()] * len(received)": DRAWS,
     "def shares(self, x, received, home): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
 }
@@ -223,7 +223,7 @@ def test_malformed_messages_need_a_mark(packages: Packages) -> None:
     assert accounts["rejected"] > 0
 
 
-def test_component_of_a_script_is_told_by_its_module() -> None:
+def test_component_of_a_script_is_named_by_its_module() -> None:
     with temporary_components():
 
         @attack

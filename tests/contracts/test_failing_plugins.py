@@ -22,7 +22,7 @@ from tests.support import small_scenario
 LATE = {
     "aggregator": (
         "@aggregator\ndef odd(u):\n    return u.mean(dim=0) if counted(20) else u.mean()",
-        "the aggregator 'odd' of the package odds 1.0 returns a tensor of the shape [], not [27], in ",
+        "the aggregator 'odd' of the package odds 1.0 returns a tensor of shape [], not [27], in ",
     ),
     "attack": (
         "@attack\n"
@@ -128,7 +128,7 @@ def test_one_broken_package_breaks_neither_the_list_nor_other_runs(
         "broken plug-in: the attack 'lost' of the package gone 1.0 cannot be imported: "
         "ModuleNotFoundError: No module named 'missing_module' (gone.py, line 1)"
     ) in lines
-    flaw = "the aggregator 'flat' of the package flat 1.0 returns a tensor of the shape [], not [6]"
+    flaw = "the aggregator 'flat' of the package flat 1.0 returns a tensor of shape [], not [6]"
     assert f"broken plug-in: {flaw}" in lines
     [attacks] = (line for line in lines if line.startswith("attack "))
     assert attacks.endswith(", kept")
