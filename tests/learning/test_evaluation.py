@@ -23,7 +23,7 @@ def model() -> FlatModel:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
-def test_accuracy_and_loss_are_means_over_examples_whatever_the_batch_size(batch_size: int) -> None:
+def test_accuracy_and_loss_are_means_over_examples_for_any_batch_size(batch_size: int) -> None:
     result = evaluate(model(), MODEL_W, Shard(X, Y, EVERYTHING), batch_size)
     # -log softmax: log(1 + exp(-x)) where the label agrees with the sign of x, else log(1 + exp(|x|)).
     margins = [1, -2, 1, 3, 5]

@@ -57,7 +57,9 @@ def test_default_options_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS.values(), ids=list(PARTITIONS))
-def test_too_few_examples_for_everyone_are_refused_at_once(partition: Callable[..., list[Indices]]) -> None:
+def test_too_few_examples_for_all_clients_are_rejected_at_once(
+    partition: Callable[..., list[Indices]],
+) -> None:
     with pytest.raises(
         OptionError, match="10 clients with 11 examples each need 110; there are 109"
     ) as error:
@@ -196,11 +198,13 @@ def test_every_client_with_examples_has_a_personal_test_set(
     assert all(len(part) >= 1 for part in personal)
     handed_out = np.concatenate(personal)
     num_shared = len(handed_out) - len(np.unique(handed_out))
-    assert num_shared <= sum(len(part) == 1 for part in personal), "only who has nothing else shares an image"
+    assert num_shared <= sum(len(part) == 1 for part in personal), (
+        "only a client without other images shares one"
+    )
     assert set(np.flatnonzero(np.isin(test, train))) <= set(handed_out)
 
 
-def test_a_class_nobody_trains_on_is_left_out_of_the_personal_test_sets() -> None:
+def test_a_class_without_training_examples_is_left_out_of_the_personal_test_sets() -> None:
     train, test = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
     personal = split_test(train, [np.array([0, 2]), np.array([1, 3])], test, 3, generator())
     assert np.array_equal(np.sort(np.concatenate(personal)), [0, 1, 2, 3])

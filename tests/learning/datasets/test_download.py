@@ -385,7 +385,7 @@ def test_damage_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None:
     arrays = {key: np.arange(6, dtype=np.uint8).reshape(3, 2) for key in fetching.ARRAYS}
     np.savez(path, allow_pickle=False, **arrays)
     content = path.read_bytes()
-    refused = 0
+    num_rejected = 0
     for place in range(0, len(content), 5):
         damaged = bytearray(content)
         damaged[place] ^= 0xFF
@@ -393,10 +393,10 @@ def test_damage_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None:
         try:
             found = read(path)
         except DataError:
-            refused += 1
+            num_rejected += 1
         else:  # such as a date in the directory of the archive
             assert all(np.array_equal(found[key], arrays[key]) for key in arrays)
-    assert refused > len(content) / 5 / 2
+    assert num_rejected > len(content) / 5 / 2
 
 
 def test_a_file_without_all_arrays_is_rejected(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_synthetic_noise_is_a_standard_deviation() -> None:
 
 
 @pytest.mark.parametrize("shape", [[64], [3, 16, 16]])
-def test_synthetic_prototypes_are_about_five_apart_whatever_the_shape(shape: list[int]) -> None:
+def test_synthetic_prototypes_are_about_five_apart_for_any_shape(shape: list[int]) -> None:
     data = synthetic(generator(), shape=shape, num_classes=10, num_train=10, noise=0.0)
     assert torch.pdist(data.x_train.flatten(1)).mean().item() == pytest.approx(5, rel=0.1)
 

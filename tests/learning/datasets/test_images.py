@@ -285,7 +285,7 @@ def test_vectors_cannot_be_cropped(file: Path) -> None:
     assert error.value.option == "augment"
 
 
-def test_training_varies_the_images_repeatably_whatever_was_trained_before(file: Path) -> None:
+def test_training_varies_the_images_repeatably_and_independently_of_earlier_training(file: Path) -> None:
     data = loaded(file, arrays(num_train=30), augment="crop_flip")
     assert data.augment is crop_flip
     assert loaded(file, arrays()).augment is None
