@@ -23,7 +23,7 @@ class LimitError(ValueError):
 def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
     """Return the table in a TOML file; raise a `ScenarioError` with the reason if that is not possible.
 
-    Files inside a run folder are read with `follow_links=False`: the folder may come from elsewhere.
+    Files inside a run folder are read with `follow_links=False`, because the folder may be untrusted.
     """
     try:
         with (open_input if follow_links else open_inside)(path) as file:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.cli.main import main
+from rdpfl_sim.scenario.sections import CHOICES
 
 SMALL = """
 rounds = 3
@@ -249,7 +250,7 @@ def test_list_shows_names_and_list_all_shows_every_detail(capsys) -> None:
     assert "wait             all, quorum, deadline, none\n" in names
     assert main(["list", "all"]) == 0
     everything = capsys.readouterr().out
-    assert "  deadline: Until every neighbour has been heard" in everything
+    assert f"  deadline: {CHOICES['wait'].table('deadline').__doc__}\n" in everything
     assert len(everything.splitlines()) > 5 * len(names.splitlines())
 
 
