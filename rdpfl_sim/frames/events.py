@@ -99,19 +99,19 @@ def scan(reader: RunReader, names: Collection[str]) -> pl.LazyFrame:
 
 def _plugin_fields(reader: RunReader, names: Collection[str], known: Schema) -> Schema:
     """Return fields that EVENTS lacks, such as the diagnostics of most methods."""
-    found: Schema = {}
+    fields: Schema = {}
     for number, line in enumerate(islice(reader.record_lines(), NUM_INSPECTED), start=1):
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise RunError(f"{reader.folder / EVENTS_FILE} is damaged at line {number}: {error}") from error
         if not names or record.get("event") in names:
-            found |= {
+            fields |= {
                 field: data_type
                 for field, value in record.items()
                 if field not in known and (data_type := _data_type(value)) is not None
             }
-    return found
+    return fields
 
 
 def _data_type(value: Any) -> Any:

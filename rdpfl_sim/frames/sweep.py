@@ -68,8 +68,8 @@ class Sweep:
 
     @cached_property
     def _folders(self) -> list[Path]:
-        found = sorted(path.parent for path in self.folder.glob(f"*/{SCENARIO}"))
-        return [path for path in found if not path.name.startswith(".")]
+        folders = sorted(path.parent for path in self.folder.glob(f"*/{SCENARIO}"))
+        return [folder for folder in folders if not folder.name.startswith(".")]
 
     @property
     def name(self) -> str:
@@ -103,11 +103,11 @@ class Sweep:
         """The runs that exist so far, in the order of the axes."""
         from rdpfl_sim.sweeps.summaries import flatten
 
-        found = []
+        runs = []
         for folder, labels in self._labelled_folders():
             run = Run(folder)
-            found.append(SweepRun(run, labels, int(run.scenario.get("seed", 1)), flatten(run.summary)))
-        return sorted(found, key=lambda run: (self._position(run.labels), run.seed))
+            runs.append(SweepRun(run, labels, int(run.scenario.get("seed", 1)), flatten(run.summary)))
+        return sorted(runs, key=lambda run: (self._position(run.labels), run.seed))
 
     def _labelled_folders(self) -> list[tuple[Path, dict[str, str]]]:
         """Return existing run folders with their labels; identical cases share a folder."""
@@ -146,21 +146,21 @@ class Sweep:
     ) -> dict[tuple[str, ...], MeanInterval]:
         """Return differences to the case `baseline` of an axis, paired by seed, all other labels equal."""
         values, index = self._values(metric), [*self.axes].index(axis)
-        found = {}
+        differences = {}
         for labels, own in values.items():
             other = values.get((*labels[:index], baseline, *labels[index + 1 :]), {})
             difference = paired_difference(own, other)
             if difference is not None and labels[index] != baseline:
-                found[labels] = difference
-        return found
+                differences[labels] = difference
+        return differences
 
     def _values(self, metric: str) -> dict[tuple[str, ...], dict[int, float]]:
-        found: dict[tuple[str, ...], dict[int, float]] = {}
+        values: dict[tuple[str, ...], dict[int, float]] = {}
         for run in self.runs:
             value = run.value(metric)
             if value is not None:
-                found.setdefault(tuple(run.labels[axis] for axis in self.axes), {})[run.seed] = value
-        return found
+                values.setdefault(tuple(run.labels[axis] for axis in self.axes), {})[run.seed] = value
+        return values
 
     def tables(self, layouts: Sequence[Mapping[str, Any]] = ()) -> list[Table]:
         """Return the tables of the sweep file, or tables with other layouts (see docs/sweeps.md)."""

@@ -110,13 +110,15 @@ class Browser:
     @property
     def errors(self) -> list[Any]:
         """Exceptions, console messages other than plain logs, and entries of the browser's log."""
-        found = [event["params"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"]
+        errors = [
+            event["params"] for event in self.events if event.get("method") == "Runtime.exceptionThrown"
+        ]
         for event in self.events:
             if event.get("method") == "Log.entryAdded":
-                found.append(event["params"]["entry"])
+                errors.append(event["params"]["entry"])
             if event.get("method") == "Runtime.consoleAPICalled" and event["params"]["type"] != "log":
-                found.append(event["params"]["args"])
-        return found
+                errors.append(event["params"]["args"])
+        return errors
 
     @property
     def requests(self) -> list[str]:

@@ -66,12 +66,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_tiles_show_values_of_the_summary(folder: Path) -> None:
     run = Run(folder)
     page = run_page(run)
-    summary, found = run.summary, tiles(page)
-    assert found["honest accuracy"] == f"{summary['accuracy']['honest']['personal']['mean']:.3f}"
-    assert found["worst honest"] == f"{summary['accuracy']['honest']['personal']['worst']:.3f}"
-    assert found["messages"] == f"{summary['messages']['sent']:,}"
-    assert found["clipped"] == f"{summary['telemetry']['rounds']['all']['clipped']:.1%}"
-    assert found["faults"] == "2"
+    summary, shown = run.summary, tiles(page)
+    assert shown["honest accuracy"] == f"{summary['accuracy']['honest']['personal']['mean']:.3f}"
+    assert shown["worst honest"] == f"{summary['accuracy']['honest']['personal']['worst']:.3f}"
+    assert shown["messages"] == f"{summary['messages']['sent']:,}"
+    assert shown["clipped"] == f"{summary['telemetry']['rounds']['all']['clipped']:.1%}"
+    assert shown["faults"] == "2"
     assert page.status == "finished"
     assert list(page.warnings) == summary["warnings"]
 
@@ -453,8 +453,8 @@ def test_local_training_is_the_baseline_of_differences_if_there_is_one(tmp_path:
     axes = [{"name": "attack", "labels": ["a"]}, {"name": "method", "labels": ["other", "LOCAL"]}]
     plan = {"name": "x", "axes": axes, "runs": runs, "tables": []}
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
-    found = cards(sweep_page(Sweep(tmp_path)))
-    [trace] = found["method: difference to LOCAL"].views["mean"].traces
+    by_title = cards(sweep_page(Sweep(tmp_path)))
+    [trace] = by_title["method: difference to LOCAL"].views["mean"].traces
     assert (trace["x"], trace["y"], trace["z"], trace["text"]) == (
         ["other"],
         ["a"],
@@ -529,12 +529,12 @@ def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: 
     lines = [f"1.0,{client},{int(client % 10 == 0)},1,1,0.5,,,,,,,,," for client in range(num)]
     (tmp_path / "metrics.csv").write_text("\n".join([head, *lines]) + "\n")
     page = run_page(Run(tmp_path))
-    found = cards(page)
-    assert found["Topology"].note == "One of 2 links is drawn."
-    assert found["Clients"].note.startswith("60 of 1,000 clients are shown")
-    assert found["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
-    assert found["Space and time"].note.startswith("30 of 1,000 clients and the messages among them")
-    assert found["Clipping by round"].note.endswith("of 900 honest clients are shown.")
+    by_title = cards(page)
+    assert by_title["Topology"].note == "One of 2 links is drawn."
+    assert by_title["Clients"].note.startswith("60 of 1,000 clients are shown")
+    assert by_title["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
+    assert by_title["Space and time"].note.startswith("30 of 1,000 clients and the messages among them")
+    assert by_title["Clipping by round"].note.endswith("of 900 honest clients are shown.")
     assert len(render(page)) < LIBRARY + 1_500_000
 
 
