@@ -1,1 +1,1 @@
-"""The report of a run or a sweep: one HTML file that needs nothing else, made from the records."""
+"""The report of a run or a sweep: one self-contained HTML file."""
