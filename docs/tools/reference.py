@@ -1,4 +1,4 @@
-"""The reference pages: every key of a scenario and every component, read off schema and signatures."""
+"""Write the reference pages from the JSON schema and the signatures of components."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TYPES = {"integer": "whole number", "number": "number", "string": "text", "bool
 
 
 def scenario() -> str:
-    """Every section of a scenario with its keys."""
+    """Return every section of a scenario with its keys, as Markdown."""
     lines = ["## At the top", "", "Keys that stand before the first section, and components.", ""]
     lines += [*_rows(Scenario), ""]
     for path, brackets, section in _sections(Scenario, ""):
@@ -41,7 +41,7 @@ def scenario() -> str:
 
 
 def components(page: str) -> str:
-    """Every component of the kinds on a page: what it does, and its options."""
+    """Return the components of a page with their options, as Markdown."""
     return "\n".join(line for kind in PAGES[page] for line in _kind(kind))
 
 
@@ -60,7 +60,7 @@ def _kind(kind: str) -> Iterator[str]:
 
 
 def _sections(model: type[Strict], prefix: str) -> Iterator[tuple[str, bool, type[Strict]]]:
-    """The path of every section below a table, whether it is a list of tables, and its keys."""
+    """Yield the path of every section below a table, whether it is a list of tables, and its keys."""
     for name, info in model.model_fields.items():
         candidates = (info.annotation, *get_args(info.annotation))
         section = next((c for c in candidates if isinstance(c, type) and issubclass(c, Strict)), None)
@@ -85,7 +85,7 @@ def _rows(model: type[Strict]) -> list[str]:
 
 
 def _row(key: str, facts: Mapping[str, Any], info: FieldInfo, required: bool) -> tuple[str, ...]:
-    """What stands in the table: the key, what it may be, its default and its meaning."""
+    """Return a row of the table: key, allowed values, default and meaning."""
     default = facts.get("default")
     shown = "required" if required else "unset" if default is None else f"`{json.dumps(default)}`"
     description = facts.get("description", "")
@@ -103,13 +103,13 @@ def _row(key: str, facts: Mapping[str, Any], info: FieldInfo, required: bool) ->
 
 
 def _choice(info: FieldInfo) -> OneOf | None:
-    """What a key is chosen from, if it names a component or lists some."""
+    """Return the choice of a key that names a component or lists some."""
     nested = [mark for part in get_args(info.annotation) for mark in getattr(part, "__metadata__", ())]
     return next((mark for mark in (*info.metadata, *nested) if isinstance(mark, OneOf)), None)
 
 
 def _value(facts: Mapping[str, Any]) -> str:
-    """What a key may be, in words: its type, and its bounds or choices."""
+    """Return the type of a key and its bounds or choices, in words."""
     if "anyOf" in facts:
         return " or ".join(dict.fromkeys(_value(f) for f in facts["anyOf"] if f.get("type") != "null"))
     if "enum" in facts or "const" in facts:

@@ -1,8 +1,7 @@
-"""Types for the options of components: the bounds are part of the type, so the schema knows them.
+"""Types for the options of components. Bounds are part of the type, so that schema and messages show them.
 
-A component is a function or a class whose keyword-only parameters are its TOML options:
-
-    def noise(view: View, *, sigma: Annotated[Positive, Doc("standard deviation")] = 1.0) -> Tensor:
+@attack
+def noise(view: View, *, sigma: Annotated[Positive, Doc("standard deviation")] = 1.0) -> Tensor:
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from typing_extensions import Doc
 from rdpfl_sim.errors import OptionError
 
 LARGE, SMALL = 1e30, 1e-30
-"""No option is larger, and no positive one smaller: float32 could not hold it."""
+"""Bounds of options, so that float32 can hold them."""
 
 MAX_INPUT_BYTES = 256 << 20
-"""No graph and no trace that a scenario names is larger, decompressed."""
+"""Largest decompressed size of a graph or trace file that a scenario names."""
 
 Positive: TypeAlias = Annotated[float, Ge(SMALL), Le(LARGE)]
 NonNegative: TypeAlias = Annotated[float, Ge(0), Le(LARGE)]
@@ -33,7 +32,7 @@ NonNegativeInt: TypeAlias = Annotated[int, Ge(0), Lt(2**63)]
 
 
 def _one_message(value: object, validate: ValidatorFunctionWrapHandler) -> list[int] | str:
-    """Validate a client set; whatever is wrong with it, say the same, not what each branch expected."""
+    """Validate a client set; replace the errors of the union's branches by one message."""
     try:
         clients: list[int] | str = validate(value)
     except ValidationError:
@@ -48,11 +47,11 @@ ClientSet: TypeAlias = Annotated[
     list[NonNegativeInt] | Annotated[str, StringConstraints(pattern=f"^{_IDS}(,{_IDS})*$")],
     WrapValidator(_one_message),
 ]
-"""Some clients: a list of ids, or a string of ids and inclusive ranges; `client_ids` lists them."""
+"""A list of client ids, or a string of ids and inclusive ranges; `client_ids` resolves it."""
 
 
 def client_ids(option: str, clients: ClientSet, num_clients: int) -> tuple[int, ...]:
-    """The ids that the value `clients` of an option stands for, sorted.
+    """Return the sorted ids that the value `clients` of an option stands for.
 
     >>> client_ids("clients", "7, 0..2", num_clients=8)
     (0, 1, 2, 7)
@@ -75,7 +74,7 @@ def _id_range(option: str, text: str) -> range:
     first, _, last = text.partition("..")
     ids = range(int(first), int(last or first) + 1)
     if not ids:
-        raise OptionError(option, f"a range goes upwards, unlike {text.strip()!r}")
+        raise OptionError(option, f"a range must go upwards; given: {text.strip()!r}")
     return ids
 
 

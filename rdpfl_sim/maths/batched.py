@@ -1,8 +1,8 @@
-"""The arithmetic of methods for many clients at once: matrices (n, d) with a row for each client.
+"""Arithmetic for many clients at once: matrices (n, d) with one row per client.
 
-Of each row the result has the same bits in any company, because a run that is resumed may compute its clients
-in other groups. So sums over rows of messages are made of additions, one after the other, and sums over
-columns of blocks: where torch's own sums begin anew depends on the shape and on the number of threads.
+The bits of a row do not depend on the other rows, since a resumed run may batch its clients differently. Sums
+over messages are therefore made of single additions, and sums over columns of blocks: how torch splits its
+own sums depends on the shape and on the number of threads.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rdpfl_sim.maths.distances import blocks
 
 
 def can_aggregate(aggregator: Aggregator, num_messages: int) -> bool:
-    """Whether `aggregate_together` knows this aggregator."""
+    """Return whether `aggregate_together` can compute this aggregator."""
     return num_messages <= MAX_MESSAGES and AGGREGATORS.facts_of(aggregator).order_statistics is not None
 
 
 def aggregate_together(aggregator: Aggregator, u: Tensor) -> Tensor:
-    """The aggregates (n, d) of the messages u (m, n, d), m each for n clients; their sums must be finite."""
+    """Return the aggregates (n, d) of messages u (m, n, d), m for each of n clients; sums must be finite."""
     order_statistics = AGGREGATORS.facts_of(aggregator).order_statistics
     assert order_statistics is not None
     low, high = order_statistics(len(u), **bound_options(aggregator))
@@ -31,13 +31,13 @@ def aggregate_together(aggregator: Aggregator, u: Tensor) -> Tensor:
 
 
 def norms(v: Tensor) -> Tensor:
-    """|v_i|_2 of every row, in float64: finite for every finite v."""
+    """Return |v_i|_2 of every row in float64, finite for every finite v."""
     lengths: Tensor = torch.linalg.vector_norm(v, dim=1, dtype=torch.float64)
     return lengths
 
 
 def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row at most as long as its limit, and which had to be shortened; `lengths` are |v_i|."""
+    """Return the rows clipped to their limits, and which were clipped; `lengths` are |v_i|."""
     clipped = ~(lengths <= limits)
     if not clipped.any():
         return v, clipped
@@ -45,7 +45,7 @@ def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tenso
 
 
 def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tensor:
-    """beta of every row (n,), in float64; see `estimator.bb_coefficient`."""
+    """Return beta of every row (n,) in float64; see `vectors.bb_coefficient`."""
     products = s.new_zeros(len(s), dtype=torch.float64)
     squares = torch.zeros_like(products)
     # Torch divides a single row among its threads, but no block that is as short as these.
@@ -57,5 +57,5 @@ def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tenso
 
 
 def column(values: Sequence[float], like: Tensor) -> Tensor:
-    """A number for each row, (n, 1)."""
+    """Return one number per row, (n, 1)."""
     return torch.tensor(values, dtype=torch.float64, device=like.device).to(like.dtype).unsqueeze(1)

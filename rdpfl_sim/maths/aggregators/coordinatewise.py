@@ -35,14 +35,14 @@ def mean_weights(u: Tensor) -> Tensor:
 def mean(u: Tensor) -> Tensor:
     """The mean of the rows; one message can move it anywhere."""
     result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
-    # The square is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
+    # The square is not finite if an entry is not: a cheap test for overflow. False alarms are harmless.
     if math.isfinite(result.dot(result)):
         return result
     return without_overflow((u / len(u)).sum(dim=0))
 
 
 def middle(n: int) -> tuple[int, int]:
-    """The one or two middle ones of n values in their order."""
+    """Return the band of the one or two middle order statistics of n."""
     return (n - 1) // 2, n // 2 + 1
 
 
@@ -64,7 +64,7 @@ def median(u: Tensor) -> Tensor:
 
 
 def untrimmed(n: int, trim: float = 0.3) -> tuple[int, int]:
-    """What is left of n values in their order."""
+    """Return the band of order statistics of n that are not trimmed."""
     cut = num_trimmed(n, trim)
     return cut, n - cut
 
@@ -80,7 +80,7 @@ def trimmed_mean(
     u: Tensor,
     *,
     trim: Annotated[
-        NonNegative, Lt(0.5), Doc("cut from each end, as a fraction of what arrived, rounded up")
+        NonNegative, Lt(0.5), Doc("fraction of the messages cut from each end, rounded up")
     ] = 0.3,
 ) -> Tensor:
     """The coordinate-wise mean without the ceil(trim n) values at each end (Yin et al. 2018).
@@ -92,7 +92,7 @@ def trimmed_mean(
 
 
 def num_trimmed(n: int, trim: float) -> int:
-    """min(ceil(trim n), (n - 1) // 2), the number of values cut from each end; at least one is left."""
+    """Return min(ceil(trim n), (n - 1) // 2), the number of values cut from each end."""
     return min(round_up(trim * n), (n - 1) // 2)
 
 
@@ -138,7 +138,7 @@ def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 
 def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
-    """The mean of the k of the order statistics s that are nearest to the median.
+    """Return the mean of the k order statistics of s that are nearest to the median.
 
     They are neighbours in the order, and of k neighbours exactly one is in each of the classes s_r, s_{r+k},
     s_{r+2k}, ... (r < k): it is the nearest of its class.

@@ -27,7 +27,7 @@ _FAR = 1e3  # times the median distance: the rounding of its square is still wel
 
 
 def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
-    """The weights w (n,), which add up to 1, with which sum_i w_i u_i is the geometric median."""
+    """Return weights w (n,), which add up to 1, with which sum_i w_i u_i is the geometric median."""
     squares: NDArray[np.float64] = squared_distances(u).numpy(force=True)
     half = np.sort(squares, axis=1)[:, (len(u) - 1) // 2]
     scale = sqrt(half.min())
@@ -67,7 +67,7 @@ def geometric_median(
     """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
 
     Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
-    half of the others; where y meets a row, the step of Vardi and Zhang (2000).
+    half of the others; where y coincides with a row, the step of Vardi and Zhang (2000).
     """
     return weighted_sum(torch.from_numpy(weiszfeld(u, iterations, tolerance)), u)
 
@@ -75,7 +75,7 @@ def geometric_median(
 def _weights_around(
     u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
 ) -> NDArray[np.float64]:
-    """The weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
+    """Return the weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
     w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
     if iterations > 1:
         gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
@@ -112,7 +112,7 @@ def centred_clipping(
         Literal["median", "zero"], Doc("where v begins: the coordinate-wise median, or zero")
     ] = "median",
 ) -> Tensor:
-    """v <- v + mean_i (u_i - v) min(1, tau / |u_i - v|): nobody pulls v farther than tau / n.
+    """v <- v + mean_i (u_i - v) min(1, tau / |u_i - v|): no message moves v farther than tau / n.
 
     Karimireddy, He and Jaggi 2021, who begin at the aggregate of the round before: here nothing is
     remembered. From zero, v is in the hull of the rows and zero.

@@ -47,7 +47,7 @@ class Program(NamedTuple):
 
 
 def band_mean(u: Tensor, low: int, high: int) -> Tensor:
-    """The mean of the order statistics low, ..., high - 1 of every column of u (n, d), as a vector (d,).
+    """Return the mean (d,) of the order statistics low, ..., high - 1 of every column of u (n, d).
 
     Order statistics count from 0, the smallest. The mean is finite for every finite u.
     """
@@ -60,7 +60,7 @@ def band_mean(u: Tensor, low: int, high: int) -> Tensor:
 
 
 def band_sum(u: Tensor, low: int, high: int) -> Tensor:
-    """The sum of a band; the bits of a column do not depend on other columns. Nobody looks for overflow."""
+    """Return the sum of a band, which may overflow; bits of a column do not depend on other columns."""
     if u.is_cpu:
         return _network_sum(program(len(u), low, high), u)
     in_order = _sorted(u)
@@ -89,14 +89,14 @@ def _network_sum(network: Program, u: Tensor) -> Tensor:
         first, *others = network.run(rows[:, block], scratch)
         result = out[block]
         result[:] = first
-        with np.errstate(over="ignore", invalid="ignore"):  # our caller looks for overflow
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for overflow
             for row in others:
                 result += row
     return torch.from_numpy(out)
 
 
 def sorted_rows(u: Tensor) -> list[Tensor]:
-    """The order statistics 0, ..., n - 1 of every column of u (n, d), vectors (d,) that may be rows of u.
+    """Return the order statistics 0, ..., n - 1 of every column of u (n, d); they may be rows of u.
 
     For few columns at a time, as those of `distances.blocks`: it takes as much memory again.
     """
@@ -124,7 +124,7 @@ def _sorted(u: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def program(n: int, low: int, high: int, in_order: bool = False) -> Program:
-    """The shortest program we know that leaves the order statistics low, ..., high - 1 of n rows in its band.
+    """Return the shortest program that leaves the order statistics low, ..., high - 1 in its band.
 
     They are in any order, unless `in_order`. Batcher's network has 2^k wires. Those above the n rows may be
     thought to hold infinity, so that exchanges with them do nothing; shifting the rows by one, above a wire

@@ -43,7 +43,7 @@ _NUM_HASHED = 256  # entries of a message that make up its hash, beside the sum 
 
 
 def nnm_weights(u: Tensor, byzantine: float) -> Tensor:
-    """The weights (n, n), float64, of the rows in each new row."""
+    """Return the weights (n, n), float64, of the rows in each new row."""
     return equal_shares(least(squared_distances(u), num_trusted(len(u), byzantine)))
 
 
@@ -57,7 +57,7 @@ def nnm(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 
 def bucketing_weights(u: Tensor, size: int) -> Tensor:
-    """The weights (ceil(n / size), n), float64, of the rows in each bucket."""
+    """Return the weights (ceil(n / size), n), float64, of the rows in each bucket."""
     n, d = u.shape
     # For the hash some entries, and a sum of all as whole numbers (modulo 2^32): unlike a sum of floats it is
     # the same in whatever order it is made.
@@ -74,32 +74,32 @@ def bucketing_weights(u: Tensor, size: int) -> Tensor:
 
 @pre_aggregator(weights=bucketing_weights)
 def bucketing(
-    u: Tensor, *, size: Annotated[Count, Doc("s, messages a bucket; the last may have fewer")] = 2
+    u: Tensor, *, size: Annotated[Count, Doc("s, messages per bucket; the last may have fewer")] = 2
 ) -> Tensor:
-    """The means of buckets of `size` rows each, which are put into them at random.
+    """The means of random buckets of `size` rows each.
 
-    Karimireddy, He and Jaggi 2022. The shuffle is drawn from the messages themselves: rows are sorted by a
-    hash of their bits. So it is another one each round, the same when a run is repeated, and it does not
-    depend on the order of the rows.
+    Karimireddy, He and Jaggi 2022. The shuffle follows from the messages: rows are sorted by a hash
+    of their bits. It differs from round to round, is the same when a run is repeated, and does not depend on
+    the order of the rows.
     """
     return weighted_sum(bucketing_weights(u, size), u)
 
 
 def clipping_scales(u: Tensor, max_norm: float) -> Tensor:
-    """The factors (n,), float64, of static clipping."""
+    """Return the factors (n,), float64, of static clipping."""
     return _clip_factors(norms(u), max_norm)
 
 
 @pre_aggregator(weights=lambda u, max_norm: clipping_scales(u, max_norm).diag())
 def clipping(
-    u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the largest norm that is let through")] = 2.0
+    u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the largest norm that is kept")] = 2.0
 ) -> Tensor:
     """The rows, scaled down to the norm c where they are longer."""
     return _scaled(u, clipping_scales(u, max_norm))
 
 
 def arc_scales(u: Tensor, byzantine: float) -> Tensor:
-    """The factors (n,), float64, of adaptive robust clipping."""
+    """Return the factors (n,), float64, of adaptive robust clipping."""
     n = len(u)
     trusted = num_trusted(n, byzantine)
     num_clipped = 2 * (n - trusted) * trusted // n

@@ -1,8 +1,8 @@
 """Aggregators that choose or weigh whole messages by their distances from each other.
 
 They see the rows only through the squared distances D_ij = |u_i - u_j|^2, so that after these a choice costs
-no more for a large model than for a small one. Rows or sets of rows with equal scores are averaged: the
-result should not depend on who has the smaller number.
+no more for a large model than for a small one. Rows or sets of rows with equal scores are averaged, so that
+the result does not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MaxSubsets: TypeAlias = Annotated[
 
 
 def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
-    """The weights (n,), float64, that average the rows with the least Krum scores, and those that tie."""
+    """Return the weights (n,), float64, that average the rows with the least Krum scores and ties."""
     num_neighbours = max(1, num_trusted(len(u), byzantine) - 2)
     in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
     scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
@@ -56,7 +56,7 @@ def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 
 def multi_krum_weights(u: Tensor, byzantine: float, keep: float | None) -> Tensor:
-    """The weights (n,), float64, with which multi-Krum averages the rows."""
+    """Return the weights (n,), float64, with which multi-Krum averages the rows."""
     n = len(u)
     return krum_weights(u, byzantine, num_trusted(n, byzantine) if keep is None else round_up(keep * n))
 
@@ -78,7 +78,7 @@ def multi_krum(
 
 
 def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
-    """The weights (n,), float64, with which MoNNA averages the rows."""
+    """Return the weights (n,), float64, with which MoNNA averages the rows."""
     distances = distances_to(own, u).nan_to_num(nan=torch.inf)
     return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
 
@@ -96,7 +96,7 @@ def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 
 def mda_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
-    """The weights (n,), float64, with which minimum diameter averaging averages the rows."""
+    """Return the weights (n,), float64, with which minimum diameter averaging averages the rows."""
     squares: _Array = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
     diameters = np.zeros(len(sets))
@@ -118,7 +118,7 @@ def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000
 
 
 def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
-    """The weights (n,), float64, with which smallest maximum eigenvalue averaging averages the rows."""
+    """Return the weights (n,), float64, of smallest maximum eigenvalue averaging."""
     squares: _Array = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
     parts = np.array_split(sets, 1 + len(sets) // 1000)  # so that memory does not grow with their number
@@ -139,7 +139,7 @@ def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 500
 
 
 def caf_weights(u: Tensor, byzantine: float) -> Tensor:
-    """The weights c_i / sum_j c_j (n,), float64, of the covariance-bound agnostic filter."""
+    """Return the weights c_i / sum_j c_j (n,), float64, of the covariance-bound agnostic filter."""
     n = len(u)
     squares: _Array = squared_distances(u).numpy(force=True)
     enough = max(0, n - 2 * round_up(byzantine * n))
@@ -174,12 +174,12 @@ def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 
 def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
-    """Which of the last dimension are the `num` least, and those that tie with the last of them."""
+    """Return a mask of the `num` least along the last dimension, ties with the last of them included."""
     return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
 
 
 def _candidates(squares: _Array, k: int, max_subsets: int) -> NDArray[np.bool_]:
-    """Sets of k rows, (number of sets, n): all of them, or the k nearest of each row and those that tie."""
+    """Return sets of k rows, (number of sets, n): all, or the k nearest of each row with ties."""
     n = len(squares)
     if comb(n, k) <= max_subsets:
         return _all_subsets(n, k)
@@ -195,10 +195,10 @@ def _all_subsets(n: int, k: int) -> NDArray[np.bool_]:
 
 
 def _covariance(squares: _Array, p: _Array) -> tuple[_Array, _Array]:
-    """B_ij = <u_i - mu, u_j - mu> and sqrt(p_i p_j) B_ij for weights p (..., n), mu = sum_i p_i u_i.
+    """Return B_ij = <u_i - mu, u_j - mu> and sqrt(p_i p_j) B_ij for weights p (..., n), mu = sum_i p_i u_i.
 
     The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. From distances,
-    2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, rows without weight are not in the others' way, however far.
+    2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, rows without weight do not affect the others, however far away.
     """
     to_mean = p @ squares
     spread = (to_mean * p).sum(axis=-1)[..., None, None]
@@ -208,7 +208,7 @@ def _covariance(squares: _Array, p: _Array) -> tuple[_Array, _Array]:
 
 
 def _mean_of_best(sets: NDArray[np.bool_], scores: _Array, u: Tensor) -> Tensor:
-    """The weights that average the sets with the least score, and then the rows of each."""
+    """Return the weights that average the sets with the least score, and then the rows of each."""
     best = sets[scores <= max(scores.min(), 0) * (1 + SLACK)]
     shares = best / best.sum(axis=1, keepdims=True)
     return torch.from_numpy(shares.mean(axis=0)).to(u.device)

@@ -18,12 +18,12 @@ Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed Byzantine fraction of wh
 
 
 def num_trusted(n: int, byzantine: float) -> int:
-    """n - f for f = ceil(byzantine n), but at least 1; three liars among nine are more than 30 %."""
+    """Return n - f for f = ceil(byzantine n), but at least 1."""
     return max(1, n - round_up(byzantine * n))
 
 
 def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
-    """sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
+    """Return sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
 
     The weights are not negative and add up to at most 1, so that only rounding can overflow.
     """
@@ -31,13 +31,13 @@ def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
 
 
 def without_overflow(x: Tensor) -> Tensor:
-    """x, which is changed: what has overflowed becomes the largest number there is."""
+    """Return x, modified in place: entries that overflowed become the largest number of their type."""
     limit = torch.finfo(x.dtype).max
-    # The sum is not finite if an entry is not, and quicker than the clamp, to which false alarms do no harm.
+    # The sum is not finite if an entry is not, and is quicker than the clamp. False alarms are harmless.
     return x if isfinite(x.sum()) else x.clamp_(-limit, limit)
 
 
 def equal_shares(kept: Tensor) -> Tensor:
-    """Weights, float64, that average what is kept, along the last dimension."""
+    """Return weights, float64, that average what is kept along the last dimension."""
     kept = kept.double()
     return kept / kept.sum(dim=-1, keepdim=True)
