@@ -1,7 +1,6 @@
-"""Events as flat JSON objects, one a line, as structlog writes them; and the digest of a run.
+"""Write events.jsonl: one flat JSON object per line, in the format of structlog.
 
-The digest covers every record but those of single messages: it does not change with how many message events
-are written. The final models are part of it, as records hold their hashes. No record holds wall-clock time.
+No record contains wall-clock time, so that two runs of a scenario write the same records.
 """
 
 from __future__ import annotations
@@ -31,45 +30,45 @@ MESSAGE_STREAM = "recorded messages"
 
 
 class Sink:
-    """Where rendered lines go: into the digest, and into a buffered file if there is one.
+    """Writes lines to the digest, and to a buffered file if there is one.
 
-    Something that cannot be told yet can be held back; then all that comes after it waits behind it.
+    Lines whose content is not known yet are deferred, and all later lines with them, to keep the order.
     """
 
     def __init__(self, file: BinaryIO | None, digest: Digest) -> None:
         self.file = file
         self.digest = digest
-        self.held: list[Callable[[], None]] = []
+        self.deferred: list[Callable[[], None]] = []
 
     def info(self, line: bytes) -> None:
-        """Take one line."""
-        if self.held:
-            self.held.append(partial(self.info, line))
+        """Write a line that the digest covers; structlog calls this method."""
+        if self.deferred:
+            self.deferred.append(partial(self.info, line))
             return
         self.digest.add(line)
         if self.file is not None:
             self.file.write(line)
 
-    def aside(self, line: bytes) -> None:
-        """Take one line that does not count for the digest."""
-        if self.held:
-            self.held.append(partial(self.aside, line))
+    def write_undigested(self, line: bytes) -> None:
+        """Write a line that the digest does not cover."""
+        if self.deferred:
+            self.deferred.append(partial(self.write_undigested, line))
         elif self.file is not None:
             self.file.write(line)
 
-    def hold(self, tell: Callable[[], None]) -> None:
-        """Call this, which writes lines, when it is its turn."""
-        self.held.append(tell)
+    def defer(self, write: Callable[[], None]) -> None:
+        """Call `write` when the deferred lines are written."""
+        self.deferred.append(write)
 
     def catch_up(self) -> None:
-        """Nothing has to be held back any more."""
-        held, self.held = self.held, []
-        for tell in held:
-            tell()
+        """Write all deferred lines."""
+        deferred, self.deferred = self.deferred, []
+        for write in deferred:
+            write()
 
 
 class Recorder(Observer):
-    """Writes what the world tells to `events.jsonl`, keeps the digest, and gathers telemetry."""
+    """Observes a run: writes events.jsonl, updates the digest and collects telemetry."""
 
     def __init__(
         self,
@@ -91,11 +90,11 @@ class Recorder(Observer):
         self.log = _logger(self.sink).info
 
     def event(self, name: str, **fields: Any) -> None:
-        """Record anything, at the current simulated time."""
+        """Write a record at the current simulated time."""
         self.log(name, time_s=self.now_s(), **fields)
 
     def model(self, client: int, w: Tensor) -> None:
-        """Record the hash of a final model."""
+        """Write the hash of a final model."""
         content = w.detach().cpu().contiguous().numpy().tobytes()
         self.event("final_model", client=client, blake2b=blake2b(content, digest_size=16).hexdigest())
 
@@ -116,11 +115,11 @@ class Recorder(Observer):
         update: Update,
         inspection: Inspection | None,
     ) -> None:
-        told = self.now_s(), client, round_, messages, update, inspection
+        write = partial(self._round_finished, self.now_s(), client, round_, messages, update, inspection)
         if update.is_known:
-            self._round_finished(*told)
+            write()
         else:
-            self.sink.hold(partial(self._round_finished, *told))
+            self.sink.defer(write)
 
     def _round_finished(
         self,
@@ -133,8 +132,8 @@ class Recorder(Observer):
     ) -> None:
         diagnostics = update.diagnostics
         oldest = max([round_ - message.broadcast.round for message in messages], default=None)
-        told = {"num_used": len(messages), "max_age": oldest, **diagnostics}
-        self._round("round_finished", time_s, client, round_, told)
+        fields = {"num_used": len(messages), "max_age": oldest, **diagnostics}
+        self._round("round_finished", time_s, client, round_, fields)
         self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
         if self.message_fraction > 0:
             clipped = diagnostics.get("clipped")
@@ -144,7 +143,7 @@ class Recorder(Observer):
                 self._message("message_used", time_s, message, fields)
 
     def catch_up(self) -> None:
-        """Updates that were put off have been computed."""
+        """Write the records of deferred updates, which have been computed."""
         self.sink.catch_up()
 
     @override
@@ -179,8 +178,7 @@ class Recorder(Observer):
         self.telemetry.dropped(message, fate)
         self._message(f"message_{fate}", self.now_s(), message, {"reason": reason})
 
-    # What there is of every round and message goes straight to orjson: the lines are the same as structlog's,
-    # which would take several times as long for each and, together, longer than all that they tell of.
+    # Records of rounds and messages bypass structlog, which takes several times as long for the same lines.
 
     def _round(self, name: str, time_s: float, client: int, round_: int, fields: dict[str, Any]) -> None:
         record = {"event": name, "time_s": time_s, "client": client, "round": round_, **fields}
@@ -202,11 +200,11 @@ class Recorder(Observer):
             "round": message.broadcast.round,
             **fields,
         }
-        self.sink.aside(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
+        self.sink.write_undigested(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _details(inspection: Inspection, place: int) -> dict[str, float | None]:
-    """What is known of one message of a round."""
+    """Return the statistics of one message of a round."""
     return {
         name: None if values is None else values[place]
         for name, values in (
@@ -232,5 +230,5 @@ def _logger(sink: Sink) -> Any:
 
 
 def _dumps(record: dict[str, Any], **_: Any) -> bytes:
-    # The event's name first, for people; NaN and infinity become null.
+    # The event's name comes first, for readability; NaN and infinity become null.
     return orjson.dumps({"event": record.pop("event"), **record}, option=orjson.OPT_APPEND_NEWLINE)

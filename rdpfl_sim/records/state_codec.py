@@ -1,11 +1,11 @@
-"""The state of living objects as plain data and tensors, and back.
+"""Convert the state of objects to plain data and tensors, and back.
 
-Two kinds of objects have state. *Parts* are there from the beginning, built from the scenario: a part names
-in `STATE` the attributes that change in the course of a run, and in `CALLS` the methods that may be called
-later. *Values* come and go, such as messages: a value is rebuilt by calling its class with the parameters of
-its constructor, which are attributes of the same names. Objects that were shared are shared again.
+Two kinds of objects have state. *Parts* are built from the scenario and exist throughout a run: a part lists
+in `STATE` the attributes that change during a run, and in `CALLS` the methods that scheduled events may call.
+*Values*, such as messages, are created during a run: a value is rebuilt by calling its class with the
+parameters of its constructor, which are attributes of the same names. Shared objects stay shared.
 
-Reading data back runs no code but the constructors of the classes that the reader allows.
+Decoding runs no code except the constructors of the classes that the decoder allows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from rdpfl_sim.errors import ScenarioError
 
 Plain: TypeAlias = Any
-"""What JSON can hold (with NaN and infinity): scalars as they are, all else as [kind, ...]."""
+"""JSON with NaN and infinity: scalars as they are, everything else as [kind, ...]."""
 
 SCALARS = {type(None), bool, int, float, str}
 SEQUENCES: dict[str, type] = {kind.__name__: kind for kind in (list, tuple, deque)}
@@ -33,12 +33,12 @@ MAPPINGS: dict[str, type] = {kind.__name__: kind for kind in (dict, Counter)}
 
 
 class CodecError(ValueError):
-    """What cannot be written down, or does not fit the program that reads it."""
+    """State that cannot be encoded, or data that does not fit this version of the program."""
 
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Turn whatever fails on data of the wrong form into a `CodecError`."""
+    """Turn the errors that malformed data causes into a `CodecError`."""
     try:
         yield
     except (CodecError, ScenarioError):
@@ -51,7 +51,7 @@ def decoding() -> Iterator[None]:
 
 
 class Encoder:
-    """Writes state down. `values` and `tensors` grow; whatever is encoded refers to their entries."""
+    """Encodes state. Encoded data refers to entries of `values` and `tensors`, which grow."""
 
     def __init__(self, parts: Mapping[str, Any], classes: Iterable[type]) -> None:
         self.names = {id(part): name for name, part in parts.items()}
@@ -61,11 +61,11 @@ class Encoder:
         self._references: dict[int, tuple[Any, Plain]] = {}
 
     def part(self, part: Any) -> dict[str, Plain]:
-        """The state of a part, by attribute."""
+        """Return the encoded state of a part, by attribute."""
         return {name: self.encode(getattr(part, name)) for name in part.STATE}
 
     def encode(self, value: Any) -> Plain:
-        """Any value, as plain data."""
+        """Return a value as plain data."""
         kind = type(value)
         if kind in SCALARS:
             return value
@@ -83,12 +83,15 @@ class Encoder:
             return ["part", self.names[id(value)]]
         if kind is MethodType and id(value.__self__) in self.names and value.__name__ in value.__self__.CALLS:
             return ["call", self.names[id(value.__self__)], value.__name__]
-        raise CodecError(f"a checkpoint cannot hold {kind.__name__} objects, such as {value!r}")
+        raise CodecError(f"a checkpoint cannot contain {kind.__name__} objects, such as {value!r}")
 
     def _reference(self, value: Any) -> Plain:
-        """The place of a tensor or value in its table, once, however often it occurs."""
+        """Return the index of a tensor or value in its table; repeated objects have one entry."""
         if id(value) not in self._references:
-            self._references[id(value)] = value, self._enter(value)  # the value itself: it must stay alive
+            self._references[id(value)] = (
+                value,
+                self._enter(value),
+            )  # keeps the value alive, so that its id stays unique
         return self._references[id(value)][1]
 
     def _enter(self, value: Any) -> Plain:
@@ -101,7 +104,7 @@ class Encoder:
 
 
 class Decoder:
-    """Reads what an `Encoder` has written, for parts of the same names."""
+    """Decodes the data of an `Encoder` for parts of the same names."""
 
     def __init__(
         self,
@@ -114,18 +117,18 @@ class Decoder:
         self.classes = {name_of(cls): (cls, fields_of(cls)) for cls in classes}
         self.tensors = tensors
         self.values: list[Any] = []
-        for name, *fields in values:  # a value comes after those that it refers to
+        for name, *fields in values:  # a value follows those that it refers to
             self.values.append(self._build(name, fields))
 
     def restore(self, part: Any, state: Mapping[str, Plain]) -> None:
-        """Give a part its state back."""
+        """Set the state of a part."""
         if state.keys() != set(part.STATE):
             raise CodecError(f"{type(part).__name__} has the state {list(part.STATE)}, not {list(state)}")
         for name, data in state.items():
             setattr(part, name, self.decode(data))
 
     def decode(self, data: Plain) -> Any:
-        """What the data stands for."""
+        """Return the value of encoded data."""
         if not isinstance(data, list):
             return sys.intern(data) if isinstance(data, str) else data  # phases are compared by identity
         kind, *items = data
@@ -146,11 +149,11 @@ class Decoder:
                 return self.parts[name]
             case ["call", name, method] if method in self.parts[name].CALLS:
                 return getattr(self.parts[name], method)
-        raise CodecError(f"nothing is known of {data!r}")
+        raise CodecError(f"unknown data {data!r}")
 
     def _build(self, name: str, fields: Sequence[Plain]) -> Any:
         if name not in self.classes:
-            raise CodecError(f"a checkpoint must not hold {name}")
+            raise CodecError(f"a checkpoint must not contain {name}")
         cls, names = self.classes[name]
         if len(names) != len(fields):
             raise CodecError(f"{name} has the fields {list(names)}, not {len(fields)}")
@@ -158,11 +161,11 @@ class Decoder:
 
 
 def name_of(cls: type) -> str:
-    """How a class is called in a checkpoint."""
+    """Return the name of a class in a checkpoint."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 @cache
 def fields_of(cls: type) -> tuple[str, ...]:
-    """What a value is made of: the parameters of its constructor."""
+    """Return the parameters of a class's constructor."""
     return tuple(inspect.signature(cls).parameters)

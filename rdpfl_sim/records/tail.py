@@ -1,4 +1,4 @@
-"""Following a run of another process: what its files gain, and whether it still runs."""
+"""Follow a run of another process: read lines as they are appended, and see whether it is running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 1 << 22
 
 
 class Follower:
-    """Reads what is added to a file, in whole lines; a file that becomes shorter is read again."""
+    """Reads the complete lines that are appended to a file; starts again if the file is truncated."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,14 +22,14 @@ class Follower:
         self._rest = b""
 
     def has_restarted(self) -> bool:
-        """Whether the file is shorter than what was read of it; then the next lines are its first."""
+        """Return whether the file was truncated; then the next lines are its first."""
         restarted = size_inside(self.path) < self._position
         if restarted:
             self._position, self._rest = 0, b""
         return restarted
 
     def chunks(self) -> Iterator[list[bytes]]:
-        """The whole lines that were added since the last time, some at once."""
+        """Yield the complete lines appended since the last call, in batches."""
         if size_inside(self.path) <= self._position:
             return
         with open_inside(self.path) as file:
@@ -41,7 +41,7 @@ class Follower:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process holds the run folder; where there are no locks, whether there is no summary."""
+    """Return whether a process has locked the run folder; without locks, whether there is no summary."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What only a simulator can tell: how honest and Byzantine messages fare with honest recipients."""
+"""Telemetry: how honest recipients treat the messages of honest and of Byzantine senders."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Any, Protocol
 from rdpfl_sim.methods.base import Inspection
 
 
-class Stamped(Protocol):
-    """What a message says of itself."""
+class BroadcastInfo(Protocol):
+    """Sender and round that a message states."""
 
     @property
     def sender(self) -> int:
-        """Who has sent it."""
+        """The sender."""
 
     @property
     def round(self) -> int:
-        """The round that the sender claims."""
+        """The round that the sender states."""
 
 
-class Known(Protocol):
-    """What telemetry has to know of a message: that of a run, or one that is read from its records."""
+class MessageInfo(Protocol):
+    """The attributes of a message that telemetry reads, in a run or from its records."""
 
     @property
     def sender(self) -> int:
-        """Who has sent it."""
+        """The sender."""
 
     @property
     def recipient(self) -> int:
-        """Who has got it."""
+        """The recipient."""
 
     @property
-    def broadcast(self) -> Stamped:
-        """What it says of itself."""
+    def broadcast(self) -> BroadcastInfo:
+        """Its stated sender and round."""
 
 
 @dataclass
 class Histogram:
-    """Counts of values >= 0 in bins an eighth of a power of two wide: quantiles to within 7 %."""
+    """Counts of values >= 0 in bins of an eighth of a power of two: quantiles are accurate to 7 %."""
 
     bins: Counter[int] = field(default_factory=Counter)
     num: int = 0
@@ -58,7 +58,7 @@ class Histogram:
         self.bins[exponent * 8 + int(mantissa * 16) - 8 if value > 0 else -10_000] += 1
 
     def quantile(self, q: float) -> float:
-        """The value below which a fraction q of all values lies."""
+        """Return the value that a fraction q of all values does not exceed."""
         needed = q * self.num
         for key in sorted(self.bins):
             needed -= self.bins[key]
@@ -68,7 +68,7 @@ class Histogram:
         return self.largest
 
     def summary(self) -> dict[str, float] | None:
-        """Mean, some quantiles and the largest value."""
+        """Return mean, quantiles and maximum, or None without values."""
         if self.num == 0:
             return None
         quantiles = {f"p{round(100 * q)}": self.quantile(q) for q in (0.5, 0.9, 0.99)}
@@ -77,7 +77,7 @@ class Histogram:
 
 @dataclass
 class RoundStats:
-    """Sums over rounds, of one client or of a group of clients."""
+    """Sums over the rounds of one client or of a group of clients."""
 
     num_rounds: int = 0
     num_used: int = 0
@@ -91,13 +91,13 @@ class RoundStats:
     neighbour_share: float = 0.0
 
     def add_share(self, share: float | None) -> None:
-        """Count the share of neighbours in the step of a round, if it has one."""
+        """Add the share of neighbours in the step of a round, if the method reports one."""
         if share is not None:
             self.num_shares += 1
             self.neighbour_share += share
 
     def means(self) -> dict[str, float | None]:
-        """Per round or per message, as it suits; None where there was nothing."""
+        """Return means per round or per message; None where nothing was counted."""
         return {
             "used_per_round": _ratio(self.num_used, self.num_rounds),
             "mean_age": _ratio(self.sum_age, self.num_used),
@@ -110,7 +110,7 @@ class RoundStats:
 
 @dataclass
 class SenderStats:
-    """How the messages of honest or of Byzantine senders are treated by honest recipients."""
+    """Outcomes and weights of the messages of honest or of Byzantine senders at honest recipients."""
 
     fates: Counter[str] = field(default_factory=Counter)
     num_weighed: int = 0
@@ -118,7 +118,7 @@ class SenderStats:
     relative_weight: float = 0.0
 
     def summary(self) -> dict[str, Any]:
-        """Fates, how often a used message had no weight at all, and its mean weight relative to 1/n."""
+        """Return outcomes, the share of used messages with weight 0, and the mean weight relative to 1/n."""
         return {
             **{fate: self.fates[fate] for fate in ("used", "stale", "duplicate", "rejected")},
             "ignored": _ratio(self.num_ignored, self.num_weighed),
@@ -127,10 +127,10 @@ class SenderStats:
 
 
 class Telemetry:
-    """Watches the messages that honest clients get.
+    """Statistics of the messages that honest clients receive.
 
-    `hops` is every client's distance to the nearest Byzantine client, None where no path leads to one.
-    `trims_less` says for which numbers of messages a trimmed mean cuts fewer than ceil(trim n) per side.
+    `hops` is every client's distance to the nearest Byzantine client, None if there is no path to one.
+    `trims_less` returns for which numbers of messages a trimmed mean cuts fewer than ceil(trim n) per side.
     """
 
     STATE = (
@@ -153,19 +153,19 @@ class Telemetry:
         """Of honest clients' rounds; see `neighbour_share` of rdpfl_sim.methods.base."""
         self.treatment = {"honest": SenderStats(), "byzantine": SenderStats()}
         self.rounds = {"all": RoundStats(), "clean": RoundStats(), "attacked": RoundStats()}
-        """Honest clients' rounds; in those that are attacked, a message of a Byzantine client was used."""
+        """Honest clients' rounds; attacked rounds used a message of a Byzantine client."""
         self.num_trimmed_less = 0
         """Honest clients' rounds with messages, but too few for the scenario's trimmed mean."""
         self.by_hops: dict[int | None, RoundStats] = {}
         self.recent: dict[int, RoundStats] = {}
-        """Every client's rounds since its last evaluation."""
+        """The rounds of every client since its last evaluation."""
 
     def delivered(self, delay_s: float) -> None:
-        """A message has arrived."""
+        """Count the delay of a message."""
         self.delays_s.add(delay_s)
 
-    def dropped(self, message: Known, fate: str) -> None:
-        """A recipient did not use a message."""
+    def dropped(self, message: MessageInfo, fate: str) -> None:
+        """Count a message that its recipient dropped."""
         if message.recipient not in self.byzantine:
             self._treatment(message).fates[fate] += 1
 
@@ -173,29 +173,29 @@ class Telemetry:
         self,
         client: int,
         round_: int,
-        messages: Sequence[Known],
+        messages: Sequence[MessageInfo],
         diagnostics: Mapping[str, Any],
         inspection: Inspection | None,
     ) -> None:
-        """A client has used messages."""
+        """Count a round and the messages that it used."""
         byzantine, num_used = self.byzantine, len(messages)
         ages = [round_ - message.broadcast.round for message in messages]
-        tallies = [self._recent(client)]
+        stats = [self._recent(client)]
         if client not in byzantine:
-            num_lies = (
+            num_byzantine = (
                 sum([message.broadcast.sender in byzantine for message in messages]) if byzantine else 0
             )
-            tallies += [
+            stats += [
                 self._at_distance(self.hops[client]),
                 self.rounds["all"],
-                self.rounds["attacked" if num_lies > 0 else "clean"],
+                self.rounds["attacked" if num_byzantine > 0 else "clean"],
             ]
             for age in ages:
                 self.ages[age] += 1
-            if num_lies < num_used:
-                self.treatment["honest"].fates["used"] += num_used - num_lies
-            if num_lies > 0:
-                self.treatment["byzantine"].fates["used"] += num_lies
+            if num_byzantine < num_used:
+                self.treatment["honest"].fates["used"] += num_used - num_byzantine
+            if num_byzantine > 0:
+                self.treatment["byzantine"].fates["used"] += num_byzantine
             if num_used > 0 and self.trims_less(num_used):
                 self.num_trimmed_less += 1
         weights = None if inspection is None else inspection.weight
@@ -213,29 +213,29 @@ class Telemetry:
         share = diagnostics.get("neighbour_share")
         if share is not None and client not in byzantine:
             self.neighbour_shares.add(share)
-        sum_age, estimates = sum(ages), "tau" in diagnostics
+        sum_age, has_estimate = sum(ages), "tau" in diagnostics
         clipped, bounded = bool(diagnostics.get("clipped")), bool(diagnostics.get("bounded"))
-        for tally in tallies:
-            tally.num_rounds += 1
-            tally.num_used += num_used
-            tally.sum_age += sum_age
-            if estimates:
-                tally.num_estimates += 1
+        for stat in stats:
+            stat.num_rounds += 1
+            stat.num_used += num_used
+            stat.sum_age += sum_age
+            if has_estimate:
+                stat.num_estimates += 1
             if clipped:
-                tally.num_clipped += 1
+                stat.num_clipped += 1
             if bounded:
-                tally.num_bounded += 1
+                stat.num_bounded += 1
             if weights is not None:
-                tally.num_weighed += 1
-                tally.byzantine_weight += byzantine_weight
-            tally.add_share(share)
+                stat.num_weighed += 1
+                stat.byzantine_weight += byzantine_weight
+            stat.add_share(share)
 
     def since_last_evaluation(self, client: int) -> dict[str, float | None]:
-        """Means over a client's rounds since this was last asked."""
+        """Return means over a client's rounds since the previous call."""
         return self.recent.pop(client, RoundStats()).means()
 
     def summary(self) -> dict[str, Any]:
-        """All of it, for summary.json."""
+        """Return the section `telemetry` of summary.json."""
         honest = self.treatment["honest"]
         num_honest = honest.fates.total()
         return {
@@ -244,32 +244,28 @@ class Telemetry:
             "neighbour_share": self.neighbour_shares.summary(),
             "messages_from": {who: treatment.summary() for who, treatment in self.treatment.items()},
             "false_rejections": _ratio(honest.fates["rejected"], num_honest),
-            "rounds": {
-                kind: {"num": tally.num_rounds, **tally.means()} for kind, tally in self.rounds.items()
-            },
+            "rounds": {kind: {"num": stat.num_rounds, **stat.means()} for kind, stat in self.rounds.items()},
             "num_trimmed_less": self.num_trimmed_less,
             "by_hops": {
-                str(hops): tally.means()
-                for hops, tally in sorted(self.by_hops.items(), key=lambda item: item[0] or 0)
+                str(hops): stat.means()
+                for hops, stat in sorted(self.by_hops.items(), key=lambda item: item[0] or 0)
                 if hops is not None
             },
         }
 
     def _recent(self, client: int) -> RoundStats:
-        """The tally of a client's rounds since its last evaluation."""
-        tally = self.recent.get(client)
-        if tally is None:
-            tally = self.recent[client] = RoundStats()
-        return tally
+        stat = self.recent.get(client)
+        if stat is None:
+            stat = self.recent[client] = RoundStats()
+        return stat
 
     def _at_distance(self, hops: int | None) -> RoundStats:
-        """The tally of all honest clients so far from the nearest Byzantine one."""
-        tally = self.by_hops.get(hops)
-        if tally is None:
-            tally = self.by_hops[hops] = RoundStats()
-        return tally
+        stat = self.by_hops.get(hops)
+        if stat is None:
+            stat = self.by_hops[hops] = RoundStats()
+        return stat
 
-    def _treatment(self, message: Known) -> SenderStats:
+    def _treatment(self, message: MessageInfo) -> SenderStats:
         return self.treatment["byzantine" if message.sender in self.byzantine else "honest"]
 
 

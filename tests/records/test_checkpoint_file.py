@@ -85,7 +85,7 @@ def test_damaged_one_is_noticed_removed_and_the_one_before_is_used(
     path = checkpoints.save({"k": 2}, [torch.ones(5)])
     path.write_bytes(damage(path.read_bytes()))
     assert newest(checkpoints) == 1
-    assert f"checkpoint {path.name}, or what it relies on, is damaged" in caplog.text
+    assert f"checkpoint {path.name} or a file it depends on is damaged" in caplog.text
     assert not path.exists(), "or it would be kept in place of a good one"
 
 

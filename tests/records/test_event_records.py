@@ -134,10 +134,10 @@ def test_records_digest_and_telemetry_are_those_without_holding() -> None:
     assert second.telemetry.summary() == first.telemetry.summary()
 
 
-def test_digest_waits_too_and_lines_aside_do_not_count() -> None:
+def test_digest_waits_for_deferred_lines_and_excludes_undigested_ones() -> None:
     plain, held = Sink(None, Digest()), Sink(None, Digest())
-    held.hold(lambda: held.info(b"one"))
-    held.aside(b"aside")
+    held.defer(lambda: held.info(b"one"))
+    held.write_undigested(b"aside")
     held.info(b"two")
     assert held.digest.value == b""
     held.catch_up()
