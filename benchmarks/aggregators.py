@@ -171,10 +171,10 @@ def rows(num_threads: int = 1) -> list[Row]:
     for rule, (call, rival) in byzfl_routes().items():
         floor, ours, other = seconds([Tensor.sum, call, rival], u)
         reference = f"byzfl {other * 1e3:.2f} ms"
-        work = f"{rule}, {where}"
+        task = f"{rule}, {where}"
         table.append(
             Row(
-                work,
+                task,
                 f"{ours * 1e3:.2f} ms ({ours / floor:.0f} x reading)",
                 reference,
                 other / ours,
@@ -183,7 +183,7 @@ def rows(num_threads: int = 1) -> list[Row]:
         )
         if rule in BANDS and which("g++"):
             (ours,) = seconds([compiled(*BANDS[rule])], u)
-            table.append(Row(f"{work}, compiled", f"{ours * 1e3:.2f} ms", reference, other / ours, ">= 25"))
+            table.append(Row(f"{task}, compiled", f"{ours * 1e3:.2f} ms", reference, other / ours, ">= 25"))
     return table
 
 

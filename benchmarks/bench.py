@@ -91,7 +91,7 @@ def write(found: dict[str, list[Row]], load: float) -> None:
     lines = ["| work | measured | target | command |", "|---|---|---|---|"]
     for name, rows in found.items():
         lines += [
-            f"| {row.work} | {row.cells[3]} | {row.must} | `python benchmarks/{name}.py` |"
+            f"| {row.task} | {row.cells[3]} | {row.must} | `python benchmarks/{name}.py` |"
             for row in rows
             if row.reached is not None
         ]

@@ -40,9 +40,9 @@ def rows(rounds: int = 20, num_clients: int = 10, every: int = 10) -> list[Row]:
         simulate(experiment, folder)
         wall_s = time.perf_counter() - began
     size = f"{len(spent_s)} checkpoints of {max(sizes) / 1e6:.0f} MB"
-    work = f"{num_clients} CNN clients, {size}, share of the wall time"
+    task = f"{num_clients} CNN clients, {size}, share of the wall time"
     share = sum(spent_s) / wall_s
-    return [Row(work, f"{sum(spent_s):.3f} s", f"{wall_s:.1f} s", share, "<= 0.02")]
+    return [Row(task, f"{sum(spent_s):.3f} s", f"{wall_s:.1f} s", share, "<= 0.02")]
 
 
 if __name__ == "__main__":

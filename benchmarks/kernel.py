@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -22,9 +23,19 @@ from simpy import Environment
 from table import Row, show
 
 from rdpfl_sim.execution.allocation import gc_paused
-from rdpfl_sim.methods.base import Home, Method, State
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Method,
+    Outgoing,
+    State,
+    Trained,
+    TrainingTask,
+)
 from rdpfl_sim.methods.deferred import Update, Updates
-from rdpfl_sim.methods.exchange import Payload, Work
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
@@ -44,26 +55,27 @@ W = torch.zeros(10)
 
 
 @dataclass
-class Trained:
+class TrainingResult:
     """A training job with a fixed result."""
 
-    w_tilde: torch.Tensor = W
+    w: torch.Tensor = W
     num_steps: int = 1
     loss: float = 0.0
+    second_w: torch.Tensor | None = None
     direction: torch.Tensor | None = None
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """Return the job itself."""
         return self
 
 
-DONE = Trained()
+DONE = TrainingResult()
 
 
 class FakeTrainer:
     """A trainer that does not train."""
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Trained:
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> TrainingResult:
         """Return a finished job."""
         return DONE
 
@@ -71,16 +83,22 @@ class FakeTrainer:
 class FakeMethod(Method):
     """A method that sends a vector and ignores what it receives."""
 
-    def outgoing(self, state: State, own: Trained, home: Home) -> tuple[State, Payload]:
-        """Return a new payload, which the mailbox has to check."""
-        return state, Payload(W)
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Send a vector, which recipients have to check."""
+        return state, Outgoing(W.unsqueeze(0))
 
-    def update(self, state, own, received, home):
+    def update(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
         """Return the state unchanged."""
         return state, {}
 
-    def inspect(self, state, own, received, home):
-        """Fail: without telemetry there is no inspection."""
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Fail: telemetry is off."""
         raise AssertionError
 
 
@@ -172,7 +190,7 @@ def begin(
     form = Payload(W).form
     for client, others in enumerate(around):
         mailbox = Mailbox(others, observer, form=form, last_round=rounds, capacity=8, prefer="round")
-        living = Client(client, others, None, Life(Update(State(W)), mailbox), surroundings)
+        living = Client(client, others, None, Life(Update(State(W.unsqueeze(0))), mailbox), surroundings)
         network.receivers.append(living.receive)
         kernel.process(living.run())
 

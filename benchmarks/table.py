@@ -16,7 +16,7 @@ _BOUNDS = {">=": operator.ge, "<=": operator.le}
 class Row:
     """One measurement. `value` is compared with the target: usually the ratio of ours and the reference."""
 
-    work: str
+    task: str
     ours: str
     reference: str = ""
     value: float | None = None
@@ -38,7 +38,7 @@ class Row:
             "" if self.value is None else f"{self.value:,.0f}" if self.value >= 1000 else f"{self.value:.2f}"
         )
         verdict = {True: "yes", False: "NO", None: ""}[self.reached]
-        return self.work, self.ours, self.reference, value, self.must, verdict
+        return self.task, self.ours, self.reference, value, self.must, verdict
 
 
 HEADINGS = ("work", "ours", "reference", "ratio or value", "target", "reached")

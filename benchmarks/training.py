@@ -57,7 +57,7 @@ def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor
         trained = train(
             model, w, shard, num_steps=num_steps, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=0
         )
-        return trained.w_tilde
+        return trained.w
 
     return run
 
@@ -80,8 +80,8 @@ def compare(title: str, data: Dataset, module: nn.Module, *, num_steps: int, num
     name = "plain, channels_last" if data.x_train.dim() == 4 and data.shape[1] > 8 else "plain"
     ours, other = times_s["FlatModel"], times_s[name]
     ratio = median(a / b for a, b in zip(ours, other, strict=True))
-    work = f"a training step of {title}, {torch.get_num_threads()} thread(s)"
-    return Row(work, f"{1e3 * median(ours):.2f} ms", f"{name} {1e3 * median(other):.2f} ms", ratio)
+    task = f"a training step of {title}, {torch.get_num_threads()} thread(s)"
+    return Row(task, f"{1e3 * median(ours):.2f} ms", f"{name} {1e3 * median(other):.2f} ms", ratio)
 
 
 def rows() -> list[Row]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.verification.verify import verify
 
@@ -41,16 +41,16 @@ SCENARIO = {
 
 
 @dataclass
-class Trained:
+class TrainingResult:
     """A training job with a fixed result."""
 
-    w_tilde: Tensor
+    w: Tensor
     num_steps: int = 1
     loss: float = 0.0
-    companion: Tensor | None = None
+    second_w: Tensor | None = None
     direction: Tensor | None = None
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """Return the job itself."""
         return self
 
@@ -58,9 +58,9 @@ class Trained:
 class FakeTrainer(Inline):
     """A trainer that evaluates models but does not train them."""
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Trained:
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingResult:
         """Return a finished job."""
-        return Trained(work.w * 0.999)
+        return TrainingResult(task.w[0] * 0.999)
 
 
 def rows() -> list[Row]:

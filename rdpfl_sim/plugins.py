@@ -37,9 +37,21 @@ from rdpfl_sim.maths.aggregators.preaggregators import pre_aggregator
 from rdpfl_sim.maths.attacks import View, attack
 from rdpfl_sim.maths.attacks.equivocation import equivocation
 from rdpfl_sim.methods import method
-from rdpfl_sim.methods.base import Case, Diagnostics, Home, Inspection, Layer, Method, Settings, State
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    Layer,
+    MessageStats,
+    Method,
+    Outgoing,
+    RunInfo,
+    State,
+    Trained,
+    TrainingTask,
+)
 from rdpfl_sim.methods.gossip import Gossip, ModelExchange, distances
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.placement import placement
 from rdpfl_sim.world.adversary.schedules import ScheduleView, attack_schedule
@@ -64,8 +76,8 @@ from rdpfl_sim.world.waiting import Staleness, Wait, staleness, wait
 __all__ = [
     "Absence",
     "Bandwidth",
-    "Case",
     "ClientSet",
+    "ClientView",
     "Count",
     "Crash",
     "Dataset",
@@ -78,28 +90,27 @@ __all__ = [
     "FaultTarget",
     "Fraction",
     "Gossip",
-    "Home",
-    "Inspection",
+    "Inbox",
     "Kernel",
     "Layer",
     "Leave",
     "Link",
     "LinkOutage",
-    "Local",
+    "MessageStats",
     "Method",
     "ModelExchange",
     "NonNegative",
     "NonNegativeInt",
     "OptionError",
+    "Outgoing",
     "Partition",
     "Payload",
     "Positive",
     "PositiveFraction",
     "Probability",
-    "Received",
+    "RunInfo",
     "ScheduleView",
     "ScheduledMessage",
-    "Settings",
     "SlowDown",
     "Staleness",
     "Start",
@@ -107,10 +118,11 @@ __all__ = [
     "Streams",
     "TimingView",
     "TopologyChange",
+    "Trained",
+    "TrainingTask",
     "Transport",
     "View",
     "Wait",
-    "Work",
     "aggregator",
     "attack",
     "attack_schedule",

@@ -9,13 +9,24 @@ from torch import Tensor
 
 from rdpfl_sim import Scenario
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
-from rdpfl_sim.methods.base import Batch, Diagnostics, Home, Method, Settings, State
+from rdpfl_sim.methods.base import (
+    Batch,
+    ClientView,
+    Diagnostics,
+    Inbox,
+    Method,
+    RunInfo,
+    State,
+    Trained,
+    TrainingTask,
+)
+from rdpfl_sim.methods.batching import Received, make_inbox
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.exchange import Form, Payload, Work
+from rdpfl_sim.methods.payload import Form, Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
@@ -29,17 +40,6 @@ from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
 from rdpfl_sim.world.world import World
-
-
-@dataclass
-class Own:
-    """The outcome of a local training that was not run."""
-
-    w_tilde: Tensor
-    num_steps: int = 2
-    loss: float = 0.0
-    companion: Tensor | None = None
-    direction: Tensor | None = None
 
 
 def small_scenario(**changes: Any) -> Scenario:
@@ -58,42 +58,35 @@ def small_scenario(**changes: Any) -> Scenario:
 
 
 @dataclass(frozen=True)
-class Numbered(State):
-    """A state that knows whose it is."""
+class NumberedState(State):
+    """A state with the ids of its clients."""
 
-    client: int = 0
-
-
-class Expecting(Direct):
-    """Client i expects (100 + i, 100 + i)."""
-
-    def start(self, w: Tensor, home: Home) -> Numbered:
-        return Numbered(w, home.client)
-
-    def update(self, state, own, received, home) -> tuple[Numbered, Diagnostics]:
-        new, report = super().update(state, own, received, home)
-        return Numbered(new.w, home.client), report
-
-    def expects(self, state: State) -> Tensor:
-        assert isinstance(state, Numbered)
-        return torch.full((2,), 100.0 + state.client)
+    clients: Tensor
 
 
-class Nobody:
-    """Answers no questions, for methods that ask none."""
+class Predicting(Direct):
+    """Client i predicts (100 + i, 100 + i)."""
 
-    degree = seed = batch = None
+    def init(self, w: Tensor, clients: Sequence[ClientView]) -> NumberedState:
+        return NumberedState(w, torch.tensor([client.id for client in clients]))
+
+    def update(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[NumberedState, Diagnostics]:
+        assert isinstance(state, NumberedState)
+        new, diagnostics = super().update(state, trained, inbox, clients)
+        return NumberedState(new.w, state.clients), diagnostics
+
+    def predicted_direction(self, state: State) -> Tensor:
+        assert isinstance(state, NumberedState)
+        return (100.0 + state.clients).unsqueeze(1).expand(-1, 2)
 
 
 @dataclass(frozen=True)
-class Neighbourhood:
-    """Answers what a method asks: degrees by client, one batch for all, and seeds by name."""
+class Services:
+    """Seeds by name, and one batch for all clients."""
 
-    degrees: Sequence[int] = (2, 2, 2, 2)
     own_batch: Any = None
-
-    def degree(self, client: int) -> int:
-        return self.degrees[client]
 
     def seed(self, purpose: str, client: int, round_: int) -> int:
         return Streams(0).key(purpose, client, round_)
@@ -103,7 +96,24 @@ class Neighbourhood:
         return self.own_batch
 
 
-NOWHERE = Home(0, 1, Nobody())
+CLIENT = ClientView(0, 1, 2, Services())
+
+
+def trained(w: Tensor, num_steps: int = 2, second_w: Tensor | None = None) -> Trained:
+    """Return the result of one client's training that was not run, as a row."""
+    second = None if second_w is None else second_w.unsqueeze(0)
+    return Trained(w.unsqueeze(0), (num_steps,), second)
+
+
+def inbox(*messages: Received | Tensor, like: Tensor | None = None) -> Inbox:
+    """Return the inbox of one client; a tensor is a fresh message of a sender with two neighbours."""
+    received = [
+        Received(place + 1, 2, 0, 1.0, Payload(message)) if isinstance(message, Tensor) else message
+        for place, message in enumerate(messages)
+    ]
+    return make_inbox([received], torch.zeros(1, 2) if like is None else like)
+
+
 TRIANGLE = [(1, 2), (0, 2), (0, 1)]
 RING = [(1, 3), (0, 2), (1, 3), (0, 2)]
 FOR_ALL = Wait(1.0, None)
@@ -115,10 +125,10 @@ HONEST = Plan(none)
 class Job:
     """A training job that is done before it begins."""
 
-    w_tilde: Tensor
+    w: Tensor
     num_steps: int = 1
     loss: float = 0.0
-    companion: Tensor | None = None
+    second_w: Tensor | None = None
     direction: Tensor | None = None
 
     def result(self) -> "Job":
@@ -128,8 +138,9 @@ class Job:
 class FakeTrainer:
     """Client i's direction is always i + 1 (with learning rate 1), or -100 if its data is poisoned."""
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
-        return Job(work.w + 100 if poisoned else work.w - (client + 1))
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
+        [w] = task.w
+        return Job(w + 100 if poisoned else w - (client + 1))
 
     def batch(self, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
@@ -139,9 +150,9 @@ class FakeTrainer:
 class Done:
     """A job with the outcome of a real one."""
 
-    outcome: Trained
+    outcome: TrainingResult
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         return self.outcome
 
 
@@ -155,18 +166,18 @@ class CheapTrainer(Inline):
         super().__init__(experiment.model, experiment.trainer.training_data)
         self.shards, self.settings = experiment.train_shards, experiment.settings
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Any:
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Any:
         num_steps = self.settings.num_steps(len(self.shards[client]))
-        goal = torch.arange(len(work.w)).mul(client + 1).add(round_).sin()
+        goal = torch.arange(task.w.shape[1]).mul(client + 1).add(round_).sin()
 
         def trained(w: Tensor) -> Tensor:
             gradient = (w - goal).clamp(-1, 1) * (-1 if poisoned else 1)
-            if work.mask is not None:
-                gradient = gradient * work.mask
+            if task.mask is not None:
+                gradient = gradient * task.mask[0]
             return w - self.settings.learning_rate * num_steps * gradient
 
-        companion = None if work.companion is None else trained(work.companion)
-        return Done(Trained(trained(work.w), num_steps, loss=0.5, companion=companion))
+        second_w = None if task.second_w is None else trained(task.second_w[0])
+        return Done(TrainingResult(trained(task.w[0]), num_steps, loss=0.5, second_w=second_w))
 
 
 def cheap(scenario: Scenario) -> Any:
@@ -285,7 +296,7 @@ class TinyWorld:
             lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
             **network,
         )
-        method = method or Expecting(Settings(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
+        method = method or Predicting(RunInfo(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
         self.clients: list[Client] = []
         self.adversary = Adversary(
             plan,
@@ -320,7 +331,8 @@ class TinyWorld:
         form = Payload(torch.zeros(2)).form
         for i, others in enumerate(neighbours):
             mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
-            life = Life(Update(method.start(torch.zeros(2), Home(i, 0, shared))), mailbox)
+            view = ClientView(i, 0, len(others), shared)
+            life = Life(Update(method.init(torch.zeros(1, 2), [view])), mailbox)
             self.clients.append(Client(i, others, self.adversary if i in byzantine else None, life, shared))
         self.network.receivers = [client.receive for client in self.clients]
         self.world = World(
@@ -329,7 +341,7 @@ class TinyWorld:
             self.clients,
             self.log,
             changes=merged(map(iter, faults)),
-            fresh_state=lambda client: method.start(torch.zeros(2), Home(client, 0, shared)),
+            fresh_state=lambda client: method.init(torch.zeros(1, 2), [shared.view(client, 0)]),
             on_gone=self.gone.append,
             on_end=self._end,
         )

@@ -1,11 +1,11 @@
-"""The contract of methods."""
+"""The contract of methods: what each step takes and returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -18,170 +18,209 @@ from rdpfl_sim.contracts.contract import (
     call_plugin,
     describe,
     equal,
-    vector_flaw,
+    tensor_flaw,
 )
 from rdpfl_sim.errors import PluginError
-from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.methods.base import Batch, Case, Diagnostics, Home, Inspection, Method, State
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work, is_moderate
+from rdpfl_sim.methods.base import (
+    Batch,
+    ClientServices,
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Method,
+    Outgoing,
+    State,
+    Trained,
+    TrainingTask,
+)
+from rdpfl_sim.methods.batching import Received, make_inbox
+from rdpfl_sim.methods.payload import Payload, squares_finite
+from rdpfl_sim.methods.rows import stack
 
 NUM_MESSAGES = 3
-TOLERANCE = 1e-3
 
 
 class MethodContract(Contract):
-    """A `Method`, from the settings of the run."""
+    """A `Method`, created from facts about the run."""
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """Another object."""
+        """Reject any other object."""
         return None if isinstance(result, Method) else f"returns {describe(result)}, not a Method"
 
     def guarded(self, result: Any, plugin: Plugin) -> Any:
-        """Return the method itself, whose steps are checked from now on."""
+        """Return the method itself; its steps are checked from now on."""
         object.__setattr__(result, "__class__", _checked(cast("type[Method]", type(result)), plugin))
         return result
 
 
 @cache
 def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
-    """Return a subclass that checks the results of the steps of `cls`; errors name the plug-in."""
+    """Return a subclass that checks what the methods of `cls` return, and names the plug-in if they fail."""
 
     class Checked(cls):  # type: ignore[misc, valid-type]
-        def start(self, w: Tensor, home: Home) -> State:
-            state = call_plugin(plugin, super().start, w, home)
-            return _state(plugin, "start", state, w)
+        def init(self, w: Tensor, clients: Sequence[ClientView]) -> State:
+            return _check_state(plugin, "init", call_plugin(plugin, super().init, w, clients), w)
 
-        def work(self, state: State) -> Work:
-            work = call_plugin(plugin, super().work, state)
-            if not isinstance(work, Work):
-                raise PluginError(plugin, f"returns {describe(work)} from 'work', not a Work")
-            return work
+        def training(self, state: State) -> TrainingTask:
+            task = call_plugin(plugin, super().training, state)
+            if not isinstance(task, TrainingTask):
+                raise PluginError(plugin, f"returns {describe(task)} from 'training', not a TrainingTask")
+            return task
 
-        def outgoing(self, state: State, own: Local, home: Home) -> tuple[State, Payload]:
-            sent = call_plugin(plugin, super().outgoing, state, own, home)
-            if not isinstance(sent, tuple) or len(sent) != 2 or not isinstance(sent[1], Payload):
+        def payload(
+            self, state: State, trained: Trained, clients: Sequence[ClientView]
+        ) -> tuple[State, Outgoing]:
+            sent = call_plugin(plugin, super().payload, state, trained, clients)
+            if not isinstance(sent, tuple) or len(sent) != 2 or not isinstance(sent[1], Outgoing):
                 raise PluginError(
-                    plugin, f"returns {describe(sent)} from 'outgoing', not a State and a Payload"
+                    plugin, f"returns {describe(sent)} from 'payload', not a State and an Outgoing"
                 )
-            _state(plugin, "outgoing", sent[0], state.w)
-            if sent[1].vector.requires_grad or sent[1].vector.dim() != 1:
-                raise PluginError(plugin, "sends what is not a plain vector: it must be flat and detached")
+            _check_state(plugin, "payload", sent[0], state.w)
+            vectors = sent[1].vectors
+            if vectors.requires_grad or vectors.dim() != 2 or len(vectors) != len(clients):
+                raise PluginError(plugin, "does not send one flat, detached vector per client")
             return sent
 
         def update(
-            self, state: State, own: Local, received: Sequence[Received], home: Home
+            self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
         ) -> tuple[State, Diagnostics]:
-            outcome = call_plugin(plugin, super().update, state, own, received, home)
-            return _outcome(plugin, "update", outcome, Case(state, own, received, home))
+            outcome = call_plugin(plugin, super().update, state, trained, inbox, clients)
+            if not isinstance(outcome, tuple) or len(outcome) != 2 or not isinstance(outcome[1], Mapping):
+                raise PluginError(
+                    plugin, f"returns {describe(outcome)} from 'update', not a State and a mapping"
+                )
+            given = [state.w, trained.w, inbox.vectors]
+            finite = all(squares_finite(tensor.flatten()) for tensor in given)
+            _check_state(plugin, "update", outcome[0], state.w, finite=finite)
+            for name, values in outcome[1].items():
+                if not isinstance(name, str) or not isinstance(values, Tensor) or len(values) != len(clients):
+                    text = f"reports {name!r} as {describe(values)} from 'update', not one number per client"
+                    raise PluginError(plugin, text)
+            return outcome
 
-        def update_together(self, cases: Sequence[Case]) -> list[tuple[State, Diagnostics]]:
-            outcomes = call_plugin(plugin, super().update_together, cases)
-            if not isinstance(outcomes, list) or len(outcomes) != len(cases):
-                raise PluginError(plugin, "does not return one outcome per case from 'update_together'")
-            for outcome, case in zip(outcomes, cases, strict=True):
-                _outcome(plugin, "update_together", outcome, case)
-            return outcomes
+        def message_stats(
+            self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+        ) -> MessageStats:
+            stats = call_plugin(plugin, super().message_stats, state, trained, inbox, clients)
+            if not isinstance(stats, MessageStats):
+                raise PluginError(
+                    plugin, f"returns {describe(stats)} from 'message_stats', not a MessageStats"
+                )
+            for part in (stats.distance_to_own, stats.distance_to_predicted, stats.weight):
+                if part is not None and part.shape != inbox.weights.shape:
+                    raise PluginError(plugin, "does not return one number per message from 'message_stats'")
+            return stats
 
-        def inspect(self, state: State, own: Local, received: Sequence[Received], home: Home) -> Inspection:
-            inspection = call_plugin(plugin, super().inspect, state, own, received, home)
-            if not isinstance(inspection, Inspection):
-                raise PluginError(plugin, f"returns {describe(inspection)} from 'inspect', not an Inspection")
-            of_each = (inspection.distance_to_own, inspection.distance_to_predicted, inspection.weight)
-            if any(part is not None and len(part) != len(received) for part in of_each):
-                raise PluginError(plugin, "does not return one number per message from 'inspect'")
-            return inspection
+        def reference_point(self, state: State) -> Tensor | None:
+            return _check_rows(plugin, "reference_point", call_plugin(plugin, super().reference_point, state))
 
-        def origin(self, state: State) -> Tensor | None:
-            return _point(plugin, "origin", call_plugin(plugin, super().origin, state))
-
-        def expects(self, state: State) -> Tensor | None:
-            return _point(plugin, "expects", call_plugin(plugin, super().expects, state))
+        def predicted_direction(self, state: State) -> Tensor | None:
+            rows = call_plugin(plugin, super().predicted_direction, state)
+            return _check_rows(plugin, "predicted_direction", rows)
 
     Checked.__name__, Checked.__qualname__ = cls.__name__, cls.__qualname__
     Checked.__module__ = cls.__module__  # where checkpoints look for the classes of states
     return Checked
 
 
-def _state(plugin: Plugin, step: str, state: Any, w: Tensor, *, finite: bool = False) -> State:
+def _check_state(plugin: Plugin, step: str, state: Any, w: Tensor, *, finite: bool = False) -> State:
     if not isinstance(state, State):
         raise PluginError(plugin, f"returns {describe(state)} from '{step}', not a State")
-    flaw = vector_flaw(state.w, w, finite=finite)
+    flaw = tensor_flaw(state.w, tuple(w.shape), w, finite=finite)
     if flaw is not None:
-        raise PluginError(plugin, f"{flaw}, as the model in the state that '{step}' returns")
+        raise PluginError(plugin, f"{flaw}, as the models in the state that '{step}' returns")
     return state
 
 
-def _outcome(plugin: Plugin, step: str, outcome: Any, case: Case) -> tuple[State, Diagnostics]:
-    if not isinstance(outcome, tuple) or len(outcome) != 2 or not isinstance(outcome[1], Mapping):
-        raise PluginError(plugin, f"returns {describe(outcome)} from '{step}', not a State and a mapping")
-    vectors = [case.state.w, case.own.w_tilde, *(message.vector for message in case.received)]
-    _state(plugin, step, outcome[0], case.state.w, finite=all(map(is_moderate, vectors)))
-    for name, value in outcome[1].items():
-        if type(value) not in (int, float, bool, type(None)) or not isinstance(name, str):
-            raise PluginError(
-                plugin, f"reports {name!r} as {describe(value)} from '{step}', not a float or a bool"
-            )
-    return outcome
-
-
-def _point(plugin: Plugin, step: str, point: Any) -> Tensor | None:
-    if point is not None and not isinstance(point, Tensor):
-        raise PluginError(plugin, f"returns {describe(point)} from '{step}', not a tensor or None")
-    return point
+def _check_rows(plugin: Plugin, step: str, rows: Any) -> Tensor | None:
+    if rows is not None and (not isinstance(rows, Tensor) or rows.dim() != 2):
+        raise PluginError(plugin, f"returns {describe(rows)} from '{step}', not a matrix or None")
+    return rows
 
 
 @dataclass(frozen=True)
-class Rehearsal:
-    """What a method may ask for before there are clients: the data of client 0, and two neighbours."""
+class RehearsalServices:
+    """Seeds and data of client 0, for rounds before a run has clients."""
 
     seed: Callable[[str, int, int], int]
     batch: Callable[[int, int], Batch]
 
-    def degree(self, client: int) -> int:
-        """Two, as on a ring."""
-        return 2
+
+class Round(NamedTuple):
+    """Everything that a method returns in one round of one client, as rows."""
+
+    updated: State
+    diagnostics: Diagnostics
+    sent: Outgoing
+    stats: MessageStats | None
+    reference_point: Tensor | None
+    predicted_direction: Tensor | None
 
 
-def rehearse(method: Method, plugin: Plugin, w: Tensor, facilities: Rehearsal) -> None:
-    """Run rounds of client 0 with no, one and some messages, twice; raise a `PluginError` if they differ."""
+def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices) -> None:
+    """Run a round of client 0 with no, one and some messages, twice; raise a `PluginError` if they differ.
+
+    A row must have the same bits alone and in a batch.
+    """
     for num_messages in (0, 1, NUM_MESSAGES) if method.exchanges else (0,):
         draws = GlobalDraws()
         with draws:
-            first = _round(method, plugin, w, num_messages, facilities)
-            second = _round(method, plugin, w, num_messages, facilities)
+            first = _round(method, plugin, w, num_messages, services)
+            second = _round(method, plugin, w, num_messages, services)
         if draws.found is not None:
             raise PluginError(plugin, draws.flaw)
         if not equal(first, second):
             flaw = "returns two different results for the same state and messages"
             raise PluginError(plugin, flaw)
-        alone, together, *_ = first
-        if not torch.allclose(together[0][0].w, alone[0].w, TOLERANCE, TOLERANCE):
-            raise PluginError(plugin, "returns another model from 'update_together' than from 'update'")
+        if method.batched:
+            together = _round(method, plugin, w, num_messages, services, num_rows=2)
+            if not torch.equal(together.updated.w[:1], first.updated.w):
+                flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
+                raise PluginError(plugin, flaw)
 
 
-def _round(method: Method, plugin: Plugin, w: Tensor, num_messages: int, facilities: Rehearsal) -> Any:
-    """Return all results of a method in a round of client 0."""
-    home = Home(0, 1, facilities)
-    start = method.start(w.clone(), home)
-    companion = method.work(start).companion
-    own = _trained(w, 0, companion)
-    state, payload = method.outgoing(start, own, home)
-    received = []
-    for sender in range(1, num_messages + 1):
-        _, theirs = method.outgoing(method.start(w.clone(), home), _trained(w, sender, companion), home)
-        received.append(Received(sender, 0, 1.0, theirs.vector, theirs.mask, theirs.is_moderate))
-    given = (state, own, received)
-    tensors = [state.w, own.w_tilde, *(message.vector for message in received)]
+def _round(
+    method: Method,
+    plugin: Plugin,
+    w: Tensor,
+    num_messages: int,
+    services: ClientServices,
+    num_rows: int = 1,
+) -> Round:
+    """Run one round; every further row has other training results and messages."""
+    clients = [ClientView(0, 1, 2, services)] * num_rows
+    start = method.init(w.repeat(num_rows, 1), clients)
+    second_w = method.training(start).second_w
+    trained = stack([_trained(w, row, second_w) for row in range(num_rows)])
+    state, sent = method.payload(start, trained, clients)
+    messages = [
+        [
+            _message(method, w, 10 * row + sender, second_w, clients[0])
+            for sender in range(1, num_messages + 1)
+        ]
+        for row in range(num_rows)
+    ]
+    inbox = make_inbox(messages, trained.w)
+    tensors = [state.w, trained.w, inbox.vectors]
     untouched = [tensor.clone() for tensor in tensors]
-    inspection = method.inspect(state, own, received, home) if received else None
-    outcome = method.update(state, own, received, home)
-    together = method.update_together([Case(*given, home), Case(*given, home)])
+    stats = method.message_stats(state, trained, inbox, clients) if num_messages else None
+    updated, diagnostics = method.update(state, trained, inbox, clients)
     if not equal(tensors, untouched):
         raise PluginError(plugin, "modifies a tensor that is an argument; it must work on a copy")
-    return outcome, together, payload, inspection, method.origin(outcome[0]), method.expects(outcome[0])
+    points = method.reference_point(updated), method.predicted_direction(updated)
+    return Round(updated, diagnostics, sent, stats, *points)
 
 
-def _trained(w: Tensor, client: int, companion: Tensor | None) -> Trained:
-    """Return a possible outcome of local training."""
-    step = torch.randn(w.shape, generator=torch.Generator().manual_seed(client)).to(w.device)
-    return Trained(w - 0.01 * step, 1, 1.0, companion if companion is None else companion - 0.01 * step)
+def _message(method: Method, w: Tensor, number: int, second_w: Tensor | None, client: ClientView) -> Received:
+    start = method.init(w.unsqueeze(0), [client])
+    _, sent = method.payload(start, _trained(w, number, second_w), [client])
+    payload = Payload(sent.vectors[0], None if sent.masks is None else sent.masks[0])
+    return Received(number, 2, 0, 1.0, payload)
+
+
+def _trained(w: Tensor, number: int, second_w: Tensor | None) -> Trained:
+    """Return a plausible training result, another one for every number."""
+    step = torch.randn(w.shape, generator=torch.Generator().manual_seed(number)).to(w.device)
+    second = None if second_w is None else second_w[:1] - 0.01 * step
+    return Trained((w - 0.01 * step).unsqueeze(0), (1,), second)

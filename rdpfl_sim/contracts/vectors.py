@@ -13,7 +13,7 @@ from torch import Tensor
 from rdpfl_sim.contracts.contract import Arguments, Contract, describe, tensor_flaw, vector_flaw
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.attacks import ATTACKS, View
-from rdpfl_sim.methods.exchange import is_moderate
+from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
 """Size of the vectors on which plug-ins are tried."""
@@ -124,4 +124,4 @@ def rows(num: int) -> Tensor:
 
 def are_moderate(*vectors: Tensor) -> bool:
     """Return whether sums of these vectors cannot overflow."""
-    return all(map(is_moderate, vectors))
+    return all(map(squares_finite, vectors))

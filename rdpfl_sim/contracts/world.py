@@ -24,7 +24,7 @@ from rdpfl_sim.contracts.contract import (
 )
 from rdpfl_sim.contracts.vectors import vector
 from rdpfl_sim.errors import PluginError
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.schedules import ScheduleView
 from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView

@@ -12,8 +12,8 @@ from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import OwnBatch, Trained
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.learning.training import OwnBatch, TrainingResult
+from rdpfl_sim.methods.base import TrainingTask
 
 EXECUTORS = Registry("executor", Facts)
 executor = EXECUTORS.register
@@ -22,7 +22,7 @@ executor = EXECUTORS.register
 class Pending(Protocol):
     """A job that was submitted; it may run now, later or elsewhere."""
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """The outcome; waits for it if need be."""
 
 
@@ -42,9 +42,9 @@ class Executor(ABC):
         """The kind of device that trains: another one may give other last bits."""
         return devices.kind(self.model.vector.device)
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Pending:
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Pending:
         """Start K local steps of the client, on its data or on a poisoned copy of it."""
-        return self.start(self.training_data.job(client, round_, work, poisoned))
+        return self.start(self.training_data.job(client, round_, task, poisoned))
 
     @abstractmethod
     def start(self, job: Job) -> Pending:

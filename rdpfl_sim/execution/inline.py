@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.execution.jobs import Job
-from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.learning.training import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class LazyJob:
     executor: Executor
     job: Job
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """Train now."""
         return self.executor.training_data.train(self.executor.model, self.job)
 

@@ -11,13 +11,13 @@ from rdpfl_sim.execution.devices import DeviceName
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import OwnBatch, Trained, batches, num_local_steps, train
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.learning.training import OwnBatch, TrainingResult, batches, num_local_steps, train
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.randomness import Streams
 
 
 @dataclass(frozen=True)
-class Settings:
+class TrainingConfig:
     """How every client trains."""
 
     batch_size: int
@@ -37,7 +37,7 @@ class Job:
     """One client's local training of one round, with all its inputs but the data."""
 
     client: int
-    work: Work
+    task: TrainingTask
     seed: int
     poisoned: bool = False
     """Whether its labels are false."""
@@ -69,14 +69,14 @@ class TrainingData:
     """The data of Byzantine clients with false labels, for attacks that want them."""
     personal_tests: Sequence[Shard]
     global_test: Shard
-    settings: Settings
+    settings: TrainingConfig
     streams: Streams
     device: DeviceName = "cpu"
     """Where workers of other processes train: auto is a GPU if they have one."""
 
-    def job(self, client: int, round_: int, work: Work, poisoned: bool = False) -> Job:
+    def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Job:
         """The training of a client in a round."""
-        return Job(client, work, self.streams.key("training", client, round_), poisoned)
+        return Job(client, task, self.streams.key("training", client, round_), poisoned)
 
     def shard(self, job: Job) -> Shard:
         """The data that a job trains on."""
@@ -90,22 +90,29 @@ class TrainingData:
         x, labels = shard.take(positions.to(model.vector.device))
         return OwnBatch(model, x, labels)
 
-    def train(self, model: FlatModel, job: Job) -> Trained:
+    def train(self, model: FlatModel, job: Job) -> TrainingResult:
         """Do a job now, on this model."""
-        work = job.work
-        trained = self._train(model, job, work.w)
-        if work.companion is None:
+        task = job.task
+        [w] = task.w
+        trained = self._train(model, job, w)
+        if task.second_w is None:
             return trained
-        companion = self._train(model, job, work.companion, anchor=work.w, pull=work.pull)
-        return replace(trained, companion=companion.w_tilde)
+        [second_w] = task.second_w
+        second = self._train(model, job, second_w, proximal_to=w, proximal_mu=task.proximal_mu)
+        return replace(trained, second_w=second.w)
 
-    def momentum(self, work: Work) -> float:
+    def momentum(self, task: TrainingTask) -> float:
         """That of the work, or the scenario's."""
-        return self.settings.momentum if work.momentum is None else work.momentum
+        return self.settings.momentum if task.momentum is None else task.momentum
 
     def _train(
-        self, model: FlatModel, job: Job, w: Tensor, anchor: Tensor | None = None, pull: float = 0.0
-    ) -> Trained:
+        self,
+        model: FlatModel,
+        job: Job,
+        w: Tensor,
+        proximal_to: Tensor | None = None,
+        proximal_mu: float = 0.0,
+    ) -> TrainingResult:
         settings, shard = self.settings, self.shard(job)
         return train(
             model,
@@ -114,11 +121,11 @@ class TrainingData:
             num_steps=settings.num_steps(len(shard)),
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            momentum=self.momentum(job.work),
+            momentum=self.momentum(job.task),
             weight_decay=settings.weight_decay,
-            mask=job.work.mask,
-            proximal_to=anchor,
-            proximal_mu=pull,
+            mask=None if job.task.mask is None else job.task.mask[0],
+            proximal_to=proximal_to,
+            proximal_mu=proximal_mu,
             seed=job.seed,
         )
 

@@ -20,7 +20,7 @@ from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.execution.num_workers import Workers
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 
@@ -82,7 +82,7 @@ class RayActors(Executor):
             self._device_kind = str(self._ask("device_kind").result())
         return self._device_kind
 
-    def start(self, job: Job) -> RemoteJob[Trained]:
+    def start(self, job: Job) -> RemoteJob[TrainingResult]:
         """Hand it to the next worker in turn."""
         return self._ask("train", job)
 

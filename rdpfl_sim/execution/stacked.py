@@ -18,7 +18,7 @@ from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import StackedModel
 from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
-from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.learning.training import TrainingResult
 
 MAX_FLOATS = 1 << 22
 """So many numbers of models and batches are in use at a time: more would not stay near the processor."""
@@ -30,9 +30,9 @@ class BatchedJob:
     def __init__(self, executor: Stacked, job: Job) -> None:
         self.executor = executor
         self.job = job
-        self.trained: Trained | None = None
+        self.trained: TrainingResult | None = None
 
-    def result(self) -> Trained:
+    def result(self) -> TrainingResult:
         """The outcome; computes all that waits if it is not there yet."""
         if self.trained is None:
             self.executor.compute()
@@ -105,40 +105,50 @@ class Stacked(Executor):
 
     def _kind(self, job: Job) -> tuple[object, ...]:
         """What has to be the same in a group."""
-        work = job.work
-        bent = work.mask is not None, work.companion is not None
-        return job.poisoned, *bent, self.training_data.momentum(work), work.pull
+        task = job.task
+        bent = task.mask is not None, task.second_w is not None
+        return job.poisoned, *bent, self.training_data.momentum(task), task.proximal_mu
 
     def _room(self, batch_size: int) -> int:
         """How many clients are computed at a time."""
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
-    def _train(self, jobs: Sequence[Job]) -> list[Trained]:
-        trained = self._pass(jobs, [job.work.w for job in jobs])
-        companions = [job.work.companion for job in jobs if job.work.companion is not None]
-        if not companions:
+    def _train(self, jobs: Sequence[Job]) -> list[TrainingResult]:
+        starts = [job.task.w[0] for job in jobs]
+        trained = self._pass(jobs, starts)
+        second_starts = [job.task.second_w[0] for job in jobs if job.task.second_w is not None]
+        if not second_starts:
             return trained
-        others = self._pass(jobs, companions, anchors=[job.work.w for job in jobs], pull=jobs[0].work.pull)
-        return [replace(one, companion=other.w_tilde) for one, other in zip(trained, others, strict=True)]
+        proximal_mu = jobs[0].task.proximal_mu
+        others = self._pass(jobs, second_starts, proximal_to=starts, proximal_mu=proximal_mu)
+        return [replace(one, second_w=other.w) for one, other in zip(trained, others, strict=True)]
 
     def _pass(
         self,
         jobs: Sequence[Job],
         starts: Sequence[Tensor],
-        anchors: Sequence[Tensor | None] | None = None,
-        pull: float = 0.0,
-    ) -> list[Trained]:
+        proximal_to: Sequence[Tensor] | None = None,
+        proximal_mu: float = 0.0,
+    ) -> list[TrainingResult]:
         data, settings = self.training_data, self.training_data.settings
+        targets: Sequence[Tensor | None] = proximal_to or [None] * len(jobs)
         clients = [
-            BatchedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.work.mask, anchor)
-            for job, w, anchor in zip(jobs, starts, anchors or [None] * len(jobs), strict=True)
+            BatchedClient(
+                w,
+                data.shard(job),
+                self.num_steps[job.client],
+                job.seed,
+                mask=None if job.task.mask is None else job.task.mask[0],
+                proximal_to=target,
+            )
+            for job, w, target in zip(jobs, starts, targets, strict=True)
         ]
         return train_stacked(
             self.stack,
             clients,
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
-            momentum=data.momentum(jobs[0].work),
+            momentum=data.momentum(jobs[0].task),
             weight_decay=settings.weight_decay,
-            proximal_mu=pull,
+            proximal_mu=proximal_mu,
         )

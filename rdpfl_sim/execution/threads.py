@@ -14,7 +14,7 @@ from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import Trained
+from rdpfl_sim.learning.training import TrainingResult
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Threads(Executor):
         self._own = threading.local()
         self._pool: ThreadPoolExecutor | None = None
 
-    def start(self, job: Job) -> Future[Trained]:
+    def start(self, job: Job) -> Future[TrainingResult]:
         """Begin as soon as a thread is free."""
         return self._run(lambda model: self.training_data.train(model, job))
 

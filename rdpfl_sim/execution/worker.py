@@ -14,11 +14,11 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.determinism import set_repeatable
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, Settings, TrainingData
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingConfig, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.learning.training import TrainingResult
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.randomness import Streams
 
 
@@ -32,7 +32,7 @@ class WorkerPayload:
     personal_tests: list[np.ndarray]
     global_test: np.ndarray
     augment: Augmentation | None
-    settings: Settings
+    settings: TrainingConfig
     streams: Streams
     num_threads: int
 
@@ -86,9 +86,9 @@ class Worker:
         self.model = payload.model.on(device)
         self.training_data = payload.unpacked([tensor.to(device) for tensor in sets])
 
-    def train(self, job: Job) -> Trained:
+    def train(self, job: Job) -> TrainingResult:
         """Do a job."""
-        job = replace(job, work=_moved(job.work, self.device))
+        job = replace(job, task=_moved(job.task, self.device))
         return _moved(self.training_data.train(self.model, job), devices.CPU)
 
     def evaluate(self, eval_job: EvalJob) -> EvalResult:
@@ -100,7 +100,7 @@ class Worker:
         return devices.kind(self.device)
 
 
-V = TypeVar("V", Work, Trained, EvalJob)
+V = TypeVar("V", TrainingTask, TrainingResult, EvalJob)
 
 
 def _moved(value: V, device: torch.device) -> V:

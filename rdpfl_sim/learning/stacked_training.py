@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.stacked_models import StackedModel, round_up
-from rdpfl_sim.learning.training import Trained, augmentation_rng
+from rdpfl_sim.learning.training import TrainingResult, augmentation_rng
 
 MAX_SUMMED = 8192
 """Losses of a batch are summed in parts of this many examples."""
@@ -45,7 +45,7 @@ def train_stacked(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     proximal_mu: float = 0.0,
-) -> list[Trained]:
+) -> list[TrainingResult]:
     """Train every client as `train` does.
 
     Either all clients have a mask or none has; the same holds for `proximal_to`.
@@ -80,14 +80,14 @@ def train_stacked(
             if velocities is not None:
                 g = velocities[layer][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
-    trained: list[Trained | None] = [None] * len(clients)
+    trained: list[TrainingResult | None] = [None] * len(clients)
     ends = stack.pack(parameters)
     lengths = torch.tensor([learning_rate * client.num_steps for client in clients], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
     rows = zip(order, clients, ends, directions, losses.tolist(), strict=True)
     for row, client, end, direction, loss_sum in rows:
         # Copies, so that one client's model does not keep the whole matrix in memory.
-        trained[row] = Trained(
+        trained[row] = TrainingResult(
             end.clone(), client.num_steps, loss_sum / client.num_steps, direction=direction.clone()
         )
     return [result for result in trained if result is not None]

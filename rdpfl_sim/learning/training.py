@@ -15,16 +15,16 @@ from rdpfl_sim.learning.models import FlatModel
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """The weights after `num_steps` steps, and the mean batch loss (nan if training diverged).
 
     `direction` is (w - w~) / (learning rate * steps), if it has been computed.
     """
 
-    w_tilde: Tensor
+    w: Tensor
     num_steps: int
     loss: float
-    companion: Tensor | None = None
+    second_w: Tensor | None = None
     direction: Tensor | None = None
 
 
@@ -102,7 +102,7 @@ def train(
     proximal_to: Tensor | None = None,
     proximal_mu: float = 0.0,
     seed: int,
-) -> Trained:
+) -> TrainingResult:
     """Run `num_steps` steps of SGD on cross-entropy from `w`; return a new vector.
 
     g = grad + weight_decay * w + proximal_mu * (w - proximal_to), zero outside the mask,
@@ -133,4 +133,4 @@ def train(
         if momentum:
             velocity.mul_(momentum).add_(model.gradient)
         model.vector.add_(velocity, alpha=-learning_rate)
-    return Trained(model.vector.clone(), num_steps, losses.item() / num_steps)
+    return TrainingResult(model.vector.clone(), num_steps, losses.item() / num_steps)

@@ -8,6 +8,7 @@ __all__ = ["METHODS", "method"]
 
 for _name in (  # in the order in which the documentation lists them
     "rdpfl",
+    "anchored",
     "direct",
     "local",
     "dpsgd",

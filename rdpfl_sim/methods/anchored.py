@@ -1,81 +1,146 @@
-"""The anchored estimator, which can take the place of Algorithm 2 in R-DPFL.
+"""The anchored estimator: messages are clipped around the client's own update before they are aggregated.
 
-Messages are held near the client's own update u, within tau = c times a running mean of |u|, before they are
-aggregated; there is no prediction. docs/anchored.md says why.
+R-DPFL's threshold is a mean of past deviations, which the senders of the messages control: a constant attack
+raises it until it passes. Here the threshold follows the client's own update, which nobody else can write.
+Clipping around the own vector is that of He, Karimireddy and Jaggi 2022 (ClippedGossip), on directions.
+docs/anchored.md gives the reasons and the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import dataclass
+from typing import Annotated
 
+import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators import Aggregator, aggregate
-from rdpfl_sim.maths.aggregators.message_weights import message_weights
-from rdpfl_sim.maths.vectors import clip, clip_around, next_threshold, norm
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import Descent, distances, stack
-from rdpfl_sim.methods.exchange import Local, Received
-from rdpfl_sim.methods.rdpfl_state import State, lemma_3
+from rdpfl_sim.components.options import Doc, Fraction, Positive
+from rdpfl_sim.maths.aggregators import aggregate_rows, median
+from rdpfl_sim.maths.batched import clip_rows, norms
+from rdpfl_sim.maths.vectors import LARGEST
+from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Method,
+    Outgoing,
+    RunInfo,
+    State,
+    Trained,
+)
+from rdpfl_sim.methods.directions import (
+    Coefficient,
+    Lambda,
+    PersonalStep,
+    StepSize,
+    distances,
+    weighted_messages,
+)
+from rdpfl_sim.methods.registry import method
 
 
 @dataclass(frozen=True)
-class Anchored:
-    """d = RobustAgg_j {u + Clip(u_j - u; tau)}, at most G_d long."""
+class AnchoredState(State):
+    """Models, thresholds, and the number of rounds that the thresholds have seen."""
 
-    descent: Descent
-    aggregator: Aggregator
-    alpha: float
-    c: float
-    max_norm: float
+    tau: Tensor  # (n,)
+    num_observed: Tensor  # (n,)
+
+
+@method
+class Anchored(Method):
+    """w <- w - gamma (u + lambda d), d = RobustAgg_j {u + Clip(u_j - u; tau)}, at most G_d long.
+
+    tau is c times a running mean of |u|. A client takes a local step if no message arrived or if its own
+    training has diverged.
+    """
+
+    def __init__(
+        self,
+        run: RunInfo,
+        *,
+        lambda_: Lambda = 0.01,
+        aggregator: AggregatorChoice = median,
+        step: StepSize = "local",
+        coefficient: Coefficient = 1.0,
+        alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
+        c: Annotated[Positive, Doc("tolerance of the threshold, in multiples of |u|")] = 1.5,
+        max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d|")] = 10.0,
+    ) -> None:
+        self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.aggregator = aggregator
+        self.alpha = alpha
+        self.c = c
+        self.max_norm = max_norm
+
+    def init(self, w: Tensor, clients: Sequence[ClientView]) -> AnchoredState:
+        """Return clients whose threshold starts with their first update."""
+        zeros = torch.zeros(len(w), dtype=torch.float64, device=w.device)
+        return AnchoredState(w, zeros, zeros.long())
+
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Send the local descent directions u."""
+        return state, Outgoing(self.step.direction(state.w, trained))
 
     def update(
-        self, state: State, u: Tensor, own: Local, received: Sequence[Received]
-    ) -> tuple[State, base.Diagnostics]:
-        """One round after the exchange; a local step if nothing arrived, or the own training has diverged."""
-        u_norm = norm(u)
-        tau = self.threshold(state, u_norm)
-        if not isfinite(tau):  # the own update is no measure
-            w = self.descent.apply(state.w, u, None, own)
-            return replace(state, w=w), self._lengths(u_norm, 0.0)
-        new = replace(state, tau=tau, num_observed=state.num_observed + 1)
-        if not received:
-            w = self.descent.apply(state.w, u, None, own)
-            return replace(new, w=w), {**self._lengths(u_norm, 0.0), "tau": tau}
-        held, factors = clip_around(u, stack(received), tau)
-        d, bounded = clip(aggregate(self.aggregator, held, u), self.max_norm)
-        d_norm = norm(d)
-        lemma_3(d_norm, self.max_norm)
-        num_clipped = int((factors < 1).sum())
-        return replace(new, w=self.descent.apply(state.w, u, d, own)), {
-            **self._lengths(u_norm, d_norm),
-            "tau": tau,
-            "num_clipped": num_clipped,
-            "clipped": num_clipped > 0,
-            "bounded": bounded,
-        }
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[AnchoredState, Diagnostics]:
+        """Aggregate the clipped messages and take the personalised step."""
+        assert isinstance(state, AnchoredState)
+        u = self.step.direction(state.w, trained)
+        tau = self.threshold(state, norms(u))
+        sound = tau.isfinite()  # false if the client's own training diverged
+        d = torch.zeros_like(u)
+        found: Diagnostics = {}
+        if inbox.num_messages > 0:
+            clipped, factors = clip_around(u, weighted_messages(inbox), tau)
+            d = aggregate_rows(self.aggregator, _where(sound, clipped, 0.0), u)
+            d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), norms(d))
+            d = _where(sound, d, 0.0)
+            num_clipped = (factors < 1).sum(dim=1).where(sound, 0)
+            found = {"num_clipped": num_clipped, "clipped": num_clipped > 0, "bounded": bounded & sound}
+        w = self.step.apply(state.w, u, d, trained)
+        new = AnchoredState(w, tau.where(sound, state.tau), state.num_observed + sound.long())
+        return new, {**self.step.diagnostics(u, norms(d)), "tau": tau.where(sound, torch.nan), **found}
 
-    def _lengths(self, u_norm: float, d_norm: float) -> base.Diagnostics:
-        share = self.descent.neighbour_share(u_norm, d_norm)
-        return {"u_norm": u_norm, "d_norm": d_norm, "neighbour_share": share}
+    def threshold(self, state: AnchoredState, u_norm: Tensor) -> Tensor:
+        """Return tau^t = alpha tau^{t-1} + (1 - alpha) c |u|; in the first round c |u|."""
+        running = self.alpha * state.tau + (1 - self.alpha) * self.c * u_norm
+        return running.where(state.num_observed > 0, self.c * u_norm)
 
-    def threshold(self, state: State, u_norm: float) -> float:
-        """tau^t = alpha tau^{t-1} + (1 - alpha) c |u|; in the first round c |u|."""
-        if state.num_observed == 0:
-            return self.c * u_norm
-        return next_threshold(state.tau, u_norm, self.alpha, self.c)
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return distances from u, and weights in the aggregate: smaller for messages that were clipped."""
+        assert isinstance(state, AnchoredState)
+        u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
+        tau = self.threshold(state, norms(u))
+        clipped, factors = clip_around(u, messages, tau)
+        weights = message_weight_rows(self.aggregator, _where(tau.isfinite(), clipped, 0.0), u)
+        if weights is not None:
+            weights = _where(tau.isfinite(), weights * factors, 0.0)
+        return MessageStats(distances(messages, u), weights)
 
-    def inspect(self, state: State, u: Tensor, messages: Tensor) -> base.Inspection:
-        """Distances, and the weights in the aggregate: less for messages that were shortened."""
-        return base.Inspection(distances(messages, u), None, self._weights(state, u, messages))
 
-    def _weights(self, state: State, u: Tensor, messages: Tensor) -> list[float] | None:
-        """The share of each message in d; the rest is that of u. Who has diverged uses no message."""
-        tau = self.threshold(state, norm(u))
-        if not isfinite(tau):
-            return [0.0] * len(messages)
-        held, factors = clip_around(u, messages, tau)
-        weights = message_weights(self.aggregator, held, u)
-        return None if weights is None else (weights * factors).tolist()
+def clip_around(u: Tensor, messages: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Return u + Clip(u_j - u; radius) for the messages u_j (n, m, d), and the factors (n, m).
+
+    >>> clip_around(torch.tensor([[0.0, 0.0]]), torch.tensor([[[3.0, 4.0], [0.0, 0.5]]]), torch.tensor([1.0]))
+    (tensor([[[0.6000, 0.8000],
+             [0.0000, 0.5000]]]), tensor([[0.2000, 1.0000]]))
+    """
+    deviations = messages.clamp(-LARGEST, LARGEST) - u.unsqueeze(1)
+    lengths = torch.linalg.vector_norm(deviations, dim=2, dtype=torch.float64)
+    limits = radius.unsqueeze(1)
+    factors = torch.where(lengths > limits, limits / lengths, 1.0).to(u.dtype)
+    return deviations.mul_(factors.unsqueeze(2)).add_(u.unsqueeze(1)), factors
+
+
+def _where(condition: Tensor, x: Tensor, otherwise: Tensor | float) -> Tensor:
+    """Return the rows of x where the condition (n,) holds, and `otherwise` elsewhere."""
+    return x.where(condition.view(-1, *[1] * (x.dim() - 1)), otherwise)

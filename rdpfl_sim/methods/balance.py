@@ -1,4 +1,4 @@
-"""BALANCE: trust models that are close to the own, ever closer.
+"""BALANCE: accept models that are close to the own, closer and closer.
 
 Fang, Zhang, Hairi, Khanduri, Liu, Lu, Liu and Gong, "Byzantine-Robust Decentralized Federated Learning",
 ACM CCS 2024, Algorithm 1.
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from math import exp
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, NonNegative, Positive
-from rdpfl_sim.maths.vectors import norm
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
 from rdpfl_sim.methods.registry import method
 
@@ -24,24 +24,24 @@ from rdpfl_sim.methods.registry import method
 class Balance(Gossip):
     """w <- alpha x + (1 - alpha) mean of the x_j with |x_j - x| <= gamma exp(-kappa t / T) |x| (BALANCE).
 
-    t is the client's own round. If no model is close enough the own one stays as it is.
+    t is the client's own round. If no model is close enough, the own one is kept.
     """
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
-        gamma: Annotated[Positive, Doc("how far a model may be at the start, relative to |x|")] = 0.3,
-        kappa: Annotated[NonNegative, Doc("how fast that becomes less")] = 1.0,
+        gamma: Annotated[Positive, Doc("largest distance at the start, relative to |x|")] = 0.3,
+        kappa: Annotated[NonNegative, Doc("how fast the distance decreases")] = 1.0,
         alpha: OwnShare = 0.5,
     ) -> None:
-        self.rounds = settings.rounds
+        self.rounds = run.rounds
         self.gamma = gamma
         self.kappa = kappa
         self.alpha = alpha
 
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """The same for all that are close enough."""
-        radius = self.gamma * exp(-self.kappa * home.round / self.rounds) * norm(x)
-        accepted = [distance <= radius for distance in distances(x, received)]
-        return equal_shares(received, accepted, 1 - self.alpha)
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return equal shares of all models that are close enough."""
+        factors = [self.gamma * exp(-self.kappa * client.round / self.rounds) for client in clients]
+        radius = norms(x) * torch.tensor(factors, dtype=torch.float64, device=x.device)
+        return equal_shares(inbox, distances(x, inbox) <= radius.unsqueeze(1), 1 - self.alpha)

@@ -1,199 +1,236 @@
-"""What every method is: what a client sends, and how it updates its model."""
+"""Interface of learning methods.
+
+A method is stateless and batched. Tensors have one row per client, a single client is a batch of one, and the
+bits of a row do not depend on the other rows.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, prod
+from functools import cached_property
+from math import prod
 from typing import Protocol, TypeAlias
 
+import torch
 from torch import Tensor
 
-from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
-
-Diagnostics: TypeAlias = Mapping[str, float | bool | None]
-"""What a method reports of one round; each entry becomes a field of the round's record."""
+Diagnostics: TypeAlias = Mapping[str, Tensor]
+"""(n,) each; NaN where a value does not apply. Each entry becomes a field of the round's record."""
 
 
 @dataclass(frozen=True)
-class Inspection:
-    """How a method treats the messages of one round, in their order.
+class State:
+    """Learning state of n clients. Methods that remember more derive from it. Never modified in place."""
 
-    Distances are Euclidean: to the client's own update, and to what the method predicted, if it predicts.
-    Weights say with which share each message entered the aggregate; they add up to 1, or to less if the
+    w: Tensor  # (n, d)
+
+
+@dataclass(frozen=True)
+class TrainingTask:
+    """Local training of a round: K steps of SGD from w, and optional changes to them."""
+
+    w: Tensor  # (n, d)
+    mask: Tensor | None = None  # (n, d); entries outside the mask do not change
+    momentum: float | None = None  # replaces that of the scenario
+    second_w: Tensor | None = None  # (n, d), a second model that is trained on the same batches ...
+    proximal_mu: float = 0.0  # ... with proximal_mu / 2 |v - w|^2 added to its loss
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Outcome of local training."""
+
+    w: Tensor  # (n, d)
+    num_steps: tuple[int, ...]  # n numbers
+    second_w: Tensor | None = None  # (n, d), for methods that train two models
+    direction: Tensor | None = None  # (n, d), the mean gradient (w_before - w) / (eta K), if known
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Messages that n clients use in a round, m for each client, sorted by sender. m may be 0."""
+
+    vectors: Tensor  # (n, m, p)
+    masks: Tensor | None  # (n, m, p), for methods that send a part of the model
+    weight_rows: Sequence[Sequence[float]]
+    degree_rows: Sequence[Sequence[int]]
+
+    @property
+    def num_messages(self) -> int:
+        """m, the number of messages per client."""
+        return self.vectors.shape[1]
+
+    @property
+    def all_fresh(self) -> bool:
+        """Whether every message has the weight 1."""
+        return all(weight == 1.0 for row in self.weight_rows for weight in row)
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(n, m), in float64; below 1 for stale messages."""
+        weights = torch.tensor(self.weight_rows, dtype=torch.float64, device=self.vectors.device)
+        return weights.view(len(self.vectors), -1)
+
+    @cached_property
+    def degrees(self) -> Tensor:
+        """(n, m), the senders' numbers of neighbours."""
+        degrees = torch.tensor(self.degree_rows, dtype=torch.int64, device=self.vectors.device)
+        return degrees.view(len(self.vectors), -1)
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What n clients send."""
+
+    vectors: Tensor  # (n, p)
+    masks: Tensor | None = None  # (n, p)
+
+
+@dataclass(frozen=True)
+class MessageStats:
+    """How a method treats the messages of a round.
+
+    Weights are the shares with which messages enter the aggregate. They add up to 1, or to less if the
     client's own model has a share too.
     """
 
-    distance_to_own: list[float]
-    distance_to_predicted: list[float] | None
-    weight: list[float] | None
+    distance_to_own: Tensor  # (n, m)
+    weight: Tensor | None  # (n, m)
+    distance_to_predicted: Tensor | None = None  # (n, m); NaN without a prediction
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One parameter of the model: its place in the flat vector, and its shape as torch has it."""
+    """One parameter of the model: its position in the flat vector, and its shape in torch."""
 
     name: str
     start: int
     shape: tuple[int, ...]
 
     @property
-    def place(self) -> slice:
-        """Where it is in the vector."""
+    def span(self) -> slice:
+        """Its entries of the vector."""
         return slice(self.start, self.start + prod(self.shape))
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a method knows of the run before it starts."""
+class RunInfo:
+    """Facts about a run that a method may use when it is created."""
 
     learning_rate: float
     rounds: int
     layers: Sequence[Layer] = ()
 
 
+class Batch(Protocol):
+    """A batch of a client's own training data, to test models on."""
+
+    @property
+    def labels(self) -> Tensor:
+        """Classes of the examples (n,)."""
+
+    def logits(self, w: Tensor) -> Tensor:
+        """Return the output of model w, (n, classes)."""
+
+    def loss(self, w: Tensor) -> float:
+        """Return the mean cross-entropy of model w."""
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """Return the gradient of that loss at w."""
+
+
+class ClientServices(Protocol):
+    """Source of a client's random seeds and data."""
+
+    def seed(self, purpose: str, client: int, round_: int) -> int:
+        """Return a seed for a purpose of a client in a round."""
+
+    def batch(self, client: int, round_: int) -> Batch:
+        """Return a batch of a client's own data, another one in every round."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientView:
+    """One client as a method sees it: its id, round and number of neighbours, seeds and own data."""
+
+    id: int
+    round: int
+    degree: int
+    services: ClientServices
+
+    def seed(self, purpose: str) -> int:
+        """Return a seed for this purpose, client and round."""
+        return self.services.seed(purpose, self.id, self.round)
+
+    def batch(self) -> Batch:
+        """Return a batch of the client's own training data, the same for the whole round."""
+        return self.services.batch(self.id, self.round)
+
+
+class Method(ABC):
+    """A personalised learning method. It holds its options and no client's state."""
+
+    exchanges = True
+    """False if clients never send anything."""
+    batched = True
+    """False if every batch must have one row, for instance because clients test models on their own data."""
+
+    @classmethod
+    def unused_options(cls, given: Collection[str], options: Mapping[str, object]) -> Iterator[str]:
+        """Yield a warning per given option that has no effect beside the others."""
+        yield from ()
+
+    def init(self, w: Tensor, clients: Sequence[ClientView]) -> State:
+        """Return the state of clients that start with models w (n, d)."""
+        return State(w)
+
+    def training(self, state: State) -> TrainingTask:
+        """Return what to train: the starting models, and momentum, masks or a second model if needed."""
+        return TrainingTask(state.w)
+
+    @abstractmethod
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Return the clients' state from now on, and what they send."""
+
+    @abstractmethod
+    def update(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        """Return the state after the round."""
+
+    @abstractmethod
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return the weight of each message and its distance from the client's own update, for telemetry."""
+
+    def predicted_direction(self, state: State) -> Tensor | None:
+        """Return what the clients predict for the next round, if they predict. Adversaries may ask."""
+        return None
+
+    def reference_point(self, state: State) -> Tensor | None:
+        """Return the point that means "no change" in a payload: None for directions, the model for models."""
+        return None
+
+
 def layer_starts(layers: Sequence[Layer]) -> list[int]:
-    """Where in the vector each layer begins; its weights and biases count as one."""
+    """Return the position in the vector at which each layer starts; weights and biases count as one layer."""
     starts: dict[str, int] = {}
     for layer in layers:
         starts.setdefault(layer.name.rpartition(".")[0], layer.start)
     return list(starts.values())
 
 
-def neighbour_share(by_neighbours: float, by_training: float) -> float | None:
-    """Return how far neighbours moved the model in a round, as a multiple of how far local training did.
+def neighbour_share(by_neighbours: Tensor, by_training: Tensor) -> Tensor:
+    """Return how far neighbours moved the models (n,), as a multiple of how far local training did.
 
     For methods that exchange directions it is |lambda d| / |u|, for those that exchange models
     |w - x| / |x - w'|, where x is the trained model, w' the model before and w the one after the round
-    (docs/methods.md). It is None if local training moved nothing or has diverged.
+    (docs/methods.md). It is NaN if local training moved nothing or has diverged.
     """
-    if not 0 < by_training < inf:
-        return None
     share = by_neighbours / by_training
-    return share if isfinite(share) else None
-
-
-class Batch(Protocol):
-    """Some of a client's own training data: what a client can find out with it about any model."""
-
-    @property
-    def labels(self) -> Tensor:
-        """The classes of the examples (n,)."""
-
-    def logits(self, w: Tensor) -> Tensor:
-        """What model w answers, (n, classes)."""
-
-    def loss(self, w: Tensor) -> float:
-        """The mean cross-entropy of model w."""
-
-    def gradient(self, w: Tensor) -> Tensor:
-        """The gradient of that loss at w."""
-
-
-class Facilities(Protocol):
-    """Who can answer the questions that a method may ask."""
-
-    @property
-    def degree(self) -> Callable[[int], int]:
-        """How many neighbours a client has now."""
-
-    @property
-    def seed(self) -> Callable[[str, int, int], int]:
-        """A seed for a purpose of a client in a round."""
-
-    @property
-    def batch(self) -> Callable[[int, int], Batch]:
-        """Some of a client's own data; another batch in every round."""
-
-
-@dataclass(slots=True)
-class Home:
-    """What a method knows of the client that it works for: who it is, its round, and whom it may ask."""
-
-    client: int
-    round: int
-    facilities: Facilities
-
-    def degree(self, client: int | None = None) -> int:
-        """How many neighbours the client, or another one, has now."""
-        return self.facilities.degree(self.client if client is None else client)
-
-    def seed(self, purpose: str) -> int:
-        """A seed for this purpose, client and round."""
-        return self.facilities.seed(purpose, self.client, self.round)
-
-    def batch(self) -> Batch:
-        """Some of the client's own training data, the same for the whole round."""
-        return self.facilities.batch(self.client, self.round)
-
-
-@dataclass(frozen=True)
-class State:
-    """A client's learning state; methods that remember more derive from it.
-
-    States are values: `update` returns a new one and never changes a tensor that it was given.
-    """
-
-    w: Tensor
-
-
-@dataclass(slots=True)
-class Case:
-    """What a client's update is made from: see `Method.update`."""
-
-    state: State
-    own: Local
-    received: Sequence[Received]
-    home: Home
-
-
-class Method(ABC):
-    """A personalised learning method. It holds its options and no state of any client."""
-
-    exchanges = True
-    """False if clients never send anything, so that nobody waits."""
-
-    def start(self, w: Tensor, home: Home) -> State:
-        """The state of a client that begins with model w."""
-        return State(w)
-
-    def work(self, state: State) -> Work:
-        """What the client trains in a round."""
-        return Work(state.w)
-
-    @abstractmethod
-    def outgoing(self, state: State, own: Local, home: Home) -> tuple[State, Payload]:
-        """What the client sends to its neighbours after its local training, and its state from then on."""
-
-    @abstractmethod
-    def update(
-        self, state: State, own: Local, received: Sequence[Received], home: Home
-    ) -> tuple[State, Diagnostics]:
-        """The state after the round, given the messages that arrived (possibly none), sorted by sender."""
-
-    def update_together(self, cases: Sequence[Case]) -> list[tuple[State, Diagnostics]]:
-        """What `update` makes of each case, up to rounding; of each case the same bits in any company."""
-        return [update_one(self, case) for case in cases]
-
-    @abstractmethod
-    def inspect(self, state: State, own: Local, received: Sequence[Received], home: Home) -> Inspection:
-        """What `update` makes of these messages (at least one), for people who study the method."""
-
-    def origin(self, state: State) -> Tensor | None:
-        """The point that stands for "no change" in what the client sends; None is zero, for directions."""
-        return None
-
-    def expects(self, state: State) -> Tensor | None:
-        """The neighbourhood direction that the client predicts for its next round, if it predicts one."""
-        return None
-
-
-def update_one(method: Method, case: Case) -> tuple[State, Diagnostics]:
-    """What `Method.update` makes of a case; an error says whose it was."""
-    try:
-        return method.update(case.state, case.own, case.received, case.home)
-    except Exception as error:
-        note_client_round(error, case.home.client, case.home.round)
-        raise
+    return share.where((by_training > 0) & by_training.isfinite() & share.isfinite(), torch.nan)

@@ -1,44 +1,134 @@
-"""Computing the updates of many clients in groups of those that are alike."""
+"""Updates in batches: inputs of single clients become rows, and results are split again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from rdpfl_sim.methods.base import Case, Diagnostics, Method, State, update_one
+import torch
+from torch import Tensor
+
+from rdpfl_sim.errors import note_client_round
+from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, Method, State, Trained
+from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.rows import split, stack
 
 MAX_FLOATS = 1 << 20
-"""So many numbers of models and messages are in use at a time: more would not stay near the processor."""
+"""Numbers of models and messages per batch: more would not stay in the processor's cache."""
 
-Outcome: TypeAlias = tuple[State, Diagnostics]
-
-
-def in_groups(
-    method: Method,
-    cases: Sequence[Case],
-    kind: Callable[[Case], Hashable],
-    update_alike: Callable[[Sequence[Case]], list[Outcome]],
-) -> list[Outcome]:
-    """The outcome of every case: those of one kind are updated together, those whose kind is None alone.
-
-    `update_alike` gets cases of one kind and with the same number of messages, at least one, all moderate.
-    """
-    places_of: dict[Hashable, list[int]] = {}
-    for place, case in enumerate(cases):
-        num = len(case.received)
-        key = kind(case) if num and all(message.is_moderate for message in case.received) else None
-        places_of.setdefault(key if key is None else (num, key), []).append(place)
-    outcomes: dict[int, Outcome] = {}
-    for place in places_of.pop(None, []):
-        outcomes[place] = update_one(method, cases[place])
-    for places in places_of.values():
-        room = _room(cases[places[0]])
-        for start in range(0, len(places), room):
-            group = places[start : start + room]
-            outcomes.update(zip(group, update_alike([cases[place] for place in group]), strict=True))
-    return [outcomes[place] for place in range(len(cases))]
+ClientDiagnostics: TypeAlias = Mapping[str, float | bool | None]
+"""Diagnostics of one client; None where a value does not apply."""
 
 
-def _room(case: Case) -> int:
-    """How many clients are computed at a time: each has its messages, and about ten vectors besides."""
-    return max(1, MAX_FLOATS // ((len(case.received) + 10) * case.state.w.numel()))
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that a client uses: its sender's number of neighbours, its age in rounds, its weight."""
+
+    sender: int
+    degree: int
+    age: int
+    weight: float
+    payload: Payload
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateInput:
+    """Everything that decides one client's update. State and training result have one row."""
+
+    state: State
+    trained: Trained
+    received: Sequence[Received]
+    client: ClientView
+
+
+@dataclass(frozen=True)
+class ClientMessageStats:
+    """How a method treated the messages that one client used, in their order."""
+
+    distance_to_own: list[float]
+    distance_to_predicted: list[float] | None
+    weight: list[float] | None
+
+
+def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, ClientDiagnostics]]:
+    """Update every client. Clients with equally many messages share a batch, if the method permits."""
+    batches: dict[Hashable, list[int]] = {}
+    for position, one in enumerate(inputs):
+        key = len(one.received) if method.batched else position
+        batches.setdefault(key, []).append(position)
+    results: dict[int, tuple[State, ClientDiagnostics]] = {}
+    for positions in batches.values():
+        size = _batch_size(inputs[positions[0]])
+        for start in range(0, len(positions), size):
+            batch = positions[start : start + size]
+            results.update(zip(batch, _update(method, [inputs[p] for p in batch]), strict=True))
+    return [results[position] for position in range(len(inputs))]
+
+
+def message_stats(method: Method, one: UpdateInput) -> ClientMessageStats:
+    """Return how the method treats the messages of one client, at least one."""
+    stats: MessageStats = method.message_stats(
+        one.state, one.trained, make_inbox([one.received], one.trained.w), [one.client]
+    )
+    optional = [stats.distance_to_predicted, stats.weight]
+    known = [stats.distance_to_own, *(part for part in optional if part is not None)]
+    own, *numbers = torch.stack([part[0].double() for part in known]).tolist()  # one copy from a GPU
+    predicted, weight = (None if part is None else numbers.pop(0) for part in optional)
+    has_prediction = predicted is not None and all(length == length for length in predicted)
+    return ClientMessageStats(own, predicted if has_prediction else None, weight)
+
+
+def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
+    """Return the messages of n clients, equally many each, as one inbox on the device of `like`."""
+    return Inbox(
+        _stack_messages([[message.payload.vector for message in row] for row in received], like),
+        _stack_masks(received, like),
+        [[message.weight for message in row] for row in received],
+        [[message.degree for message in row] for row in received],
+    )
+
+
+def _stack_messages(vectors: Sequence[Sequence[Tensor]], like: Tensor) -> Tensor:
+    """Return (n, m, p); the memory has the order (m, n, p), in which aggregators sort."""
+    n, m = len(vectors), len(vectors[0])
+    if m == 0:
+        return like.new_zeros(n, 0, like.shape[1])
+    by_sender = torch.stack([vectors[client][message] for message in range(m) for client in range(n)])
+    return by_sender.view(m, n, -1).transpose(0, 1)
+
+
+def _stack_masks(received: Sequence[Sequence[Received]], like: Tensor) -> Tensor | None:
+    masks = [[m.payload.mask for m in row if m.payload.mask is not None] for row in received]
+    return _stack_messages(masks, like) if masks[0] else None
+
+
+def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, ClientDiagnostics]]:
+    try:
+        trained = stack([one.trained for one in inputs])
+        state, diagnostics = method.update(
+            stack([one.state for one in inputs]),
+            trained,
+            make_inbox([one.received for one in inputs], trained.w),
+            [one.client for one in inputs],
+        )
+    except Exception as error:
+        if len(inputs) > 1:
+            for one in inputs:  # one of them fails alone, too: its error names the client
+                _update(method, [one])
+        note_client_round(error, inputs[0].client.id, inputs[0].client.round)
+        raise
+    return list(zip(split(state, len(inputs)), _split_diagnostics(diagnostics, len(inputs)), strict=True))
+
+
+def _split_diagnostics(diagnostics: Diagnostics, num_rows: int) -> list[ClientDiagnostics]:
+    columns = {name: column.tolist() for name, column in diagnostics.items()}
+    return [
+        {name: None if column[row] != column[row] else column[row] for name, column in columns.items()}
+        for row in range(num_rows)
+    ]
+
+
+def _batch_size(one: UpdateInput) -> int:
+    """Return how many clients are computed at a time: each has its messages and about ten other vectors."""
+    return max(1, MAX_FLOATS // ((len(one.received) + 10) * one.state.w.numel()))

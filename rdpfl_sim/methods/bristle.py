@@ -1,4 +1,4 @@
-"""Bristle style: only output layers are exchanged, and judged class by class on the own data.
+"""Bristle style: only output layers are exchanged, and weighted class by class on the own data.
 
 Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d.
 Environments", arXiv:2110.11006: a frozen body, a prioritiser by distance, an integrator by performance on
@@ -16,9 +16,20 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work, is_finite
-from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Outgoing,
+    RunInfo,
+    State,
+    Trained,
+    TrainingTask,
+    layer_starts,
+)
+from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
+from rdpfl_sim.methods.payload import is_finite
 from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_up
 
@@ -28,94 +39,100 @@ class Bristle(ModelExchange):
     """w <- own body, output rows averaged by their F1 on own data, of the nearest neighbours (Bristle style).
 
     Of a class that the own batch does not hold, the rows are weighted by the mean F1 over those that it does,
-    and the own row counts only if no neighbour has earned any trust. What a stale message loses is the own
-    row's. A client whose own model has diverged goes on as it is.
+    and the own row counts only if no neighbour has any weight. What a stale message loses is the own row's. A
+    client whose own model has diverged keeps it.
     """
+
+    batched = False
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
         body: Annotated[
             Literal["frozen", "local"],
             Doc("whether all but the output layer stays as it started, as in the paper, or is trained"),
         ] = "frozen",
-        keep: Annotated[PositiveFraction, Doc("fraction of what arrived, the nearest, that is judged")] = 0.7,
+        keep: Annotated[PositiveFraction, Doc("fraction of the received layers, the nearest, to test")] = 0.7,
     ) -> None:
-        starts = base.layer_starts(settings.layers)
+        starts = layer_starts(run.layers)
         self.split = starts[-1] if starts else 0
-        output = [layer.shape for layer in settings.layers if layer.start >= self.split]
+        output = [layer.shape for layer in run.layers if layer.start >= self.split]
         if output and [len(shape) for shape in output] != [2, 1]:
             raise OptionError("", f"needs an output layer with weights and biases; its shapes are {output}")
         self.frozen = body == "frozen"
         self.keep = keep
 
-    def work(self, state: base.State) -> Work:
-        """K steps, of the output layer alone if the body is frozen."""
+    def training(self, state: State) -> TrainingTask:
+        """Train the output layer alone if the body is frozen."""
         if not self.frozen:
-            return Work(state.w)
+            return TrainingTask(state.w)
         mask = torch.ones_like(state.w, dtype=torch.bool)
-        mask[: self.split] = False
-        return Work(state.w, mask=mask)
+        mask[:, : self.split] = False
+        return TrainingTask(state.w, mask=mask)
 
-    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
-        """The trained output layer."""
-        return state, Payload(own.w_tilde[self.split :])
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Send the trained output layers."""
+        return state, Outgoing(trained.w[:, self.split :])
 
-    def origin(self, state: base.State) -> Tensor:
-        """The output layer before its training."""
-        return state.w[self.split :]
+    def reference_point(self, state: State) -> Tensor:
+        """Return the output layers before their training."""
+        return state.w[:, self.split :]
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> tuple[base.State, base.Diagnostics]:
-        """The own body, and the mixture of output layers."""
-        x, sent = own.w_tilde, own.w_tilde[self.split :]
-        if not received or not is_finite(x):
-            return base.State(x), {"num_accepted": 0, **self.displacement(state, sent, sent)}
-        trust = self.trust(x, received, home)
-        head = finite(mixed_rows(torch.stack([sent, *(m.vector for m in received)]), trust))
-        num_accepted = int((trust[1:].sum(dim=1) > 0).sum())
-        report = {"num_accepted": num_accepted, **self.displacement(state, sent, head)}
-        return base.State(torch.cat([x[: self.split], head])), report
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        """Keep the own body, and mix the output layers."""
+        x, sent = trained.w, trained.w[:, self.split :]
+        num_accepted = torch.zeros(1, dtype=torch.int64)
+        if inbox.num_messages == 0 or not is_finite(x[0]):
+            return State(x), {"num_accepted": num_accepted, **self.displacement(state, sent, sent)}
+        [client] = clients
+        weights = self.class_weights(x[0], inbox, client)
+        head = clamp_finite(mixed_rows(torch.cat([sent, inbox.vectors[0]]), weights)).unsqueeze(0)
+        num_accepted[0] = (weights[1:].sum(dim=1) > 0).sum()
+        diagnostics = {"num_accepted": num_accepted, **self.displacement(state, sent, head)}
+        return State(torch.cat([x[:, : self.split], head], dim=1)), diagnostics
 
-    def inspect(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> base.Inspection:
-        """How far each output layer is from the own, and its mean weight over the classes."""
-        x = own.w_tilde
-        weights = [0.0] * len(received)
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return the distance of each output layer from the own, and its mean weight over the classes."""
+        [client] = clients
+        [x] = trained.w
+        weights = torch.zeros(1, inbox.num_messages)
         if is_finite(x):
-            weights = self.trust(x, received, home)[1:].mean(dim=1).tolist()
-        return base.Inspection(distances(x[self.split :], received), None, weights)
+            weights = self.class_weights(x, inbox, client)[1:].mean(dim=1).unsqueeze(0)
+        return MessageStats(distances(trained.w[:, self.split :], inbox), weights)
 
-    def trust(self, x: Tensor, received: Sequence[Received], home: base.Home) -> Tensor:
-        """The weight of each output layer, the own first, in each class: (1 + n, classes)."""
-        batch = home.batch()
-        lengths = distances(x[self.split :], received)
-        num_judged = round_up(self.keep * len(received))
-        near = sorted(range(len(received)), key=lambda place: (lengths[place], place))[:num_judged]
+    def class_weights(self, x: Tensor, inbox: Inbox, client: ClientView) -> Tensor:
+        """Return the weight of each output layer, the own first, in each class: (1 + m, classes)."""
+        batch, body, [received] = client.batch(), x[: self.split], inbox.vectors
+        num_tested = round_up(self.keep * len(received))
+        near = distances(x[None, self.split :], inbox)[0].argsort(stable=True)[:num_tested].tolist()
         own = f1_by_class(batch.logits(x), batch.labels)
         scores = torch.zeros(1 + len(received), len(own), dtype=torch.float64)
         scores[0] = own
         for place in near:
-            model = torch.cat([x[: self.split], received[place].vector])
+            model = torch.cat([body, received[place]])
             scores[1 + place] = f1_by_class(batch.logits(model), batch.labels)
-        foreign = torch.ones(len(own), dtype=torch.bool)
-        foreign[batch.labels.cpu()] = False
-        scores[:, foreign] = scores[:, ~foreign].mean(dim=1, keepdim=True)
-        scores[0, foreign] = 0.0
-        scores[0, scores.sum(dim=0) == 0] = 1.0  # nobody knows better
+        absent = torch.ones(len(own), dtype=torch.bool)
+        absent[batch.labels.cpu()] = False
+        scores[:, absent] = scores[:, ~absent].mean(dim=1, keepdim=True)
+        scores[0, absent] = 0.0
+        scores[0, scores.sum(dim=0) == 0] = 1.0  # no layer has any weight
         shares = scores / scores.sum(dim=0)
-        shares[1:] *= torch.tensor([[message.weight] for message in received], dtype=torch.float64)
-        shares[0] = 1.0 - shares[1:].sum(dim=0)  # what a stale message loses
+        shares[1:] *= inbox.weights[0].cpu().unsqueeze(1)
+        shares[0] = 1.0 - shares[1:].sum(dim=0)  # what stale messages lose
         return shares.clamp_(min=0.0)
 
 
 def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """2 hits / (predicted + actual) of every class, (classes,); 0 for a class that is neither.
+    """Return 2 hits / (predicted + actual) of every class, (classes,); 0 for a class that is neither.
 
-    An answer with a logit that is not finite is no answer.
+    An example with a logit that is not finite counts as not predicted.
     """
     num_classes = logits.shape[1]
     answered = logits.isfinite().all(dim=1)
@@ -126,12 +143,13 @@ def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
     return (2 * hits.double() / both.clamp(min=1)).cpu()
 
 
-def mixed_rows(heads: Tensor, trust: Tensor) -> Tensor:
-    """The mixture of output layers (m, C h + C), a weight row and a bias per class, with weights (m, C)."""
-    num_classes = trust.shape[1]
-    shares = trust.to(heads)
-    weights = heads[:, :-num_classes].view(len(heads), num_classes, -1)
-    rows = sum(share.unsqueeze(1) * row for share, row in zip(shares, weights, strict=True))
+def mixed_rows(heads: Tensor, weights: Tensor) -> Tensor:
+    """Return the mixture of output layers (m, C h + C), a row and a bias per class, with weights (m, C)."""
+    num_classes = weights.shape[1]
+    shares = weights.to(heads)
+    matrices = heads[:, :-num_classes].view(len(heads), num_classes, -1)
+    rows = torch.zeros_like(matrices[0])
+    for share, matrix in zip(shares, matrices, strict=True):
+        rows += share.unsqueeze(1) * matrix
     biases = (shares * heads[:, -num_classes:]).sum(dim=0)
-    assert isinstance(rows, Tensor)
     return torch.cat([rows.reshape(-1), biases])

@@ -1,4 +1,4 @@
-"""ClippedGossip: nobody can pull farther than a radius.
+"""ClippedGossip: no neighbour can move a model by more than a radius.
 
 He, Karimireddy and Jaggi, "Byzantine-Robust Decentralized Learning via ClippedGossip", arXiv:2202.01545.
 """
@@ -6,30 +6,29 @@ He, Karimireddy and Jaggi, "Byzantine-Robust Decentralized Learning via ClippedG
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, sqrt
 from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Positive, PositiveFraction
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
 from rdpfl_sim.methods.registry import method
 
 
 @method
 class ClippedGossip(Gossip):
-    """w <- x + sum_j W_ij Clip(x_j - x; tau): gossip in which every pull is clipped (ClippedGossip).
+    """w <- x + sum_j W_ij Clip(x_j - x; tau): gossip in which every move is clipped (ClippedGossip).
 
     The adaptive radius is tau = sqrt(sum_j W_ij |x_j - x|^2 / delta), summed over the honest neighbours.
-    Nobody knows these: the farthest models are left out, with at least delta of all weight that arrived; the
+    These are unknown: the farthest models are left out, with at least delta of all received weight; the
     nearest always counts.
     """
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
         radius: Annotated[
             Literal["adaptive"] | Positive,
@@ -42,19 +41,22 @@ class ClippedGossip(Gossip):
         self.radius = radius
         self.delta = delta
 
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """W_ij min(1, tau / |x_j - x|)."""
-        weights, lengths = metropolis(received, home), distances(x, received)
-        tau = self._adaptive(weights, lengths) if self.radius == "adaptive" else float(self.radius)
-        return [
-            weight * min(1.0, tau / length) if 0 < length < inf else weight * (length == 0)
-            for weight, length in zip(weights, lengths, strict=True)
-        ]
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return W_ij min(1, tau / |x_j - x|); 0 for models at an infinite distance."""
+        weights, lengths = metropolis(inbox, clients), distances(x, inbox)
+        if self.radius == "adaptive":
+            tau = self._adaptive_radius(weights, lengths)
+        else:
+            tau = torch.full_like(lengths[:, 0], float(self.radius))
+        factors = torch.where(lengths > 0, (tau.unsqueeze(1) / lengths).clamp(max=1.0), 1.0)
+        return (weights * factors).where(lengths.isfinite(), 0.0)
 
-    def _adaptive(self, weights: Sequence[float], lengths: Sequence[float]) -> float:
-        total, trusted, limit = 0.0, 0.0, (1 - self.delta) * sum(weights) + 1e-9  # for rounding
-        for place, (length, weight) in enumerate(sorted(zip(lengths, weights, strict=True))):
-            trusted += weight
-            if place == 0 or trusted <= limit:
-                total += weight * length**2
-        return sqrt(total / self.delta)
+    def _adaptive_radius(self, weights: Tensor, lengths: Tensor) -> Tensor:
+        """Return tau (n,)."""
+        lengths, order = lengths.sort(dim=1, stable=True)
+        weights = weights.gather(1, order)
+        limit = (1 - self.delta) * weights.cumsum(dim=1)[:, -1:] + 1e-9  # for rounding
+        counts = weights.cumsum(dim=1) <= limit
+        counts[:, 0] = True
+        squares = (weights * lengths**2).where(counts, 0.0)
+        return (squares.cumsum(dim=1)[:, -1] / self.delta).sqrt()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rdpfl_sim.methods.base import Case, Diagnostics, Method, State
+from rdpfl_sim.methods.base import Method, State
+from rdpfl_sim.methods.batching import ClientDiagnostics, UpdateInput, update_in_batches
 
 
 class Update:
@@ -19,11 +20,11 @@ class Update:
 
     def __init__(self, state: State | None) -> None:
         self._state = state
-        self._diagnostics: Diagnostics = {}
+        self._diagnostics: ClientDiagnostics = {}
         self._updates: Updates | None = None
 
     @classmethod
-    def of(cls, state: State, diagnostics: Diagnostics) -> Update:
+    def of(cls, state: State, diagnostics: ClientDiagnostics) -> Update:
         """One that has been computed."""
         update = cls(state)
         update._diagnostics = diagnostics
@@ -43,7 +44,7 @@ class Update:
         return self._state
 
     @property
-    def diagnostics(self) -> Diagnostics:
+    def diagnostics(self) -> ClientDiagnostics:
         """What the method reports of the round."""
         if self._updates is not None:
             self._updates.compute()
@@ -60,7 +61,7 @@ class Update:
         """Be computed later, with others."""
         self._updates = updates
 
-    def end(self, state: State, diagnostics: Diagnostics) -> None:
+    def end(self, state: State, diagnostics: ClientDiagnostics) -> None:
         """Take the outcome."""
         self._state, self._diagnostics, self._updates = state, diagnostics, None
 
@@ -78,16 +79,17 @@ class Updates:
         self.method = method
         self.together = together
         self.on_computed = on_computed
-        self.waiting: list[tuple[Update, Case]] = []
+        self.waiting: list[tuple[Update, UpdateInput]] = []
         self.followers: list[Callable[[], None]] = []
 
-    def begin(self, case: Case) -> Update:
+    def begin(self, one: UpdateInput) -> Update:
         """The update of a client that has all that it will get in this round."""
         if not self.together:
-            return Update.of(*self.method.update(case.state, case.own, case.received, case.home))
+            [(state, diagnostics)] = update_in_batches(self.method, [one])
+            return Update.of(state, diagnostics)
         update = Update(None)
         update.put_off(self)
-        self.waiting.append((update, case))
+        self.waiting.append((update, one))
         return update
 
     def compute(self) -> None:
@@ -95,7 +97,7 @@ class Updates:
         if not self.waiting:
             return
         waiting, self.waiting = self.waiting, []
-        outcomes = self.method.update_together([case for _, case in waiting])
+        outcomes = update_in_batches(self.method, [one for _, one in waiting])
         for (update, _), (state, diagnostics) in zip(waiting, outcomes, strict=True):
             update.end(state, diagnostics)
         self.on_computed()

@@ -10,9 +10,8 @@ from typing import Annotated
 from annotated_types import Lt
 
 from rdpfl_sim.components.options import Doc, NonNegative
-from rdpfl_sim.methods import base
+from rdpfl_sim.methods.base import RunInfo, State, TrainingTask
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.methods.exchange import Work
 from rdpfl_sim.methods.registry import method
 
 
@@ -22,7 +21,7 @@ class Dfedavgm(Dpsgd):
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
         theta: Annotated[
             NonNegative, Lt(1), Doc("momentum of the local steps, in place of training.momentum")
@@ -30,6 +29,6 @@ class Dfedavgm(Dpsgd):
     ) -> None:
         self.theta = theta
 
-    def work(self, state: base.State) -> Work:
-        """K steps with momentum."""
-        return Work(state.w, momentum=self.theta)
+    def training(self, state: State) -> TrainingTask:
+        """Train with momentum."""
+        return TrainingTask(state.w, momentum=self.theta)

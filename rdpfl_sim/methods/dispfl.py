@@ -1,10 +1,10 @@
-"""DisPFL: personal sparse models; only what two masks share is averaged.
+"""DisPFL: personal sparse models; only coordinates in both masks are averaged.
 
 Dai, Shen, He, Tian and Tao, "DisPFL: Towards Communication-Efficient Personalized Federated Learning via
 Decentralized Sparse Training", ICML 2022, Algorithm 1. A round there averages, trains, prunes and regrows;
-here it trains, prunes, regrows and then averages, which is the same loop begun one step later. As in the
-authors' code a model is sent with the mask under which it was trained, so that nothing that has just regrown
-votes with a zero, and the new mask is applied to the average.
+here it trains, prunes, regrows and then averages, which is the same loop started one step later. As in the
+authors' code a model is sent with the mask under which it was trained, so that weights that have just regrown
+do not enter averages as zeros, and the new mask is applied to the average.
 """
 
 from __future__ import annotations
@@ -18,20 +18,30 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction, PositiveFraction
-from rdpfl_sim.maths.vectors import norm
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
-from rdpfl_sim.methods.gossip import ModelExchange, distances, finite
+from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Outgoing,
+    RunInfo,
+    State,
+    Trained,
+    TrainingTask,
+    neighbour_share,
+)
+from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
 from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_up
 
 
 @dataclass(frozen=True)
-class State(base.State):
-    """A sparse model: w is zero outside the mask. `next_mask` is that of the model after this round."""
+class DispflState(State):
+    """Sparse models: w is zero outside the mask. `next_mask` is that of the model after this round."""
 
-    mask: Tensor
-    next_mask: Tensor
+    mask: Tensor  # (n, d)
+    next_mask: Tensor  # (n, d)
 
 
 @method
@@ -43,9 +53,11 @@ class Dispfl(ModelExchange):
     (1 + cos(pi (t - 1) / T)); t = 1, 2, ... is the client's own round.
     """
 
+    batched = False
+
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
         density: Annotated[PositiveFraction, Doc("fraction of the weights that every client has")] = 0.5,
         prune: Annotated[Fraction, Doc("fraction of them that is replaced in the first round")] = 0.5,
@@ -54,98 +66,102 @@ class Dispfl(ModelExchange):
             Doc("where weights regrow: at the largest gradients (the paper), or anywhere (its run script)"),
         ] = "gradient",
     ) -> None:
-        self.layers = settings.layers
-        self.rounds = settings.rounds
-        self.densities = erk_densities([layer.shape for layer in settings.layers], density)
+        self.layers = run.layers
+        self.rounds = run.rounds
+        self.densities = erk_densities([layer.shape for layer in run.layers], density)
         self.prune = prune
         self.regrow = regrow
 
-    def start(self, w: Tensor, home: base.Home) -> State:
-        """A random mask of the client's own."""
-        generator = torch.Generator().manual_seed(home.seed("mask"))
-        mask = torch.zeros(len(w), dtype=torch.bool)
-        for layer, density in zip(self.layers, self.densities, strict=True):
-            size = prod(layer.shape)
-            chosen = torch.randperm(size, generator=generator)[: max(1, round(density * size))]
-            mask[layer.start + chosen] = True
-        mask = mask.to(w.device)
-        return State(w * mask, mask, mask)
+    def init(self, w: Tensor, clients: Sequence[ClientView]) -> DispflState:
+        """Draw a random mask for every client."""
+        mask = torch.stack([self._initial_mask(w.shape[1], client) for client in clients]).to(w.device)
+        return DispflState(w * mask, mask, mask)
 
-    def work(self, state: base.State) -> Work:
-        """K steps of the weights under the mask."""
-        assert isinstance(state, State)
-        return Work(state.w, mask=state.mask)
+    def training(self, state: State) -> TrainingTask:
+        """Train the weights under the mask."""
+        assert isinstance(state, DispflState)
+        return TrainingTask(state.w, mask=state.mask)
 
-    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[State, Payload]:
-        """The trained weights under the mask; then the mask moves on."""
-        assert isinstance(state, State)
-        next_mask = self._evolved(state.mask, own.w_tilde, home)
-        return replace(state, next_mask=next_mask), Payload(own.w_tilde, state.mask)
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[DispflState, Outgoing]:
+        """Send the trained weights under the mask, and determine the next mask."""
+        assert isinstance(state, DispflState)
+        rows = zip(state.mask, trained.w, clients, strict=True)
+        next_mask = torch.stack([self._next_mask(*row) for row in rows])
+        return replace(state, next_mask=next_mask), Outgoing(trained.w, state.mask)
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> tuple[State, base.Diagnostics]:
-        """At each coordinate of the new mask, the mean over all whose masks hold it; zero if none does."""
-        assert isinstance(state, State)
-        x = own.w_tilde
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[DispflState, Diagnostics]:
+        """Average each coordinate of the new mask over all models whose masks hold it; zero if none does."""
+        assert isinstance(state, DispflState)
+        x = trained.w
         w = torch.zeros_like(x)
-        models = [x, *(message.vector for message in received)]
-        for vector, share in zip(models, _shares(state, received), strict=True):
-            w += vector * share
-        w = finite(w).masked_fill_(~state.next_mask, 0.0)  # also where a diverged model is no number
-        moved = norm(w - x.masked_fill(~state.next_mask, 0.0))  # pruning is none of the neighbours' doing
-        report = {
-            "density": state.mask.float().mean().item(),
+        for vectors, share in zip([x, *inbox.vectors.unbind(dim=1)], _shares(state, inbox), strict=True):
+            w = w + vectors * share
+        w = clamp_finite(w).masked_fill(~state.next_mask, 0.0)  # also where a diverged model is NaN
+        moved = norms(w - x.masked_fill(~state.next_mask, 0.0))  # without the effect of pruning
+        return DispflState(w, state.next_mask, state.next_mask), {
+            "density": state.mask.float().mean(dim=1).double(),
             "moved": moved,
-            "neighbour_share": base.neighbour_share(moved, norm(x - state.w)),
+            "neighbour_share": neighbour_share(moved, norms(x - state.w)),
         }
-        return State(w, state.next_mask, state.next_mask), report
 
-    def inspect(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> base.Inspection:
-        """How far each model is from the own, and its mean weight over the new mask."""
-        assert isinstance(state, State)
-        size = int(state.next_mask.sum())
-        weights = [share.sum().item() / size for share in _shares(state, received)[1:]]
-        sparse = [replace(m, vector=m.vector * _mask(m)) for m in received]
-        return base.Inspection(distances(own.w_tilde, sparse), None, weights)
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return the distance of each model from the own, and its mean weight over the new mask."""
+        assert isinstance(state, DispflState)
+        sizes = state.next_mask.sum(dim=1)
+        weights = [share.sum(dim=1) / sizes for share in _shares(state, inbox)[1:]]
+        assert inbox.masks is not None
+        sparse = replace(inbox, vectors=inbox.vectors * inbox.masks)
+        return MessageStats(distances(trained.w, sparse), torch.stack(weights, dim=1))
 
-    def _evolved(self, mask: Tensor, w: Tensor, home: base.Home) -> Tensor:
-        """The mask without the smallest weights, and with as many free places, those just freed included."""
+    def _initial_mask(self, size: int, client: ClientView) -> Tensor:
+        generator = torch.Generator().manual_seed(client.seed("mask"))
+        mask = torch.zeros(size, dtype=torch.bool)
+        for layer, density in zip(self.layers, self.densities, strict=True):
+            layer_size = prod(layer.shape)
+            num_kept = max(1, round(density * layer_size))
+            mask[layer.start + torch.randperm(layer_size, generator=generator)[:num_kept]] = True
+        return mask
+
+    def _next_mask(self, mask: Tensor, w: Tensor, client: ClientView) -> Tensor:
+        """Return the mask without the smallest weights and with as many others, pruned ones included."""
         # The authors' code counts rounds from 0, so that the first one replaces the whole fraction `prune`.
-        rate = self.prune / 2 * (1 + cos(pi * (home.round - 1) / self.rounds))
+        rate = self.prune / 2 * (1 + cos(pi * (client.round - 1) / self.rounds))
         if self.regrow == "gradient":
-            promise = home.batch().gradient(w).abs()
+            priority = client.batch().gradient(w).abs()
         else:
-            generator = torch.Generator().manual_seed(home.seed("regrow"))
-            promise = torch.rand(len(w), generator=generator).to(w.device)
-        evolved = mask.clone()
+            generator = torch.Generator().manual_seed(client.seed("regrow"))
+            priority = torch.rand(len(w), generator=generator).to(w.device)
+        next_mask = mask.clone()
         for layer in self.layers:
-            here, size, hope = evolved[layer.place], w[layer.place].abs(), promise[layer.place]
-            held = here.nonzero().squeeze(1)
-            num = round_up(rate * len(held))
-            here[held[size[held].argsort(stable=True)[:num]]] = False
-            free = (~here).nonzero().squeeze(1)
-            here[free[hope[free].argsort(descending=True, stable=True)[:num]]] = True
-        return evolved
+            kept = next_mask[layer.span]
+            sizes, priorities = w[layer.span].abs(), priority[layer.span]
+            held = kept.nonzero().squeeze(1)
+            num_replaced = round_up(rate * len(held))
+            kept[held[sizes[held].argsort(stable=True)[:num_replaced]]] = False
+            free = (~kept).nonzero().squeeze(1)
+            kept[free[priorities[free].argsort(descending=True, stable=True)[:num_replaced]]] = True
+        return next_mask
 
 
-def _shares(state: State, received: Sequence[Received]) -> list[Tensor]:
-    """The share of every model, the own first, at each coordinate: by its mask, less if it is stale."""
-    weights = [state.mask.float(), *(_mask(message) * message.weight for message in received)]
+def _shares(state: DispflState, inbox: Inbox) -> list[Tensor]:
+    """Return the share (n, d) of every model, the own first, at each coordinate: smaller if it is stale."""
+    weights = [state.mask.float()]
+    if inbox.masks is not None:
+        stale = inbox.weights.float().unsqueeze(2)
+        weights += (inbox.masks * stale).unbind(dim=1)
     total = torch.stack(weights).sum(dim=0)
     keep = state.next_mask & (total > 0)
     return [torch.where(keep, weight / total, 0.0) for weight in weights]
 
 
-def _mask(message: Received) -> Tensor:
-    assert message.mask is not None, "mailboxes refuse what has another form"
-    return message.mask
-
-
 def erk_densities(shapes: Sequence[Sequence[int]], density: float) -> list[float]:
-    """The densities of layers of these shapes, `density` over all: the larger a layer, the sparser.
+    """Return the densities of layers of these shapes, `density` over all: the larger a layer, the sparser.
 
     Erdos-Renyi-Kernel (Evci et al. 2020): proportional to sum(shape) / prod(shape), and at most 1.
     """

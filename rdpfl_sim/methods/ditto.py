@@ -1,4 +1,4 @@
-"""Ditto over gossip: a shared model by gossip, and a personal one that is drawn to it.
+"""Ditto over gossip: a shared model by gossip, and a personal one with a proximal term towards it.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021,
 Algorithm 1, with gossip in place of the server.
@@ -13,17 +13,24 @@ from typing import Annotated
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, NonNegative
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Local, Received, Work
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    RunInfo,
+    State,
+    Trained,
+    TrainingTask,
+)
 from rdpfl_sim.methods.gossip import Gossip, metropolis
 from rdpfl_sim.methods.registry import method
 
 
 @dataclass(frozen=True)
-class State(base.State):
-    """The personal model w, and the model that is shared with the neighbours."""
+class DittoState(State):
+    """The personal models w, and the models that are shared with neighbours."""
 
-    shared: Tensor
+    shared: Tensor  # (n, d)
 
 
 @method
@@ -32,34 +39,34 @@ class Ditto(Gossip):
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
-        mu: Annotated[NonNegative, Doc("how strongly the shared model attracts the personal one")] = 0.1,
+        mu: Annotated[NonNegative, Doc("weight of the proximal term towards the shared model")] = 0.1,
     ) -> None:
         self.mu = mu
 
-    def start(self, w: Tensor, home: base.Home) -> State:
-        """Both models start alike."""
-        return State(w, w)
+    def init(self, w: Tensor, clients: Sequence[ClientView]) -> DittoState:
+        """Start both models alike."""
+        return DittoState(w, w)
 
-    def work(self, state: base.State) -> Work:
-        """K steps for the shared model, and K for the personal one, drawn to where the other started."""
-        assert isinstance(state, State)
-        return Work(state.shared, companion=state.w, pull=self.mu)
+    def training(self, state: State) -> TrainingTask:
+        """Train the shared model, and the personal one with a term towards the start of the shared one."""
+        assert isinstance(state, DittoState)
+        return TrainingTask(state.shared, second_w=state.w, proximal_mu=self.mu)
 
-    def origin(self, state: base.State) -> Tensor:
-        """The shared model before its training."""
-        assert isinstance(state, State)
+    def reference_point(self, state: State) -> Tensor:
+        """Return the shared models before their training."""
+        assert isinstance(state, DittoState)
         return state.shared
 
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """Metropolis weights."""
-        return metropolis(received, home)
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return Metropolis weights."""
+        return metropolis(inbox, clients)
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> tuple[State, base.Diagnostics]:
-        """The trained personal model, and the mixture of the shared ones."""
-        assert own.companion is not None
-        shared, report = self.mixture(state, own.w_tilde, received, home)
-        return State(own.companion, shared), report
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[DittoState, Diagnostics]:
+        """Keep the trained personal models, and mix the shared ones."""
+        assert trained.second_w is not None
+        shared, diagnostics = self.mixture(state, trained.w, inbox, clients)
+        return DittoState(trained.second_w, shared), diagnostics

@@ -1,4 +1,4 @@
-"""FedPer over gossip: the body of the network is shared, the head stays at home.
+"""FedPer over gossip: the body of the network is shared, the head is personal.
 
 Arivazhagan, Aggarwal, Singh and Choudhary, "Federated Learning with Personalization Layers",
 arXiv:1912.00818, with gossip in place of the server.
@@ -14,9 +14,18 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Local, Payload, Received
-from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Outgoing,
+    RunInfo,
+    State,
+    Trained,
+    layer_starts,
+)
+from rdpfl_sim.methods.gossip import Gossip, metropolis
 from rdpfl_sim.methods.registry import method
 
 
@@ -26,39 +35,43 @@ class Fedper(Gossip):
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
-        head_layers: Annotated[Count, Doc("how many layers, from the last one on, are personal")] = 1,
+        head_layers: Annotated[Count, Doc("number of personal layers, counted from the last one")] = 1,
     ) -> None:
-        starts = base.layer_starts(settings.layers)
+        starts = layer_starts(run.layers)
         if starts and head_layers >= len(starts):
             raise OptionError(
                 "head_layers", f"must leave something to share; the model has {len(starts)} layers"
             )
         self.num_shared = starts[-head_layers] if starts else 0
 
-    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
-        """The trained body."""
-        return state, Payload(own.w_tilde[: self.num_shared])
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Send the trained bodies."""
+        return state, Outgoing(self._body(trained.w))
 
-    def origin(self, state: base.State) -> Tensor:
-        """The body before its training."""
-        return state.w[: self.num_shared]
+    def reference_point(self, state: State) -> Tensor:
+        """Return the bodies before their training."""
+        return self._body(state.w)
 
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """Metropolis weights."""
-        return metropolis(received, home)
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return Metropolis weights."""
+        return metropolis(inbox, clients)
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> tuple[base.State, base.Diagnostics]:
-        """The mixture of the bodies, and the own head."""
-        body, report = self.mixture(state, own.w_tilde[: self.num_shared], received, home)
-        return base.State(torch.cat([body, own.w_tilde[self.num_shared :]])), report
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        """Mix the bodies, and keep the own heads."""
+        body, diagnostics = self.mixture(state, self._body(trained.w), inbox, clients)
+        return State(torch.cat([body, trained.w[:, self.num_shared :]], dim=1)), diagnostics
 
-    def inspect(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> base.Inspection:
-        """How far each body is from the own, and its share."""
-        body = own.w_tilde[: self.num_shared]
-        return base.Inspection(distances(body, received), None, self.granted(body, received, home))
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return the distance of each body from the own, and its share."""
+        return self.sent_stats(self._body(trained.w), inbox, clients)
+
+    def _body(self, w: Tensor) -> Tensor:
+        return w[:, : self.num_shared]

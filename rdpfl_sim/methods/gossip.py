@@ -1,116 +1,134 @@
-"""What the methods that exchange models have in common: everybody moves towards its neighbours' models.
+"""Exchange of models: every client moves towards its neighbours' models.
 
-The models stay where they were trained, w~; a round ends with w <- w~ + sum_j a_j (x_j - w~), where x_j is
-the model that neighbour j has sent and a_j >= 0 the share that it is given. The shares add up to at most 1,
-and what is left is the client's own. A neighbour from whom nothing came has no share. A client whose own
-model has diverged has nothing to compare others with: it goes on as it is.
+A round ends with w <- x + sum_j a_j (x_j - x), where x is the client's trained model, x_j the model that
+neighbour j has sent and a_j >= 0 its share. The shares add up to at most 1; the rest is the client's own. A
+client whose own model has diverged cannot compare others with it and keeps it.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from math import inf, isnan
 from typing import Annotated, TypeAlias
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction
-from rdpfl_sim.maths.vectors import norm
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Local, Payload, Received, is_finite
+from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Method,
+    Outgoing,
+    State,
+    Trained,
+    neighbour_share,
+)
 
-OwnShare: TypeAlias = Annotated[Fraction, Doc("the share of the own model in the new one")]
+OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the own model in the new one")]
 
 
-class ModelExchange(base.Method):
+class ModelExchange(Method):
     """A method that sends its trained model."""
 
-    def outgoing(self, state: base.State, own: Local, home: base.Home) -> tuple[base.State, Payload]:
-        """The trained model w~."""
-        return state, Payload(own.w_tilde)
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Send the trained models."""
+        return state, Outgoing(trained.w)
 
-    def origin(self, state: base.State) -> Tensor:
-        """The model before its training."""
+    def reference_point(self, state: State) -> Tensor:
+        """Return the models before their training."""
         return state.w
 
-    def displacement(self, state: base.State, x: Tensor, w: Tensor) -> dict[str, float | None]:
+    def displacement(self, state: State, x: Tensor, w: Tensor) -> Diagnostics:
         """Return how far neighbours moved what was sent, x, to w; and that relative to its training."""
-        moved = norm(w - x)
-        by_training = norm(x - self.origin(state))
-        return {"moved": moved, "neighbour_share": base.neighbour_share(moved, by_training)}
+        moved = norms(w - x)
+        by_training = norms(x - self.reference_point(state))
+        return {"moved": moved, "neighbour_share": neighbour_share(moved, by_training)}
 
 
 class Gossip(ModelExchange):
-    """A method that gives every model that arrives a share in the new one."""
+    """A method that gives every received model a share in the new one."""
 
     @abstractmethod
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """The share a_j of every message, given the own trained model x, which is finite."""
-
-    def granted(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """The shares; nobody has one if the own model has diverged."""
-        if not received or not is_finite(x):
-            return [0.0] * len(received)
-        return self.shares(x, received, home)
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return the share a_j of every message, (n, m) in float64, given the trained models x (n, p)."""
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> tuple[base.State, base.Diagnostics]:
-        """The mixture of the own and the neighbours' models."""
-        w, report = self.mixture(state, own.w_tilde, received, home)
-        return base.State(w), report
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        """Mix the own and the neighbours' models."""
+        w, diagnostics = self.mixture(state, trained.w, inbox, clients)
+        return State(w), diagnostics
+
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return the distance of each model from the own, and its share."""
+        return self.sent_stats(trained.w, inbox, clients)
 
     def mixture(
-        self, state: base.State, x: Tensor, received: Sequence[Received], home: base.Home
-    ) -> tuple[Tensor, base.Diagnostics]:
-        """The own model x, moved towards those that arrived, and what happened on the way."""
-        shares = self.granted(x, received, home)
-        mixed = mix(x, received, shares)
-        num_accepted = sum(share > 0 for share in shares)
+        self, state: State, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[Tensor, Diagnostics]:
+        """Return the models x after their move towards those received, and diagnostics of the move."""
+        shares = self.granted_shares(x, inbox, clients)
+        mixed = mix(x, inbox, shares)
+        num_accepted = (shares > 0).sum(dim=1)
         return mixed, {"num_accepted": num_accepted, **self.displacement(state, x, mixed)}
 
-    def inspect(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> base.Inspection:
-        """How far each model is from the own, and its share."""
-        x = own.w_tilde
-        return base.Inspection(distances(x, received), None, self.granted(x, received, home))
+    def sent_stats(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> MessageStats:
+        """Return message stats, given what the clients have sent."""
+        return MessageStats(distances(x, inbox), self.granted_shares(x, inbox, clients))
+
+    def granted_shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return the shares (n, m); all are zero where the own model has diverged."""
+        sound = norms(x).isfinite()
+        if inbox.num_messages == 0 or not sound.any():
+            return torch.zeros_like(inbox.weights)
+        return self.shares(x, inbox, clients).where(sound.unsqueeze(1), 0.0)
 
 
-def mix(x: Tensor, received: Sequence[Received], shares: Sequence[float]) -> Tensor:
-    """(1 - sum_j a_j) x + sum_j a_j x_j, a new vector."""
-    if not any(shares):
-        return x.clone()
-    mixed = x * max(0.0, 1.0 - sum(shares))
-    for message, share in zip(received, shares, strict=True):
-        mixed.add_(message.vector, alpha=share)
-    return finite(mixed)
+def mix(x: Tensor, inbox: Inbox, shares: Tensor) -> Tensor:
+    """Return (1 - sum_j a_j) x + sum_j a_j x_j, given shares (n, m).
 
-
-def finite(mixed: Tensor) -> Tensor:
-    """A mixture of finite models, changed in place: where rounding made it overflow, the largest number."""
-    limit = torch.finfo(mixed.dtype).max
-    return mixed.clamp_(-limit, limit)
-
-
-def distances(x: Tensor, received: Sequence[Received]) -> list[float]:
-    """|x_j - x| for every message; infinite where float32 cannot hold a difference, or x has diverged."""
-    lengths = [norm(message.vector - x) for message in received]
-    return [inf if isnan(length) else length for length in lengths]
-
-
-def metropolis(received: Sequence[Received], home: base.Home) -> list[float]:
-    """W_ij = 1 / (1 + max(deg_i, deg_j)), less for a stale message: doubly stochastic on any graph.
-
-    Xiao and Boyd 2004. The weight of a neighbour from whom nothing came stays with the own model.
+    Messages are added one after the other, so that the bits of a row do not depend on the batch.
     """
-    own = home.degree()
-    return [m.weight / (1 + max(own, home.degree(m.sender))) for m in received]
+    total = torch.zeros_like(shares[:, 0]) if inbox.num_messages else shares.new_zeros(len(x))
+    for share in shares.unbind(dim=1):
+        total = total + share
+    mixed = x * (1.0 - total).clamp(min=0.0).to(x.dtype).unsqueeze(1)
+    for vectors, share in zip(inbox.vectors.unbind(dim=1), shares.unbind(dim=1), strict=True):
+        mixed = mixed + vectors * share.to(x.dtype).unsqueeze(1)
+    return clamp_finite(mixed).where((total > 0).unsqueeze(1), x)
 
 
-def equal_shares(received: Sequence[Received], accepted: Sequence[bool], total: float) -> list[float]:
-    """The same share of `total` for every accepted message, less for a stale one, and none for the others."""
-    num = sum(accepted)
-    return [total * m.weight / num if yes else 0.0 for m, yes in zip(received, accepted, strict=True)]
+def clamp_finite(mixed: Tensor) -> Tensor:
+    """Return a mixture of finite models, with the largest number where rounding made it overflow."""
+    limit = torch.finfo(mixed.dtype).max
+    return mixed.clamp(-limit, limit)
+
+
+def distances(x: Tensor, inbox: Inbox) -> Tensor:
+    """Return |x_j - x| (n, m); infinite where float32 cannot hold a difference, or x has diverged."""
+    differences = inbox.vectors - x.unsqueeze(1)
+    lengths: Tensor = torch.linalg.vector_norm(differences, dim=2, dtype=torch.float64)
+    return lengths.nan_to_num(nan=torch.inf, posinf=torch.inf)
+
+
+def metropolis(inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+    """Return W_ij = 1 / (1 + max(deg_i, deg_j)), smaller for stale messages: doubly stochastic on any graph.
+
+    Xiao and Boyd 2004. The weight of a neighbour whose message is missing remains with the own model.
+    """
+    own = torch.tensor([client.degree for client in clients], device=inbox.degrees.device)
+    return inbox.weights / (1 + torch.maximum(inbox.degrees, own.unsqueeze(1)))
+
+
+def equal_shares(inbox: Inbox, accepted: Tensor, total: float) -> Tensor:
+    """Return the same share of `total` for every accepted message, smaller if stale, and 0 for the others."""
+    num_accepted = accepted.sum(dim=1, keepdim=True).clamp(min=1)
+    return (total * inbox.weights / num_accepted).where(accepted, 0.0)

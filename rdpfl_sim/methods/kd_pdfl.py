@@ -1,4 +1,4 @@
-"""KD-PDFL: neighbours count by how similarly their models answer on the own data.
+"""KD-PDFL: neighbours are weighted by how similar the outputs of their models are on the own data.
 
 Jeong and Kountouris, "Personalized Decentralized Federated Learning with Knowledge Distillation", IEEE ICC
 2023. The paper compares outputs by a Wasserstein distance and weights models by their similarity.
@@ -10,57 +10,61 @@ from collections.abc import Sequence
 from math import exp, isfinite
 from typing import Annotated, Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
 from rdpfl_sim.components.options import Doc, Positive
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.methods.base import Batch, ClientView, Inbox, RunInfo
 from rdpfl_sim.methods.gossip import Gossip
 from rdpfl_sim.methods.registry import method
 
 
 @method
 class KdPdfl(Gossip):
-    """w <- sum_j c_j x_j, c_j ~ exp(-D_j / scale), D_j = distance of the answers on an own batch (KD-PDFL).
+    """w <- sum_j c_j x_j, c_j ~ exp(-D_j / scale), D_j = distance of the outputs on an own batch (KD-PDFL).
 
-    The own model takes part, at distance 0. A model that answers nonsense (NaN) has no share.
+    The own model takes part, at distance 0. A model whose outputs are not finite has no share.
     """
+
+    batched = False
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
         distance: Annotated[
             Literal["wasserstein", "kl"],
-            Doc("between the softened answers: of each class over the batch, or of each example"),
+            Doc("between the softened outputs: of each class over the batch, or of each example"),
         ] = "wasserstein",
-        temperature: Annotated[Positive, Doc("softens the answers, as in distillation")] = 2.0,
+        temperature: Annotated[Positive, Doc("softens the outputs, as in distillation")] = 2.0,
         scale: Annotated[Positive, Doc("the distance at which a model counts 1/e as much as the own")] = 0.1,
     ) -> None:
         self.distance = wasserstein if distance == "wasserstein" else divergence
         self.temperature = temperature
         self.scale = scale
 
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """The similarities, divided by their sum with that of the own model, which is 1."""
-        batch = home.batch()
-        own = self._answers(batch, x)
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return the similarities, divided by their sum with that of the own model, which is 1."""
+        [client] = clients
+        batch = client.batch()
+        own = self._outputs(batch, x[0])
         similarities = []
-        for message in received:
-            distance = self.distance(own, self._answers(batch, message.vector))
-            similar = exp(-max(distance, 0.0) / self.scale) if isfinite(distance) else 0.0
-            similarities.append(message.weight * similar)
+        for vector, weight in zip(inbox.vectors[0], inbox.weights[0].tolist(), strict=True):
+            distance = self.distance(own, self._outputs(batch, vector))
+            similarity = exp(-max(distance, 0.0) / self.scale) if isfinite(distance) else 0.0
+            similarities.append(weight * similarity)
         total = 1.0 + sum(similarities)
-        return [similarity / total for similarity in similarities]
+        shares = [[similarity / total for similarity in similarities]]
+        return torch.tensor(shares, dtype=torch.float64, device=x.device)
 
-    def _answers(self, batch: base.Batch, w: Tensor) -> Tensor:
-        """Logarithms of the softened class probabilities, (n, classes)."""
+    def _outputs(self, batch: Batch, w: Tensor) -> Tensor:
+        """Return logarithms of the softened class probabilities, (n, classes)."""
         return log_softmax(batch.logits(w) / self.temperature, dim=1)
 
 
 def wasserstein(own: Tensor, other: Tensor) -> float:
-    """The mean over classes of the W1 distance between the probabilities that each model gives the class.
+    """Return the mean over classes of the W1 distance between the probabilities of the class.
 
     In one dimension W1 is the mean difference of the sorted values.
     """
@@ -68,5 +72,5 @@ def wasserstein(own: Tensor, other: Tensor) -> float:
 
 
 def divergence(own: Tensor, other: Tensor) -> float:
-    """The mean over examples of KL(own || other)."""
+    """Return the mean over examples of KL(own || other)."""
     return kl_div(other, own, reduction="batchmean", log_target=True).item()

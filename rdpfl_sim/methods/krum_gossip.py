@@ -13,57 +13,58 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc
-from rdpfl_sim.maths.aggregators import Aggregator, aggregate, krum
-from rdpfl_sim.maths.aggregators.message_weights import message_weights
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.directions import AGGREGATION
-from rdpfl_sim.methods.exchange import Local, Received, is_finite
-from rdpfl_sim.methods.gossip import ModelExchange, distances, mix
+from rdpfl_sim.maths.aggregators import Aggregator, aggregate_rows, krum
+from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.methods.aggregation import AGGREGATION, message_weight_rows
+from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, RunInfo, State, Trained
+from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
 from rdpfl_sim.methods.registry import method
 
 
 @method
 class KrumGossip(ModelExchange):
-    """w <- Aggregator(x, x_1, ..., x_n) of the own and all models that arrived; by default Krum.
+    """w <- Aggregator(x, x_1, ..., x_n) of the own and all received models; by default Krum.
 
-    A stale model counts as one that is nearer to the own: x + weight (x_j - x). A client whose own model has
-    diverged goes on as it is.
+    A stale model counts as one that is closer to the own: x + weight (x_j - x). A client whose own model has
+    diverged keeps it.
     """
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
         aggregator: Annotated[Aggregator, AGGREGATION, Doc("over the own and the neighbours' models")] = krum,
     ) -> None:
         self.aggregator = aggregator
 
     def update(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> tuple[base.State, base.Diagnostics]:
-        """The aggregate; the own model in a round without messages."""
-        x = own.w_tilde
-        if not received or not is_finite(x):
-            return base.State(x), self.displacement(state, x, x)
-        w = aggregate(self.aggregator, _models(x, received), x)
-        return base.State(w), self.displacement(state, x, w)
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        """Aggregate; keep the own model in a round without messages."""
+        x = w = trained.w
+        sound = norms(x).isfinite()
+        if inbox.num_messages > 0 and sound.any():
+            models = self._models(x, inbox).where(sound.view(-1, 1, 1), 0.0)
+            w = aggregate_rows(self.aggregator, models, models[:, 0]).where(sound.unsqueeze(1), x)
+        return State(w), self.displacement(state, x, w)
 
-    def inspect(
-        self, state: base.State, own: Local, received: Sequence[Received], home: base.Home
-    ) -> base.Inspection:
-        """How far each model is from the own, and its weight in the aggregate."""
-        x = own.w_tilde
-        shares: list[float] | None = [0.0] * len(received)
-        if is_finite(x):
-            rows = message_weights(self.aggregator, _models(x, received), x)
-            shares = (
-                None
-                if rows is None
-                else [share * m.weight for share, m in zip(rows[1:].tolist(), received, strict=True)]
-            )
-        return base.Inspection(distances(x, received), None, shares)
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return the distance of each model from the own, and its weight in the aggregate."""
+        x = trained.w
+        sound = norms(x).isfinite().unsqueeze(1)
+        models = self._models(x, inbox).where(sound.unsqueeze(2), 0.0)
+        weights = message_weight_rows(self.aggregator, models, models[:, 0])
+        if weights is not None:
+            weights = (weights[:, 1:] * inbox.weights).where(sound, 0.0)
+        return MessageStats(distances(x, inbox), weights)
 
-
-def _models(x: Tensor, received: Sequence[Received]) -> Tensor:
-    """The own model and all that arrived, as rows."""
-    return torch.stack([x, *(m.vector if m.weight == 1.0 else mix(x, [m], [m.weight]) for m in received)])
+    def _models(self, x: Tensor, inbox: Inbox) -> Tensor:
+        """Return the own model and all received ones, (n, 1 + m, d)."""
+        received = inbox.vectors
+        if not inbox.all_fresh:
+            share = inbox.weights.to(x.dtype).unsqueeze(2)
+            closer = clamp_finite(x.unsqueeze(1) * (1 - share) + received * share)
+            received = closer.where(share < 1, received)
+        return torch.cat([x.unsqueeze(1), received], dim=1)

@@ -1,36 +1,46 @@
-"""Local training: nobody talks to anybody."""
+"""Local training: clients exchange nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Local as LocalOutcome
-from rdpfl_sim.methods.exchange import Payload, Received
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Method,
+    Outgoing,
+    RunInfo,
+    State,
+    Trained,
+)
 from rdpfl_sim.methods.registry import method
 
 
 @method
-class Local(base.Method):
+class Local(Method):
     """w <- w~: plain local SGD, the reference that collaboration has to beat (lambda = 0)."""
 
     exchanges = False
 
-    def __init__(self, settings: base.Settings) -> None:
+    def __init__(self, run: RunInfo) -> None:
         pass
 
-    def outgoing(self, state: base.State, own: LocalOutcome, home: base.Home) -> tuple[base.State, Payload]:
-        """Nobody asks for it: nothing is exchanged."""
-        return state, Payload(own.w_tilde)
-
-    def inspect(
-        self, state: base.State, own: LocalOutcome, received: Sequence[Received], home: base.Home
-    ) -> base.Inspection:
-        """Never called: nothing is exchanged."""
-        raise AssertionError("local training receives nothing")
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Return the trained models, which are never sent."""
+        return state, Outgoing(trained.w)
 
     def update(
-        self, state: base.State, own: LocalOutcome, received: Sequence[Received], home: base.Home
-    ) -> tuple[base.State, base.Diagnostics]:
-        """The locally trained model."""
-        return base.State(own.w_tilde), {}
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        """Keep the trained models."""
+        return State(trained.w), {}
+
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Fail: there are no messages."""
+        raise AssertionError("local training receives no messages")

@@ -1,4 +1,4 @@
-"""UBAR: first the nearest models, then those that are good on the own data.
+"""UBAR: first the nearest models, then those that perform well on the own data.
 
 Guo, Zhang, Yu, Xie, Ma, Xiang and Liu, "Byzantine-Resilient Decentralized Stochastic Gradient Descent",
 IEEE TCSVT 2021, Algorithm 2.
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from math import inf, isnan
 from typing import Annotated
 
+import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
-from rdpfl_sim.methods import base
-from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
 from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_down
@@ -24,33 +24,35 @@ from rdpfl_sim.rounding import round_down
 class Ubar(Gossip):
     """w <- alpha x + (1 - alpha) mean of the near models that are as good as x on an own batch (UBAR).
 
-    Of the n models that arrived the floor(rho n) nearest are candidates, at least one. If none of them has a
-    loss as low as the own, the best is taken, as in the paper.
+    Of the n received models the floor(rho n) nearest are candidates, at least one. If none of them has a loss
+    as low as the own, the best is taken, as in the paper.
     """
+
+    batched = False
 
     def __init__(
         self,
-        settings: base.Settings,
+        run: RunInfo,
         *,
-        rho: Annotated[PositiveFraction, Doc("assumed honest fraction of what arrived")] = 0.7,
+        rho: Annotated[PositiveFraction, Doc("assumed honest fraction of the received models")] = 0.7,
         alpha: OwnShare = 0.5,
     ) -> None:
         self.rho = rho
         self.alpha = alpha
 
-    def shares(self, x: Tensor, received: Sequence[Received], home: base.Home) -> list[float]:
-        """The same for all that pass both tests."""
-        lengths = distances(x, received)
-        num_near = max(1, round_down(self.rho * len(received)))
-        near = sorted(range(len(received)), key=lambda place: (lengths[place], place))[:num_near]
-        batch = home.batch()
-        losses = {place: _comparable(batch.loss(received[place].vector)) for place in near}
-        own = _comparable(batch.loss(x))
-        passed = {place for place in near if losses[place] <= own} or {min(near, key=losses.__getitem__)}
-        accepted = [place in passed and losses[place] < inf for place in range(len(received))]
-        return equal_shares(received, accepted, 1 - self.alpha)
+    def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
+        """Return equal shares of all models that pass both tests."""
+        [client], [models] = clients, inbox.vectors
+        num_near = max(1, round_down(self.rho * len(models)))
+        near = distances(x, inbox)[0].argsort(stable=True)[:num_near].tolist()
+        batch = client.batch()
+        losses = {place: _comparable(batch.loss(models[place])) for place in near}
+        own_loss = _comparable(batch.loss(x[0]))
+        passed = [place for place in near if losses[place] <= own_loss] or [min(near, key=losses.__getitem__)]
+        accepted = [[place in passed and losses[place] < inf for place in range(len(models))]]
+        return equal_shares(inbox, torch.tensor(accepted, device=x.device), 1 - self.alpha)
 
 
 def _comparable(loss: float) -> float:
-    """A loss that can be compared: that of a diverged model is infinite."""
+    """Return a loss that can be compared: that of a diverged model is infinite."""
     return inf if isnan(loss) else loss

@@ -15,7 +15,7 @@ import structlog
 from torch import Tensor
 from typing_extensions import override
 
-from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.batching import ClientMessageStats
 from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.digest import Digest
@@ -113,7 +113,7 @@ class Recorder(Observer):
         round_: int,
         messages: Sequence[Message],
         update: Update,
-        inspection: Inspection | None,
+        inspection: ClientMessageStats | None,
     ) -> None:
         write = partial(self._round_finished, self.now_s(), client, round_, messages, update, inspection)
         if update.is_known:
@@ -128,7 +128,7 @@ class Recorder(Observer):
         round_: int,
         messages: Sequence[Message],
         update: Update,
-        inspection: Inspection | None,
+        inspection: ClientMessageStats | None,
     ) -> None:
         diagnostics = update.diagnostics
         oldest = max([round_ - message.broadcast.round for message in messages], default=None)
@@ -203,7 +203,7 @@ class Recorder(Observer):
         self.sink.write_undigested(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _details(inspection: Inspection, place: int) -> dict[str, float | None]:
+def _details(inspection: ClientMessageStats, place: int) -> dict[str, float | None]:
     """Return the statistics of one message of a round."""
     return {
         name: None if values is None else values[place]

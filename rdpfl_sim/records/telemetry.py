@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import frexp, isfinite
 from typing import Any, Protocol
 
-from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.batching import ClientMessageStats
 
 
 class BroadcastInfo(Protocol):
@@ -175,7 +175,7 @@ class Telemetry:
         round_: int,
         messages: Sequence[MessageInfo],
         diagnostics: Mapping[str, Any],
-        inspection: Inspection | None,
+        inspection: ClientMessageStats | None,
     ) -> None:
         """Count a round and the messages that it used."""
         byzantine, num_used = self.byzantine, len(messages)

@@ -13,6 +13,7 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
+from rdpfl_sim.methods.base import Method
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import group_path
@@ -85,17 +86,9 @@ class Deployment:
             yield "output.message_events has no effect without output.events"
         method = scenario.method
         given = {key for key in type(method).model_fields if _is_given(method, key)}
-        if getattr(method, "estimator", "paper") == "anchored":
-            paper_only = {"predictor", "clip", "threshold", "warmup", "tau_0", "beta_limit", "epsilon"}
-            for option in sorted(given & (paper_only | {"when_silent"})):
-                yield f"method.{option} has no effect: it belongs to estimator = 'paper'"
-        else:
-            if getattr(method, "predictor", "bb") != "bb":
-                for option in sorted(given & {"warmup", "epsilon", "beta_limit"}):
-                    yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
-            if not getattr(method, "clip", True):
-                for option in sorted(given & {"alpha", "c", "tau_0", "threshold"}):
-                    yield f"method.{option} has no effect without method.clip"
+        target = type(method).target
+        if isinstance(target, type) and issubclass(target, Method):
+            yield from target.unused_options(given, method.model_dump())
         if method.name == "dfedavgm" and _is_given(scenario.training, "momentum"):
             yield "training.momentum has no effect: method.theta replaces it"
         yield from self._attacks_without_effect()

@@ -33,7 +33,7 @@ class Candidate:
     @property
     def w(self) -> Tensor:
         """The model; computed now if that was put off."""
-        return self.update.state.w
+        return self.update.state.w[0]
 
 
 class EvaluationSchedule:

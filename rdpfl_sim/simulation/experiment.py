@@ -11,18 +11,17 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from rdpfl_sim.contracts.methods import Rehearsal, rehearse
+from rdpfl_sim.contracts.methods import RehearsalServices, rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import Settings as TrainingSettings
-from rdpfl_sim.execution.jobs import TrainingData
+from rdpfl_sim.execution.jobs import TrainingConfig, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.learning.seeding import seeded
 from rdpfl_sim.maths.attacks import ATTACKS
-from rdpfl_sim.methods.base import Layer, Method, Settings
+from rdpfl_sim.methods.base import Layer, Method, RunInfo
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
@@ -58,8 +57,8 @@ class Experiment(Deployment):
                 module = scenario.model.bind()(data.shape, data.num_classes)
         with gathered(problems), errors_at("method", scenario.method):
             layers = () if module is None else layers_of(module)
-            settings = Settings(scenario.training.learning_rate, scenario.rounds, layers)
-            self.method: Method = scenario.method.bind()(settings)
+            run = RunInfo(scenario.training.learning_rate, scenario.rounds, layers)
+            self.method: Method = scenario.method.bind()(run)
         if problems:
             raise ScenarioError(problems)
         assert module is not None
@@ -73,8 +72,8 @@ class Experiment(Deployment):
         plugin = type(scenario.method).plugin
         if plugin is not None:
             with errors_at("method", scenario.method):
-                facilities = Rehearsal(self.streams.key, self.trainer.batch)
-                rehearse(self.method, plugin, self.initial_model(0), facilities)
+                services = RehearsalServices(self.streams.key, self.trainer.batch)
+                rehearse(self.method, plugin, self.initial_model(0), services)
 
     @property
     @override
@@ -140,7 +139,7 @@ class Experiment(Deployment):
         ]
         self.personal_tests = [Shard(x_test, y_test, torch.from_numpy(s).to(self.device)) for s in personal]
         self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
-        self.settings = settings = TrainingSettings(**self.scenario.training.model_dump(exclude={"start"}))
+        self.settings = settings = TrainingConfig(**self.scenario.training.model_dump(exclude={"start"}))
         flipped = data.num_classes - 1 - y_train
         poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
         device, executor = self.scenario.execution.device, self.scenario.execution.executor

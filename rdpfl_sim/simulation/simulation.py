@@ -16,10 +16,9 @@ from rdpfl_sim.contracts.kinds import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.learning.training import Trained
-from rdpfl_sim.methods.base import Home, State
+from rdpfl_sim.methods.aggregation import when_trimmed_less
+from rdpfl_sim.methods.base import ClientView, State, Trained
 from rdpfl_sim.methods.deferred import Update, Updates
-from rdpfl_sim.methods.directions import when_trimmed_less
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.metrics_file import MetricsRow
@@ -37,7 +36,7 @@ from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
 from rdpfl_sim.system.files import UnsafeFileError
 from rdpfl_sim.world.adversary.adversary import Adversary
-from rdpfl_sim.world.client import Client, Life, Surroundings
+from rdpfl_sim.world.client import Client, Life, Surroundings, single_payload
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.network import Network
@@ -208,7 +207,7 @@ class Simulation:
             self.files.write_json(SUMMARY, summary)
         if self.checkpointer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpointer.clear()
-        models = [client.life.learning.w.cpu() for client in self.clients]
+        models = [client.life.learning.w[0].cpu() for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _live(self) -> None:
@@ -258,14 +257,15 @@ class Simulation:
             on_finish=lambda client: self.world.finish(client),
         )
         adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
-        same = experiment.initial_model(0)
+        same = experiment.initial_model(0).unsqueeze(0)
         clients = []
         for client, neighbours in enumerate(experiment.neighbours):
-            w = same if scenario.training.start == "same" else experiment.initial_model(client)
-            home = Home(client, 0, surroundings)
-            learning = experiment.method.start(w, home)
+            w = same if scenario.training.start == "same" else experiment.initial_model(client).unsqueeze(0)
+            view = ClientView(client, 0, len(neighbours), surroundings)
+            learning = experiment.method.init(w, [view])
             if client == 0:  # all messages are of one form
-                _, example = experiment.method.outgoing(learning, Trained(w, 1, 0.0), home)
+                trained = Trained(w, num_steps=(1,))
+                example = single_payload(experiment.method.payload(learning, trained, [view])[1])
             mailbox = Mailbox(
                 neighbours,
                 self.recorder,
@@ -279,7 +279,7 @@ class Simulation:
         return clients
 
     def _fresh_state(self, client: int, w: Tensor) -> State:
-        return self.experiment.method.start(w, Home(client, 0, self.surroundings))
+        return self.experiment.method.init(w.unsqueeze(0), [self.surroundings.view(client, 0)])
 
     def _adversaries(self) -> list[Adversary]:
         return [

@@ -17,9 +17,8 @@ from simpy import Event, Process
 from simpy.events import Initialize
 from torch import Tensor
 
-from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.methods.deferred import Update
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder, Plain, decoding
 from rdpfl_sim.records.telemetry import Histogram, RoundStats, SenderStats
 from rdpfl_sim.simulation.evaluation_schedule import Candidate
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
 
 VALUES: tuple[type, ...] = (
-    *(Message, Broadcast, Payload, Trained, Correspondent, Delivery, Departure, Transfer, Call),
+    *(Message, Broadcast, Payload, Correspondent, Delivery, Departure, Transfer, Call),
     *(
         DelayedMessage,
         ScheduledMessage,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records import statistics as summaries
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.summary_file import message_counts
@@ -53,10 +53,12 @@ def sum_up(run: Simulation) -> dict[str, Any]:
     """The summary of a run; its last records, with the hashes of its final models, are written on the way."""
     experiment, messages = run.experiment, _messages(run)
     for client in run.clients:
-        run.recorder.model(client.id, client.life.learning.w)
+        run.recorder.model(client.id, client.life.learning.w[0])
     run.recorder.event("run_finished", status=run.status, **messages)
     theory, num_rounds = run.evaluations.theory, [client.life.num_rounds for client in run.clients]
-    diverged = [c.id for c in run.clients if c.adversary is None and not Payload(c.life.learning.w).is_finite]
+    diverged = [
+        c.id for c in run.clients if c.adversary is None and not Payload(c.life.learning.w[0]).is_finite
+    ]
     wall_s, trained_on = time.monotonic() - run.started_s, experiment.trainer.device_kind
     assert run.status is not None
     outcome = Outcome(

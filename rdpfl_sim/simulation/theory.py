@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.learning.loss_stats import LossStats, loss_stats
-from rdpfl_sim.learning.training import Trained
 from rdpfl_sim.maths.vectors import norm
-from rdpfl_sim.methods.base import Method
+from rdpfl_sim.methods.base import Method, Trained
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from rdpfl_sim.simulation.experiment import Experiment
 
@@ -144,8 +143,8 @@ def terms_of(method: Method, learning_rate: float, num_steps: int) -> Terms | No
     """What the bound needs to know of the method, if it is the theorem's."""
     if not isinstance(method, Rdpfl):
         return None
-    gamma = method.descent.gamma(Trained(torch.empty(0), num_steps, 0.0))
-    return Terms(gamma, learning_rate, num_steps, method.descent.lambda_, method.max_norm)
+    [gamma] = method.step.gamma(Trained(torch.empty(1, 0), (num_steps,)))
+    return Terms(gamma, learning_rate, num_steps, method.step.lambda_, method.max_norm)
 
 
 def counted(verdicts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from rdpfl_sim.methods.base import Inspection
-from rdpfl_sim.methods.directions import when_trimmed_less
+from rdpfl_sim.methods.aggregation import when_trimmed_less
+from rdpfl_sim.methods.batching import ClientMessageStats
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
 from rdpfl_sim.records.telemetry import Telemetry
@@ -120,7 +120,7 @@ class RecomputedTelemetry:
             messages = [RecordedMessage(-1, record["client"], record["round"])] * record["num_used"]
         weights = [message["weight"] for message in used if message.get("weight") is not None]
         is_weighed = self.knows_messages and used and len(weights) == len(used)
-        inspection = Inspection([], None, weights) if is_weighed else None
+        inspection = ClientMessageStats([], None, weights) if is_weighed else None
         self.telemetry.round_finished(record["client"], record["round"], messages, diagnostics, inspection)
         self.round, self.used = None, []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rdpfl_sim.methods.base import Method, Settings
+from rdpfl_sim.methods.base import Method, RunInfo
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.theory import Terms, Trajectory, counted, terms_of
 from rdpfl_sim.verification.check import Record
@@ -39,7 +39,7 @@ class RecomputedTheory:
     def summary_beside(self, said: dict[str, Any], num_rounds: Sequence[int]) -> dict[str, Any]:
         """Return the verdict on every client; the estimated constants are copied from `said`."""
         rate = self.scenario.training.learning_rate
-        method: Method = self.scenario.method.bind()(Settings(rate, self.scenario.rounds))
+        method: Method = self.scenario.method.bind()(RunInfo(rate, self.scenario.rounds))
         verdicts = {}
         for client, points in sorted(self.points.items()):
             verdict = said["clients"][str(client)]

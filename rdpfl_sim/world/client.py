@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from simpy import Event, Interrupt
+from torch import Tensor
 
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.methods.base import Batch, Case, Home, Method, State
+from rdpfl_sim.methods.base import Batch, ClientView, Method, Outgoing, State, Trained, TrainingTask
+from rdpfl_sim.methods.batching import Received, UpdateInput, message_stats
 from rdpfl_sim.methods.deferred import Update, Updates
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.kernel import Alarm, Kernel
 from rdpfl_sim.world.mailbox import Mailbox
@@ -21,17 +23,41 @@ from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
 
 
+class TrainingOutcome(Protocol):
+    """Result of one client's local training."""
+
+    @property
+    def w(self) -> Tensor:
+        """The trained model (d,)."""
+
+    @property
+    def num_steps(self) -> int:
+        """K, the number of SGD steps."""
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss over the K steps."""
+
+    @property
+    def second_w(self) -> Tensor | None:
+        """The second model, if the task has one."""
+
+    @property
+    def direction(self) -> Tensor | None:
+        """The mean gradient along the way, if it is known."""
+
+
 class Pending(Protocol):
     """A training job that was submitted; it may run now, later or elsewhere."""
 
-    def result(self) -> Local:
-        """The outcome; waits for it if need be."""
+    def result(self) -> TrainingOutcome:
+        """Return the result, and wait for it if necessary."""
 
 
 class Trainer(Protocol):
     """Where local training runs. A job has all its inputs at submission."""
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Pending:
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Pending:
         """Start K local steps of the client, on its data or on a poisoned copy of it."""
 
     def batch(self, client: int, round_: int) -> Batch:
@@ -73,7 +99,7 @@ class Life:
     until_s: float | None = None
     poisoned: bool = False
     """Whether it trains on poisoned data in this round."""
-    own: Local | None = None
+    own: Trained | None = None
     payload: Payload | None = None
 
     @property
@@ -108,10 +134,13 @@ class Surroundings:
     on_round: Callable[[Client], None]
     on_finish: Callable[[int], None]
 
-    @property
-    def batch(self) -> Callable[[int, int], Batch]:
-        """Some of a client's own data; another batch in every round."""
-        return self.trainer.batch
+    def batch(self, client: int, round_: int) -> Batch:
+        """Return a batch of a client's own data, another one in every round."""
+        return self.trainer.batch(client, round_)
+
+    def view(self, client: int, round_: int) -> ClientView:
+        """Return a client as a method sees it."""
+        return ClientView(client, round_, self.degree(client), self)
 
 
 class Client:
@@ -186,15 +215,17 @@ class Client:
         if self._job is None:
             world.updates.compute()  # its own was put off, and its training with it
         assert self._job is not None
-        life.own, self._job, self.awaited = self._job.result(), None, None
-        world.observer.training_finished(self.id, life.round, life.own.loss, life.own.num_steps)
+        result, self._job, self.awaited = self._job.result(), None, None
+        life.own = trained_row(result)
+        world.observer.training_finished(self.id, life.round, result.loss, result.num_steps)
         world.on_training()
         if not world.method.exchanges:
             life.phase = Phase.GATHERING  # of nothing, as nobody is silent
             return
         life.mailbox.call_the_roll(life.round)
-        home = Home(self.id, life.round, world)
-        life.learning, life.payload = world.method.outgoing(life.learning, life.own, home)
+        view = world.view(self.id, life.round)
+        life.learning, outgoing = world.method.payload(life.learning, life.own, [view])
+        life.payload = single_payload(outgoing)
         for adversary in world.onlookers:
             if self.id in adversary.sees_updates_of:
                 adversary.see(self.id, life.round, life.payload)
@@ -237,7 +268,6 @@ class Client:
 
     def meet(self, neighbours: Sequence[int]) -> None:
         """The neighbourhood changes; those who are gone are not waited for."""
-        self.world.updates.compute()  # of rounds that have ended in the old one, whose degrees may count
         self.neighbours = neighbours
         mailbox = self.life.mailbox
         mailbox.meet(neighbours)
@@ -262,14 +292,10 @@ class Client:
         self.awaited = None
         round_ = life.round
         messages = life.mailbox.take(round_, world.staleness.max_age)
-        received = [
-            m.broadcast.fresh if m.broadcast.round == round_ else self._aged(m.broadcast) for m in messages
-        ]
-        home = Home(self.id, round_, world)
-        inspection = None
-        if world.observer.inspects and received:
-            inspection = world.method.inspect(life.learning, life.own, received, home)
-        life.latest = world.updates.begin(Case(life.learning, life.own, received, home))
+        received = [self._received(message.broadcast) for message in messages]
+        one = UpdateInput(life.learning, life.own, received, world.view(self.id, round_))
+        inspection = message_stats(world.method, one) if world.observer.inspects and received else None
+        life.latest = world.updates.begin(one)
         world.observer.round_finished(self.id, round_, messages, life.latest, inspection)
         life.own = None
         life.num_rounds += 1
@@ -316,7 +342,7 @@ class Client:
     def _submit(self) -> None:
         life = self.life
         self._job = self.world.trainer.submit(
-            self.id, life.round, self.world.method.work(life.learning), life.poisoned
+            self.id, life.round, self.world.method.training(life.learning), life.poisoned
         )
 
     def _wait(self, timeout_s: float | None) -> Event:
@@ -326,8 +352,25 @@ class Client:
             self.alarm.set(self.life.until_s)
         return self.awaited
 
-    def _aged(self, broadcast: Broadcast) -> Received:
-        """A broadcast of another round, as a method sees it now."""
-        age, payload = self.life.round - broadcast.round, broadcast.payload
-        weight = self.world.staleness.weight(age)
-        return Received(broadcast.sender, age, weight, payload.vector, payload.mask, payload.is_moderate)
+    def _received(self, broadcast: Broadcast) -> Received:
+        """Return a message as a method sees it now."""
+        age = self.life.round - broadcast.round
+        weight = 1.0 if age == 0 else self.world.staleness.weight(age)
+        degree = self.world.degree(broadcast.sender)
+        return Received(broadcast.sender, degree, age, weight, broadcast.payload)
+
+
+def trained_row(result: TrainingOutcome) -> Trained:
+    """Return the result of one client's training as a batch of one row."""
+    return Trained(
+        result.w.unsqueeze(0),
+        (result.num_steps,),
+        None if result.second_w is None else result.second_w.unsqueeze(0),
+        None if result.direction is None else result.direction.unsqueeze(0),
+    )
+
+
+def single_payload(outgoing: Outgoing) -> Payload:
+    """Return what the only client of a batch sends."""
+    [vector] = outgoing.vectors
+    return Payload(vector, None if outgoing.masks is None else outgoing.masks[0])

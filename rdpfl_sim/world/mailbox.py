@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Literal
 
-from rdpfl_sim.methods.exchange import Form
+from rdpfl_sim.methods.payload import Form
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer
 

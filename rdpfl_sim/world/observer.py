@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rdpfl_sim.methods.base import Inspection
+from rdpfl_sim.methods.batching import ClientMessageStats
 from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.network.message import Message
@@ -43,7 +43,7 @@ class Observer:
         round_: int,
         messages: Sequence[Message],
         update: Update,
-        inspection: Inspection | None,
+        inspection: ClientMessageStats | None,
     ) -> None:
         """A client finished a round with these messages; the diagnostics may be computed later."""
 

@@ -175,25 +175,25 @@ def test_every_kind_is_tried() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 
 
-UPDATE = "def update(self, state, own, received, home): return "
+UPDATE = "def update(self, state, trained, inbox, clients): return "
 STEPS = {
-    "def start(self, w, home): return w": "returns an object of type Tensor from 'start', not a",
-    "def work(self, state): return state.w": "returns an object of type Tensor from 'work', not",
-    "def outgoing(self, state, own, home): return 1": "returns an object of type int from 'outgoing'",
-    "def outgoing(self, state, own, home): return state, Payload(own.w_tilde.view(3, -1))": "sends what is",
-    UPDATE + "State(state.w[:-1]), {}": "returns a tensor of shape [26], not [27], as the model in",
-    UPDATE + "State(state.w / 0), {}": "returns NaN or infinity for finite arguments, as the model in",
+    "def init(self, w, clients): return w": "returns an object of type Tensor from 'init', not a",
+    "def training(self, state): return state.w": "returns an object of type Tensor from 'training', not",
+    "def payload(self, state, trained, clients): return 1": "returns an object of type int from",
+    "def payload(self, state, trained, clients): return state, Outgoing(trained.w[0])": "does not send one",
+    UPDATE + "State(state.w[:, :-1]), {}": "returns a tensor of shape [1, 26], not [1, 27], as",
+    UPDATE + "State(state.w / 0), {}": "returns NaN or infinity for finite arguments, as the models in",
     UPDATE + "State(state.w.clone().requires_grad_()), {}": "returns a tensor that requires a gradient",
     UPDATE + "State(state.w.add_(1)), {}": "modifies a tensor that is an argument; it must work",
     UPDATE + "State(state.w + random.random()), {}": "returns two different results for the same state",
-    UPDATE + "State(state.w), {'x': state.w}": "reports 'x' as an object of type Tensor from 'update'",
-    "def update_together(self, cases): return []": "does not return one outcome per case from",
-    "def update_together(self, cases): return [(State(c.state.w + 1), {}) for c in cases]": "returns another",
-    "def inspect(self, *arguments): return Inspection([], None, None)": "does not return one number per",
-    "def inspect(self, *arguments): return None": "returns None from 'inspect', not an Inspection",
-    "def origin(self, state): return 0.0": "returns an object of type float from 'origin', not a",
-    "def shares(self, x, received, home): return [torch.rand(1).item()] * len(received)": DRAWS,
-    "def shares(self, x, received, home): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
+    UPDATE + "State(state.w), {'x': 1.0}": "reports 'x' as an object of type float from 'update',",
+    UPDATE + "State(trained.w + len(clients) - 1), {}": "updates a client differently in a batch",
+    UPDATE + "State(trained.w.mean(dim=0).expand_as(state.w)), {}": "updates a client differently in a batch",
+    "def message_stats(self, *arguments): return MessageStats(torch.zeros(1, 9), None)": "does not return",
+    "def message_stats(self, *arguments): return None": "returns None from 'message_stats', not a MessageSta",
+    "def reference_point(self, state): return 0.0": "returns an object of type float from 'reference_po",
+    "def shares(self, x, inbox, clients): return torch.rand(inbox.weights.shape).double()": DRAWS,
+    "def shares(self, x, inbox, clients): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
 }
 """A method's definition that replaces the right one, and what is said of it."""
 

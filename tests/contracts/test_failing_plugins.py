@@ -38,8 +38,8 @@ LATE = {
         "the model 'odd' of the package odds 1.0 raises AssertionError (odds.py, line ",
     ),
     "method": (
-        f"{METHOD}    def update(self, state, own, received, home):\n"
-        "        assert home.round < 3\n        return super().update(state, own, received, home)",
+        f"{METHOD}    def update(self, state, trained, inbox, clients):\n"
+        "        assert clients[0].round < 3\n        return super().update(state, trained, inbox, clients)",
         "the method 'odd' of the package odds 1.0 raises AssertionError (odds.py, line ",
     ),
     "latency": (

@@ -60,6 +60,6 @@ PATHS = {
 METHOD = """
 @method
 class odd(Gossip):
-    def __init__(self, settings): pass
-    def shares(self, x, received, home): return [1 / (len(received) + 1)] * len(received)
+    def __init__(self, run): pass
+    def shares(self, x, inbox, clients): return inbox.weights / (inbox.num_messages + 1)
 """

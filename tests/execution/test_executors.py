@@ -22,7 +22,7 @@ from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result
@@ -110,7 +110,7 @@ def test_a_model_that_cannot_be_stacked_is_trained_anyway_and_that_is_said(caplo
     executor = stacked(odd, experiment.trainer.training_data)
     assert isinstance(executor, Inline)
     assert "Softplus" in caplog.text
-    assert executor.submit(0, 1, Work(odd.initial(0))).result().num_steps > 0
+    assert executor.submit(0, 1, TrainingTask(odd.initial(0).unsqueeze(0))).result().num_steps > 0
 
 
 def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
@@ -156,15 +156,15 @@ def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
 
     here, there = Experiment(on("inline")).trainer, Experiment(on({"name": "ray", "workers": 2})).trainer
     assert isinstance(there, RayActors)
-    work = Work(here.model.initial(1))
+    task = TrainingTask(here.model.initial(1).unsqueeze(0))
     try:
-        there.submit(0, 1, work).result()
+        there.submit(0, 1, task).result()
         assert there._actors is not None
         for _ in range(2):
             ray.kill(next(there._actors), no_restart=False)
-        jobs = [there.submit(client, 1, work) for client in range(6)]
+        jobs = [there.submit(client, 1, task) for client in range(6)]
         for client, job in enumerate(jobs):
-            assert torch.equal(job.result().w_tilde, here.submit(client, 1, work).result().w_tilde)
+            assert torch.equal(job.result().w, here.submit(client, 1, task).result().w)
     finally:
         there.close()
 

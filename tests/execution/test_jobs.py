@@ -3,7 +3,7 @@
 import torch
 
 from rdpfl_sim.learning.training import train
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import small_scenario
 
@@ -28,31 +28,31 @@ def trained(w: torch.Tensor, client: int = 2, round_: int = 3, momentum: float =
         weight_decay=0.1,
         seed=BLUEPRINT.streams.key("training", client, round_),
         **bent,
-    ).w_tilde
+    ).w
 
 
 def test_work_is_trained_with_the_scenarios_momentum_or_with_its_own() -> None:
     w = BLUEPRINT.initial_model(0)
-    assert torch.equal(TRAINER.submit(2, 3, Work(w)).result().w_tilde, trained(w))
+    assert torch.equal(TRAINER.submit(2, 3, TrainingTask(w[None])).result().w, trained(w))
     for momentum in (0.0, 0.9):
-        result = TRAINER.submit(2, 3, Work(w, momentum=momentum)).result()
-        assert torch.equal(result.w_tilde, trained(w, momentum=momentum))
-        assert result.companion is None
+        result = TRAINER.submit(2, 3, TrainingTask(w[None], momentum=momentum)).result()
+        assert torch.equal(result.w, trained(w, momentum=momentum))
+        assert result.second_w is None
 
 
 def test_companion_is_trained_on_the_same_batches_and_drawn_to_where_the_other_started() -> None:
     w, v = BLUEPRINT.initial_model(0), BLUEPRINT.initial_model(0) * 2
-    result = TRAINER.submit(2, 3, Work(w, companion=v, pull=0.7)).result()
-    assert torch.equal(result.w_tilde, trained(w))
-    assert torch.equal(result.companion, trained(v, proximal_to=w, proximal_mu=0.7))
+    result = TRAINER.submit(2, 3, TrainingTask(w[None], second_w=v[None], proximal_mu=0.7)).result()
+    assert torch.equal(result.w, trained(w))
+    assert torch.equal(result.second_w, trained(v, proximal_to=w, proximal_mu=0.7))
 
 
 def test_mask_holds_for_the_model_and_its_companion() -> None:
     w = BLUEPRINT.initial_model(0)
     mask = torch.arange(len(w)) % 2 == 0
-    result = TRAINER.submit(2, 3, Work(w, mask=mask, companion=w * 2)).result()
-    assert torch.equal(result.w_tilde, trained(w, mask=mask))
-    assert torch.equal(result.companion[~mask], 2 * w[~mask])
+    result = TRAINER.submit(2, 3, TrainingTask(w[None], mask=mask[None], second_w=w[None] * 2)).result()
+    assert torch.equal(result.w, trained(w, mask=mask))
+    assert torch.equal(result.second_w[~mask], 2 * w[~mask])
 
 
 def test_batch_is_of_the_clients_own_data_and_another_one_in_every_round() -> None:

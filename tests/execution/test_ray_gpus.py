@@ -14,7 +14,7 @@ from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.ray_actors import RayActors
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
 from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.runners.ray_runner import GpuShares, RayRunner, RayTasks
@@ -91,8 +91,8 @@ def test_workers_request_gpus(scenario: Scenario, free: float) -> None:
     trainer = experiment.trainer
     assert isinstance(trainer, RayActors)
     try:
-        trained = trainer.submit(0, 1, Work(trainer.model.initial(1))).result()
-        assert trained.w_tilde.is_cpu
+        trained = trainer.submit(0, 1, TrainingTask(trainer.model.initial(1).unsqueeze(0))).result()
+        assert trained.w.is_cpu
         assert trainer.device_kind == ("cpu" if free == 2.0 else NAME)
         until_free(free)
     finally:

@@ -57,7 +57,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "out of time": {"timing": {**PATIENT, "max_time_s": 4.2}},
 }
-METHODS = ["rdpfl", {"name": "rdpfl", "estimator": "anchored"}, "direct", "dpsgd"]
+METHODS = ["rdpfl", "anchored", "direct", "dpsgd"]
 
 
 def run(executor: str, **changes: Any) -> Lived:

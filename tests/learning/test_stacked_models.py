@@ -16,7 +16,7 @@ from rdpfl_sim.learning.evaluation import Predictions, evaluate, evaluate_stacke
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
 from rdpfl_sim.learning.stacked_models import NotStackableError, StackedModel
 from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
-from rdpfl_sim.learning.training import Trained, train
+from rdpfl_sim.learning.training import TrainingResult, train
 
 SIZES = [1, 3, 17, 40, 41, 9, 64]
 MODELS = {
@@ -38,7 +38,9 @@ def shards(shape: list[int], augmented: bool = False) -> list[Shard]:
     return [Shard(x, y, part, shaken if augmented else None) for part in parts]
 
 
-def both_ways(name: str, augmented: bool = False, **options) -> tuple[list[Trained], list[Trained]]:
+def both_ways(
+    name: str, augmented: bool = False, **options
+) -> tuple[list[TrainingResult], list[TrainingResult]]:
     make, shape = MODELS[name]
     model, data = FlatModel(make()), shards(shape, augmented)
     steps = [2 * -(-len(shard) // 8) for shard in data]
@@ -72,7 +74,7 @@ def both_ways(name: str, augmented: bool = False, **options) -> tuple[list[Train
 def test_stacked_training_equals_single_training_up_to_rounding(name: str, options: dict) -> None:
     single, stacked = both_ways(name, **options)
     for one, other in zip(single, stacked, strict=True):
-        torch.testing.assert_close(one.w_tilde, other.w_tilde, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(one.w, other.w, rtol=1e-4, atol=1e-6)
         assert other.num_steps == one.num_steps
         assert other.loss == pytest.approx(one.loss, rel=1e-4)
 
@@ -89,7 +91,7 @@ def test_a_clients_numbers_do_not_depend_on_the_other_clients(name: str, batch_s
         for start in range(0, len(clients), size):
             some = train_stacked(stack, clients[start : start + size], **settings)
             for one, other in zip(some, all_trained[start:], strict=False):
-                assert torch.equal(one.w_tilde, other.w_tilde)
+                assert torch.equal(one.w, other.w)
                 assert one.loss == other.loss
 
 
@@ -118,13 +120,13 @@ def test_numbers_of_large_models_do_not_depend_on_the_batch_with_any_number_of_t
     for num_threads in (1, 2, 3, 4):
         with deterministic_torch(num_threads):
             all_trained = train_stacked(stack, clients, **settings)
-            models = [trained.w_tilde for trained in all_trained]
+            models = [trained.w for trained in all_trained]
             evaluations = evaluate_stacked(stack, models, data)
             for size in (1, 2, 4):
                 part = slice(2, 2 + size)
                 some = train_stacked(stack, clients[part], **settings)
                 for one, other in zip(some, all_trained[part], strict=True):
-                    assert torch.equal(one.w_tilde, other.w_tilde)
+                    assert torch.equal(one.w, other.w)
                     assert torch.equal(one.direction, other.direction)
                     assert one.loss == other.loss
                 assert evaluate_stacked(stack, models[part], data[part]) == evaluations[part]
@@ -157,14 +159,14 @@ def test_a_client_that_diverges_does_not_change_the_others() -> None:
     sound = train_stacked(StackedModel(model), clients, batch_size=8, learning_rate=0.1)
     clients[2] = BatchedClient(torch.full_like(clients[2].w, 1e38), data[2], 3, 2)
     mixed = train_stacked(StackedModel(model), clients, batch_size=8, learning_rate=0.1)
-    assert not mixed[2].w_tilde.isfinite().all()
+    assert not mixed[2].w.isfinite().all()
     for row in (0, 1, 3, 4, 5, 6):
-        assert torch.equal(mixed[row].w_tilde, sound[row].w_tilde)
+        assert torch.equal(mixed[row].w, sound[row].w)
 
 
 def test_a_trained_model_does_not_keep_the_others_in_memory() -> None:
     for trained in both_ways("softmax")[1]:
-        assert trained.w_tilde.untyped_storage().nbytes() == trained.w_tilde.nbytes
+        assert trained.w.untyped_storage().nbytes() == trained.w.nbytes
 
 
 @pytest.mark.parametrize("name", MODELS)

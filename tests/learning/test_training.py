@@ -59,10 +59,10 @@ def test_training_equals_a_plain_module_with_torch_sgd(
     w = model.vector.clone()
     trained = train(model, w, shard, num_steps=7, batch_size=8, learning_rate=0.1, seed=3, **sgd)
     loss = plain_training(plain, shard, num_steps=7, batch_size=8, seed=3, lr=0.1, **sgd)
-    torch.testing.assert_close(trained.w_tilde, FlatModel(plain).vector)
+    torch.testing.assert_close(trained.w, FlatModel(plain).vector)
     assert trained.loss == pytest.approx(loss, rel=1e-5)
     assert trained.num_steps == 7
-    assert not torch.allclose(trained.w_tilde, w)
+    assert not torch.allclose(trained.w, w)
 
 
 def test_one_step_by_hand() -> None:
@@ -77,7 +77,7 @@ def test_one_step_by_hand() -> None:
         learning_rate=0.1,
         seed=0,
     )
-    torch.testing.assert_close(trained.w_tilde, torch.tensor([-0.1, 0.1, -0.05, 0.05]))
+    torch.testing.assert_close(trained.w, torch.tensor([-0.1, 0.1, -0.05, 0.05]))
     assert trained.loss == pytest.approx(0.6931472)
 
 
@@ -115,7 +115,7 @@ def test_local_steps_may_end_within_an_epoch() -> None:
 def test_the_same_seed_trains_the_same_model() -> None:
     def weights(seed: int) -> Tensor:
         model = FlatModel(mlp([5], 4))
-        return briefly(model, model.initial(0), shard_of([5]), seed=seed).w_tilde
+        return briefly(model, model.initial(0), shard_of([5]), seed=seed).w
 
     assert torch.equal(weights(seed=1), weights(seed=1))
     assert not torch.equal(weights(seed=1), weights(seed=2))
@@ -125,9 +125,9 @@ def test_a_shared_model_carries_nothing_from_one_client_to_the_next() -> None:
     shard = shard_of([5])
     model = FlatModel(mlp([5], 4))
     w = model.initial(0)
-    first = briefly(model, w, shard).w_tilde
+    first = briefly(model, w, shard).w
     briefly(model, torch.full_like(w, torch.nan), shard)
-    assert torch.equal(briefly(model, w, shard).w_tilde, first)
+    assert torch.equal(briefly(model, w, shard).w, first)
 
 
 def test_training_changes_neither_its_inputs_nor_earlier_results() -> None:
@@ -136,9 +136,9 @@ def test_training_changes_neither_its_inputs_nor_earlier_results() -> None:
     w = model.initial(0)
     before = [t.clone() for t in (w, shard.x, shard.y, shard.indices)]
     trained = briefly(model, w, shard)
-    w_tilde = trained.w_tilde.clone()
-    briefly(model, w_tilde, shard)
-    assert torch.equal(trained.w_tilde, w_tilde)
+    result = trained.w.clone()
+    briefly(model, w, shard)
+    assert torch.equal(trained.w, result)
     assert all(torch.equal(a, b) for a, b in zip(before, (w, shard.x, shard.y, shard.indices), strict=True))
 
 
@@ -157,7 +157,7 @@ def test_a_shard_is_trained_on_its_own_examples_only() -> None:
     w = model.initial(0)
 
     def weights(s: Shard) -> Tensor:
-        return briefly(model, w, s, num_steps=6).w_tilde
+        return briefly(model, w, s, num_steps=6).w
 
     assert torch.equal(weights(shard), weights(Shard(poisoned_x, poisoned_y, shard.indices)))
 
@@ -220,8 +220,8 @@ def test_proximal_term_is_the_gradient_of_half_a_squared_distance(momentum: floa
         momentum,
         lambda v, rows: plain(v, rows) + 0.2 / 2 * v.square().sum() + 0.7 / 2 * (v - centre).square().sum(),
     )
-    torch.testing.assert_close(trained.w_tilde, expected)
-    assert not torch.allclose(trained.w_tilde, plainly(model, w, shard, momentum=momentum).w_tilde)
+    torch.testing.assert_close(trained.w, expected)
+    assert not torch.allclose(trained.w, plainly(model, w, shard, momentum=momentum).w)
 
 
 def test_reported_loss_is_the_cross_entropy_without_the_proximal_term() -> None:
@@ -236,7 +236,7 @@ def test_strong_proximal_term_leads_to_its_centre() -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
     centre = model.initial(1)
     trained = plainly(model, model.initial(0), shard, num_steps=60, proximal_to=centre, proximal_mu=9.0)
-    assert (trained.w_tilde - centre).norm() < 0.2 * (model.initial(0) - centre).norm()
+    assert (trained.w - centre).norm() < 0.2 * (model.initial(0) - centre).norm()
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
@@ -252,7 +252,7 @@ def test_entries_outside_the_mask_stay_to_the_bit_and_the_others_learn_as_if_tho
         "proximal_to": model.initial(1),
         "proximal_mu": 0.3,
     }
-    trained = plainly(model, w, shard, mask=mask, **options).w_tilde
+    trained = plainly(model, w, shard, mask=mask, **options).w
     assert torch.equal(trained[~mask], w[~mask])
 
     def loss(v: Tensor, rows: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ def test_mask_keeps_a_gradient_that_is_nan_out() -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
     w = model.initial(0)
     w[0] = torch.nan
-    trained = plainly(model, w, shard, mask=torch.zeros(24, dtype=torch.bool)).w_tilde
+    trained = plainly(model, w, shard, mask=torch.zeros(24, dtype=torch.bool)).w
     assert torch.equal(trained.isnan(), w.isnan())
     assert torch.equal(trained[1:], w[1:])
 
@@ -276,7 +276,7 @@ def test_full_mask_and_zero_proximal_mu_are_plain_training_to_the_bit() -> None:
     w = model.initial(0)
     everything = torch.ones(model.num_parameters, dtype=torch.bool)
     changed = briefly(model, w, shard, mask=everything, proximal_to=w * 3, proximal_mu=0.0)
-    assert torch.equal(changed.w_tilde, briefly(model, w, shard).w_tilde)
+    assert torch.equal(changed.w, briefly(model, w, shard).w)
 
 
 # A batch of the client's own examples.
@@ -297,14 +297,14 @@ def test_own_batch_gives_new_tensors_and_leaves_no_gradient_behind() -> None:
     shard, model = shard_of([5]), FlatModel(mlp([5], 4))
     x, labels = shard.take(torch.arange(9))
     batch, w = OwnBatch(model, x, labels), model.initial(0)
-    trained = briefly(model, w, shard).w_tilde
+    trained = briefly(model, w, shard).w
     first = batch.gradient(w)
     kept = first.clone()
     batch.gradient(model.initial(1))
     assert torch.equal(first, kept)
     assert torch.equal(batch.gradient(w), kept)
     assert not batch.logits(w).requires_grad
-    assert torch.equal(briefly(model, w, shard).w_tilde, trained)
+    assert torch.equal(briefly(model, w, shard).w, trained)
 
 
 def test_loss_of_a_diverged_model_is_nan() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,41 +14,51 @@ from torch import Tensor
 from rdpfl_sim import simulate
 from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
 from rdpfl_sim.maths.vectors import norm
-from rdpfl_sim.methods.base import Settings
+from rdpfl_sim.methods.anchored import Anchored, AnchoredState
+from rdpfl_sim.methods.base import Method, RunInfo, State, Trained
+from rdpfl_sim.methods.batching import Received
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from rdpfl_sim.methods.rdpfl_state import State
-from tests.support import NOWHERE, Own, small_scenario
+from tests.methods.one_client import message, messages, start, stats, update
+from tests.support import small_scenario, trained
 
-SETTINGS = Settings(learning_rate=0.5, rounds=100)
+SETTINGS = RunInfo(learning_rate=0.5, rounds=100)
 U = torch.tensor([0.6, 0.8])
 """An update of length 1."""
 NEAR, FAR = U + torch.tensor([0.0, 1.0]), U + torch.tensor([30.0, 40.0])
 
 
-def method(**options: Any) -> Rdpfl:
+def method(**options: Any) -> Anchored:
     """Two local steps at a learning rate of 0.5: gamma = 1, and u is by how much the training moves."""
-    return Rdpfl(SETTINGS, **{"lambda_": 0.5, "aggregator": mean, "estimator": "anchored", **options})
+    return Anchored(SETTINGS, **{"lambda_": 0.5, "aggregator": mean, **options})
+
+
+def rdpfl_method(**options: Any) -> Rdpfl:
+    return Rdpfl(SETTINGS, **{"lambda_": 0.5, "aggregator": mean, "predictor": "last", **options})
 
 
 def say(*vectors: Tensor | list[float]) -> list[Received]:
-    return [Received(sender, 0, 1.0, torch.as_tensor(v)) for sender, v in enumerate(vectors)]
+    return messages(*vectors)
 
 
-def run(rdpfl: Rdpfl, rounds: list[list[Received]], u: Tensor = U) -> tuple[State, list[Any]]:
+def run(rdpfl: Method, rounds: list[list[Received]], u: Tensor = U) -> tuple[Any, list[Any]]:
     """Rounds in which the own update is u."""
-    state, reports = rdpfl.start(torch.zeros(2), NOWHERE), []
+    state, reports = start(rdpfl, torch.zeros(2)), []
     for received in rounds:
-        state, report = rdpfl.update(state, Own(state.w - u), received, NOWHERE)
+        state, report = update(rdpfl, state, trained(state.w[0] - u), received)
         reports.append(report)
     return state, reports
+
+
+def along(state: State, u: Tensor) -> Trained:
+    """Return a training whose direction is u, whatever rounding would make of it."""
+    return replace(trained(state.w[0]), direction=u.unsqueeze(0))
 
 
 def test_first_round_holds_messages_within_c_times_the_own_length() -> None:
     state, [report] = run(method(), [say(NEAR, FAR)])
     # tau = 1.5; the near message is 1 away, the far one comes to u + (0.9, 1.2): d = u + (0.45, 1.1).
-    assert state.w.tolist() == pytest.approx([-(0.6 + 0.5 * 1.05), -(0.8 + 0.5 * 1.9)])
+    assert state.w[0].tolist() == pytest.approx([-(0.6 + 0.5 * 1.05), -(0.8 + 0.5 * 1.9)])
     assert report["tau"] == pytest.approx(1.5)
     assert report["d_norm"] == pytest.approx((1.05**2 + 1.9**2) ** 0.5)
     assert (report["num_clipped"], report["clipped"], report["bounded"]) == (1, True, False)
@@ -56,12 +67,12 @@ def test_first_round_holds_messages_within_c_times_the_own_length() -> None:
 def test_threshold_is_a_running_mean_of_the_own_lengths() -> None:
     rdpfl = method()
     state, _ = run(rdpfl, [say(NEAR, FAR)])
-    own = Own(state.w - 2 * U)
-    after, report = rdpfl.update(state, own, say(2 * U - torch.tensor([0.0, 3.3])), NOWHERE)
+    own = trained(state.w[0] - 2 * U)
+    after, report = update(rdpfl, state, own, say(2 * U - torch.tensor([0.0, 3.3])))
     # tau = 0.9 * 1.5 + 0.1 * 1.5 * 2 = 1.65, half of the message's distance: d = (1.2, 1.6 - 1.65).
     assert report["tau"] == pytest.approx(1.65)
-    expected = state.w - torch.tensor([1.2 + 0.5 * 1.2, 1.6 + 0.5 * (1.6 - 1.65)])
-    assert after.w.tolist() == pytest.approx(expected.tolist())
+    expected = state.w[0] - torch.tensor([1.2 + 0.5 * 1.2, 1.6 + 0.5 * (1.6 - 1.65)])
+    assert after.w[0].tolist() == pytest.approx(expected.tolist())
 
 
 def test_message_that_is_near_enough_is_not_touched() -> None:
@@ -71,8 +82,8 @@ def test_message_that_is_near_enough_is_not_touched() -> None:
 
 def test_with_a_wide_threshold_it_is_the_aggregate_alone() -> None:
     direct = Direct(SETTINGS, lambda_=0.5)
-    state = direct.start(torch.zeros(2), NOWHERE)
-    expected, _ = direct.update(state, Own(state.w - U), say(NEAR, FAR), NOWHERE)
+    state = start(direct, torch.zeros(2))
+    expected, _ = update(direct, state, trained(state.w[0] - U), say(NEAR, FAR))
     found, _ = run(method(c=1e6, max_norm=1e6), [say(NEAR, FAR)])
     torch.testing.assert_close(found.w, expected.w)
 
@@ -81,72 +92,68 @@ def test_direction_is_bounded_by_the_largest_norm_too() -> None:
     state, [report] = run(method(max_norm=0.5, lambda_=1.0), [say(NEAR, FAR)])
     assert report["bounded"] is True
     assert report["d_norm"] == pytest.approx(0.5)
-    assert norm(-state.w - U) == pytest.approx(0.5)
+    assert norm(-state.w[0] - U) == pytest.approx(0.5)
 
 
 def test_stale_message_is_shrunk_before_it_is_held() -> None:
-    stale = [Received(1, 2, 0.25, 4 * NEAR)]
+    stale = [message(4 * NEAR, 0.25)]
     assert torch.equal(run(method(), [stale])[0].w, run(method(), [say(NEAR)])[0].w)
 
 
 def test_lambda_zero_is_local_training() -> None:
     state, _ = run(method(lambda_=0.0), [say(FAR), [], say(-FAR, NEAR)])
-    assert state.w.tolist() == pytest.approx((-3 * U).tolist())
+    assert state.w[0].tolist() == pytest.approx((-3 * U).tolist())
 
 
 def test_silent_round_is_a_local_step_and_its_length_counts() -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [say(NEAR)])
-    after, report = rdpfl.update(before, Own(before.w - 3 * U), [], NOWHERE)
-    assert torch.allclose(after.w, before.w - 3 * U)
+    after, report = update(rdpfl, before, trained(before.w[0] - 3 * U), [])
+    assert torch.allclose(after.w[0], before.w[0] - 3 * U)
     assert report.pop("neighbour_share") == 0.0
     assert report == {"u_norm": pytest.approx(3.0), "d_norm": 0.0, "tau": pytest.approx(1.35 + 0.45)}
-    assert after.tau == report["tau"]
+    assert after.tau.tolist() == [report["tau"]]
     first, [report] = run(rdpfl, [[]])
-    assert first.w.tolist() == pytest.approx((-U).tolist())
+    assert first.w[0].tolist() == pytest.approx((-U).tolist())
     assert report["tau"] == pytest.approx(1.5)
 
 
 def test_nothing_is_predicted_or_remembered_of_messages() -> None:
     rdpfl = method()
     state, _ = run(rdpfl, [say(NEAR), say(FAR), say(NEAR)])
-    assert rdpfl.expects(state) is None
-    assert (state.d_bar_1, state.d_bar_2, state.w_1, state.w_2, state.delta_norm) == (*[None] * 4, 0.0)
+    assert rdpfl.predicted_direction(state) is None
+    assert {field.name for field in fields(state)} == {"w", "tau", "num_observed"}
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_client_that_has_diverged_listens_to_nobody_and_its_length_is_no_measure(wrong: float) -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [say(NEAR)])
-    own = Own(before.w - torch.tensor([wrong, 1.0]))
-    after, report = rdpfl.update(before, own, say(NEAR, FAR), NOWHERE)
-    alone, _ = rdpfl.update(before, own, [], NOWHERE)
+    own = trained(before.w[0] - torch.tensor([wrong, 1.0]))
+    after, report = update(rdpfl, before, own, say(NEAR, FAR))
+    alone, _ = update(rdpfl, before, own, [])
     assert after.w.numpy().tobytes() == alone.w.numpy().tobytes()
     assert (after.tau, after.num_observed) == (before.tau, before.num_observed)
     assert report["d_norm"] == 0.0
-    assert "tau" not in report
+    assert report["tau"] is None
 
 
 def test_first_sound_round_after_a_divergence_is_the_first_measure() -> None:
     rdpfl = method()
-    start = rdpfl.start(torch.zeros(2), NOWHERE)
-    diverged, _ = rdpfl.update(start, Own(start.w * torch.nan), say(NEAR), NOWHERE)
-    sound = State(torch.zeros(2), tau=diverged.tau, num_observed=diverged.num_observed)
-    _, report = rdpfl.update(sound, Own(-2 * U), say(NEAR), NOWHERE)
+    first = start(rdpfl, torch.zeros(2))
+    diverged, _ = update(rdpfl, first, trained(first.w[0] * torch.nan), say(NEAR))
+    sound = AnchoredState(torch.zeros(1, 2), tau=diverged.tau, num_observed=diverged.num_observed)
+    _, report = update(rdpfl, sound, trained(-2 * U), say(NEAR))
     assert report["tau"] == pytest.approx(3.0)
 
 
 # What an attack can do
 
 
-def taus(estimator: str, rounds: list[list[Received]], **options: Any) -> list[float]:
-    return [report["tau"] for report in run(method(estimator=estimator, **options), rounds)[1]]
-
-
 def test_an_attack_of_constant_strength_opens_the_papers_threshold_and_not_this_one() -> None:
     rounds = [say([5.0 * (-1) ** t, 0.0]) for t in range(30)]
-    assert taus("anchored", rounds) == pytest.approx([1.5] * 30)
-    paper = run(method(estimator="paper", predictor="last"), rounds)[1]
+    assert [report["tau"] for report in run(method(), rounds)[1]] == pytest.approx([1.5] * 30)
+    paper = run(rdpfl_method(), rounds)[1]
     # The first deviation of 10 counts in round 3; after k of them tau = 0.9^(2 + k) + (1 - 0.9^k) 15.
     assert [report["tau"] for report in paper[2:]] == pytest.approx(
         [0.9 ** (2 + k) + (1 - 0.9**k) * 15 for k in range(1, 29)]
@@ -157,7 +164,7 @@ def test_an_attack_of_constant_strength_opens_the_papers_threshold_and_not_this_
 
 def test_what_is_said_again_and_again_is_predicted_by_the_paper_and_held_here() -> None:
     rounds = [say(U)] * 4 + [say([-50.0, 0.0])] * 3
-    paper = run(method(estimator="paper", max_norm=100.0, predictor="last"), rounds)[1]
+    paper = run(rdpfl_method(max_norm=100.0), rounds)[1]
     assert [report["d_norm"] for report in paper[5:]] == pytest.approx([50.0, 50.0])
     anchored = run(method(max_norm=100.0), rounds)[1]
     assert max(report["d_norm"] for report in anchored) <= 1 + 1.5 + 1e-5
@@ -172,25 +179,25 @@ lives = st.lists(st.tuples(updates, st.lists(vectors, max_size=5)), min_size=1, 
 @given(lives)
 def test_no_message_moves_the_threshold(rounds) -> None:
     rdpfl = method(lambda_=1.0)
-    hearing, alone = (rdpfl.start(torch.zeros(2), NOWHERE) for _ in range(2))
+    hearing, alone = (start(rdpfl, torch.zeros(2)) for _ in range(2))
     for u, said in rounds:
         direction = torch.tensor(u)
-        hearing, report = rdpfl.update(hearing, Own(hearing.w, direction=direction), say(*said), NOWHERE)
-        alone, expected = rdpfl.update(alone, Own(alone.w, direction=direction), [], NOWHERE)
+        hearing, report = update(rdpfl, hearing, along(hearing, direction), say(*said))
+        alone, expected = update(rdpfl, alone, along(alone, direction), [])
         assert report["tau"] == expected["tau"]
 
 
 @given(st.sampled_from(sorted(AGGREGATORS)), lives)
 def test_lemma_3_holds_and_the_model_stays_finite_whatever_arrives(aggregator, rounds) -> None:
     rdpfl = method(aggregator=AGGREGATORS[aggregator])
-    state = rdpfl.start(torch.zeros(2), NOWHERE)
+    state = start(rdpfl, torch.zeros(2))
     for u, said in rounds:
         before = state.w
-        own = Own(before, direction=torch.tensor(u))
-        state, report = rdpfl.update(state, own, say(*said), NOWHERE)
+        own = along(state, torch.tensor(u))
+        state, report = update(rdpfl, state, own, say(*said))
         assert report["d_norm"] <= rdpfl.max_norm * (1 + 1e-5)
         assert torch.isfinite(state.w).all()
-        moved = norm(state.w - before + own.direction)
+        moved = norm(state.w[0] - before[0] + own.direction[0])
         assert moved <= 0.5 * rdpfl.max_norm * (1 + 1e-4) + 1e-5 * (norm(before) + norm(own.direction))
 
 
@@ -199,10 +206,10 @@ def test_mean_of_messages_is_within_tau_of_the_own_update(rounds) -> None:
     # |d - Clip(u; G_d)| <= tau: clipping to a ball brings no two points farther apart.
     rdpfl = method(lambda_=1.0, max_norm=10.0)
     for u, said in rounds:
-        direction, start = torch.tensor(u), rdpfl.start(torch.zeros(2), NOWHERE)
-        state, report = rdpfl.update(start, Own(start.w, direction=direction), say(*said), NOWHERE)
+        direction, first = torch.tensor(u), start(rdpfl, torch.zeros(2))
+        state, report = update(rdpfl, first, along(first, direction), say(*said))
         if said:
-            d = -state.w - direction
+            d = -state.w[0] - direction
             anchor = direction * min(1.0, 10.0 / max(norm(direction), 1e-30))
             assert norm(d - anchor) <= report["tau"] * (1 + 1e-5) + 1e-5 * norm(direction)
 
@@ -211,7 +218,7 @@ def test_mean_of_messages_is_within_tau_of_the_own_update(rounds) -> None:
 def test_no_messages_turn_a_step_of_steady_length_against_the_own_direction(said, lambda_) -> None:
     # <u + lambda d, u> >= (1 - lambda (c - 1)) |u|^2, c = 1.5.
     state, _ = run(method(lambda_=lambda_), [say(*said)])
-    assert -torch.dot(state.w, U).item() >= 1 - lambda_ * 0.5 - 1e-5
+    assert -torch.dot(state.w[0], U).item() >= 1 - lambda_ * 0.5 - 1e-5
 
 
 # What is told
@@ -219,12 +226,12 @@ def test_no_messages_turn_a_step_of_steady_length_against_the_own_direction(said
 
 def test_weights_are_the_shares_of_the_messages_in_the_direction() -> None:
     rdpfl = method(lambda_=1.0)
-    state = rdpfl.start(torch.zeros(2), NOWHERE)
-    inspection = rdpfl.inspect(state, Own(-U), say(NEAR, FAR), NOWHERE)
+    state = start(rdpfl, torch.zeros(2))
+    inspection = stats(rdpfl, state, trained(-U), say(NEAR, FAR))
     assert inspection.distance_to_own == pytest.approx([1.0, 50.0])
     assert inspection.distance_to_predicted is None
     assert inspection.weight == pytest.approx([0.5, 0.5 * 1.5 / 50])
-    d = -run(rdpfl, [say(NEAR, FAR)])[0].w - U
+    d = -run(rdpfl, [say(NEAR, FAR)])[0].w[0] - U
     near, far = inspection.weight
     torch.testing.assert_close(d, near * NEAR + far * FAR + (1 - near - far) * U)
 
@@ -232,9 +239,9 @@ def test_weights_are_the_shares_of_the_messages_in_the_direction() -> None:
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_messages_have_no_weight_for_a_client_that_has_diverged(name: str) -> None:
     rdpfl = method(aggregator=AGGREGATORS[name])
-    state = rdpfl.start(torch.zeros(2), NOWHERE)
+    state = start(rdpfl, torch.zeros(2))
     for own in (torch.tensor([torch.nan, 0.0]), torch.tensor([torch.inf, 0.0])):
-        inspection = rdpfl.inspect(state, Own(own), say(NEAR, FAR, U), NOWHERE)
+        inspection = stats(rdpfl, state, trained(own), say(NEAR, FAR, U))
         assert inspection.weight == [0.0, 0.0, 0.0]
 
 
@@ -243,7 +250,7 @@ def test_run_under_attack_tells_how_often_messages_were_held_and_how_much_they_c
     summary = simulate(
         small_scenario(
             topology="complete",
-            method={"name": "rdpfl", "estimator": "anchored", "lambda": 1.0},
+            method={"name": "anchored", "lambda": 1.0},
             adversary={"ids": [1, 2], "attack": attack},
         )
     ).summary

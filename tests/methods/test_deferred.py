@@ -3,94 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
-from rdpfl_sim.methods.base import Case, Diagnostics, Home, Method, Settings, State
+from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, RunInfo, State, Trained
+from rdpfl_sim.methods.batching import UpdateInput, update_in_batches
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.records.state_codec import Decoder, Encoder
 from rdpfl_sim.simulation.snapshot import VALUES
-from tests.support import NOWHERE, Nobody, Own
+from tests.support import Services, trained
 
 
 class Counting(Direct):
-    """Notes what it is asked to compute: the clients of each call."""
+    """Records the clients of each batch."""
 
     def __init__(self) -> None:
-        super().__init__(Settings(learning_rate=1.0, rounds=5), lambda_=1.0)
-        self.alone: list[int] = []
-        self.together: list[list[int]] = []
+        super().__init__(RunInfo(learning_rate=1.0, rounds=5), lambda_=1.0)
+        self.batches: list[list[int]] = []
 
-    def update(self, state, own, received, home) -> tuple[State, Diagnostics]:
-        self.alone.append(home.client)
-        return super().update(state, own, received, home)
-
-    def update_together(self, cases: Sequence[Case]) -> list[tuple[State, Diagnostics]]:
-        self.together.append([case.home.client for case in cases])
-        return [Direct.update(self, case.state, case.own, case.received, case.home) for case in cases]
+    def update(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> tuple[State, Diagnostics]:
+        self.batches.append([client.id for client in clients])
+        return super().update(state, trained, inbox, clients)
 
 
-def case(client: int) -> Case:
-    """A client whose training has taken its model from `client` to `client` - 1, and that hears nothing."""
-    w = torch.full((2,), float(client))
-    return Case(State(w), Own(w - 1, num_steps=1), [], Home(client, 1, Nobody()))
-
-
-def expected(method: Method, client: int) -> State:
-    some = case(client)
-    return method.update(some.state, some.own, some.received, some.home)[0]
+def one(client: int) -> UpdateInput:
+    """Return a client whose training has taken its model from `client` to `client` - 1, without messages."""
+    w = torch.full((1, 2), float(client))
+    return UpdateInput(State(w), trained(w[0] - 1, 1), [], ClientView(client, 1, 2, Services()))
 
 
 def test_update_at_once_is_known_at_once() -> None:
     method = Counting()
-    update = Updates(method).begin(case(3))
+    update = Updates(method).begin(one(3))
     assert update.is_known
-    assert (method.alone, method.together) == ([3], [])
-    assert update.state.w.tolist() == [2.0, 2.0]
+    assert method.batches == [[3]]
+    assert update.state.w[0].tolist() == [2.0, 2.0]
     assert update.diagnostics["u_norm"] > 0
 
 
 def test_update_that_is_put_off_is_computed_when_its_state_is_asked_for_with_all_that_wait() -> None:
     method = Counting()
     updates = Updates(method, together=True)
-    first, second = updates.begin(case(1)), updates.begin(case(2))
+    first, second = updates.begin(one(1)), updates.begin(one(2))
     assert not first.is_known
     assert not second.is_known
-    assert (method.alone, method.together) == ([], [])
-    assert second.state.w.tolist() == [1.0, 1.0]
-    assert method.together == [[1, 2]]
+    assert method.batches == []
+    assert second.state.w[0].tolist() == [1.0, 1.0]
+    assert method.batches == [[1, 2]]
     assert first.is_known
-    assert first.state.w.tolist() == [0.0, 0.0]
-    assert method.together == [[1, 2]], "once is enough"
+    assert first.state.w[0].tolist() == [0.0, 0.0]
+    assert method.batches == [[1, 2]], "once is enough"
 
 
 def test_asking_for_the_diagnostics_computes_too() -> None:
     method = Counting()
-    update = Updates(method, together=True).begin(case(4))
+    update = Updates(method, together=True).begin(one(4))
     assert update.diagnostics["u_norm"] > 0
-    assert method.together == [[4]]
+    assert method.batches == [[4]]
 
 
 def test_both_ways_find_the_same() -> None:
     method = Counting()
     updates = Updates(method, together=True)
-    found = [updates.begin(case(client)) for client in range(3)]
+    found = [updates.begin(one(client)) for client in range(3)]
     for client, update in enumerate(found):
-        assert torch.equal(update.state.w, expected(method, client).w)
+        [(state, _)] = update_in_batches(method, [one(client)])
+        assert torch.equal(update.state.w, state.w)
 
 
 def test_nothing_that_waits_is_nothing_to_compute() -> None:
     method, calls = Counting(), []
     updates = Updates(method, together=True, on_computed=lambda: calls.append("computed"))
     updates.compute()
-    assert (method.together, calls) == ([], [])
+    assert (method.batches, calls) == ([], [])
 
 
 def test_followers_are_called_once_in_their_order_when_all_states_are_known() -> None:
     calls: list[object] = []
     updates = Updates(Counting(), together=True, on_computed=lambda: calls.append("computed"))
-    found = [updates.begin(case(client)) for client in range(3)]
+    found = [updates.begin(one(client)) for client in range(3)]
     for client in (2, 0):
         found[client].then(lambda client=client: calls.append((client, [one.is_known for one in found])))
     assert calls == []
@@ -105,7 +100,7 @@ def test_who_follows_a_known_update_is_called_at_once() -> None:
     calls: list[str] = []
     Update(State(torch.zeros(2))).then(lambda: calls.append("now"))
     updates = Updates(Counting(), together=True)
-    update = updates.begin(case(1))
+    update = updates.begin(one(1))
     updates.compute()
     update.then(lambda: calls.append("now"))
     assert calls == ["now", "now"]
@@ -116,32 +111,32 @@ def test_every_batch_is_announced_once_before_its_followers() -> None:
     updates = Updates(method, together=True, on_computed=lambda: calls.append("computed"))
     for batch in ([0, 1], [2]):
         for client in batch:
-            updates.begin(case(client)).then(lambda client=client: calls.append(client))
+            updates.begin(one(client)).then(lambda client=client: calls.append(client))
         updates.compute()
     assert calls == ["computed", 0, 1, "computed", 2]
-    assert method.together == [[0, 1], [2]]
+    assert method.batches == [[0, 1], [2]]
 
 
 def test_follower_may_ask_for_any_state_and_begin_another_update() -> None:
     method = Counting()
     updates = Updates(method, together=True)
-    first, second = updates.begin(case(1)), updates.begin(case(2))
+    first, second = updates.begin(one(1)), updates.begin(one(2))
     later: list[Update] = []
-    first.then(lambda: later.append(updates.begin(Case(second.state, case(2).own, [], NOWHERE))))
+    first.then(lambda: later.append(updates.begin(replace(one(2), state=second.state))))
     updates.compute()
     assert [update.is_known for update in later] == [False]
-    assert method.together == [[1, 2]]
-    assert later[0].state.w.tolist() == [1.0, 1.0]
+    assert method.batches == [[1, 2]]
+    assert later[0].state.w[0].tolist() == [1.0, 1.0]
 
 
 def test_checkpoint_holds_the_state_and_what_is_shared_is_shared_again() -> None:
     classes = [*VALUES, State]
-    update = Update.of(State(torch.tensor([1.0, 2.0])), {"u_norm": 1.0})
+    update = Update.of(State(torch.tensor([[1.0, 2.0]])), {"u_norm": 1.0})
     encoder = Encoder({}, classes)
     data = [encoder.encode(update), encoder.encode(update)]
     decoder = Decoder({}, classes, encoder.values, encoder.tensors)
     one, other = map(decoder.decode, data)
     assert one is other
     assert one.is_known
-    assert one.state.w.tolist() == [1.0, 2.0]
+    assert one.state.w[0].tolist() == [1.0, 2.0]
     assert one.diagnostics == {}, "they have been recorded"

@@ -11,35 +11,32 @@ from rdpfl_sim.maths.aggregators.aggregator import Chain
 from rdpfl_sim.maths.aggregators.preaggregators import nnm
 from rdpfl_sim.methods import base
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from tests.support import NOWHERE, Own
+from tests.methods.one_client import messages, start, stats, update
+from tests.support import trained
 
-SETTINGS = base.Settings(learning_rate=1.0, rounds=10)
-NEIGHBOURS = [
-    Received(sender=i, age=0, weight=1.0, vector=torch.tensor([x]))
-    for i, x in enumerate([5.0, 1.0, 2.0, -9.0])
-]
+SETTINGS = base.RunInfo(learning_rate=1.0, rounds=10)
+NEIGHBOURS = messages([5.0], [1.0], [2.0], [-9.0])
 
 
 @pytest.mark.parametrize("method", [Direct, Rdpfl])
 def test_neighbours_nearest_to_the_own_direction_count_for_monna(method: type[Direct] | type[Rdpfl]) -> None:
     # The own direction is w - w~ = 4; of four neighbours the nearest two are at 5 and 2.
-    client = method(SETTINGS, lambda_=1.0, aggregator=partial(monna, byzantine=0.5))
-    state, own = client.start(torch.tensor([10.0]), NOWHERE), Own(torch.tensor([6.0]), num_steps=1)
-    after, _ = client.update(state, own, NEIGHBOURS, NOWHERE)
+    chosen = method(SETTINGS, lambda_=1.0, aggregator=partial(monna, byzantine=0.5))
+    state, own = start(chosen, torch.tensor([10.0])), trained(torch.tensor([6.0]), num_steps=1)
+    after, _ = update(chosen, state, own, NEIGHBOURS)
     assert after.w.item() == pytest.approx(10 - (4 + 3.5))
-    assert client.inspect(state, own, NEIGHBOURS, NOWHERE).weight == [0.5, 0.0, 0.5, 0.0]
+    assert stats(chosen, state, own, NEIGHBOURS).weight == [0.5, 0.0, 0.5, 0.0]
 
 
 @pytest.mark.parametrize("method", [Direct, Rdpfl])
 def test_chain_is_an_aggregator(method: type[Direct] | type[Rdpfl]) -> None:
     # The means of pairs of nearest neighbours are 3.5, 1.5, 1.5 and -4, and the median of these is 1.5.
-    client = method(SETTINGS, lambda_=1.0, aggregator=Chain((partial(nnm, byzantine=0.5),), median))
-    state, own = client.start(torch.tensor([10.0]), NOWHERE), Own(torch.tensor([6.0]), num_steps=1)
-    after, _ = client.update(state, own, NEIGHBOURS, NOWHERE)
+    chosen = method(SETTINGS, lambda_=1.0, aggregator=Chain((partial(nnm, byzantine=0.5),), median))
+    state, own = start(chosen, torch.tensor([10.0])), trained(torch.tensor([6.0]), num_steps=1)
+    after, _ = update(chosen, state, own, NEIGHBOURS)
     assert after.w.item() == pytest.approx(10 - (4 + 1.5))
-    assert client.inspect(state, own, NEIGHBOURS, NOWHERE).weight == [0.0, 0.5, 0.5, 0.0]
+    assert stats(chosen, state, own, NEIGHBOURS).weight == [0.0, 0.5, 0.5, 0.0]
 
 
 def scenario(aggregator: object) -> Scenario:

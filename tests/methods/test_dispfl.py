@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import simulate
-from rdpfl_sim.methods.base import Home, Layer, Settings
-from rdpfl_sim.methods.dispfl import Dispfl, State, erk_densities
-from rdpfl_sim.methods.exchange import Received
-from tests.support import Neighbourhood, Own, small_scenario
+from rdpfl_sim.methods.base import ClientView, Layer, RunInfo
+from rdpfl_sim.methods.dispfl import Dispfl, DispflState, erk_densities
+from tests.methods.one_client import client, message, send, start, stats, update
+from tests.support import Services, small_scenario, trained
 
 LAYERS = [Layer("1.weight", 0, (2, 3)), Layer("1.bias", 6, (2,))]
 
@@ -25,12 +25,16 @@ class Slope:
         return self.at
 
 
-def home(round_: int = 6, slope: Slope | None = None) -> Home:
-    return Home(0, round_, Neighbourhood(own_batch=slope or Slope(*range(8))))
+def home(round_: int = 6, slope: Slope | None = None) -> ClientView:
+    return client(round_=round_, batch=slope or Slope(*range(8)))
+
+
+def state_of(w: Tensor, mask: Tensor, next_mask: Tensor) -> DispflState:
+    return DispflState(w.unsqueeze(0), mask.unsqueeze(0), next_mask.unsqueeze(0))
 
 
 def method(layers: list[Layer] = LAYERS, rounds: int = 10, **options) -> Dispfl:
-    return Dispfl(Settings(0.1, rounds, layers), **options)
+    return Dispfl(RunInfo(0.1, rounds, layers), **options)
 
 
 def mask_of(*bits: int) -> Tensor:
@@ -71,27 +75,29 @@ def test_densities_add_up_to_the_density_of_the_whole(shapes: list[list[int]], d
 
 def test_start_masks_every_layer_to_its_density_and_clients_differ() -> None:
     layers = [Layer("weight", 0, (20, 30)), Layer("bias", 600, (20,))]
-    states = [method(layers).start(torch.ones(620), Home(client, 0, Neighbourhood())) for client in (0, 1, 0)]
+    states = [
+        start(method(layers), torch.ones(620), ClientView(number, 0, 2, Services())) for number in (0, 1, 0)
+    ]
     # 0.5 * 620 = 310 = eps (50 + 20): the bias (raw 1) is full, 290 of 600 weights are left.
-    assert [int(state.mask[:600].sum()) for state in states] == [290] * 3
-    assert all(state.mask[600:].all() for state in states)
+    assert [int(state.mask[0, :600].sum()) for state in states] == [290] * 3
+    assert all(state.mask[0, 600:].all() for state in states)
     assert torch.equal(states[0].w, states[0].mask.float())
     assert not torch.equal(states[0].mask, states[1].mask)
     assert torch.equal(states[0].mask, states[2].mask)
 
 
 def test_tiny_density_leaves_every_layer_one_weight() -> None:
-    assert int(method(density=1e-9).start(torch.ones(8), home()).mask.sum()) == 2
+    assert int(start(method(density=1e-9), torch.ones(8), home()).mask.sum()) == 2
 
 
 def test_smallest_weights_are_replaced_where_the_gradient_is_largest() -> None:
     # Half way, r = 0.5 / 2 (1 + cos(pi / 2)) = 1/4: of 4 weights ceil(1) = 1 goes, of 1 bias ceil(1/4) = 1.
     mask, w = mask_of(1, 1, 1, 1, 0, 0, 1, 0), torch.tensor([5.0, -0.1, 3.0, -4.0, 0.0, 0.0, 2.0, 0.0])
     slope = Slope(9.0, 1.0, 9.0, 9.0, -3.0, 2.0, 7.0, -6.0)
-    state, payload = method().outgoing(State(w * 0.5, mask, mask), Own(w), home(slope=slope))
+    state, payload = send(method(), state_of(w * 0.5, mask, mask), trained(w), home(slope=slope))
     # The second weight goes, and the fifth, with gradient -3, comes; the bias goes and comes back (7 > 6).
-    assert state.next_mask.tolist() == mask_of(1, 0, 1, 1, 1, 0, 1, 0).tolist()
-    assert torch.equal(state.mask, mask)
+    assert state.next_mask[0].tolist() == mask_of(1, 0, 1, 1, 1, 0, 1, 0).tolist()
+    assert torch.equal(state.mask[0], mask)
     assert torch.equal(payload.vector, w)
     assert torch.equal(payload.mask, mask)
     assert payload.size_bytes == 5 * 4 + 1
@@ -106,7 +112,7 @@ def test_annealing_begins_with_the_whole_fraction_in_the_first_round(round_: int
     mask = torch.arange(16) < 8
     slope = Slope(*[0.0] * 8, *[1.0] * 8)
     where = home(round_, slope)
-    state, _ = method(layers).outgoing(State(torch.ones(16), mask, mask), Own(torch.ones(16)), where)
+    state, _ = send(method(layers), state_of(torch.ones(16), mask, mask), trained(torch.ones(16)), where)
     assert int((state.next_mask & ~mask).sum()) == num
     assert int(state.next_mask.sum()) == 8
 
@@ -116,8 +122,8 @@ def test_mask_of_a_diverged_model_stays_as_dense_as_it_was(broken: float) -> Non
     mask = mask_of(1, 1, 1, 0, 0, 0, 1, 0)
     w = torch.full((8,), broken) * mask
     for slope in (Slope(*[nan] * 8), Slope(*range(8))):
-        state, _ = method(prune=1.0).outgoing(State(w, mask, mask), Own(w), home(1, slope))
-        assert [int(state.next_mask[:6].sum()), int(state.next_mask[6:].sum())] == [3, 1]
+        state, _ = send(method(prune=1.0), state_of(w, mask, mask), trained(w), home(1, slope))
+        assert [int(state.next_mask[0, :6].sum()), int(state.next_mask[0, 6:].sum())] == [3, 1]
 
 
 def test_random_regrowth_draws_anew_every_round_and_asks_for_no_data() -> None:
@@ -125,78 +131,81 @@ def test_random_regrowth_draws_anew_every_round_and_asks_for_no_data() -> None:
     mask = torch.arange(64) < 20
 
     def grown(round_: int) -> list[bool]:
-        where = Home(0, round_, Neighbourhood())
-        outgoing = method(layers, regrow="random").outgoing
-        return outgoing(State(torch.ones(64), mask, mask), Own(torch.ones(64)), where)[0].next_mask.tolist()
+        sparse = method(layers, regrow="random")
+        state = state_of(torch.ones(64), mask, mask)
+        return send(sparse, state, trained(torch.ones(64)), client(round_=round_))[0].next_mask.tolist()
 
     assert grown(1) == grown(1) != grown(2)
 
 
 def test_coordinate_is_averaged_over_those_whose_masks_hold_it() -> None:
     mask, next_mask = mask_of(1, 1, 0, 0), mask_of(1, 0, 1, 1)
-    own = Own(torch.tensor([2.0, 4.0, 0.0, 0.0]))
+    own = trained(torch.tensor([2.0, 4.0, 0.0, 0.0]))
     received = [
-        Received(1, 0, 1.0, torch.tensor([8.0, 8.0, 8.0, 0.0]), mask_of(1, 1, 1, 0)),
-        Received(2, 0, 1.0, torch.tensor([0.0, 5.0, 6.0, 0.0]), mask_of(0, 1, 1, 0)),
+        message(torch.tensor([8.0, 8.0, 8.0, 0.0]), 1.0, sender=1, mask=mask_of(1, 1, 1, 0)),
+        message(torch.tensor([0.0, 5.0, 6.0, 0.0]), 1.0, sender=2, mask=mask_of(0, 1, 1, 0)),
     ]
-    state = State(torch.zeros(4), mask, next_mask)
-    new, report = method(FLAT).update(state, own, received, home())
+    state = state_of(torch.zeros(4), mask, next_mask)
+    new, report = update(method(FLAT), state, own, received, home())
     # (2 + 8) / 2; pruned; (8 + 6) / 2, in which the own model has no say; regrown, and nobody has it.
-    assert new.w.tolist() == [5.0, 0.0, 7.0, 0.0]
-    assert torch.equal(new.mask, next_mask)
+    assert new.w[0].tolist() == [5.0, 0.0, 7.0, 0.0]
+    assert torch.equal(new.mask[0], next_mask)
     assert report["density"] == 0.5
-    inspection = method(FLAT).inspect(state, own, received, home())
+    inspection = stats(method(FLAT), state, own, received, home())
     # Over the three coordinates of the new mask: 1/2 + 1/2 and 1/2.
     assert inspection.weight == pytest.approx([1 / 3, 1 / 6])
 
 
 def test_stale_model_counts_less_and_alone_for_what_nobody_else_holds() -> None:
     mask = mask_of(1, 0, 0, 0)
-    state = State(torch.zeros(4), mask, mask_of(1, 1, 0, 0))
-    received = [Received(1, 1, 0.5, torch.tensor([6.0, 6.0, 6.0, 6.0]), mask_of(1, 1, 1, 1))]
-    new, _ = method(FLAT).update(state, Own(torch.tensor([3.0, 0, 0, 0])), received, home())
-    assert new.w.tolist() == pytest.approx([4.0, 6.0, 0.0, 0.0])  # (3 + 6 / 2) / 1.5
+    state = state_of(torch.zeros(4), mask, mask_of(1, 1, 0, 0))
+    received = [message(torch.tensor([6.0, 6.0, 6.0, 6.0]), 0.5, sender=1, mask=mask_of(1, 1, 1, 1))]
+    new, _ = update(method(FLAT), state, trained(torch.tensor([3.0, 0, 0, 0])), received, home())
+    assert new.w[0].tolist() == pytest.approx([4.0, 6.0, 0.0, 0.0])  # (3 + 6 / 2) / 1.5
 
 
 def test_message_with_an_empty_mask_says_nothing_whatever_it_carries() -> None:
     mask = mask_of(1, 1, 0, 0)
-    state, own = State(torch.zeros(4), mask, mask_of(0, 1, 1, 0)), Own(torch.tensor([1.0, 2.0, 0.0, 0.0]))
-    received = [Received(1, 0, 1.0, torch.full((4,), 3e38), mask_of(0, 0, 0, 0))]
-    assert method(FLAT).update(state, own, received, home())[0].w.tolist() == [0.0, 2.0, 0.0, 0.0]
-    inspection = method(FLAT).inspect(state, own, received, home())
+    state, own = (
+        state_of(torch.zeros(4), mask, mask_of(0, 1, 1, 0)),
+        trained(torch.tensor([1.0, 2.0, 0.0, 0.0])),
+    )
+    received = [message(torch.full((4,), 3e38), 1.0, sender=1, mask=mask_of(0, 0, 0, 0))]
+    assert update(method(FLAT), state, own, received, home())[0].w[0].tolist() == [0.0, 2.0, 0.0, 0.0]
+    inspection = stats(method(FLAT), state, own, received, home())
     assert inspection.weight == [0.0]
     assert inspection.distance_to_own == pytest.approx([5**0.5])  # to nothing but zeros
 
 
 def test_round_without_messages_keeps_what_the_new_mask_holds() -> None:
-    state = State(torch.zeros(4), mask_of(1, 1, 0, 0), mask_of(0, 1, 1, 0))
-    new, _ = method(FLAT).update(state, Own(torch.tensor([1.0, 2.0, 0.0, 0.0])), [], home())
-    assert new.w.tolist() == [0.0, 2.0, 0.0, 0.0]
+    state = state_of(torch.zeros(4), mask_of(1, 1, 0, 0), mask_of(0, 1, 1, 0))
+    new, _ = update(method(FLAT), state, trained(torch.tensor([1.0, 2.0, 0.0, 0.0])), [], home())
+    assert new.w[0].tolist() == [0.0, 2.0, 0.0, 0.0]
 
 
 def test_largest_numbers_do_not_overflow() -> None:
     largest = torch.finfo(torch.float32).max
-    state = State(torch.zeros(4), mask_of(1, 0, 0, 0), mask_of(1, 1, 0, 0))
+    state = state_of(torch.zeros(4), mask_of(1, 0, 0, 0), mask_of(1, 1, 0, 0))
     received = [
-        Received(j, 0, weight, torch.full((4,), largest), mask_of(1, 1, 1, 1))
+        message(torch.full((4,), largest), weight, sender=j, mask=mask_of(1, 1, 1, 1))
         for j, weight in enumerate([1.0, 0.9, 0.7, 0.3, 1e-30, 0.1, 0.2], start=1)
     ]
-    new, _ = method(FLAT).update(state, Own(torch.tensor([1.0, 0, 0, 0])), received, home())
+    new, _ = update(method(FLAT), state, trained(torch.tensor([1.0, 0, 0, 0])), received, home())
     assert torch.isfinite(new.w).all()
-    assert new.w[2:].tolist() == [0.0, 0.0]
+    assert new.w[0, 2:].tolist() == [0.0, 0.0]
 
 
 def test_diverged_own_model_stays_within_its_mask() -> None:
-    state = State(torch.zeros(4), mask_of(1, 1, 0, 0), mask_of(1, 0, 1, 0))
-    new, _ = method(FLAT).update(state, Own(torch.tensor([nan, nan, 0.0, 0.0])), [], home())
-    assert new.w.isnan().tolist() == [True, False, False, False]
+    state = state_of(torch.zeros(4), mask_of(1, 1, 0, 0), mask_of(1, 0, 1, 0))
+    new, _ = update(method(FLAT), state, trained(torch.tensor([nan, nan, 0.0, 0.0])), [], home())
+    assert new.w[0].isnan().tolist() == [True, False, False, False]
 
 
 def test_round_that_is_cut_short_leaves_the_model_under_its_mask() -> None:
     dispfl = method()
-    state = dispfl.start(torch.ones(8), home(0))
-    cut_short, _ = dispfl.outgoing(state, Own(state.w * 2), home(1))
-    work = dispfl.work(cut_short)
+    state = start(dispfl, torch.ones(8), home(0))
+    cut_short, _ = send(dispfl, state, trained(state.w[0] * 2), home(1))
+    work = dispfl.training(cut_short)
     assert torch.equal(work.w, state.w)
     assert torch.equal(work.mask, state.mask)
 

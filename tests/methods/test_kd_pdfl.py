@@ -6,26 +6,27 @@ from torch.nn.functional import log_softmax
 
 from rdpfl_sim.learning.models import FlatModel, softmax
 from rdpfl_sim.learning.training import OwnBatch
-from rdpfl_sim.methods.base import Home, Settings
-from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.methods.base import ClientView, RunInfo
 from rdpfl_sim.methods.kd_pdfl import KdPdfl, divergence, wasserstein
-from tests.support import Neighbourhood, Own
+from tests.methods.one_client import client, inbox, messages, start, stats, update
+from tests.support import trained
 
-SETTINGS = Settings(learning_rate=0.5, rounds=10)
+SETTINGS = RunInfo(learning_rate=0.5, rounds=10)
 UNDECIDED = [0.0, 0.0, 0.0, 0.0]
 """Weights (2, 1) and biases (2,) of a model whose answer is always (1/2, 1/2)."""
 THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
 
 
-def home() -> Home:
+def home() -> ClientView:
     """A client with two examples, 1 and -1."""
     batch = OwnBatch(FlatModel(softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1]))
-    return Home(0, 1, Neighbourhood(own_batch=batch))
+    return client(batch=batch)
 
 
 def shares(method: KdPdfl, x: list[float], *others: list[float], weight: float = 1.0) -> list[float]:
-    received = [Received(j, 0, weight, torch.tensor(other)) for j, other in enumerate(others, start=1)]
-    return method.granted(torch.tensor(x), received, home())
+    received = inbox(messages(*others, weights=[weight] * len(others)), 4)
+    [found] = method.granted_shares(torch.tensor([x]), received, [home()]).tolist()
+    return found
 
 
 def test_similar_models_count_more() -> None:
@@ -36,13 +37,13 @@ def test_similar_models_count_more() -> None:
 
 
 def test_update_mixes_by_these_shares_and_inspect_tells_them() -> None:
-    method, own = KdPdfl(SETTINGS, temperature=1.0, scale=0.25), Own(torch.zeros(4))
-    received = [Received(1, 0, 1.0, torch.tensor(THREE_TO_ONE))]
-    state = method.start(torch.zeros(4), home())
+    method, own = KdPdfl(SETTINGS, temperature=1.0, scale=0.25), trained(torch.zeros(4))
+    received = messages(THREE_TO_ONE)
+    state = start(method, torch.zeros(4), home())
     share = exp(-1) / (1 + exp(-1))
-    new, report = method.update(state, own, received, home())
-    assert new.w.tolist() == pytest.approx([0.0, 0.0, share * log(3), 0.0])
-    inspection = method.inspect(state, own, received, home())
+    new, report = update(method, state, own, received, home())
+    assert new.w[0].tolist() == pytest.approx([0.0, 0.0, share * log(3), 0.0])
+    inspection = stats(method, state, own, received, home())
     assert inspection.weight == pytest.approx([share])
     assert inspection.distance_to_own == pytest.approx([log(3)])
     assert report["num_accepted"] == 1

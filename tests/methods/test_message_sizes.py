@@ -8,9 +8,10 @@ import torch
 
 from rdpfl_sim.learning.models import cnn
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.methods.base import Home, Settings
+from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.simulation.experiment import layers_of
-from tests.support import Neighbourhood, Own
+from tests.methods.one_client import client, send, start
+from tests.support import trained
 
 PAGE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\d.]+) \|", PAGE, flags=re.MULTILINE))
@@ -28,8 +29,8 @@ def test_table_has_a_row_for_every_method_and_the_text_a_paragraph() -> None:
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "local"])
 def test_bytes_of_the_table_are_those_of_a_message(name: str) -> None:
-    method = METHODS[name](Settings(0.1, 10, layers_of(cnn([3, 32, 32], 10))))
+    method = METHODS[name](RunInfo(0.1, 10, layers_of(cnn([3, 32, 32], 10))))
     w = torch.randn(122_570, generator=torch.Generator().manual_seed(0))
-    home = Home(0, 1, Neighbourhood(own_batch=Anything()))
-    _, payload = method.outgoing(method.start(w, home), Own(w, companion=w), home)
+    view = client(batch=Anything())
+    _, payload = send(method, start(method, w, view), trained(w, second_w=w), view)
     assert payload.size_bytes / (4 * len(w)) == pytest.approx(float(ROWS[name]), abs=0.0005)

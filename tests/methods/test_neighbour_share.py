@@ -1,8 +1,7 @@
 """How far neighbours move a model, relative to its own training."""
 
 import json
-from collections.abc import Sequence
-from math import inf, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -10,99 +9,101 @@ import pytest
 import torch
 
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.methods.base import Case, Home, Method, Settings, State, neighbour_share
+from rdpfl_sim.methods.anchored import Anchored
+from rdpfl_sim.methods.base import Method, RunInfo, State, neighbour_share
+from rdpfl_sim.methods.batching import Received
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.dispfl import Dispfl
-from rdpfl_sim.methods.dispfl import State as SparseState
-from rdpfl_sim.methods.ditto import Ditto
-from rdpfl_sim.methods.ditto import State as DittoState
+from rdpfl_sim.methods.dispfl import Dispfl, DispflState
+from rdpfl_sim.methods.ditto import Ditto, DittoState
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.methods.exchange import Received
 from rdpfl_sim.methods.krum_gossip import KrumGossip
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from rdpfl_sim.records.telemetry import Histogram
 from rdpfl_sim.simulation.simulation import simulate
-from tests.support import Neighbourhood, Own, small_scenario
+from tests.methods.one_client import client, message, start, update
+from tests.support import small_scenario, trained
 
-SETTINGS = Settings(learning_rate=0.1, rounds=20)
-HOME = Home(0, 1, Neighbourhood(degrees=[1, 1]))
-
-
-def messages(*vectors: Sequence[float]) -> list[Received]:
-    return [Received(j + 1, 0, 1.0, torch.tensor(v), None, True) for j, v in enumerate(vectors)]
+SETTINGS = RunInfo(learning_rate=0.1, rounds=20)
+CLIENT = client(degree=1)
 
 
-def share(method: Method, w: State, trained: Sequence[float], received: list[Received]) -> Any:
-    """The share in one round, computed alone and together."""
-    own = Own(torch.tensor(trained), num_steps=1)
-    _, alone = method.update(w, own, received, HOME)
-    [(_, together)] = method.update_together([Case(w, own, received, HOME)])
-    assert alone["neighbour_share"] == together["neighbour_share"]
-    return alone["neighbour_share"]
+def received(*vectors: list[float]) -> list[Received]:
+    """Return messages of senders with one neighbour."""
+    return [message(vector, sender=place, degree=1) for place, vector in enumerate(vectors, start=1)]
+
+
+def share(method: Method, state: State, x: list[float], messages: list[Received]) -> Any:
+    """Return the share in one round."""
+    return update(method, state, trained(torch.tensor(x), 1), messages, CLIENT)[1]["neighbour_share"]
 
 
 def at(*w: float) -> State:
-    return State(torch.tensor(w))
+    return State(torch.tensor([w], dtype=torch.float32))
+
+
+def share_of(moved: float, by_training: float) -> float:
+    ratio = neighbour_share(*(torch.tensor([x], dtype=torch.float64) for x in (moved, by_training)))
+    return ratio.item()
 
 
 def test_share_is_a_ratio() -> None:
-    assert neighbour_share(0.5, 2.0) == 0.25
+    assert share_of(0.5, 2.0) == 0.25
 
 
 @pytest.mark.parametrize(
-    ("moved", "trained"),
+    ("moved", "by_training"),
     [(1.0, 0.0), (0.0, 0.0), (1.0, inf), (1.0, nan), (nan, 1.0), (inf, 1.0), (1e300, 1e-300)],
 )
-def test_share_is_none_where_it_is_no_number(moved: float, trained: float) -> None:
-    assert neighbour_share(moved, trained) is None
+def test_share_is_nan_where_it_is_no_number(moved: float, by_training: float) -> None:
+    assert isnan(share_of(moved, by_training))
 
 
 def test_share_of_directions_is_lambda_d_over_u() -> None:
     """u = (w - x) / eta = (5, 0); d = (3, 4)."""
     method = Direct(SETTINGS, lambda_=0.5)
-    assert share(method, at(1, 1), [0.5, 1.0], messages([3.0, 4.0])) == pytest.approx(0.5 * 5 / 5)
+    assert share(method, at(1, 1), [0.5, 1.0], received([3.0, 4.0])) == pytest.approx(0.5 * 5 / 5)
 
 
 def test_share_of_rdpfl_is_that_of_the_bounded_direction() -> None:
     method = Rdpfl(SETTINGS, lambda_=0.5, max_norm=2.0)
-    state = method.start(torch.tensor([1.0, 1.0]), HOME)
-    assert share(method, state, [0.5, 1.0], messages([30.0, 40.0])) == pytest.approx(0.5 * 2 / 5)
+    state = start(method, torch.tensor([1.0, 1.0]), CLIENT)
+    assert share(method, state, [0.5, 1.0], received([30.0, 40.0])) == pytest.approx(0.5 * 2 / 5)
 
 
 def test_share_of_the_anchored_estimator_is_that_of_the_direction_it_uses() -> None:
     """Messages are held within c |u| of u: d = u + 1.5 |u| e, and |d| = 2.5 |u|."""
-    method = Rdpfl(SETTINGS, lambda_=0.5, estimator="anchored", max_norm=1e3)
-    state = method.start(torch.tensor([1.0, 1.0]), HOME)
-    assert share(method, state, [0.5, 1.0], messages([1e4, 0.0])) == pytest.approx(0.5 * 2.5, rel=1e-3)
+    method = Anchored(SETTINGS, lambda_=0.5, max_norm=1e3)
+    state = start(method, torch.tensor([1.0, 1.0]), CLIENT)
+    assert share(method, state, [0.5, 1.0], received([1e4, 0.0])) == pytest.approx(0.5 * 2.5, rel=1e-3)
 
 
 def test_share_of_models_is_the_way_to_the_mixture_over_that_of_training() -> None:
     """Metropolis weights of 1/2: from x = (3, 0) to (3, 2), after a training from (0, 0)."""
-    assert share(Dpsgd(SETTINGS), at(0, 0), [3.0, 0.0], messages([3.0, 4.0])) == pytest.approx(2 / 3)
+    assert share(Dpsgd(SETTINGS), at(0, 0), [3.0, 0.0], received([3.0, 4.0])) == pytest.approx(2 / 3)
 
 
 def test_share_of_krum_gossip_is_the_way_to_the_chosen_model() -> None:
     method = KrumGossip(SETTINGS)
-    moved = share(method, at(0, 0), [3.0, 0.0], messages([3.0, 4.0], [3.0, 4.1], [3.0, 4.2]))
+    moved = share(method, at(0, 0), [3.0, 0.0], received([3.0, 4.0], [3.0, 4.1], [3.0, 4.2]))
     assert moved == pytest.approx(4.1 / 3, abs=0.04)
 
 
 def test_share_of_ditto_is_that_of_the_shared_model() -> None:
-    state = DittoState(torch.tensor([9.0, 9.0]), torch.tensor([0.0, 0.0]))
-    own = Own(torch.tensor([3.0, 0.0]), num_steps=1, companion=torch.tensor([9.0, 8.0]))
-    _, report = Ditto(SETTINGS).update(state, own, messages([3.0, 4.0]), HOME)
+    state = DittoState(torch.tensor([[9.0, 9.0]]), torch.tensor([[0.0, 0.0]]))
+    own = trained(torch.tensor([3.0, 0.0]), 1, second_w=torch.tensor([9.0, 8.0]))
+    _, report = update(Ditto(SETTINGS), state, own, received([3.0, 4.0]), CLIENT)
     assert report["neighbour_share"] == pytest.approx(2 / 3)
 
 
 def test_share_of_dispfl_leaves_out_what_is_pruned() -> None:
     """The third weight is pruned, by 5; at the first the neighbour pulls from 3 to 4."""
-    mask, next_mask = torch.tensor([True, True, True]), torch.tensor([True, True, False])
-    state = SparseState(torch.tensor([1.0, 2.0, 5.0]), mask, next_mask)
-    received = [Received(1, 0, 1.0, torch.tensor([5.0, 0.0, 0.0]), torch.tensor([True, False, False]))]
-    own = Own(torch.tensor([3.0, 2.0, 5.0]), num_steps=1)
-    _, report = Dispfl(SETTINGS).update(state, own, received, HOME)
+    mask, next_mask = torch.tensor([[True, True, True]]), torch.tensor([[True, True, False]])
+    state = DispflState(torch.tensor([[1.0, 2.0, 5.0]]), mask, next_mask)
+    told = [message([5.0, 0.0, 0.0], mask=torch.tensor([True, False, False]))]
+    own = trained(torch.tensor([3.0, 2.0, 5.0]), num_steps=1)
+    _, report = update(Dispfl(SETTINGS), state, own, told, CLIENT)
     assert (report["moved"], report["neighbour_share"]) == (1.0, 0.5)
-    _, report = Dispfl(SETTINGS).update(state, own, [], HOME)
+    _, report = update(Dispfl(SETTINGS), state, own, [], CLIENT)
     assert (report["moved"], report["neighbour_share"]) == (0.0, 0.0)
 
 
@@ -112,9 +113,9 @@ def test_share_of_a_round_without_messages_is_zero(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", [Direct(SETTINGS), Dpsgd(SETTINGS), KrumGossip(SETTINGS)])
-@pytest.mark.parametrize("trained", [[1.0, 1.0], [nan, 1.0], [inf, 1.0]])
-def test_client_that_has_not_moved_or_has_diverged_has_no_share(method: Method, trained: list[float]) -> None:
-    assert share(method, at(1, 1), trained, messages([3.0, 4.0])) is None
+@pytest.mark.parametrize("x", [[1.0, 1.0], [nan, 1.0], [inf, 1.0]])
+def test_client_that_has_not_moved_or_has_diverged_has_no_share(method: Method, x: list[float]) -> None:
+    assert share(method, at(1, 1), x, received([3.0, 4.0])) is None
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "stacked"])

@@ -5,12 +5,13 @@ from hypothesis import strategies as st
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
 from rdpfl_sim.maths.vectors import norm
-from rdpfl_sim.methods.base import Settings
-from rdpfl_sim.methods.exchange import Received
+from rdpfl_sim.methods.base import RunInfo
+from rdpfl_sim.methods.batching import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from tests.support import NOWHERE, Own
+from tests.methods.one_client import message, messages, send, start, update
+from tests.support import trained
 
-SETTINGS = Settings(learning_rate=0.5, rounds=100)
+SETTINGS = RunInfo(learning_rate=0.5, rounds=100)
 
 
 def method(**options) -> Rdpfl:
@@ -18,27 +19,27 @@ def method(**options) -> Rdpfl:
 
 
 def one(*entries: float) -> list[Received]:
-    return [Received(1, 0, 1.0, torch.tensor(entries))]
+    return [message(list(entries))]
 
 
 def run(rdpfl: Rdpfl, observations: list[list[Received]], drift: float = 0.0):
     """Rounds in which the local training moves the model by -drift."""
-    state, reports = rdpfl.start(torch.zeros(2), NOWHERE), []
+    state, reports = start(rdpfl, torch.zeros(2)), []
     for received in observations:
-        state, report = rdpfl.update(state, Own(state.w - drift), received, NOWHERE)
+        state, report = update(rdpfl, state, trained(state.w[0] - drift), received)
         reports.append(report)
     return state, reports
 
 
 def test_direction_is_the_mean_gradient_of_the_local_steps() -> None:
-    state = method().start(torch.tensor([3.0, 1.0]), NOWHERE)
-    assert method().outgoing(state, Own(torch.tensor([1.0, 1.0])), NOWHERE)[1].vector.tolist() == [2.0, 0.0]
+    state = start(method(), torch.tensor([3.0, 1.0]))
+    assert send(method(), state, trained(torch.tensor([1.0, 1.0])))[1].vector.tolist() == [2.0, 0.0]
 
 
 def test_first_round_has_no_history_so_the_prediction_is_the_observation() -> None:
     state, [report] = run(method(), [one(3.0, 4.0)])
     # gamma = 1.0 * 0.5 * 2 = 1, u = 0, d = d_bar: w = -(0 + 0.5 (3, 4)).
-    assert state.w.tolist() == [-1.5, -2.0]
+    assert state.w[0].tolist() == [-1.5, -2.0]
     assert report["delta_norm"] == 0.0
     assert report["tau"] == pytest.approx(0.9)
     assert report["beta"] is None
@@ -50,7 +51,7 @@ def test_warm_up_clips_around_the_last_observation() -> None:
     assert report["delta_norm"] == pytest.approx(10.0)
     assert report["tau"] == pytest.approx(0.81)
     assert report["clipped"] is True
-    assert state.w.tolist() == pytest.approx([-3.0, -2.0 - 0.5 * 4.81])
+    assert state.w[0].tolist() == pytest.approx([-3.0, -2.0 - 0.5 * 4.81])
 
 
 def test_lagged_threshold_opens_one_round_after_the_deviation_and_the_current_one_at_once() -> None:
@@ -65,12 +66,12 @@ def test_prediction_after_the_warm_up_is_barzilai_borwein() -> None:
     rdpfl = method(warmup=2)
     state, _ = run(rdpfl, [one(1.0, 0.0), one(3.0, 0.0)], drift=1.0)
     # s = w_2 - w_1 and y = (2, 0); beta = <s, y> / |s|^2.
-    s = state.w_1 - state.w_2
+    [s] = state.w_1 - state.w_2
     beta = float(s[0] * 2 / s.dot(s))
-    d_hat, reported = rdpfl.predict(state)
-    assert reported == pytest.approx(beta)
+    [d_hat], [reported] = rdpfl.predict(state, without_history=torch.zeros(1, 2))
+    assert reported.item() == pytest.approx(beta)
     assert d_hat.tolist() == pytest.approx((torch.tensor([3.0, 0.0]) + beta * s).tolist())
-    assert torch.equal(rdpfl.expects(state), d_hat)
+    assert torch.equal(rdpfl.predicted_direction(state)[0], d_hat)
 
 
 def test_beta_waits_for_two_observations_even_without_a_warm_up() -> None:
@@ -81,7 +82,7 @@ def test_beta_waits_for_two_observations_even_without_a_warm_up() -> None:
 def test_predictor_last_keeps_to_the_last_observation() -> None:
     rdpfl = method(predictor="last", warmup=2)
     state, reports = run(rdpfl, [one(1.0, 0.0), one(2.0, 0.0), one(4.0, 0.0)], drift=1.0)
-    assert rdpfl.expects(state).tolist() == [4.0, 0.0]
+    assert rdpfl.predicted_direction(state)[0].tolist() == [4.0, 0.0]
     assert [report["beta"] for report in reports] == [None, None, None]
 
 
@@ -89,25 +90,25 @@ def test_predictor_last_keeps_to_the_last_observation() -> None:
 def test_both_ablations_of_the_paper_reduce_to_the_aggregate(ablation: dict) -> None:
     observations = [one(1.0, 0.0), one(0.0, 5.0), one(-4.0, 1.0)]
     state, _ = run(method(**ablation), observations)
-    assert state.w.tolist() == pytest.approx([-0.5 * (1 + 0 - 4), -0.5 * (0 + 5 + 1)])
+    assert state.w[0].tolist() == pytest.approx([-0.5 * (1 + 0 - 4), -0.5 * (0 + 5 + 1)])
 
 
 def test_literal_step_is_gamma_itself() -> None:
     state, _ = run(method(step=0.1), [one(1.0, 0.0)], drift=1.0)
     # u = drift / (eta K) = 1: w = -0.1 (1 + 0.5 * (1, 0)).
-    assert state.w.tolist() == pytest.approx([-0.15, -0.1])
+    assert state.w[0].tolist() == pytest.approx([-0.15, -0.1])
 
 
 def test_lambda_zero_is_local_training() -> None:
     state, _ = run(method(lambda_=0.0), [one(7.0, 7.0)] * 3, drift=0.25)
-    assert state.w.tolist() == pytest.approx([-0.75, -0.75])
+    assert state.w[0].tolist() == pytest.approx([-0.75, -0.75])
 
 
 def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [one(3.0, 4.0)])
-    after, report = rdpfl.update(before, Own(before.w), [], NOWHERE)
-    assert after.w.tolist() == pytest.approx((before.w - 0.5 * torch.tensor([3.0, 4.0])).tolist())
+    after, report = update(rdpfl, before, trained(before.w[0]), [])
+    assert after.w[0].tolist() == pytest.approx((before.w[0] - 0.5 * torch.tensor([3.0, 4.0])).tolist())
     assert after.d_bar_1 is before.d_bar_1
     assert after.w_1 is before.w_1
     assert after.tau == before.tau
@@ -117,13 +118,13 @@ def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
 def test_silent_round_can_be_skipped_and_a_silent_first_round_has_nothing_to_predict() -> None:
     skipping = method(when_silent="skip")
     before, _ = run(skipping, [one(3.0, 4.0)])
-    assert torch.equal(skipping.update(before, Own(before.w), [], NOWHERE)[0].w, before.w)
-    assert run(method(), [[]])[0].w.tolist() == [0.0, 0.0]
+    assert torch.equal(update(skipping, before, trained(before.w[0]), [])[0].w, before.w)
+    assert run(method(), [[]])[0].w[0].tolist() == [0.0, 0.0]
 
 
 def test_stale_message_counts_by_its_weight() -> None:
-    received = [Received(1, 2, 0.25, torch.tensor([4.0, 8.0]))]
-    assert run(method(), [received])[0].w.tolist() == [-0.5, -1.0]
+    received = [message([4.0, 8.0], 0.25)]
+    assert run(method(), [received])[0].w[0].tolist() == [-0.5, -1.0]
 
 
 hostile = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -136,11 +137,11 @@ hostile = st.floats(allow_nan=False, allow_infinity=False, width=32)
 )
 def test_lemma_3_holds_and_the_model_stays_finite_whatever_arrives(aggregator, predictor, rounds) -> None:
     rdpfl = method(aggregator=AGGREGATORS[aggregator], predictor=predictor, warmup=2)
-    state = rdpfl.start(torch.zeros(2), NOWHERE)
+    state = start(rdpfl, torch.zeros(2))
     for rows in rounds:
-        received = [Received(j, 0, 1.0, torch.tensor(row)) for j, row in enumerate(rows)]
+        received = messages(*rows)
         before = state.w
-        state, report = rdpfl.update(state, Own(state.w), received, NOWHERE)
+        state, report = update(rdpfl, state, trained(state.w[0]), received)
         assert report["d_norm"] <= rdpfl.max_norm * (1 + 1e-5)
-        assert norm(state.w - before) <= 0.5 * rdpfl.max_norm * (1 + 1e-4)
+        assert norm(state.w[0] - before[0]) <= 0.5 * rdpfl.max_norm * (1 + 1e-4)
         assert torch.isfinite(state.w).all()

@@ -5,22 +5,23 @@ from itertools import count
 
 import torch
 
-from rdpfl_sim.methods.base import Case, Inspection, Settings, State
+from rdpfl_sim.methods.base import RunInfo, State
+from rdpfl_sim.methods.batching import ClientMessageStats, UpdateInput
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.events import Digest, Recorder, Sink
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.network.links import Link, lossless
 from rdpfl_sim.world.network.message import Broadcast, Message
-from tests.support import NOWHERE, Own
+from tests.support import CLIENT, trained
 
 LINK = Link(1, 2, key=0, latency=lambda u: 0.0, loses=lossless)
 MESSAGE = Message(7, LINK, Broadcast(1, 3, Payload(torch.zeros(5)), size_bytes=20.0, sent_at_s=0.5), 0, print)
 
 
-INSPECTION = Inspection(distance_to_own=[1.5], distance_to_predicted=None, weight=[1.0])
+INSPECTION = ClientMessageStats(distance_to_own=[1.5], distance_to_predicted=None, weight=[1.0])
 
 
 def recorder(
@@ -92,12 +93,12 @@ def tell_all(together: bool) -> tuple[list[bytes], Recorder]:
     """Two rounds among other news, at another time each, and what is in the file after each of them."""
     file, clock, found = io.BytesIO(), count(), []
     written = recorder(file, now_s=lambda: float(next(clock)))
-    method = Direct(Settings(learning_rate=1.0, rounds=9), lambda_=1.0)
+    method = Direct(RunInfo(learning_rate=1.0, rounds=9), lambda_=1.0)
     updates = Updates(method, together, written.catch_up)
 
     def update(client: int) -> Update:
-        own = Own(torch.full((2,), float(client)), num_steps=1)
-        return updates.begin(Case(State(torch.zeros(2)), own, [], NOWHERE))
+        own = trained(torch.full((2,), float(client)), 1)
+        return updates.begin(UpdateInput(State(torch.zeros(1, 2)), own, [], CLIENT))
 
     for tell in (
         lambda: written.training_started(0, 1, duration_s=0.5),

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.methods.base import Inspection
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.batching import ClientMessageStats
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.telemetry import Histogram, Telemetry
 from rdpfl_sim.world.network.links import Link, lossless
 from rdpfl_sim.world.network.message import Broadcast, Message
@@ -27,8 +27,10 @@ def telemetry() -> Telemetry:
     return Telemetry(BYZANTINE, HOPS, trims_less=lambda num_messages: num_messages <= 2)
 
 
-def weighed(*weights: float) -> Inspection:
-    return Inspection(distance_to_own=[0.0] * len(weights), distance_to_predicted=None, weight=list(weights))
+def weighed(*weights: float) -> ClientMessageStats:
+    return ClientMessageStats(
+        distance_to_own=[0.0] * len(weights), distance_to_predicted=None, weight=list(weights)
+    )
 
 
 def finish(
@@ -209,7 +211,7 @@ def test_round_with_a_weight_that_is_not_finite_does_not_count_as_weighed() -> N
 
 def test_inspection_without_weights_weighs_nothing() -> None:
     seen = telemetry()
-    seen.round_finished(0, 1, [message(3)], {}, Inspection([1.0], None, weight=None))
+    seen.round_finished(0, 1, [message(3)], {}, ClientMessageStats([1.0], None, weight=None))
     assert seen.summary()["rounds"]["all"]["byzantine_weight"] is None
     assert seen.summary()["messages_from"]["byzantine"]["ignored"] is None
     assert seen.summary()["messages_from"]["byzantine"]["used"] == 1

@@ -13,7 +13,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.maths.aggregators import AGGREGATORS
 from rdpfl_sim.maths.attacks import ATTACKS, View, attack
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.world.adversary.adversary import Level
@@ -96,7 +96,7 @@ def test_a_flood_neither_grows_a_mailbox_nor_is_lost_in_the_accounts() -> None:
     run = Simulation(Experiment(small_scenario(rounds=3)), None, None)
     victim = run.clients[0]
     flooder = victim.neighbours[0]
-    payload = Payload(torch.zeros_like(victim.life.learning.w))
+    payload = Payload(torch.zeros_like(victim.life.learning.w[0]))
     for stamp in [-5, 0, 1, 2, 3, 4, 10**9] * 300:
         run.network.send(flooder, 1, stamp, payload, [0])
     summary = run.run().summary

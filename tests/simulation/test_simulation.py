@@ -9,7 +9,7 @@ import torch
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
 from tests.support import small_scenario
@@ -222,7 +222,7 @@ def test_every_client_and_round_has_batches_of_its_own() -> None:
     experiment = Experiment(small_scenario())
     w = experiment.initial_model(0)
     seeds = {
-        experiment.trainer.training_data.job(client, t, Work(w)).seed
+        experiment.trainer.training_data.job(client, t, TrainingTask(w.unsqueeze(0))).seed
         for client in range(6)
         for t in range(1, 5)
     }
@@ -356,7 +356,6 @@ def test_metrics_are_the_same_with_and_without_a_folder(tmp_path: Path) -> None:
 
 
 DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
-ANCHORED = {"name": "rdpfl", "estimator": "anchored"}
 
 
 @pytest.mark.parametrize(
@@ -367,8 +366,6 @@ ANCHORED = {"name": "rdpfl", "estimator": "anchored"}
         ({"output": {"events": False, "message_events": 0.5}}, "output.message_events has no effect"),
         ({"method": {"name": "rdpfl", "predictor": "last", "warmup": 3}}, "method.warmup has no effect"),
         ({"method": {"name": "rdpfl", "clip": False, "alpha": 0.5}}, "method.alpha has no effect"),
-        ({"method": {**ANCHORED, "tau_0": 2.0}}, "method.tau_0 has no effect: it belongs to estimator"),
-        ({"method": {**ANCHORED, "when_silent": "skip"}}, "method.when_silent has no effect"),
         (
             {"method": "local", "adversary": {"ids": [1], "timing": {"name": "delayed"}}},
             "attacks have no effect",
@@ -389,23 +386,6 @@ ANCHORED = {"name": "rdpfl", "estimator": "anchored"}
 def test_option_without_effect_is_worth_a_warning(changes: dict, warning: str) -> None:
     assert [warning in text for text in Experiment(small_scenario(**changes)).warnings].count(True) == 1
     assert len(Experiment(small_scenario()).warnings) == 1, "that the smallest test set is small"
-
-
-def test_anchored_estimator_has_a_memory_and_a_tolerance_and_none_of_the_papers_other_options() -> None:
-    of_the_paper = {
-        "predictor": "last",
-        "clip": False,
-        "threshold": "current",
-        "warmup": 3,
-        "tau_0": 2.0,
-        "beta_limit": 5.0,
-        "epsilon": 1e-3,
-        "when_silent": "skip",
-    }
-    others = {"alpha": 0.5, "c": 2.0, "max_norm": 5.0, "lambda": 1.0, "aggregator": "mean"}
-    warnings = Experiment(small_scenario(method={**ANCHORED, **of_the_paper, **others})).warnings
-    told = [warning.partition(" ")[0] for warning in warnings if "has no effect" in warning]
-    assert told == [f"method.{option}" for option in sorted(of_the_paper)]
 
 
 def test_clients_that_skip_rounds_or_never_train_are_not_said_to_have_done_them() -> None:

@@ -107,7 +107,7 @@ def test_every_scenario_can_be_left_and_taken_up(path: Path) -> None:
     assert_same(once, lived(experiment, leave_after=lambda event: event % pause == 0))
 
 
-@pytest.mark.parametrize("method", [*METHODS, {"name": "rdpfl", "estimator": "anchored"}], ids=str)
+@pytest.mark.parametrize("method", [*METHODS], ids=str)
 def test_state_of_every_method_is_kept_with_real_training(method: Any) -> None:
     experiment = Experiment(small_scenario(method=method, model="mlp", rounds=8, training={"momentum": 0.9}))
     assert_same(lived(experiment), lived(experiment, leave_after=lambda event: event % 9 == 0))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.maths.attacks import ATTACKS, View
-from rdpfl_sim.methods.exchange import Work
+from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 
 ROUNDS = 9  # beyond the warm-up of 5, so that the Barzilai-Borwein prediction is at work
@@ -60,8 +60,11 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
     memory = {j: {} for j in byzantine}
     for t in range(1, ROUNDS + 1):
         poisoned = byzantine if attack == "label_flip" else ()
-        jobs = [sim.trainer.submit(i, t, Work(w[i]), poisoned=i in poisoned).result() for i in range(n)]
-        u = [(w[i] - jobs[i].w_tilde) / (ETA * jobs[i].num_steps) for i in range(n)]
+        jobs = [
+            sim.trainer.submit(i, t, TrainingTask(w[i].unsqueeze(0)), poisoned=i in poisoned).result()
+            for i in range(n)
+        ]
+        u = [(w[i] - jobs[i].w) / (ETA * jobs[i].num_steps) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 
         def lie(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.methods.base import Settings
+from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.world.faults.churn import Leave
 from rdpfl_sim.world.faults.crash import Crash
@@ -36,7 +36,7 @@ def test_update_waits_until_the_next_training_is_due() -> None:
     world = TinyWorld(rounds=2, together=True).run(until_s=1.5)
     assert [client.life.round for client in world.clients] == [2, 2, 2], "round 1 ended at 1.25"
     assert [client.life.latest.is_known for client in world.clients] == [False, False, False]
-    assert world.clients[0].life.learning.w.tolist() == [-3.5, -3.5]
+    assert world.clients[0].life.learning.w[0].tolist() == [-3.5, -3.5]
     assert [client.life.latest.is_known for client in world.clients] == [True, True, True]
 
 
@@ -67,7 +67,7 @@ def test_nothing_of_a_round_that_a_crash_has_ended_happens_later() -> None:
 
 @pytest.mark.parametrize("change", [Start(TopologyChange(((1,), (0, 2), (1,)))), Start(Leave((2,)))])
 def test_weights_are_those_of_the_graph_in_which_the_round_ended(change: Change) -> None:
-    method = Dpsgd(Settings(learning_rate=1.0, rounds=3))
+    method = Dpsgd(RunInfo(learning_rate=1.0, rounds=3))
     assert_same(*both(neighbours=TRIANGLE, method=method, rounds=3, faults=[[(1.5, change)]]))
 
 
@@ -79,7 +79,7 @@ def test_client_that_crashes_for_good_keeps_its_last_model() -> None:
 @given(
     st.lists(faults(), max_size=4),
     st.sampled_from([PATIENT, NO_WAIT, Wait(0.5, 1.0)]),
-    st.sampled_from([None, Dpsgd(Settings(learning_rate=1.0, rounds=5))]),
+    st.sampled_from([None, Dpsgd(RunInfo(learning_rate=1.0, rounds=5))]),
 )
 def test_whatever_happens_nobody_can_tell_when_updates_are_computed(schedules, wait, method) -> None:
     assert_same(

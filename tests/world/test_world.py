@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.methods.base import Settings
+from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.local import Local
 from rdpfl_sim.world.client import Phase
 from rdpfl_sim.world.faults.churn import Absence, Leave
@@ -156,7 +156,7 @@ def test_recovered_client_goes_on_with_its_own_model_or_a_fresh_one(fresh: bool,
     world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 1.5, 2.0, fresh=fresh)]).run()
     # It loses 3 a round; the first was over before the crash, the second is trained anew from 2 on.
     assert rounds(world, 2) == [(1.0, 1), (3.0, 2)]
-    assert world.clients[2].life.learning.w.tolist() == [model] * 2
+    assert world.clients[2].life.learning.w[0].tolist() == [model] * 2
 
 
 @pytest.mark.parametrize(("fresh", "used"), [(False, [2]), (True, [0])])
@@ -228,7 +228,7 @@ def test_client_that_catches_up_with_finished_neighbours_is_finished() -> None:
 def test_training_that_was_under_way_begins_again() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.0, 1.5)]).run()
     assert rounds(world, 2) == [(3.5, 1)]
-    assert world.clients[2].life.learning.w.tolist() == [-3.0] * 2
+    assert world.clients[2].life.learning.w[0].tolist() == [-3.0] * 2
 
 
 def test_client_that_crashes_while_it_waits_repeats_its_round_and_its_messages() -> None:
@@ -253,8 +253,8 @@ def test_crash_after_the_last_round_changes_nothing() -> None:
     assert world.ended_at_s == 2.5
     assert rounds(world, 2) == [(1.25, 1), (2.5, 2)]
     assert world.clients[2].life.phase is Phase.FINISHED
-    w = world.clients[2].life.learning.w
-    assert w.tolist() == TinyWorld().run().clients[2].life.learning.w.tolist()
+    [w] = world.clients[2].life.learning.w
+    assert w.tolist() == TinyWorld().run().clients[2].life.learning.w[0].tolist()
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
@@ -313,7 +313,7 @@ def test_world_waits_for_a_client_that_will_recover() -> None:
 def test_crash_and_recovery_at_the_same_instant_cost_the_round() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, rounds=3, faults=[crash(2, 1.5, 1.5)]).run()
     assert rounds(world, 2) == [(1.0, 1), (2.5, 2), (3.5, 3)]
-    assert world.clients[2].life.learning.w.tolist() == [-9.0] * 2
+    assert world.clients[2].life.learning.w[0].tolist() == [-9.0] * 2
 
 
 def test_recovery_and_crash_at_the_same_instant_leave_the_client_down() -> None:
@@ -530,7 +530,7 @@ def test_change_to_the_same_topology_has_no_effect() -> None:
     ids=["leave", "rewire", "absent"],
 )
 def test_local_training_does_not_depend_on_neighbours(change: tuple[float, Change]) -> None:
-    world = TinyWorld(method=Local(Settings(1.0, 3)), rounds=3, faults=[[change]]).run(until_s=20.0)
+    world = TinyWorld(method=Local(RunInfo(1.0, 3)), rounds=3, faults=[[change]]).run(until_s=20.0)
     assert [world.times(i) for i in (0, 1)] == [[1.0, 2.0, 3.0]] * 2
 
 

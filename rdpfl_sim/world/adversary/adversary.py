@@ -15,7 +15,7 @@ from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.attacks.equivocation import Equivocation, same
 from rdpfl_sim.methods.base import Method
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.adversary.observations import Knowledge, stacked
 from rdpfl_sim.world.adversary.schedules import Schedule, ScheduleView, always
@@ -221,7 +221,7 @@ class Adversary:
             "round": round_,
             "seed": self.streams.key("attack", attacker.id, round_, *index),
             "memory": self.memories[attacker.id],
-            "origin": self.method.origin(attacker.life.learning),
+            "origin": _only_row(self.method.reference_point(attacker.life.learning)),
         }
         if not plan.sees_honest:
             return plan.attack(View(own.vector, **details))
@@ -233,7 +233,8 @@ class Adversary:
                 candidates = [client for client in around if client not in self.liars]
             details["victim"] = knowledge.latest(recipient, round_)
             if plan.knowledge == "omniscient":
-                details["expected"] = self.method.expects(self.clients[recipient].life.learning)
+                expected = _only_row(self.method.predicted_direction(self.clients[recipient].life.learning))
+                details["expected"] = None if expected is None or expected.isnan().any() else expected
         ids, updates = knowledge.of(candidates, round_)
         said = self._said_of(updates) if plan.collective else None
         if said is not None:
@@ -311,3 +312,7 @@ class Adversary:
             del self.seen_in[past]
         self.shared.horizon = self._slowest
         self.alone[attacker].horizon = round_
+
+
+def _only_row(rows: Tensor | None) -> Tensor | None:
+    return None if rows is None else rows[0]

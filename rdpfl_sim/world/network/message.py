@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rdpfl_sim.methods.exchange import Payload, Received
+from rdpfl_sim.methods.payload import Payload
 
 if TYPE_CHECKING:
     from rdpfl_sim.world.network.links import Link
@@ -15,10 +15,10 @@ class Broadcast:
     """A payload that a client sends to one or more neighbours at the same time.
 
     `round` is the round that the sender claims. `form` is the form of the payload, or None if the payload is
-    not finite. `fresh` is the broadcast as a method sees it in that round.
+    not finite.
     """
 
-    __slots__ = ("form", "fresh", "payload", "round", "sender", "sent_at_s", "size_bytes")
+    __slots__ = ("form", "payload", "round", "sender", "sent_at_s", "size_bytes")
 
     def __init__(
         self, sender: int, round_: int, payload: Payload, size_bytes: float, sent_at_s: float
@@ -29,7 +29,6 @@ class Broadcast:
         self.size_bytes = size_bytes
         self.sent_at_s = sent_at_s
         self.form = payload.form if payload.is_finite else None
-        self.fresh = Received(sender, 0, 1.0, payload.vector, payload.mask, payload.is_moderate)
 
 
 class Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.bandwidth import Bandwidth

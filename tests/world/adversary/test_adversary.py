@@ -1,7 +1,7 @@
 """What attackers know, when they know it, and what they send: exact simulated times, directions by hand."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -12,10 +12,18 @@ from torch import Tensor
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
 from rdpfl_sim.maths.attacks.equivocation import mirrored, scaled
-from rdpfl_sim.methods.base import Diagnostics, Home, Settings, State
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    RunInfo,
+    State,
+    Trained,
+    TrainingTask,
+)
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.methods.exchange import Local, Payload, Received, Work
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS
 from rdpfl_sim.world.adversary.timing import delayed, flood, just_in_time, replay, wrong_stamp
@@ -58,7 +66,7 @@ class SpyWorld(TinyWorld):
         self.seen: list[Seen] = []
         rounds = world.get("rounds", 2)
         if numbered:
-            method = Direct(Settings(learning_rate=1.0, rounds=rounds), lambda_=0.0, aggregator=mean)
+            method = Direct(RunInfo(learning_rate=1.0, rounds=rounds), lambda_=0.0, aggregator=mean)
         super().__init__(plan=Plan(self.look, **{"sees_honest": True, **plan}), method=method, **world)
         if numbered:
             train_with(self, Numbered())
@@ -77,8 +85,8 @@ class SpyWorld(TinyWorld):
 
 
 class Numbered:
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
-        return Job(work.w - (100 * client + round_))
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
+        return Job(task.w[0] - (100 * client + round_))
 
 
 def train_with(world: TinyWorld, trainer: Any) -> None:
@@ -274,9 +282,9 @@ def test_impatient_attacker_takes_the_latest_that_it_knows_and_first_of_all_its_
 
 def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -> None:
     class Diverges(Numbered):
-        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
-            job = super().submit(client, round_, work, poisoned)
-            return Job(job.w_tilde * torch.nan) if client == 1 else job
+        def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
+            job = super().submit(client, round_, task, poisoned)
+            return Job(job.w * torch.nan) if client == 1 else job
 
     for knowledge in ("omniscient", "neighbourhood"):
         world = SpyWorld(neighbours=COMPLETE, numbered=True, byzantine=(3,), knowledge=knowledge, rounds=1)
@@ -371,8 +379,8 @@ def test_message_that_was_there_before_the_training_ended_needs_no_waiting() -> 
 
 def test_refused_message_does_not_keep_a_neighbourhood_attacker_waiting() -> None:
     class Diverges(Numbered):
-        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
-            return Job(work.w + torch.inf) if client == 0 else Job(work.w - 2)
+        def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
+            return Job(task.w[0] + torch.inf) if client == 0 else Job(task.w[0] - 2)
 
     world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", rounds=1)
     train_with(world, Diverges())
@@ -481,7 +489,7 @@ def test_lie_reaches_the_victims_model() -> None:
     # mu = (1 + 2 + 3) / 3 = 2, so client 3 says -6.
     assert set(told(world, 3, 1).values()) == {-6.0}
     # w = -(own + mean of the others)
-    assert [client.life.learning.w[0].item() for client in world.clients[:3]] == pytest.approx(
+    assert [client.life.learning.w[0, 0].item() for client in world.clients[:3]] == pytest.approx(
         [-(1 + (2 + 3 - 6) / 3), -(2 + (1 + 3 - 6) / 3), -(3 + (1 + 2 - 6) / 3)]
     )
 
@@ -551,7 +559,7 @@ def test_equivocator_replays_to_each_what_it_was_told() -> None:
         byzantine=(3,),
         plan=Plan(sign_flip, equivocation=scaled, timing=partial(replay, age=1), remembers=True),
         rounds=3,
-        method=Direct(Settings(learning_rate=1.0, rounds=3), lambda_=0.0, aggregator=mean),
+        method=Direct(RunInfo(learning_rate=1.0, rounds=3), lambda_=0.0, aggregator=mean),
     )
     train_with(world, Numbered())
     world.run()
@@ -673,18 +681,18 @@ class Eavesdropper(Direct):
     """Remembers all that a method is given of the messages."""
 
     def __init__(self) -> None:
-        super().__init__(Settings(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
-        self.received: list[Received] = []
+        super().__init__(RunInfo(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
+        self.inboxes: list[Inbox] = []
 
     def update(
-        self, state: State, own: Local, received: Sequence[Received], home: Home
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
-        self.received += received
-        return super().update(state, own, received, home)
+        self.inboxes.append(inbox)
+        return super().update(state, trained, inbox, clients)
 
 
 @pytest.mark.parametrize("timing", [partial(wrong_stamp, offset=1), partial(flood, copies=3), delayed])
-def test_victims_see_of_a_message_its_sender_its_age_its_weight_its_vector_and_its_mask(timing: Any) -> None:
+def test_methods_see_of_messages_only_vectors_masks_weights_and_degrees(timing: Any) -> None:
     method = Eavesdropper()
     plan = Plan(min_max, sees_honest=True, equivocation=scaled, timing=timing)
     TinyWorld(
@@ -695,13 +703,13 @@ def test_victims_see_of_a_message_its_sender_its_age_its_weight_its_vector_and_i
         wait=Wait(1.0, 3.0),
         staleness=Staleness(2, 0.5),
     ).run()
-    assert Received.__slots__ == ("sender", "age", "weight", "vector", "mask", "is_moderate")
-    assert {message.sender for message in method.received} == {0, 1, 2}
-    for message in method.received:
-        assert type(message) is Received
-        assert [type(getattr(message, key)) for key in Received.__slots__[:-2]] == [int, int, float, Tensor]
-        assert message.mask is None
-        assert (message.vector.shape, message.vector.dtype, vars(message.vector)) == ((2,), torch.float32, {})
+    assert [field.name for field in fields(Inbox)] == ["vectors", "masks", "weight_rows", "degree_rows"]
+    assert any(inbox.num_messages == 2 for inbox in method.inboxes)
+    for inbox in method.inboxes:
+        assert inbox.masks is None
+        assert (inbox.vectors.shape[2], inbox.vectors.dtype, vars(inbox.vectors)) == (2, torch.float32, {})
+        assert set(inbox.degrees.flatten().tolist()) <= {2}
+        assert set(inbox.weights.flatten().tolist()) <= {1.0, 0.5, 0.25}
 
 
 # Crashes and departures
@@ -805,9 +813,9 @@ def test_collective_attack_is_computed_again_when_an_update_was() -> None:
         def __init__(self) -> None:
             self.times = [0] * 4
 
-        def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
+        def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
             self.times[client] += 1
-            return Job(work.w - (10 * client + self.times[client]))
+            return Job(task.w[0] - (10 * client + self.times[client]))
 
     def run(collective: bool) -> dict[int, float]:
         plan = Plan(min_max, sees_honest=True, collective=collective)
@@ -925,13 +933,13 @@ def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> Non
         rounds=1,
         byzantine=[1],
         plan=Plan(sign_flip),
-        method=Dpsgd(Settings(learning_rate=1.0, rounds=1)),
+        method=Dpsgd(RunInfo(learning_rate=1.0, rounds=1)),
     ).run()
     by_sender = {
         sender: p.tolist() for (_, sender, _, _), p in zip(world.log.sent, world.log.payloads, strict=True)
     }
     assert by_sender == {0: [-1.0, -1.0], 1: [2.0, 2.0]}
-    assert world.clients[0].life.learning.w.tolist() == [0.5, 0.5]  # (-1 + 2) / 2
+    assert world.clients[0].life.learning.w[0].tolist() == [0.5, 0.5]  # (-1 + 2) / 2
 
 
 def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> None:
@@ -940,7 +948,7 @@ def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> No
         rounds=2,
         byzantine=[1],
         plan=Plan(sign_flip),
-        method=Dpsgd(Settings(learning_rate=1.0, rounds=2)),
+        method=Dpsgd(RunInfo(learning_rate=1.0, rounds=2)),
     ).run()
     # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and says 0.5.
     told = [

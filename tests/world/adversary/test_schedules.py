@@ -238,10 +238,10 @@ class Submissions(FakeTrainer):
     def __init__(self) -> None:
         self.poisoned: list[tuple[int, int]] = []
 
-    def submit(self, client: int, round_: int, work: Any, poisoned: bool) -> Job:
+    def submit(self, client: int, round_: int, task: Any, poisoned: bool) -> Job:
         if poisoned:
             self.poisoned.append((client, round_))
-        return super().submit(client, round_, work, poisoned)
+        return super().submit(client, round_, task, poisoned)
 
 
 def poisoned_world(schedule: Schedule, poisons_labels: bool = True) -> tuple[TinyWorld, Submissions]:

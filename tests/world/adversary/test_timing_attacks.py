@@ -17,7 +17,8 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError, ScenarioError
 from rdpfl_sim.maths.attacks import View, min_max, sign_flip
-from rdpfl_sim.methods.exchange import Payload, Work
+from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import (
@@ -59,8 +60,8 @@ def parcels(attack: TimingAttack, **changes: Any) -> list[tuple[float, int, floa
 class Trainer:
     """Client i's direction in round t is 10 i + t (with learning rate 1)."""
 
-    def submit(self, client: int, round_: int, work: Work, poisoned: bool) -> Job:
-        return Job(work.w - (10 * client + round_))
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
+        return Job(task.w[0] - (10 * client + round_))
 
 
 def against(
@@ -246,8 +247,8 @@ def test_selective_attacker_keeps_only_its_victim_waiting() -> None:
     assert (world.times(0), world.times(1)) == ([1.5], [1.25])
     assert (world.used(0), world.used(1)) == ([(1, 1, 0)], [(1, 0, 0), (1, 2, 0)])
     # w = -(own + mean of what was used)
-    assert world.clients[0].life.learning.w.tolist() == [-(1 + 2.0)] * 2
-    assert world.clients[1].life.learning.w.tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
+    assert world.clients[0].life.learning.w[0].tolist() == [-(1 + 2.0)] * 2
+    assert world.clients[1].life.learning.w[0].tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
 
 
 def test_selective_attacker_is_silent_towards_the_same_fraction_in_every_round() -> None:
@@ -414,7 +415,7 @@ def test_claim_of_a_past_round_is_late_and_has_its_age() -> None:
     assert world.times(0) == [1.5, 3.0]
     assert world.used(0) == [(1, 1, 0), (2, 1, 0), (2, 2, 1)]
     # Round 1: -(1 + 2). Round 2: -(1 + (2 + 0.5 * 1) / 2).
-    assert world.clients[0].life.learning.w.tolist() == pytest.approx([-3 - 2.25] * 2)
+    assert world.clients[0].life.learning.w[0].tolist() == pytest.approx([-3 - 2.25] * 2)
 
 
 def test_claim_of_a_future_round_is_used_as_one_of_a_faster_neighbour() -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rdpfl_sim.methods.exchange import Payload
+from rdpfl_sim.methods.payload import Payload
 
 
 def test_dense_payload_is_as_large_as_its_vector() -> None:

@@ -1,0 +1,47 @@
+"""Values with one row per client: stacking those of several clients, and splitting them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    T = TypeVar("T", bound=DataclassInstance)
+else:
+    T = TypeVar("T")
+
+
+def stack(values: Sequence[T]) -> T:
+    """Return one value with the rows of all; tuples are joined, other entries are those of the first."""
+    first = values[0]
+    if len(values) == 1:
+        return first
+    entries = {}
+    for field in fields(first):
+        entry = getattr(first, field.name)
+        if isinstance(entry, Tensor):
+            entry = torch.cat([getattr(value, field.name) for value in values])
+        elif isinstance(entry, tuple):
+            entry = tuple(item for value in values for item in getattr(value, field.name))
+        entries[field.name] = entry
+    return type(first)(**entries)
+
+
+def split(value: T, num_rows: int) -> list[T]:
+    """Return one value per row. Rows are copied, so that no client keeps the whole batch in memory."""
+    if num_rows == 1:
+        return [value]
+    columns = {}
+    for field in fields(value):
+        entry = getattr(value, field.name)
+        if isinstance(entry, Tensor):
+            columns[field.name] = [row.clone() for row in torch.split(entry, 1)]
+        else:
+            columns[field.name] = [entry] * num_rows
+    return [type(value)(**{name: column[row] for name, column in columns.items()}) for row in range(num_rows)]
