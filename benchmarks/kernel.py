@@ -39,7 +39,7 @@ from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.world.client import Client, Life, Surroundings
+from rdpfl_sim.world.client import Client, ClientContext, ClientState
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.latency import exponential
@@ -132,7 +132,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
         begin(kernel, network, observer, streams, rounds, timeout_s=0.5 if lossy else None)
         started = time.process_time()
         with gc_paused():  # as in every run
-            kernel.run_on()
+            kernel.run_until_paused()
         file.flush()
         seconds = time.process_time() - started
     return Run(seconds, network.num_sent, kernel.num_events)
@@ -169,13 +169,13 @@ def begin(
             kernel.pause()
 
     method = FakeMethod()
-    surroundings = Surroundings(
+    surroundings = ClientContext(
         kernel=kernel,
         network=network,
         trainer=FakeTrainer(),
         method=method,
         updates=Updates(method),
-        onlookers=(),
+        observing_adversaries=(),
         observer=observer,
         degree=lambda client: DEGREE,
         seed=streams.key,
@@ -190,7 +190,9 @@ def begin(
     form = Payload(W).form
     for client, others in enumerate(around):
         mailbox = Mailbox(others, observer, form=form, last_round=rounds, capacity=8, prefer="round")
-        living = Client(client, others, None, Life(Update(State(W.unsqueeze(0))), mailbox), surroundings)
+        living = Client(
+            client, others, None, ClientState(Update(State(W.unsqueeze(0))), mailbox), surroundings
+        )
         network.receivers.append(living.receive)
         kernel.process(living.run())
 

@@ -205,14 +205,14 @@ def _after_every_event(action: Any) -> None:
 
     def begin_with_action(simulation: Simulation, *arguments: Any) -> None:
         begin(simulation, *arguments)
-        kernel, run_on = simulation.kernel, simulation.kernel.run_on
+        kernel, run_until_paused = simulation.kernel, simulation.kernel.run_until_paused
 
         def step_and_act() -> None:
             kernel.pause()
-            run_on()
+            run_until_paused()
             action()
 
-        kernel.run_on = step_and_act  # type: ignore[method-assign]
+        kernel.run_until_paused = step_and_act  # type: ignore[method-assign]
 
     Simulation.begin = begin_with_action  # type: ignore[method-assign]
 

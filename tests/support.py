@@ -30,7 +30,7 @@ from rdpfl_sim.methods.payload import Form, Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
-from rdpfl_sim.world.client import Client, Life, Surroundings
+from rdpfl_sim.world.client import Client, ClientContext, ClientState
 from rdpfl_sim.world.faults.fault import merged
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.mailbox import Mailbox
@@ -310,13 +310,13 @@ class TinyWorld:
         )
         self.ended_at_s: float | None = None
         self.gone: list[Client] = []
-        shared = Surroundings(
+        shared = ClientContext(
             kernel=self.kernel,
             network=self.network,
             trainer=FakeTrainer(),
             method=method,
             updates=Updates(method, together),
-            onlookers=[self.adversary] if byzantine else [],
+            observing_adversaries=[self.adversary] if byzantine else [],
             observer=self.log,
             degree=lambda client: len(self.clients[client].neighbours),
             seed=streams.key,
@@ -332,8 +332,8 @@ class TinyWorld:
         for i, others in enumerate(neighbours):
             mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
             view = ClientView(i, 0, len(others), shared)
-            life = Life(Update(method.init(torch.zeros(1, 2), [view])), mailbox)
-            self.clients.append(Client(i, others, self.adversary if i in byzantine else None, life, shared))
+            state = ClientState(Update(method.init(torch.zeros(1, 2), [view])), mailbox)
+            self.clients.append(Client(i, others, self.adversary if i in byzantine else None, state, shared))
         self.network.receivers = [client.receive for client in self.clients]
         self.world = World(
             self.kernel,

@@ -105,7 +105,7 @@ class Bristle(ModelExchange):
         weights = torch.zeros(1, inbox.num_messages)
         if is_finite(x):
             weights = self.class_weights(x, inbox, client)[1:].mean(dim=1).unsqueeze(0)
-        return MessageStats(distances(trained.w[:, self.split :], inbox), weights)
+        return MessageStats(distances(trained.w[:, self.split :], inbox), weights.to(x.device))
 
     def class_weights(self, x: Tensor, inbox: Inbox, client: ClientView) -> Tensor:
         """Return the weight of each output layer, the own first, in each class: (1 + m, classes)."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import Field, fields
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
-    T = TypeVar("T", bound=DataclassInstance)
-else:
-    T = TypeVar("T")
+class Rows(Protocol):
+    """A dataclass whose tensors have one row per client."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+T = TypeVar("T", bound=Rows)
 
 
 def stack(values: Sequence[T]) -> T:

@@ -61,17 +61,17 @@ class EvaluationSchedule:
 
     def after_round(self, client: Client) -> None:
         """A client has finished a round: test its model, if that is due."""
-        round_ = client.life.last_round
+        round_ = client.state.last_round
         is_last = round_ == self.rounds
         if round_ % self.section.every == 0 or is_last:
             if not self.candidates:
-                self.kernel.post(Call(self._on_the_instants_end), self.kernel.now, AT_THE_END)
+                self.kernel.call_at(Call(self._on_the_instants_end), self.kernel.now, AT_THE_END)
             self._enter(client, is_last)
 
     def once_more(self, clients: Iterable[Client]) -> None:
         """Test models that will not change any more, if they have changed since the last time."""
         for client in clients:
-            if client.life.is_untested:
+            if client.state.needs_evaluation:
                 self._enter(client, is_last=True)
         self.hold()
 
@@ -93,10 +93,10 @@ class EvaluationSchedule:
 
     def _enter(self, client: Client, is_last: bool) -> None:
         """Have the model tested, under the last round that the client has finished."""
-        round_, client.life.is_untested = client.life.last_round, False
+        round_, client.state.needs_evaluation = client.state.last_round, False
         every = self.section.global_every or self.section.every
         is_global = self.section.global_test and (is_last or round_ % every == 0)
-        self.candidates.append(Candidate(client.id, round_, client.life.latest, is_global))
+        self.candidates.append(Candidate(client.id, round_, client.state.latest_update, is_global))
 
     def _on_the_instants_end(self, _: Call) -> None:
         self.hold()

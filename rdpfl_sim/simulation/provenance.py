@@ -120,9 +120,9 @@ def _processor() -> str:
 def _code() -> dict[str, Any]:
     """The commit of a checkout, and whether it was changed since; both None if there is no telling."""
     checkout = Path(__file__).resolve().parents[2]
-    words = _git(checkout, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
-    commit, _, mark = (words or "").partition("-")
-    return {"commit": commit or None, "changed": bool(mark) if commit else None}
+    commit = _git(checkout, "rev-parse", "HEAD")
+    changes = None if commit is None else _git(checkout, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "changed": None if changes is None else bool(changes)}
 
 
 def _git(checkout: Path, *words: str) -> str | None:

@@ -36,8 +36,8 @@ from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
 from rdpfl_sim.system.files import UnsafeFileError
 from rdpfl_sim.world.adversary.adversary import Adversary
-from rdpfl_sim.world.client import Client, Life, Surroundings, single_payload
-from rdpfl_sim.world.kernel import Alarm, Kernel
+from rdpfl_sim.world.client import Client, ClientContext, ClientState, single_payload
+from rdpfl_sim.world.kernel import Kernel, Timer
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.world import World
@@ -119,7 +119,7 @@ class Simulation:
         self.experiment, self.scenario, self.files, self.progress = experiment, scenario, files, progress
         self.byzantine = frozenset(experiment.byzantine)
         self.kernel = Kernel(initial_time=0.0)
-        self.time_limit = Alarm(self.kernel, self._run_out_of_time)
+        self.time_limit = Timer(self.kernel, self._run_out_of_time)
         self.telemetry = Telemetry(self.byzantine, experiment.hops, when_trimmed_less(scenario.method))
         self.recorder = Recorder(
             lambda: self.kernel.now,
@@ -207,14 +207,14 @@ class Simulation:
             self.files.write_json(SUMMARY, summary)
         if self.checkpointer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpointer.clear()
-        models = [client.life.learning.w[0].cpu() for client in self.clients]
+        models = [client.state.learning.w[0].cpu() for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _live(self) -> None:
         """Let one event after the other happen, with pauses for checkpoints."""
         try:
             while self.status is None:
-                self.kernel.run_on()
+                self.kernel.run_until_paused()
                 if self.is_checkpoint_due:
                     self._checkpoint()
         except EmptySchedule:
@@ -236,13 +236,13 @@ class Simulation:
 
     def _clients(self) -> list[Client]:
         experiment, scenario, timing = self.experiment, self.scenario, self.scenario.timing
-        self.surroundings = surroundings = Surroundings(
+        self.surroundings = surroundings = ClientContext(
             kernel=self.kernel,
             network=self.network,
             trainer=experiment.trainer,
             method=experiment.method,
             updates=self.updates,
-            onlookers=[adversary for adversary in self.adversaries if adversary.sees_updates_of],
+            observing_adversaries=[adversary for adversary in self.adversaries if adversary.observed_clients],
             observer=self.recorder,
             degree=lambda client: len(self.clients[client].neighbours),
             seed=experiment.streams.key,
@@ -274,8 +274,8 @@ class Simulation:
                 capacity=timing.mailbox_per_sender,
                 prefer=timing.prefer,
             )
-            life = Life(Update(learning), mailbox)
-            clients.append(Client(client, neighbours, adversary_of.get(client), life, surroundings))
+            state = ClientState(Update(learning), mailbox)
+            clients.append(Client(client, neighbours, adversary_of.get(client), state, surroundings))
         return clients
 
     def _fresh_state(self, client: int, w: Tensor) -> State:

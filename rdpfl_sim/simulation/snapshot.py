@@ -28,7 +28,7 @@ from rdpfl_sim.world.adversary.observations import Knowledge
 from rdpfl_sim.world.adversary.timing import ScheduledMessage
 from rdpfl_sim.world.faults.fault import End, Start, fault_classes
 from rdpfl_sim.world.kernel import Call, Kernel
-from rdpfl_sim.world.mailbox import Correspondent
+from rdpfl_sim.world.mailbox import SenderQueue
 from rdpfl_sim.world.network.bandwidth import Departure, Transfer
 from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.transport import Delivery
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
 
 VALUES: tuple[type, ...] = (
-    *(Message, Broadcast, Payload, Correspondent, Delivery, Departure, Transfer, Call),
+    *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call),
     *(
         DelayedMessage,
         ScheduledMessage,
@@ -71,19 +71,19 @@ class Snapshot(NamedTuple):
 def take(simulation: Simulation) -> Snapshot:
     """Write the run down. What was put off is computed first, and recorded."""
     simulation.updates.compute()
-    parts, awaited = _parts(simulation), simulation.world.pending_events
+    parts, pending_events = _parts(simulation), simulation.world.pending_events
     encoder = Encoder(parts, _values(simulation))
     state = {
-        "queue": list(_queued(simulation.kernel, awaited, encoder)),
-        "waiting": [client for client, event in awaited.items() if not isinstance(event, Initialize)],
+        "queue": list(_queued(simulation.kernel, pending_events, encoder)),
+        "waiting": [client for client, event in pending_events.items() if not isinstance(event, Initialize)],
         "parts": {name: encoder.part(part) for name, part in parts.items()},
     }
     return Snapshot({**state, "values": encoder.values}, encoder.tensors)
 
 
-def _queued(kernel: Kernel, awaited: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
+def _queued(kernel: Kernel, pending_events: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
     """What is in the queue: time, priority, and a client whose process is to go on, or something to call."""
-    client_of = {id(event): client for client, event in awaited.items()}
+    client_of = {id(event): client for client, event in pending_events.items()}
     for time_s, priority, event in kernel.queue:
         if id(event) in client_of:
             yield [time_s, priority, ["client", client_of[id(event)]]]
@@ -123,9 +123,9 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
             event = decoder.decode(what)
             if not callable(event.callback):
                 raise CodecError(f"its queue holds {what}, which cannot be called")
-            kernel.post(event, time_s, priority)
+            kernel.call_at(event, time_s, priority)
         elif what[1] in world.processes:
-            kernel.fire(world.processes[what[1]].target, time_s, priority)
+            kernel.trigger_at(world.processes[what[1]].target, time_s, priority)
         else:
             world.start_client(what[1])
 
@@ -135,8 +135,9 @@ def _check(simulation: Simulation, waiting: list[Any]) -> None:
     if not 0 <= simulation.kernel.now < inf:
         raise CodecError(f"its time is {simulation.kernel.now} s")
     for client in simulation.clients:
-        if type(client.life.round) is not int or not 0 <= client.life.round <= simulation.scenario.rounds + 1:
-            raise CodecError(f"client {client.id} is in round {client.life.round!r}")
+        round_ = client.state.round
+        if type(round_) is not int or not 0 <= round_ <= simulation.scenario.rounds + 1:
+            raise CodecError(f"client {client.id} is in round {round_!r}")
     if len(set(waiting)) < len(waiting) or not set(waiting) <= set(range(len(simulation.clients))):
         raise CodecError(f"its clients {waiting} wait")
     num_changes, files = simulation.world.num_changes, simulation.files
@@ -168,9 +169,9 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
         **{name: part for name, part in optional.items() if part is not None},
         **{f"adversary {place}": adversary for place, adversary in enumerate(simulation.adversaries)},
         **{f"client {client.id}": client for client in clients},
-        **{f"alarm {client.id}": client.alarm for client in clients},
-        **{f"life {client.id}": client.life for client in clients},
-        **{f"mailbox {client.id}": client.life.mailbox for client in clients},
+        **{f"timer {client.id}": client.timer for client in clients},
+        **{f"state {client.id}": client.state for client in clients},
+        **{f"mailbox {client.id}": client.state.mailbox for client in clients},
         **{
             f"link {link.sender} {link.recipient}": link for links in network.links for link in links.values()
         },

@@ -53,11 +53,11 @@ def sum_up(run: Simulation) -> dict[str, Any]:
     """The summary of a run; its last records, with the hashes of its final models, are written on the way."""
     experiment, messages = run.experiment, _messages(run)
     for client in run.clients:
-        run.recorder.model(client.id, client.life.learning.w[0])
+        run.recorder.model(client.id, client.state.learning.w[0])
     run.recorder.event("run_finished", status=run.status, **messages)
-    theory, num_rounds = run.evaluations.theory, [client.life.num_rounds for client in run.clients]
+    theory, num_rounds = run.evaluations.theory, [client.state.num_rounds for client in run.clients]
     diverged = [
-        c.id for c in run.clients if c.adversary is None and not Payload(c.life.learning.w[0]).is_finite
+        c.id for c in run.clients if c.adversary is None and not Payload(c.state.learning.w[0]).is_finite
     ]
     wall_s, trained_on = time.monotonic() - run.started_s, experiment.trainer.device_kind
     assert run.status is not None
@@ -131,14 +131,14 @@ def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[
 
 def _messages(run: Simulation) -> dict[str, int]:
     """What became of all messages."""
-    mailboxes, network = [client.life.mailbox for client in run.clients], run.network
+    mailboxes, network = [client.state.mailbox for client in run.clients], run.network
     return message_counts(
         network.num_sent,
         network.num_delivered,
         network.num_lost,
         network.num_in_flight,
-        sum((mailbox.fates for mailbox in mailboxes), Counter()),
-        sum(1 for mailbox in mailboxes for _ in mailbox.leftovers()),
+        sum((mailbox.outcomes for mailbox in mailboxes), Counter()),
+        sum(1 for mailbox in mailboxes for _ in mailbox.unread()),
     ) | {
         "copied": network.num_copied,
         "reordered": network.num_reordered,

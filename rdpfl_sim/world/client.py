@@ -1,4 +1,4 @@
-"""A client: the process that lives Algorithm 1, one round after the other, in its own time."""
+"""A client: the process that runs Algorithm 1, one round after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rdpfl_sim.methods.batching import Received, UpdateInput, message_stats
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.world.adversary.adversary import Adversary
-from rdpfl_sim.world.kernel import Alarm, Kernel
+from rdpfl_sim.world.kernel import Kernel, Timer
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.network import Network
@@ -47,25 +47,25 @@ class TrainingOutcome(Protocol):
         """The mean gradient along the way, if it is known."""
 
 
-class Pending(Protocol):
-    """A training job that was submitted; it may run now, later or elsewhere."""
+class TrainingJob(Protocol):
+    """A submitted training job. It may run at once, later or elsewhere."""
 
     def result(self) -> TrainingOutcome:
         """Return the result, and wait for it if necessary."""
 
 
 class Trainer(Protocol):
-    """Where local training runs. A job has all its inputs at submission."""
+    """Runs local training. A job has all its inputs at submission."""
 
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Pending:
-        """Start K local steps of the client, on its data or on a poisoned copy of it."""
+    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> TrainingJob:
+        """Start K local steps of a client, on its data or on a poisoned copy of them."""
 
     def batch(self, client: int, round_: int) -> Batch:
-        """Some of the client's own data, another batch in every round."""
+        """Return a batch of a client's own data, another one in every round."""
 
 
 class Phase:
-    """What a client is doing. Plain strings: looking up an Enum's member takes too long for every message."""
+    """Phases of a round. Plain strings: accessing a member of an Enum is too slow for every message."""
 
     TRAINING = "training"
     SENDING = "sending"
@@ -74,54 +74,55 @@ class Phase:
 
 
 @dataclass
-class Life:
-    """Everything about a client that changes in the course of a run.
+class ClientState:
+    """Everything about a client that changes during a run.
 
-    It is here, not in the locals of a generator, so that it can be written down and taken up again.
+    It is not kept in the local variables of a generator, so that a checkpoint can hold it.
     """
 
     STATE = (
-        *("latest", "round", "num_rounds", "last_round", "is_untested"),
-        *("phase", "until_s", "poisoned", "own", "payload"),
+        *("latest_update", "round", "num_rounds", "last_round", "needs_evaluation"),
+        *("phase", "until_s", "poisoned", "trained", "payload"),
     )
 
-    latest: Update
-    """What its last round has made of its learning state, which may not have been computed yet."""
+    latest_update: Update
+    """Result of the last round, which may not have been computed yet."""
     mailbox: Mailbox
     round: int = 1
     num_rounds: int = 0
-    """Rounds that were finished; fewer than `round` says if some were skipped to catch up."""
+    """Finished rounds; fewer than `round` - 1 if rounds were skipped to catch up."""
     last_round: int = 0
-    """The last round that was finished, or 0."""
-    is_untested: bool = True
-    """Whether the model has changed since its last evaluation: by a round, or by a fresh start."""
+    """The last finished round, or 0."""
+    needs_evaluation: bool = True
+    """Whether the model has changed since its last evaluation, by a round or by a fresh start."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
+    """End of the current training or of waiting, if known."""
     poisoned: bool = False
-    """Whether it trains on poisoned data in this round."""
-    own: Trained | None = None
+    """Whether the client trains on poisoned data in this round."""
+    trained: Trained | None = None
     payload: Payload | None = None
 
     @property
     def learning(self) -> State:
-        """Its learning state; computed now if that was put off."""
-        return self.latest.state
+        """The method's state; computed now if it was deferred."""
+        return self.latest_update.state
 
     @learning.setter
     def learning(self, state: State) -> None:
-        self.latest = Update(state)
+        self.latest_update = Update(state)
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What all clients share."""
+class ClientContext:
+    """Everything that all clients of a run share."""
 
     kernel: Kernel
     network: Network
     trainer: Trainer
     method: Method
     updates: Updates
-    onlookers: Sequence[Adversary]
+    observing_adversaries: Sequence[Adversary]
     """Adversaries that see updates as soon as they are computed."""
     observer: Observer
     degree: Callable[[int], int]
@@ -153,210 +154,190 @@ class Client:
         client: int,
         neighbours: Sequence[int],
         adversary: Adversary | None,
-        life: Life,
-        world: Surroundings,
+        state: ClientState,
+        context: ClientContext,
     ) -> None:
         self.id = client
         self.neighbours = neighbours
         self.adversary = adversary
-        self.life = life
-        self.world = world
-        life.mailbox.num_needed = self._num_needed
-        life.mailbox.on_enough = self._go_on if adversary is None else self._on_enough
-        self.receive = life.mailbox.put if adversary is None else self._receive_and_tell
-        """What happens to a message that arrives."""
-        self._job: Pending | None = None
-        self.awaited: Event | None = None
-        """What its process waits for; it may have been triggered at this instant."""
-        self.alarm = Alarm(world.kernel, self.stop_waiting)
+        self.state = state
+        self.context = context
+        self.phases = {
+            Phase.TRAINING: self.train,
+            Phase.SENDING: self.send,
+            Phase.GATHERING: self.gather,
+        }
+        state.mailbox.num_required = self._num_required
+        state.mailbox.on_ready = self._on_ready
+        self.pending_event: Event | None = None
+        """The event that the client's process waits for; it may have been triggered at this instant."""
+        self.timer = Timer(context.kernel, self.stop_waiting)
+        self._job: TrainingJob | None = None
 
     def run(self) -> Generator[Event, Any, None]:
-        """Algorithm 1, as one client lives it.
-
-        It is taken up where it was left: in its phase, and waiting for what it was waiting for.
-        """
-        life = self.life
+        """Run Algorithm 1. A restored client continues in the phase it was in."""
         try:
-            while life.round <= self.world.rounds:
-                if life.phase is Phase.TRAINING:
-                    yield self.awaited or self.train()
-                    self.finish_training()
-                if life.phase is Phase.SENDING:
-                    if self.awaited or not self.knows_enough():
-                        yield self.awaited or self.wait_for_knowledge()
-                    self.send()
-                if life.phase is Phase.GATHERING:
-                    if self.awaited or not life.mailbox.has_enough:
-                        yield self.awaited or self.wait_for_neighbours()
-                    self.update()
+            while self.state.round <= self.context.rounds:
+                yield from self.phases[self.state.phase]()
         except Interrupt:
-            return  # it has crashed, or left
+            return  # the client has crashed or left
         except Exception as error:
-            note_client_round(error, self.id, life.round)
+            note_client_round(error, self.id, self.state.round)
             raise
-        life.phase = Phase.FINISHED
-        self.world.on_finish(self.id)
+        self.state.phase = Phase.FINISHED
+        self.context.on_finish(self.id)
 
-    def train(self) -> Event:
-        """Submit K steps of local SGD; the event fires when the scenario says that they are done."""
-        life, world = self.life, self.world
-        now_s = world.kernel.now
-        duration_s = world.duration_s(self.id, life.round)
-        life.until_s = now_s + duration_s
-        world.observer.training_started(self.id, life.round, duration_s)
-        life.poisoned = self.adversary is not None and self.adversary.poisons(self)
-        life.latest.then(self._submit)
-        self.awaited = world.kernel.fire(Event(world.kernel), life.until_s)
-        return self.awaited
-
-    def finish_training(self) -> None:
-        """Take the result of the local training."""
-        life, world = self.life, self.world
-        if self._job is None:
-            world.updates.compute()  # its own was put off, and its training with it
-        assert self._job is not None
-        result, self._job, self.awaited = self._job.result(), None, None
-        life.own = trained_row(result)
-        world.observer.training_finished(self.id, life.round, result.loss, result.num_steps)
-        world.on_training()
-        if not world.method.exchanges:
-            life.phase = Phase.GATHERING  # of nothing, as nobody is silent
+    def train(self) -> Generator[Event, Any, None]:
+        """Train for the simulated duration that the scenario gives; then determine what to send."""
+        state, context = self.state, self.context
+        yield self.pending_event or self._start_training()
+        result = self._take_training_result()
+        state.trained = trained_row(result)
+        context.observer.training_finished(self.id, state.round, result.loss, result.num_steps)
+        context.on_training()
+        if not context.method.exchanges:
+            state.phase = Phase.GATHERING  # no neighbour is pending
             return
-        life.mailbox.call_the_roll(life.round)
-        view = world.view(self.id, life.round)
-        life.learning, outgoing = world.method.payload(life.learning, life.own, [view])
-        life.payload = single_payload(outgoing)
-        for adversary in world.onlookers:
-            if self.id in adversary.sees_updates_of:
-                adversary.see(self.id, life.round, life.payload)
-        life.phase = Phase.SENDING
+        state.mailbox.start_round(state.round)
+        view = context.view(self.id, state.round)
+        state.learning, outgoing = context.method.payload(state.learning, state.trained, [view])
+        state.payload = single_payload(outgoing)
+        for adversary in context.observing_adversaries:
+            if self.id in adversary.observed_clients:
+                adversary.on_update(self.id, state.round, state.payload)
+        state.phase = Phase.SENDING
 
-    def knows_enough(self) -> bool:
-        """Whether it can send its message; a Byzantine client may have to see those of others first."""
-        return self.adversary is None or self.adversary.is_ready(self)
-
-    def wait_for_knowledge(self) -> Event:
-        """An event that fires when the adversary knows what it wants to know, or its patience ends."""
-        assert self.adversary is not None
-        self.adversary.waiting[self.id] = None
-        return self._wait(self.adversary.plan.patience_s)
-
-    def send(self) -> None:
-        """Send the update to every neighbour; a Byzantine client sends what the adversary says."""
-        life, world = self.life, self.world
-        assert life.payload is not None
-        self.awaited = None
-        if self.adversary is not None:
-            self.adversary.send(self, life.payload)
+    def send(self) -> Generator[Event, Any, None]:
+        """Send the update to every neighbour; a Byzantine client sends what its adversary decides."""
+        state = self.state
+        if self.adversary is None:
+            assert state.payload is not None
+            self.context.network.send(self.id, state.round, state.round, state.payload, self.neighbours)
         else:
-            world.network.send(self.id, life.round, life.round, life.payload, self.neighbours)
-        life.payload = None
-        life.phase = Phase.GATHERING
+            if self.pending_event or not self.adversary.is_ready(self):
+                yield self.pending_event or self._wait_for_observations(self.adversary)
+            self.pending_event = None
+            assert state.payload is not None
+            self.adversary.send(self, state.payload)
+        state.payload = None
+        state.phase = Phase.GATHERING
 
-    def wait_for_neighbours(self) -> Event:
-        """An event that fires when enough neighbours have been heard, or at the deadline."""
-        return self._wait(self.world.wait.timeout_s)
+    def gather(self) -> Generator[Event, Any, None]:
+        """Wait for neighbours, use their messages to update the model, and finish the round."""
+        state, context, round_ = self.state, self.context, self.state.round
+        if self.pending_event or not state.mailbox.is_ready:
+            yield self.pending_event or self._wait(context.wait.timeout_s)
+        self.pending_event = None
+        assert state.trained is not None
+        messages = state.mailbox.take(round_, context.staleness.max_age)
+        received = [self._received(message.broadcast) for message in messages]
+        one = UpdateInput(state.learning, state.trained, received, context.view(self.id, round_))
+        stats = message_stats(context.method, one) if context.observer.inspects and received else None
+        state.latest_update = context.updates.begin(one)
+        context.observer.round_finished(self.id, round_, messages, state.latest_update, stats)
+        state.trained = None
+        state.num_rounds += 1
+        state.last_round, state.needs_evaluation = round_, True
+        context.on_round(self)
+        state.round += 1
+        state.phase = Phase.TRAINING
+
+    def receive(self, message: Message) -> None:
+        """Store an arriving message; the adversary of a Byzantine client sees it too."""
+        self.state.mailbox.put(message)
+        if self.adversary is not None:
+            self.adversary.on_message(self, message)
 
     def deadline_s(self, round_: int) -> float | None:
-        """When the client will stop waiting for its neighbours in this round, if that is known."""
-        life, timeout_s = self.life, self.world.wait.timeout_s
-        if timeout_s is None or life.round != round_ or life.until_s is None:
+        """Return when the client will stop waiting for its neighbours in this round, if that is known."""
+        state, timeout_s = self.state, self.context.wait.timeout_s
+        if timeout_s is None or state.round != round_ or state.until_s is None:
             return None
-        if life.phase is Phase.TRAINING:
-            return life.until_s + timeout_s
-        return life.until_s if life.phase is Phase.GATHERING else None
+        if state.phase is Phase.TRAINING:
+            return state.until_s + timeout_s
+        return state.until_s if state.phase is Phase.GATHERING else None
 
-    def meet(self, neighbours: Sequence[int]) -> None:
-        """The neighbourhood changes; those who are gone are not waited for."""
+    def set_neighbours(self, neighbours: Sequence[int]) -> None:
+        """Change the neighbourhood. Former neighbours are no longer waited for."""
         self.neighbours = neighbours
-        mailbox = self.life.mailbox
-        mailbox.meet(neighbours)
-        mailbox.num_needed = self._num_needed
-        if mailbox.has_enough:
-            self._on_enough()
+        mailbox = self.state.mailbox
+        mailbox.set_neighbours(neighbours)
+        mailbox.num_required = self._num_required
+        if mailbox.is_ready:
+            self._on_ready()
 
     def stop(self) -> None:
-        """Lose all that belongs to the round; what is left is the model, its history and the mailbox."""
-        self.world.updates.compute()  # the training that follows one that was put off must not begin later
-        life = self.life
-        life.phase, life.until_s, life.own, life.payload = Phase.TRAINING, None, None, None
-        self._job = self.awaited = None
-        self.alarm.cancel()
+        """Discard everything that belongs to the round; the model, its history and the mailbox remain."""
+        self.context.updates.compute()  # a training that follows a deferred update must not start later
+        state = self.state
+        state.phase, state.until_s, state.trained, state.payload = Phase.TRAINING, None, None, None
+        self._job = self.pending_event = None
+        self.timer.cancel()
         if self.adversary is not None:
-            self.adversary.forget(self.id)
+            self.adversary.on_stop(self.id)
 
-    def update(self) -> None:
-        """Estimate the neighbourhood direction and take the personalised step."""
-        life, world = self.life, self.world
-        assert life.own is not None
-        self.awaited = None
-        round_ = life.round
-        messages = life.mailbox.take(round_, world.staleness.max_age)
-        received = [self._received(message.broadcast) for message in messages]
-        one = UpdateInput(life.learning, life.own, received, world.view(self.id, round_))
-        inspection = message_stats(world.method, one) if world.observer.inspects and received else None
-        life.latest = world.updates.begin(one)
-        world.observer.round_finished(self.id, round_, messages, life.latest, inspection)
-        life.own = None
-        life.num_rounds += 1
-        life.last_round, life.is_untested = round_, True
-        world.on_round(self)
-        life.round += 1
-        life.phase = Phase.TRAINING
-
-    def wait_again(self) -> None:
-        """Wait for what it was waiting for when the run was left; `run` takes it up there."""
-        self.awaited = Event(self.world.kernel)
-        if self.life.phase is Phase.TRAINING:
+    def restore_waiting(self) -> None:
+        """Wait again for the event that the client waited for when the checkpoint was written."""
+        self.pending_event = Event(self.context.kernel)
+        if self.state.phase is Phase.TRAINING:
             self._submit()
 
     def stop_waiting(self) -> None:
-        """Go on, if it waits for others."""
-        self.alarm.cancel()
-        if self.awaited is not None and not self.awaited.triggered:
-            self.world.kernel.fire(self.awaited, self.world.kernel.now)
+        """Continue now, if the client waits for other clients."""
+        self.timer.cancel()
+        if self.pending_event is not None and not self.pending_event.triggered:
+            self.context.kernel.trigger_at(self.pending_event, self.context.kernel.now)
 
     @property
-    def _num_needed(self) -> int:
-        """How many neighbours the client waits for."""
-        return self.world.wait.num_needed(len(self.neighbours)) if self.world.method.exchanges else 0
+    def _num_required(self) -> int:
+        """The number of neighbours that the client waits for."""
+        context = self.context
+        return context.wait.num_needed(len(self.neighbours)) if context.method.exchanges else 0
 
-    def _on_enough(self) -> None:
-        """Enough neighbours have been heard, if that is what the client is waiting for."""
-        if self.life.phase is Phase.GATHERING:
+    def _on_ready(self) -> None:
+        if self.state.phase is Phase.GATHERING:
             self.stop_waiting()
 
-    def _go_on(self) -> None:
-        """Do as `_on_enough`, with nothing left to do in this event: the client's process may go on in it."""
-        awaited = self.awaited
-        if self.life.phase is Phase.GATHERING and awaited is not None and not awaited.triggered:
-            self.alarm.cancel()
-            self.world.kernel.fire_at_once(awaited)
-
-    def _receive_and_tell(self, message: Message) -> None:
-        """Take a message in, and let the adversary know."""
-        assert self.adversary is not None
-        self.life.mailbox.put(message)
-        self.adversary.overhear(self, message)
+    def _start_training(self) -> Event:
+        """Submit K steps of local SGD; return an event that fires after their simulated duration."""
+        state, context = self.state, self.context
+        duration_s = context.duration_s(self.id, state.round)
+        state.until_s = context.kernel.now + duration_s
+        context.observer.training_started(self.id, state.round, duration_s)
+        state.poisoned = self.adversary is not None and self.adversary.poisons(self)
+        state.latest_update.then(self._submit)
+        self.pending_event = context.kernel.trigger_at(Event(context.kernel), state.until_s)
+        return self.pending_event
 
     def _submit(self) -> None:
-        life = self.life
-        self._job = self.world.trainer.submit(
-            self.id, life.round, self.world.method.training(life.learning), life.poisoned
-        )
+        state, context = self.state, self.context
+        task = context.method.training(state.learning)
+        self._job = context.trainer.submit(self.id, state.round, task, state.poisoned)
+
+    def _take_training_result(self) -> TrainingOutcome:
+        if self._job is None:
+            self.context.updates.compute()  # the client's update was deferred, and its training with it
+        assert self._job is not None
+        result, self._job, self.pending_event = self._job.result(), None, None
+        return result
+
+    def _wait_for_observations(self, adversary: Adversary) -> Event:
+        """Return an event that fires when the adversary has seen enough, or when its patience ends."""
+        adversary.waiting[self.id] = None
+        return self._wait(adversary.plan.patience_s)
 
     def _wait(self, timeout_s: float | None) -> Event:
-        self.awaited = Event(self.world.kernel)
-        self.life.until_s = None if timeout_s is None else self.world.kernel.now + timeout_s
-        if self.life.until_s is not None:
-            self.alarm.set(self.life.until_s)
-        return self.awaited
+        self.pending_event = Event(self.context.kernel)
+        self.state.until_s = None if timeout_s is None else self.context.kernel.now + timeout_s
+        if self.state.until_s is not None:
+            self.timer.set(self.state.until_s)
+        return self.pending_event
 
     def _received(self, broadcast: Broadcast) -> Received:
         """Return a message as a method sees it now."""
-        age = self.life.round - broadcast.round
-        weight = 1.0 if age == 0 else self.world.staleness.weight(age)
-        degree = self.world.degree(broadcast.sender)
+        age = self.state.round - broadcast.round
+        weight = 1.0 if age == 0 else self.context.staleness.weight(age)
+        degree = self.context.degree(broadcast.sender)
         return Received(broadcast.sender, degree, age, weight, broadcast.payload)
 
 

@@ -1,4 +1,4 @@
-"""The SimPy environment, with the cheapest way to make something happen later."""
+"""The SimPy environment, extended by plain callbacks, which are cheaper than processes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,32 @@ from simpy.events import NORMAL, Event, EventPriority
 from typing_extensions import override
 
 DEADLINE = EventPriority(NORMAL + 1)
-"""Events of this priority come after all others of the same instant: a message that arrives exactly at a
-deadline is in time."""
-
-
-class Call:
-    """A function call that is to happen later: the least that can be an event.
-
-    The function is called with the call itself, which knows its subject.
-    """
-
-    __slots__ = ("callback", "subject")
-
-    def __init__(self, callback: Callable[[Any], None], subject: Any = None) -> None:
-        self.callback = callback
-        self.subject = subject
+"""Priority of deadlines: they follow all other events of an instant, so that a message that arrives exactly
+at a deadline is in time."""
 
 
 class Callback(Protocol):
-    """What can be put into the queue besides SimPy's events: something that is called with itself."""
+    """An entry of the queue that is not a SimPy event: `callback` is called with the entry itself."""
 
     @property
     def callback(self) -> Callable[[Any], None]:
-        """What to call."""
+        """The function to call."""
+
+
+class Call:
+    """A function call with one argument, to be made later. The function is called with the `Call`."""
+
+    __slots__ = ("argument", "callback")
+
+    def __init__(self, callback: Callable[[Any], None], argument: Any = None) -> None:
+        self.callback = callback
+        self.argument = argument
 
 
 class Kernel(simpy.Environment):
-    """A SimPy environment whose queue holds more than SimPy's own events.
+    """A SimPy environment whose queue also holds callbacks.
 
-    A message that is its own event, with a callback, is several times cheaper than a process per message.
+    A message that is its own callback is several times cheaper than one process per message.
     """
 
     STATE = ("_now",)
@@ -51,30 +48,22 @@ class Kernel(simpy.Environment):
 
     @property
     def queue(self) -> list[tuple[float, EventPriority, Any]]:
-        """What is to happen, and when, in its order."""
+        """Scheduled events and callbacks, in order."""
         return [(time_s, priority, event) for time_s, priority, _, event in sorted(self._queue)]
 
-    def post(self, event: Callback, time_s: float, priority: EventPriority = NORMAL) -> None:
-        """Have the event's callback called at the simulated time `time_s`."""
-        # As Environment.schedule does, without a second function call: this is the way of every message.
+    def call_at(self, event: Callback, time_s: float, priority: EventPriority = NORMAL) -> None:
+        """Schedule a callback."""
+        # Like Environment.schedule, without a second function call: every message takes this path.
         heappush(self._queue, (time_s, priority, next(self._eid), event))  # type: ignore[misc]
 
-    def fire(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
-        """Let a plain SimPy event happen at a time that is known by now, and return it."""
+    def trigger_at(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
+        """Trigger a plain SimPy event at a known time, and return it."""
         event._ok, event._value = True, None
         heappush(self._queue, (time_s, priority, next(self._eid), event))
         return event
 
-    def fire_at_once(self, event: Event) -> None:
-        """Let a SimPy event happen before this returns; but after what else is due at this instant."""
-        if self._queue and self._queue[0][0] <= self._now:
-            self.fire(event, self._now)
-        else:
-            event._ok, event._value = True, None
-            self._happen(event)
-
-    def run_on(self) -> None:
-        """Let one event after the other happen, at least one, until somebody calls `pause`."""
+    def run_until_paused(self) -> None:
+        """Process events, at least one, until `pause` is called."""
         queue: list[Any] = self._queue
         try:
             while True:
@@ -82,7 +71,7 @@ class Kernel(simpy.Environment):
                     raise EmptySchedule
                 self._now, _, _, event = heappop(queue)
                 if isinstance(event, Event):
-                    self._happen(event)
+                    self._process_event(event)
                 else:
                     event.callback(event)
                 if self.is_paused:
@@ -91,16 +80,16 @@ class Kernel(simpy.Environment):
             self.is_paused = False
 
     def pause(self) -> None:
-        """Let nothing happen after the present event, until `run_on` is called again."""
+        """Stop after the current event."""
         self.is_paused = True
 
     @override
     def step(self) -> None:
-        """Let the next event happen."""
+        """Process the next event."""
         self.pause()
-        self.run_on()
+        self.run_until_paused()
 
-    def _happen(self, event: Event) -> None:
+    def _process_event(self, event: Event) -> None:
         """Call the callbacks of a SimPy event, as SimPy does."""
         callbacks, event.callbacks = event.callbacks, None  # type: ignore[assignment]
         for callback in callbacks:
@@ -109,45 +98,45 @@ class Kernel(simpy.Environment):
             raise cast(BaseException, event._value)  # a process has failed
 
 
-class Alarm:
-    """Rings at a time that can be changed or cancelled, after everything else that happens at that instant.
+class Timer:
+    """Calls a function at a time that can be changed or cancelled, after all other events of that instant.
 
-    However often it is set, it has one place in the kernel's queue (or two, if it is set to an earlier time).
+    However often it is set, it has one entry in the kernel's queue (or two, if it is set to an earlier time).
     """
 
-    STATE = ("due_s", "queued_s")
+    STATE = ("deadline_s", "scheduled_s")
     CALLS = ("_on_time",)
 
-    def __init__(self, kernel: Kernel, ring: Callable[[], None]) -> None:
+    def __init__(self, kernel: Kernel, callback: Callable[[], None]) -> None:
         self.kernel = kernel
-        self.ring = ring
-        self.due_s: float | None = None
-        self.queued_s: float | None = None
-        """When its place in the queue is; what else is in the queue has been superseded."""
+        self.callback = callback
+        self.deadline_s: float | None = None
+        self.scheduled_s: float | None = None
+        """Time of its entry in the queue. Entries at other times are obsolete."""
 
     def set(self, time_s: float) -> None:
-        """Ring at `time_s` instead of whatever was set before."""
-        self.due_s = time_s
-        if self.queued_s is None or time_s < self.queued_s:
-            self._queue()
+        """Call the function at `time_s`; an earlier setting is replaced."""
+        self.deadline_s = time_s
+        if self.scheduled_s is None or time_s < self.scheduled_s:
+            self._schedule()
 
     def cancel(self) -> None:
-        """Do not ring."""
-        self.due_s = None
+        """Do not call the function."""
+        self.deadline_s = None
 
-    def _queue(self) -> None:
-        assert self.due_s is not None
-        self.queued_s = self.due_s
-        self.kernel.post(Call(self._on_time), self.due_s, DEADLINE)
+    def _schedule(self) -> None:
+        assert self.deadline_s is not None
+        self.scheduled_s = self.deadline_s
+        self.kernel.call_at(Call(self._on_time), self.deadline_s, DEADLINE)
 
     def _on_time(self, _: Call) -> None:
-        if self.kernel.now != self.queued_s:
+        if self.kernel.now != self.scheduled_s:
             return
-        self.queued_s = None
-        if self.due_s is None:
+        self.scheduled_s = None
+        if self.deadline_s is None:
             return
-        if self.due_s > self.kernel.now:
-            self._queue()
+        if self.deadline_s > self.kernel.now:
+            self._schedule()
         else:
-            self.due_s = None
-            self.ring()
+            self.deadline_s = None
+            self.callback()

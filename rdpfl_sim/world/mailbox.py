@@ -1,10 +1,6 @@
-"""A client's mailbox: bounded, one message per sender and round, closed to nonsense.
+"""A client's mailbox: at most one message per sender and round, bounded per sender.
 
-Every delivered message has exactly one fate: used, stale, duplicate, rejected, or left over at the end.
-
-Most rounds are *plain*: whatever comes is the message of the round from a neighbour that was silent so far.
-As long as that is so, messages lie in one dictionary, by sender. At the first that is anything else they are
-sorted in with the correspondence of their senders, by stamp, until a round begins with nothing left there.
+Every delivered message has one outcome: used, stale, duplicate, rejected, or unread when the run ends.
 """
 
 from __future__ import annotations
@@ -23,45 +19,37 @@ Preference = Literal["round", "newest"]
 UNKNOWN_SENDER = "unknown sender"
 
 
-def _nobody_waits() -> None:
-    pass
-
-
 @dataclass(slots=True)
-class Correspondent:
-    """What a mailbox knows of one neighbour: the messages that wait, by stamp, and its latest stamps."""
+class SenderQueue:
+    """Unread messages from one sender, by round, and the newest round of each outcome."""
 
-    held: dict[int, Message] = field(default_factory=dict)
-    gone: int = 0
-    """The latest round whose message was used, or has made room."""
-    refused: int = 0
-    """The latest round whose message was refused."""
+    unread: dict[int, Message] = field(default_factory=dict)
     last_used: int = 0
+    last_settled: int = 0
+    """The newest round whose message was used or discarded."""
+    last_rejected: int = 0
     num_used: int = 0
 
-    def use(self, stamp: int, num_used: int = 1) -> None:
-        """A message with this stamp is used; with a number, also one in each of the rounds before it."""
-        self.last_used = stamp
-        self.gone = max(self.gone, stamp)
-        self.num_used += num_used
+    def has_answered(self, round_: int) -> bool:
+        """Return whether a message for this round is here, or one for this round or later was settled."""
+        return round_ in self.unread or self.last_settled >= round_
 
-    def is_ahead(self, round_: int) -> bool:
-        """Whether anything waits, or this round or a later one is settled already."""
-        return bool(self.held) or self.gone >= round_ or self.refused >= round_
+    def take(self, round_: int) -> Message:
+        """Remove the message for this round and mark it as used."""
+        self.last_used = round_
+        self.last_settled = max(self.last_settled, round_)
+        self.num_used += 1
+        return self.unread.pop(round_)
 
 
 class Mailbox:
-    """Messages that wait to be used, and who has been heard in the round.
+    """Collects messages, and calls `on_ready` when enough neighbours have answered in the current round.
 
-    A neighbour is *heard* for round t when its message for t is held, or when one for t or later has been
-    used or has made room. It is *hopeless* when one for t or later was refused: nothing better will come.
-    `on_enough` is called whenever a neighbour has been heard or is hopeless, and that is enough.
+    A neighbour whose message for the round was rejected has not answered, but is no longer pending: nothing
+    better will follow.
     """
 
-    STATE = (
-        *("neighbours", "former", "round", "num_needed", "num_hopeless", "silent", "fates"),
-        *("plain_round", "present", "num_complete"),
-    )
+    STATE = (*("queues", "former_queues", "round", "num_required", "num_rejected", "pending", "outcomes"),)
 
     def __init__(
         self,
@@ -72,77 +60,66 @@ class Mailbox:
         last_round: int,
         capacity: int,
         prefer: Preference,
+        num_required: float = inf,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.observer = observer
         self.form = form
         self.last_round = last_round
         self.capacity = capacity
         self.prefer = prefer
-        self.neighbours: dict[int, Correspondent] = {sender: Correspondent() for sender in neighbours}
-        self.former: dict[int, Correspondent] = {}
-        self.round = 1
-        self.num_needed: float = inf
-        """How many neighbours have to be heard; it is enough, too, when nobody is left who might be."""
-        self.num_hopeless = 0
-        self.silent: set[int] = set(self.neighbours)
-        """Neighbours that may still be heard in this round."""
-        self.fates: Counter[str] = Counter()
-        self.on_enough: Callable[[], None] = _nobody_waits
-        self.plain_round: int | None = 1
-        """The present round, if it is plain: nothing waits but the messages of it that are `present`."""
-        self.present: dict[int, Message] = {}
-        self.num_complete = 0
-        """How many plain rounds in a row, up to the last, have used messages of all neighbours."""
+        self.num_required = num_required
+        """Senders required before the round may proceed (fewer if no more can arrive)."""
+        self.on_ready = on_ready
+        self.queues = {sender: SenderQueue() for sender in neighbours}
+        self.former_queues: dict[int, SenderQueue] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.start_round(1)
+
+    def start_round(self, round_: int) -> None:
+        """Determine which neighbours have answered already and which are pending."""
+        self.round = round_
+        self.pending: set[int] = set()
+        self.num_rejected = 0
+        for sender, queue in self.queues.items():
+            if queue.has_answered(round_):
+                continue
+            if queue.last_rejected >= round_:
+                self.num_rejected += 1
+            else:
+                self.pending.add(sender)
 
     @property
-    def num_heard(self) -> int:
-        """How many neighbours have been heard in this round."""
-        return len(self.neighbours) - len(self.silent) - self.num_hopeless
-
-    @property
-    def has_enough(self) -> bool:
-        """Whether enough neighbours have been heard, or nobody is left to wait for."""
-        num_heard = len(self.neighbours) - len(self.silent) - self.num_hopeless
-        return not self.silent or num_heard >= self.num_needed
-
-    def call_the_roll(self, round_: int) -> None:
-        """See who has been heard in this round."""
-        if round_ == self.plain_round:
-            return
-        self._sort_in()
-        self.round, self.num_hopeless, self.silent = round_, 0, set()
-        for sender, they in self.neighbours.items():
-            if round_ not in they.held and they.gone < round_:
-                if they.refused < round_:
-                    self.silent.add(sender)
-                else:
-                    self.num_hopeless += 1
+    def is_ready(self) -> bool:
+        """Whether enough neighbours have answered, or none is pending."""
+        num_answered = len(self.queues) - len(self.pending) - self.num_rejected
+        return not self.pending or num_answered >= self.num_required
 
     def put(self, message: Message) -> None:
-        """Take a message in, or drop it and say why."""
+        """Store a message, or drop it and record why."""
         broadcast = message.broadcast
-        sender = broadcast.sender
-        if broadcast.round == self.plain_round and sender in self.silent and broadcast.form == self.form:
-            present = self.present
-            present[sender] = message
-            self.silent.remove(sender)
-            if len(present) >= self.num_needed:
-                self.on_enough()
-        elif sender in self.neighbours:
-            self._sort_in()
-            self._put(message, self.neighbours[sender])
-        elif sender in self.former:
-            self._drop(message, "stale", "no longer a neighbour")
+        sender, round_ = broadcast.sender, broadcast.round
+        queue = self.queues.get(sender)
+        if queue is None:
+            self._drop_from_stranger(message)
+            return
+        is_new = queue.last_used < round_ <= self.last_round and round_ not in queue.unread
+        if is_new and broadcast.form == self.form:
+            queue.unread[round_] = message
+            if len(queue.unread) > self.capacity:
+                self._discard(queue, min(queue.unread), "made room for a newer one")
         else:
-            self._drop(message, "rejected", UNKNOWN_SENDER)
+            self._drop(message, queue)
+        if sender in self.pending:
+            self._update_pending(sender, queue)
 
-    def why_rejected(self, message: Message) -> str | None:
+    def rejection_reason(self, message: Message) -> str | None:
         """Return why a message cannot be part of the protocol, or None if it can.
 
         A message that passes may still be stale, or a duplicate.
         """
         sender, payload = message.sender, message.payload
-        if sender not in self.neighbours and sender not in self.former:
+        if sender not in self.queues and sender not in self.former_queues:
             return UNKNOWN_SENDER
         if not 1 <= message.round <= self.last_round:
             return "no such round"
@@ -151,150 +128,95 @@ class Mailbox:
         return None if payload.is_finite else "not finite"
 
     def take(self, round_: int, max_age: int) -> list[Message]:
-        """The messages to use in this round, at most one per sender, sorted by sender.
+        """Return the messages to use in this round: at most one per sender, sorted by sender.
 
-        Older messages of a sender whose newer one is used, and those past `max_age`, are stale.
+        Messages older than `max_age` rounds, or than the chosen one, become stale.
         """
-        taken = self._take_present() if round_ == self.plain_round else self._take(round_, max_age)
-        if taken:
-            self.fates["used"] += len(taken)
-        return taken
-
-    def meet(self, neighbours: Iterable[int]) -> None:
-        """The neighbourhood changes: what former neighbours have sent is stale, but not forgotten."""
-        self._sort_in()
-        known = {**self.former, **self.neighbours}
-        self.neighbours = {sender: known.pop(sender, Correspondent()) for sender in sorted(neighbours)}
-        self.former = known
-        for they in self.former.values():
-            for stamp in list(they.held):
-                self._discard(they, stamp, "no longer a neighbour")
-        self.call_the_roll(self.round)
-
-    def empty(self, reason: str) -> None:
-        """Lose all that waits."""
-        self._sort_in()
-        for they in self.neighbours.values():
-            for stamp in list(they.held):
-                self._discard(they, stamp, reason)
-
-    def num_used_of(self, sender: int) -> int:
-        """How many messages of a sender have been used, also if it is no longer a neighbour."""
-        if sender in self.neighbours:
-            return self.neighbours[sender].num_used + self.num_complete
-        return self.former[sender].num_used if sender in self.former else 0
-
-    def leftovers(self) -> Iterator[Message]:
-        """The messages that nobody has used yet."""
-        yield from self.present.values()
-        for they in self.neighbours.values():
-            yield from they.held.values()
-
-    def _begin_plain(self, round_: int) -> None:
-        """Begin a round of which nothing has come yet, and nothing of another one is left."""
-        self.round = self.plain_round = round_
-        self.silent, self.num_hopeless = set(self.neighbours), 0
-        if round_ > self.last_round:
-            self._sort_in()
-
-    def _take_present(self) -> list[Message]:
-        """All that has come, in a round that was plain to its end."""
-        present, neighbours, round_ = self.present, self.neighbours, self.round
-        if len(present) == len(neighbours):
-            taken = list(map(present.__getitem__, neighbours))
-            self.num_complete += 1
-        else:
-            taken = [present[sender] for sender in neighbours if sender in present]
-            self._write_up()
-            for sender in present:
-                neighbours[sender].use(round_)
-        self.present = {}
-        self._begin_plain(round_ + 1)
-        return taken
-
-    def _write_up(self) -> None:
-        """Enter the complete rounds, up to the last one, into the correspondence with every neighbour."""
-        if self.num_complete > 0:
-            for they in self.neighbours.values():
-                they.use(self.round - 1, self.num_complete)
-            self.num_complete = 0
-
-    def _sort_in(self) -> None:
-        """The round is not plain, or no longer: leave nothing apart."""
-        if self.plain_round is None:
-            return
-        self._write_up()
-        for sender, message in self.present.items():
-            self.neighbours[sender].held[self.round] = message
-        self.present = {}
-        self.plain_round = None
-
-    def _put(self, message: Message, they: Correspondent) -> None:
-        """Take in what a neighbour has sent, or turn it away."""
-        stamp, held = message.round, they.held
-        is_new = they.last_used < stamp <= self.last_round and stamp not in held
-        if is_new and message.broadcast.form == self.form:
-            held[stamp] = message
-            if len(held) > self.capacity:
-                self._discard(they, min(held), "made room for a newer one")
-        else:
-            self._turn_away(they, message)
-        if message.sender in self.silent and self._settle(message.sender, they) and self.has_enough:
-            self.on_enough()
-
-    def _take(self, round_: int, max_age: int) -> list[Message]:
-        """What to use of the correspondence with each neighbour."""
-        self._sort_in()
         taken = []
-        for they in self.neighbours.values():
-            stamp = self._choose(they, round_, max_age)
-            if stamp is not None:
-                taken.append(they.held.pop(stamp))
-                they.use(stamp)
-        if not any(they.is_ahead(round_ + 1) for they in self.neighbours.values()):
-            self._begin_plain(round_ + 1)
+        for queue in self.queues.values():
+            chosen = self._choose(queue, round_, max_age)
+            if chosen is not None:
+                taken.append(queue.take(chosen))
+        if taken:
+            self.outcomes["used"] += len(taken)
         return taken
 
-    def _choose(self, they: Correspondent, round_: int, max_age: int) -> int | None:
-        """The stamp of the message to use, if there is one; what is older than it, or too old, is dropped."""
-        held = they.held
-        if len(held) == 1 and round_ in held:
+    def set_neighbours(self, neighbours: Iterable[int]) -> None:
+        """Change the neighbourhood. Unread messages from former neighbours become stale."""
+        queues = self.former_queues | self.queues
+        self.queues = {sender: queues.pop(sender, SenderQueue()) for sender in sorted(neighbours)}
+        self.former_queues = queues
+        for queue in self.former_queues.values():
+            self._discard_all(queue, "no longer a neighbour")
+        self.start_round(self.round)
+
+    def clear(self, reason: str) -> None:
+        """Discard all unread messages."""
+        for queue in self.queues.values():
+            self._discard_all(queue, reason)
+
+    def num_used_from(self, sender: int) -> int:
+        """Return how many messages of a sender were used, also if it is no longer a neighbour."""
+        queue = self.queues.get(sender) or self.former_queues.get(sender)
+        return 0 if queue is None else queue.num_used
+
+    def unread(self) -> Iterator[Message]:
+        """Iterate over all unread messages."""
+        for queue in self.queues.values():
+            yield from queue.unread.values()
+
+    def _choose(self, queue: SenderQueue, round_: int, max_age: int) -> int | None:
+        """Return the round of the message to use, and discard what is older than it or too old."""
+        unread = queue.unread
+        if len(unread) == 1 and round_ in unread:  # the common case
             return round_
-        for stamp in [stamp for stamp in held if round_ - stamp > max_age]:
-            self._discard(they, stamp, "too old")
-        if not held:
+        self._discard_before(queue, round_ - max_age, "too old")
+        if not unread:
             return None
-        past = [stamp for stamp in held if stamp <= round_]
-        choice = max(held) if self.prefer == "newest" else max(past) if past else min(held)
-        for stamp in [stamp for stamp in held if stamp < choice]:
-            self._discard(they, stamp, "a later one is used")
-        return choice
+        due = [stamp for stamp in unread if stamp <= round_ or self.prefer == "newest"]
+        chosen = max(due) if due else min(unread)
+        self._discard_before(queue, chosen, "a later one is used")
+        return chosen
 
-    def _settle(self, sender: int, they: Correspondent) -> bool:
-        """Take a silent neighbour off the list if it has been heard, or if there is no hope."""
-        if self.round not in they.held and they.gone < self.round:
-            if they.refused < self.round:
-                return False
-            self.num_hopeless += 1
-        self.silent.discard(sender)
-        return True
+    def _update_pending(self, sender: int, queue: SenderQueue) -> None:
+        if not queue.has_answered(self.round):
+            if queue.last_rejected < self.round:
+                return
+            self.num_rejected += 1
+        self.pending.remove(sender)
+        if self.is_ready:
+            self.on_ready()
 
-    def _turn_away(self, they: Correspondent, message: Message) -> None:
-        """Drop a message that cannot be held."""
-        stamp, reason = message.round, self.why_rejected(message)
+    def _drop(self, message: Message, queue: SenderQueue) -> None:
+        """Drop a message from a neighbour that cannot be stored."""
+        round_, reason = message.round, self.rejection_reason(message)
         if reason is not None:
-            if 1 <= stamp <= self.last_round:
-                they.refused = max(they.refused, stamp)
-            self._drop(message, "rejected", reason)
-        elif stamp < they.last_used:
-            self._drop(message, "stale", "a later one was used")
+            if 1 <= round_ <= self.last_round:
+                queue.last_rejected = max(queue.last_rejected, round_)
+            self._record(message, "rejected", reason)
+        elif round_ < queue.last_used:
+            self._record(message, "stale", "a later one was used")
         else:
-            self._drop(message, "duplicate", "same sender and round")
+            self._record(message, "duplicate", "same sender and round")
 
-    def _discard(self, they: Correspondent, stamp: int, reason: str) -> None:
-        they.gone = max(they.gone, stamp)
-        self._drop(they.held.pop(stamp), "stale", reason)
+    def _drop_from_stranger(self, message: Message) -> None:
+        if message.sender in self.former_queues:
+            self._record(message, "stale", "no longer a neighbour")
+        else:
+            self._record(message, "rejected", UNKNOWN_SENDER)
 
-    def _drop(self, message: Message, fate: str, reason: str) -> None:
-        self.fates[fate] += 1
-        self.observer.message_dropped(message, fate, reason)
+    def _discard_before(self, queue: SenderQueue, round_: int, reason: str) -> None:
+        for stamp in [stamp for stamp in queue.unread if stamp < round_]:
+            self._discard(queue, stamp, reason)
+
+    def _discard_all(self, queue: SenderQueue, reason: str) -> None:
+        for stamp in list(queue.unread):
+            self._discard(queue, stamp, reason)
+
+    def _discard(self, queue: SenderQueue, round_: int, reason: str) -> None:
+        queue.last_settled = max(queue.last_settled, round_)
+        self._record(queue.unread.pop(round_), "stale", reason)
+
+    def _record(self, message: Message, outcome: str, reason: str) -> None:
+        self.outcomes[outcome] += 1
+        self.observer.message_dropped(message, outcome, reason)

@@ -90,7 +90,7 @@ class World:
         """
         self.changes = islice(self.changes, self.num_changes + 1, None)
         for client in waiting:
-            self.clients[client].wait_again()
+            self.clients[client].restore_waiting()
             self.start_client(client)
             self.kernel.step()
 
@@ -136,24 +136,24 @@ class World:
                 self.finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:
-                    adversary.retire(client)
+                    adversary.on_departure(client)
 
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
         """Undo one stop of each client; it restarts if no other fault keeps it down."""
         rounds = {client: self._furthest_round(client) for client in clients}  # before any of them restarts
         for client in clients:
             self.num_stops[client] -= 1
-            life = self.clients[client].life
+            state = self.clients[client].state
             if self.num_stops[client] > 0 or client in self.departed:
                 continue
             self.obstacles.clients_down.discard(client)
-            if life.phase is Phase.FINISHED:
+            if state.phase is Phase.FINISHED:
                 continue
             if fresh:
-                life.learning, life.is_untested = self.fresh_state(client), True
-                life.mailbox.empty("its recipient began afresh")
+                state.learning, state.needs_evaluation = self.fresh_state(client), True
+                state.mailbox.clear("its recipient began afresh")
             if catch_up:
-                life.round = rounds[client]
+                state.round = rounds[client]
             self.starting[client] = None
 
     def withdraw(self, clients: Clients) -> None:
@@ -185,7 +185,7 @@ class World:
         """Apply the changes of this instant, schedule the next one, and start the clients that are due."""
         for time_s, fault, change in self.changes:
             if time_s > self.kernel.now:
-                self.kernel.post(Call(self._on_change, (fault, change)), time_s, URGENT)
+                self.kernel.call_at(Call(self._on_change, (fault, change)), time_s, URGENT)
                 break
             self._apply(fault, change)
         for client in self.starting:
@@ -193,7 +193,7 @@ class World:
         self.starting = {}
 
     def _on_change(self, call: Call) -> None:
-        self._apply(*call.subject)
+        self._apply(*call.argument)
         self._apply_due_changes()
 
     def _apply(self, fault: int, change: Change) -> None:
@@ -209,12 +209,12 @@ class World:
         self.observer.changed(fault, change)
         change.apply(self)
         for adversary in self.adversaries:
-            adversary.reconsider()
+            adversary.recheck_waiting()
 
     def _furthest_round(self, client: int) -> int:
         """Return the latest round of the client and its neighbours that are up."""
         up = (n for n in self.clients[client].neighbours if n not in self.obstacles.clients_down)
-        return max(self.clients[other].life.round for other in (client, *up))
+        return max(self.clients[other].state.round for other in (client, *up))
 
     def _update_neighbours(self) -> None:
         """Send every client its current neighbour list, without absent and departed clients."""
@@ -222,4 +222,4 @@ class World:
         for client, around in zip(self.clients, self.topology, strict=True):
             neighbours = tuple(n for n in around if n not in away)
             if neighbours != client.neighbours:
-                client.meet(neighbours)
+                client.set_neighbours(neighbours)

@@ -64,8 +64,8 @@ def run(executor: str, **changes: Any) -> Lived:
     return lived(Experiment(small_scenario(**{**EVERYTHING, **changes}, execution={"executor": executor})))
 
 
-def records(life: Lived) -> list[dict[str, Any]]:
-    return [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+def records(state: Lived) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
 
 
 def about(record: dict[str, Any]) -> tuple[Any, ...]:

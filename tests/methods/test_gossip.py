@@ -35,7 +35,7 @@ SETTINGS = RunInfo(
 HUGE = 3e38
 
 
-class Surroundings(NamedTuple):
+class ClientContext(NamedTuple):
     """A client, and the numbers of neighbours of its neighbours."""
 
     view: ClientView
@@ -50,13 +50,13 @@ class Bowl:
         return nan if w.abs().max() > 1e30 else w.square().sum().item()
 
 
-def home(*degrees: int, round_: int = 1) -> Surroundings:
+def home(*degrees: int, round_: int = 1) -> ClientContext:
     """Return client 0 with its number of neighbours, and those of its neighbours."""
     own, *others = degrees or (2,) * 20
-    return Surroundings(client(own, round_, Bowl()), others)
+    return ClientContext(client(own, round_, Bowl()), others)
 
 
-def step(method: Method, x: list[float], received: list[Received], where: Surroundings | None = None) -> Any:
+def step(method: Method, x: list[float], received: list[Received], where: ClientContext | None = None) -> Any:
     """Return the state after a round in which training led to x, its diagnostics, and the message weights."""
     view, degrees = where or home()
     received = [replace(m, degree=degree) for m, degree in zip(received, degrees, strict=False)]

@@ -68,13 +68,13 @@ class Plain:
         """What a rule has decided at least once: a test in which it never binds tests nothing."""
 
     def run(self, attack: str) -> list[np.ndarray]:
-        liars = () if attack == "none" else BYZANTINE
+        byzantine = () if attack == "none" else BYZANTINE
         for self.t in range(1, ROUNDS + 1):
             for i in range(CLIENTS):
                 self.train(i)
             told = [self.message(i) for i in range(CLIENTS)]
-            honest = np.array([told[i][0] for i in range(CLIENTS) if i not in liars])
-            for i in liars:
+            honest = np.array([told[i][0] for i in range(CLIENTS) if i not in byzantine])
+            for i in byzantine:
                 if attack == "sign_flip":
                     lie = self.origin(i) - 2.0 * (told[i][0] - self.origin(i))
                 else:

@@ -313,8 +313,8 @@ def write_checkpoint(run: Path, content: bytes) -> None:
         (2, part("kernel", "_now", float("inf"))),
         (2, part("kernel", "_now", -5.0)),
         (2, part("world", "num_changes", 10**18)),
-        (2, part("life 0", "round", -(10**18))),
-        (2, part("life 0", "round", "first")),
+        (2, part("state 0", "round", -(10**18))),
+        (2, part("state 0", "round", "first")),
         (1, part("simulation", "num_trained", "many")),
     ],
 )

@@ -49,8 +49,8 @@ def test_every_model_is_tested_once_after_each_round_that_is_due_also_in_asynchr
         "wait": "none",
         "staleness": "keep",
     }
-    _, life = counted(rounds=5, evaluation=EVERY_SECOND, timing=timing)
-    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    _, state = counted(rounds=5, evaluation=EVERY_SECOND, timing=timing)
+    records = [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
     tested = Counter((r["client"], r["round"]) for r in records if r["event"] == "evaluation")
     assert tested == Counter({(client, round_): 1 for client in range(6) for round_ in (0, 2, 4, 5)})
     times = [record["time_s"] for record in records]
@@ -60,8 +60,8 @@ def test_every_model_is_tested_once_after_each_round_that_is_due_also_in_asynchr
 def test_a_client_that_leaves_is_tested_before_it_is_gone() -> None:
     faults = [{"name": "leave", "clients": [3], "at_s": 3.5}]
     timing = {"wait": {"name": "deadline", "seconds": 0.5}}
-    _, life = counted(rounds=6, evaluation={"every": 5}, faults=faults, timing=timing)
-    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    _, state = counted(rounds=6, evaluation={"every": 5}, faults=faults, timing=timing)
+    records = [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
     last = [r for r in records if r["event"] == "evaluation" and r["client"] == 3][-1]
     assert (last["round"], last["time_s"]) == (3, 3.5)
 
@@ -73,11 +73,11 @@ def crashed_for_good_after_catching_up(state: str) -> list[dict[str, Any]]:
         {"name": "crash", "clients": [3], "at_s": 5.7},
     ]
     timing = {"wait": {"name": "deadline", "seconds": 0.1}, "compute": {"name": "constant", "seconds": 1.0}}
-    _, life = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
-    records = [orjson.loads(line) for line in life.folder.events.getvalue().splitlines()]
+    _, state = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
+    records = [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
     trained = [r["round"] for r in records if r["event"] == "training_started" and r["client"] == 3]
     assert trained == [1, 2, 3, 6], "it was in round 3 when it crashed, and its neighbours in round 6 later"
-    return [row for row in life.folder.metrics if row["client"] == 3]
+    return [row for row in state.folder.metrics if row["client"] == 3]
 
 
 def test_model_that_has_not_changed_since_a_catch_up_is_not_tested_under_a_round_that_was_skipped() -> None:
@@ -97,8 +97,8 @@ def test_last_round_before_a_catch_up_is_the_one_that_is_tested() -> None:
         {"name": "crash", "clients": [3], "at_s": 4.7},
     ]
     timing = {"wait": {"name": "deadline", "seconds": 0.1}, "compute": {"name": "constant", "seconds": 1.0}}
-    _, life = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
-    rows = [row for row in life.folder.metrics if row["client"] == 3]
+    _, state = counted(rounds=6, evaluation=EVERY_SECOND, faults=faults, timing=timing)
+    rows = [row for row in state.folder.metrics if row["client"] == 3]
     assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (1, 4.7)]
 
 

@@ -96,8 +96,8 @@ def check_end(simulation: Simulation, result: Result) -> None:
         assert result.summary["simulated_s"] == scenario.timing.max_time_s
         assert simulation.kernel.peek() < inf, "everybody waits, and nothing will ever happen"
     for client in simulation.clients:
-        for they in client.life.mailbox.neighbours.values():
-            assert len(they.held) <= scenario.timing.mailbox_per_sender
+        for queue in client.state.mailbox.queues.values():
+            assert len(queue.unread) <= scenario.timing.mailbox_per_sender
 
 
 def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:

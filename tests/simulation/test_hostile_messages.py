@@ -96,14 +96,14 @@ def test_a_flood_neither_grows_a_mailbox_nor_is_lost_in_the_accounts() -> None:
     run = Simulation(Experiment(small_scenario(rounds=3)), None, None)
     victim = run.clients[0]
     flooder = victim.neighbours[0]
-    payload = Payload(torch.zeros_like(victim.life.learning.w[0]))
+    payload = Payload(torch.zeros_like(victim.state.learning.w[0]))
     for stamp in [-5, 0, 1, 2, 3, 4, 10**9] * 300:
         run.network.send(flooder, 1, stamp, payload, [0])
     summary = run.run().summary
     assert summary["messages"]["sent"] == 6 * 2 * 3 + 2100
     assert summary["messages"]["rejected"] == 1200
     assert summary["messages"]["duplicate"] >= 890
-    assert sum(1 for _ in victim.life.mailbox.leftovers()) <= 2 * 8
+    assert sum(1 for _ in victim.state.mailbox.unread()) <= 2 * 8
 
 
 OF_MODELS = sorted(set(METHODS) - {"rdpfl", "direct", "local"})
@@ -178,7 +178,7 @@ def test_every_method_lives_with_every_wait_policy_and_does_the_same_again(metho
 @pytest.mark.parametrize("method", OF_MODELS)
 def test_every_method_survives_odd_mail(method: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=4, topology="ring", **options_of(method))), None, None)
-    kinds = odd_payloads(run.clients[0].life.mailbox.form)
+    kinds = odd_payloads(run.clients[0].state.mailbox.form)
     for kind, payload in kinds.items():
         for stamp in range(1, 5):
             run.network.send(1, 1, stamp, payload, [0])
@@ -189,7 +189,7 @@ def test_every_method_survives_odd_mail(method: str) -> None:
     assert summary["messages"]["rejected"] > 0
     assert summary["rounds_done"] == [4, 4]
     assert not any("diverged" in warning for warning in summary["warnings"])
-    assert all(torch.isfinite(client.life.learning.w).all() for client in run.clients)
+    assert all(torch.isfinite(client.state.learning.w).all() for client in run.clients)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_every_method_survives_odd_mail(method: str) -> None:
 )
 def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=3, topology="ring", **options_of("dispfl"))), None, None)
-    payload = odd_payloads(run.clients[0].life.mailbox.form)[kind]
+    payload = odd_payloads(run.clients[0].state.mailbox.form)[kind]
     for stamp in (1, 2, 3):
         run.network.send(1, 1, stamp, payload, [0])
     messages = run.run().summary["messages"]
-    assert torch.isfinite(run.clients[0].life.learning.w).all()
-    usable = payload.form == run.clients[0].life.mailbox.form and payload.is_finite
+    assert torch.isfinite(run.clients[0].state.learning.w).all()
+    usable = payload.form == run.clients[0].state.mailbox.form and payload.is_finite
     assert messages["rejected"] == (0 if usable else 3)
 
 
@@ -213,7 +213,7 @@ def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
 def test_every_attacker_survives_odd_mail(attack: str, knowledge: str, method: str) -> None:
     adversary = {"attack": attack, "ids": [1, 4], "knowledge": knowledge}
     experiment = cheap(small_scenario(rounds=3, topology="ring", adversary=adversary, **options_of(method)))
-    form = Simulation(experiment, None, None).clients[0].life.mailbox.form
+    form = Simulation(experiment, None, None).clients[0].state.mailbox.form
     for kind, payload in odd_payloads(form).items():
         run = Simulation(experiment, None, None)
         for stamp in range(5):

@@ -130,7 +130,7 @@ def test_every_part_names_all_that_changes_in_it(name: str) -> None:
     simulation.run()
     changed = {key for key, value in constants().items() if value != before[key]}
     # Processes are begun again, and what they wait for; changes are drawn again; lives and links are parts.
-    transient = ("processes", "awaited", "_job", "changes", "life", "links")
+    transient = ("processes", "pending_event", "_job", "changes", "state", "links")
     assert {key for key in changed if key[1] not in transient} == set()
 
 
@@ -150,7 +150,9 @@ def test_tensor_that_is_shared_is_written_once_and_shared_again() -> None:
     simulation.begin(taken)
     in_flight = [event.payload for _, _, event in simulation.kernel.queue if hasattr(event, "payload")]
     assert len(in_flight) > len({id(payload) for payload in in_flight})
-    assert len({id(client.life.learning.w) for client in simulation.clients}) == 1, "they start with the same"
+    assert len({id(client.state.learning.w) for client in simulation.clients}) == 1, (
+        "they start with the same"
+    )
 
 
 def test_what_a_run_holds_does_not_grow_with_its_rounds() -> None:

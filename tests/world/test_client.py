@@ -21,7 +21,7 @@ def test_waiting_for_all_takes_the_slowest_neighbour_and_the_latency() -> None:
 def test_personalised_step_uses_own_and_neighbours_directions() -> None:
     world = TinyWorld(rounds=1).run()
     # w = 0 - (u_i + mean of the other two)
-    assert [client.life.learning.w[0].tolist() for client in world.clients] == [
+    assert [client.state.learning.w[0].tolist() for client in world.clients] == [
         [-3.5] * 2,
         [-4.0] * 2,
         [-4.5] * 2,
@@ -74,14 +74,14 @@ def test_late_message_is_used_with_its_age_if_staleness_allows() -> None:
 def test_client_without_neighbours_learns_alone() -> None:
     world = TinyWorld(neighbours=[(1,), (0,), ()]).run()
     assert world.times(2) == [1.0, 2.0]
-    assert world.clients[2].life.learning.w[0].tolist() == [-6.0, -6.0]
+    assert world.clients[2].state.learning.w[0].tolist() == [-6.0, -6.0]
 
 
 def test_local_training_sends_nothing_and_waits_for_nobody() -> None:
     world = TinyWorld(method=Local(RunInfo(1.0, 2)), compute=(1.0, 5.0, 9.0)).run()
     assert world.network.num_sent == 0
     assert world.times(0) == [1.0, 2.0]
-    assert world.clients[0].life.phase is Phase.FINISHED
+    assert world.clients[0].state.phase is Phase.FINISHED
 
 
 def test_all_messages_lost_with_a_deadline_still_ends() -> None:
@@ -97,7 +97,7 @@ def test_omniscient_attacker_waits_for_the_slowest_honest_client() -> None:
     sent = {(s, r): t for t, s, r in [(4.25, 2, 0)]}
     assert world.times(0) == [sent[2, 0]]
     # Honest directions are 1 and 2: mu = 1.5, sigma = 0.5, so m = mu - 1 sigma = 1 is the farthest allowed.
-    assert world.clients[0].life.learning.w[0].tolist() == pytest.approx([-(1 + (2 + 1) / 2)] * 2)
+    assert world.clients[0].state.learning.w[0].tolist() == pytest.approx([-(1 + (2 + 1) / 2)] * 2)
 
 
 def test_impatient_attacker_uses_what_it_knows() -> None:
@@ -105,7 +105,7 @@ def test_impatient_attacker_uses_what_it_knows() -> None:
     world = TinyWorld(compute=(3.0, 4.0, 3.0), byzantine=(2,), plan=plan, rounds=1).run()
     # At 3.5 only client 0's direction 1 is known, so that is what client 2 sends, in place of its own 3.
     assert [entry for entry in world.log.sent if entry[1] == 2] == [(3.5, 2, 0, 1), (3.5, 2, 1, 1)]
-    assert world.clients[1].life.learning.w[0].tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
+    assert world.clients[1].state.learning.w[0].tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
 
 
 def test_refused_message_does_not_keep_a_client_waiting() -> None:
@@ -142,16 +142,16 @@ def test_stale_message_counts_by_the_weight_of_its_age() -> None:
     # Client 1's direction 2 of round 1 reaches client 0 in its round 2 and counts half.
     # w = -(1) - (1 + 0.5 * 2)
     assert (0, 2, 1, 1) in world.log.used
-    assert world.clients[0].life.learning.w[0].tolist() == [-3.0, -3.0]
+    assert world.clients[0].state.learning.w[0].tolist() == [-3.0, -3.0]
 
 
 def test_what_a_client_is_doing_can_be_read_off_its_life() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 4.0)).run(until_s=0.5)
-    life = world.clients[0].life
-    assert (life.phase, life.round, life.until_s) == (Phase.TRAINING, 1, 1.0)
+    state = world.clients[0].state
+    assert (state.phase, state.round, state.until_s) == (Phase.TRAINING, 1, 1.0)
     world.kernel.run(until=2.0)
-    assert (life.phase, life.round, life.until_s) == (Phase.GATHERING, 1, 5.0)
-    assert life.mailbox.silent == {2}
+    assert (state.phase, state.round, state.until_s) == (Phase.GATHERING, 1, 5.0)
+    assert state.mailbox.pending == {2}
 
 
 def test_refused_messages_do_not_make_a_quorum() -> None:

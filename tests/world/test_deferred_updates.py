@@ -28,16 +28,16 @@ def assert_same(one: TinyWorld, other: TinyWorld) -> None:
     for v, w in zip(one.log.payloads, other.log.payloads, strict=True):
         torch.testing.assert_close(v, w)
     for left, right in zip(one.clients, other.clients, strict=True):
-        torch.testing.assert_close(left.life.learning.w, right.life.learning.w)
-        assert left.life.round == right.life.round
+        torch.testing.assert_close(left.state.learning.w, right.state.learning.w)
+        assert left.state.round == right.state.round
 
 
 def test_update_waits_until_the_next_training_is_due() -> None:
     world = TinyWorld(rounds=2, together=True).run(until_s=1.5)
-    assert [client.life.round for client in world.clients] == [2, 2, 2], "round 1 ended at 1.25"
-    assert [client.life.latest.is_known for client in world.clients] == [False, False, False]
-    assert world.clients[0].life.learning.w[0].tolist() == [-3.5, -3.5]
-    assert [client.life.latest.is_known for client in world.clients] == [True, True, True]
+    assert [client.state.round for client in world.clients] == [2, 2, 2], "round 1 ended at 1.25"
+    assert [client.state.latest_update.is_known for client in world.clients] == [False, False, False]
+    assert world.clients[0].state.learning.w[0].tolist() == [-3.5, -3.5]
+    assert [client.state.latest_update.is_known for client in world.clients] == [True, True, True]
 
 
 def test_rounds_and_models_are_the_same() -> None:

@@ -29,6 +29,10 @@ def message(sender: int, stamp: int, payload: Payload = GOOD) -> Message:
     return Message(0, link, Broadcast(sender, stamp, payload, payload.size_bytes, sent_at_s=0.0), 0, print)
 
 
+def num_answered(box: Mailbox) -> int:
+    return len(box.queues) - len(box.pending) - box.num_rejected
+
+
 def taken(box: Mailbox, round_: int, max_age: int) -> list[tuple[int, int]]:
     return [(m.sender, m.round) for m in box.take(round_, max_age)]
 
@@ -38,7 +42,7 @@ def test_messages_of_the_own_round_are_taken_sorted_by_sender() -> None:
     box.put(message(2, 4))
     box.put(message(1, 4))
     assert taken(box, 4, max_age=0) == [(1, 4), (2, 4)]
-    assert box.fates == {"used": 2}
+    assert box.outcomes == {"used": 2}
 
 
 def test_own_round_is_preferred_to_a_neighbour_that_is_ahead() -> None:
@@ -46,7 +50,7 @@ def test_own_round_is_preferred_to_a_neighbour_that_is_ahead() -> None:
     for stamp in (5, 4, 3):
         box.put(message(1, stamp))
     assert taken(box, 4, max_age=3) == [(1, 4)]
-    assert box.fates == {"used": 1, "stale": 1}, "round 3 is superseded, round 5 still waits"
+    assert box.outcomes == {"used": 1, "stale": 1}, "round 3 is superseded, round 5 still waits"
     assert taken(box, 5, max_age=3) == [(1, 5)]
 
 
@@ -55,7 +59,7 @@ def test_newest_is_taken_if_preferred() -> None:
     for stamp in (3, 7, 4):
         box.put(message(1, stamp))
     assert taken(box, 4, max_age=3) == [(1, 7)]
-    assert box.fates == {"used": 1, "stale": 2}
+    assert box.outcomes == {"used": 1, "stale": 2}
 
 
 def test_newest_older_message_stands_in_for_a_missing_one() -> None:
@@ -69,7 +73,7 @@ def test_message_beyond_the_maximum_age_is_stale() -> None:
     box = mailbox()
     box.put(message(1, 2))
     assert taken(box, 5, max_age=2) == []
-    assert box.fates == {"stale": 1}
+    assert box.outcomes == {"stale": 1}
 
 
 def test_earliest_later_message_is_used_if_there_is_nothing_else() -> None:
@@ -103,11 +107,11 @@ def test_message_older_than_the_last_used_one_is_stale() -> None:
         (message(1, 1, Payload(torch.tensor([0.0, 0.0, float("-inf")]))), "not finite"),
     ],
 )
-def test_nonsense_is_rejected_with_its_reason(bad: Message, reason: str) -> None:
+def test_invalid_message_is_rejected_with_a_reason(bad: Message, reason: str) -> None:
     box = mailbox()
     box.put(bad)
     assert [(fate, why) for _, fate, why in box.observer.reasons] == [("rejected", reason)]
-    assert list(box.leftovers()) == []
+    assert list(box.unread()) == []
 
 
 def test_huge_but_finite_entries_are_accepted() -> None:
@@ -122,7 +126,7 @@ def test_second_message_of_a_sender_for_a_round_is_a_duplicate_before_and_after_
     box.put(message(1, 3))
     box.take(3, 0)
     box.put(message(1, 3))
-    assert box.fates == {"used": 1, "duplicate": 2}
+    assert box.outcomes == {"used": 1, "duplicate": 2}
 
 
 def test_a_flood_only_displaces_the_senders_own_messages() -> None:
@@ -130,36 +134,38 @@ def test_a_flood_only_displaces_the_senders_own_messages() -> None:
     box.put(message(2, 1))
     for stamp in range(1, 11):
         box.put(message(1, stamp))
-    assert sorted((m.sender, m.round) for m in box.leftovers()) == [(1, 9), (1, 10), (2, 1)]
+    assert sorted((m.sender, m.round) for m in box.unread()) == [(1, 9), (1, 10), (2, 1)]
 
 
-def test_a_neighbour_is_heard_by_a_valid_message_and_hopeless_after_a_refused_one() -> None:
+def test_neighbour_answers_with_a_valid_message_and_is_not_pending_after_a_rejected_one() -> None:
     box = mailbox()
-    box.call_the_roll(2)
-    assert (box.num_heard, box.silent) == (0, {1, 2})
+    box.start_round(2)
+    assert (num_answered(box), box.pending) == (0, {1, 2})
     box.put(message(1, 3))
-    assert (box.num_heard, box.silent) == (0, {1, 2}), (
+    assert (num_answered(box), box.pending) == (0, {1, 2}), (
         "a later message does not replace the one for this round"
     )
     box.put(message(1, 2))
-    assert (box.num_heard, box.silent) == (1, {2})
+    assert (num_answered(box), box.pending) == (1, {2})
     box.put(message(2, 2, Payload(torch.full((3,), float("nan")))))
-    assert (box.num_heard, box.silent) == (1, set()), "a refused one is no voice, and no reason to wait on"
+    assert (num_answered(box), box.pending) == (1, set()), (
+        "a rejected message is no answer, and nothing better will follow"
+    )
     box.take(2, 0)
-    box.call_the_roll(3)
-    assert (box.num_heard, box.silent) == (1, {2})
+    box.start_round(3)
+    assert (num_answered(box), box.pending) == (1, {2})
 
 
-def test_the_roll_is_the_same_whether_messages_come_before_or_after_it_is_called() -> None:
+def test_pending_senders_do_not_depend_on_whether_messages_arrive_before_the_round_starts() -> None:
     stream = [message(1, 3), message(1, 2), message(2, 4), message(2, 1)]
     for first in range(len(stream) + 1):
         box = mailbox()
         for m in stream[:first]:
             box.put(m)
-        box.call_the_roll(2)
+        box.start_round(2)
         for m in stream[first:]:
             box.put(m)
-        assert (box.num_heard, box.silent) == (1, {2})
+        assert (num_answered(box), box.pending) == (1, {2})
 
 
 def test_a_former_neighbours_messages_are_stale_and_its_history_is_kept_for_its_return() -> None:
@@ -168,35 +174,35 @@ def test_a_former_neighbours_messages_are_stale_and_its_history_is_kept_for_its_
     box.take(3, 0)
     box.put(message(1, 4))
     box.put(message(2, 4))
-    box.meet([2, 5])
+    box.set_neighbours([2, 5])
     assert box.observer.reasons == [(4, "stale", "no longer a neighbour")]
     box.put(message(1, 5))
     assert box.observer.reasons[-1] == (5, "stale", "no longer a neighbour")
     box.put(message(5, 4))
     assert taken(box, 4, 0) == [(2, 4), (5, 4)]
-    box.meet([1, 2])
+    box.set_neighbours([1, 2])
     box.put(message(1, 3))
     assert box.observer.reasons[-1] == (3, "duplicate", "same sender and round")
 
 
-def test_neighbourhood_that_changes_while_its_client_waits_is_called_anew() -> None:
+def test_pending_senders_follow_a_change_of_neighbourhood() -> None:
     box = mailbox()
-    box.call_the_roll(2)
+    box.start_round(2)
     box.put(message(1, 2))
-    box.meet([1])
-    box.call_the_roll(2)
-    assert (box.num_heard, box.silent) == (1, set())
-    box.meet([1, 2, 3])
-    box.call_the_roll(2)
-    assert (box.num_heard, box.silent) == (1, {2, 3})
+    box.set_neighbours([1])
+    box.start_round(2)
+    assert (num_answered(box), box.pending) == (1, set())
+    box.set_neighbours([1, 2, 3])
+    box.start_round(2)
+    assert (num_answered(box), box.pending) == (1, {2, 3})
 
 
-def test_emptied_mailbox_has_dropped_what_waited() -> None:
+def test_cleared_mailbox_has_dropped_unread_messages() -> None:
     box = mailbox()
     box.put(message(1, 2))
-    box.empty("its recipient began afresh")
-    assert box.fates == {"stale": 1}
-    assert list(box.leftovers()) == []
+    box.clear("its recipient began afresh")
+    assert box.outcomes == {"stale": 1}
+    assert list(box.unread()) == []
 
 
 vectors = st.sampled_from(
@@ -215,15 +221,15 @@ vectors = st.sampled_from(
     st.integers(1, 10),
     st.integers(0, 3),
 )
-def test_every_message_has_exactly_one_fate_and_the_box_stays_bounded(stream, round_, max_age) -> None:
+def test_every_message_has_exactly_one_outcome_and_the_mailbox_stays_bounded(stream, round_, max_age) -> None:
     box = mailbox(capacity=3)
     for sender, stamp, vector in stream:
         box.put(message(sender, stamp, Payload(vector)))
     used = box.take(round_, max_age)
-    left_over = list(box.leftovers())
-    assert sum(box.fates.values()) + len(left_over) == len(stream)
+    left_over = list(box.unread())
+    assert sum(box.outcomes.values()) + len(left_over) == len(stream)
     assert len(left_over) <= 2 * 3
-    assert len(used) == box.fates["used"] == len({m.sender for m in used})
+    assert len(used) == box.outcomes["used"] == len({m.sender for m in used})
     assert all(m.payload.is_finite and m.payload.vector.shape == (3,) for m in used)
 
 
@@ -240,7 +246,7 @@ def test_mask_of_another_form_is_refused(mask: torch.Tensor | None) -> None:
         [1], Drops(), form=Payload(torch.zeros(3), MASK).form, last_round=10, capacity=4, prefer="round"
     )
     box.put(message(1, 4, Payload(torch.zeros(3), mask)))
-    assert box.fates == {"rejected": 1}
+    assert box.outcomes == {"rejected": 1}
 
 
 @pytest.mark.parametrize("mask", [MASK, ~MASK, MASK & ~MASK, MASK | ~MASK])
@@ -253,30 +259,27 @@ def test_any_mask_of_the_right_form_is_taken_and_nan_is_refused_under_it_or_outs
     box.put(message(1, 4, Payload(torch.zeros(3), mask)))
     box.put(message(1, 5, Payload(torch.tensor([0.0, torch.nan, 0.0]), mask)))
     assert taken(box, 4, max_age=0) == [(1, 4)]
-    assert box.fates == {"used": 1, "rejected": 1}
+    assert box.outcomes == {"used": 1, "rejected": 1}
 
 
 def test_masked_message_is_refused_where_models_are_dense() -> None:
     box = mailbox()
     box.put(message(1, 4, Payload(torch.zeros(3), MASK)))
-    assert box.fates == {"rejected": 1}
+    assert box.outcomes == {"rejected": 1}
 
 
-# Plain rounds, whose messages lie apart
-
-
-def test_messages_of_plain_rounds_count_as_used_by_the_neighbour() -> None:
+def test_used_messages_are_counted_per_sender() -> None:
     box = mailbox()
     for round_ in (1, 2, 3):
         box.put(message(1, round_))
         if round_ != 2:
             box.put(message(2, round_))
         box.take(round_, 0)
-    assert (box.num_used_of(1), box.num_used_of(2), box.num_used_of(3)) == (3, 2, 0)
+    assert (box.num_used_from(1), box.num_used_from(2), box.num_used_from(3)) == (3, 2, 0)
 
 
-def after_plain_rounds(last: int) -> Mailbox:
-    """A mailbox that has used all messages of the rounds up to `last`, and is in the next one."""
+def after_rounds(last: int) -> Mailbox:
+    """Return a mailbox that has used all messages of the rounds up to `last`."""
     box = mailbox()
     for round_ in range(1, last + 1):
         for sender in (1, 2):
@@ -286,55 +289,44 @@ def after_plain_rounds(last: int) -> Mailbox:
 
 
 @pytest.mark.parametrize("last", [3, 10])
-def test_old_message_after_plain_rounds_is_a_duplicate_or_stale(last: int) -> None:
-    box = after_plain_rounds(last)
+def test_message_of_a_used_round_is_a_duplicate_and_an_older_one_is_stale(last: int) -> None:
+    box = after_rounds(last)
     box.put(message(1, last))
     box.put(message(2, last - 1))
     assert [fate for _, fate, _ in box.observer.reasons] == ["duplicate", "stale"]
 
 
-def test_message_of_the_next_round_is_held_after_a_plain_round_and_rejected_after_the_last_one() -> None:
-    next_one, none = after_plain_rounds(3), after_plain_rounds(10)
+def test_message_of_the_next_round_is_stored_and_one_after_the_last_round_is_rejected() -> None:
+    next_one, none = after_rounds(3), after_rounds(10)
     next_one.put(message(1, 4))
     none.put(message(1, 11))
-    assert [m.round for m in next_one.leftovers()] == [4]
-    assert [m.round for m in none.leftovers()] == []
+    assert [m.round for m in next_one.unread()] == [4]
+    assert [m.round for m in none.unread()] == []
     assert none.observer.reasons[-1][1:] == ("rejected", "no such round")
 
 
-steps = st.lists(
-    st.tuples(st.just("put"), st.integers(1, 4), st.integers(-1, 2), vectors)
-    | st.tuples(st.sampled_from(["roll", "take", "meet", "empty"]), st.integers(0, 3)),
-    max_size=60,
-)
+def test_ready_is_reported_once_enough_neighbours_have_answered() -> None:
+    calls: list[int] = []
+    box = Mailbox(
+        [1, 2, 3],
+        Drops(),
+        form=GOOD.form,
+        last_round=10,
+        capacity=4,
+        prefer="round",
+        num_required=2,
+        on_ready=lambda: calls.append(num_answered(box)),
+    )
+    box.put(message(1, 1))
+    assert (calls, box.is_ready) == ([], False)
+    box.put(message(3, 1))
+    assert (calls, box.is_ready) == ([2], True)
 
 
-@pytest.mark.slow
-@given(steps, st.sampled_from(["round", "newest"]), st.integers(1, 3), st.integers(0, 2))
-def test_whether_messages_lie_apart_makes_no_difference(
-    steps, prefer: str, capacity: int, max_age: int
-) -> None:
-    def lived(sorts_in: bool) -> list[object]:
-        box, round_, seen = mailbox(prefer, capacity), 1, []
-        for kind, *details in steps:
-            if sorts_in:
-                box._sort_in()
-            match kind, details:
-                case "put", (sender, ahead, vector):
-                    box.put(message(sender, round_ + ahead, Payload(vector)))
-                case "roll", _:
-                    box.call_the_roll(round_)
-                    seen.append((box.num_heard, set(box.silent)))
-                case "take", (num_skipped,):
-                    box.call_the_roll(round_)
-                    seen.append((box.num_heard, set(box.silent), taken(box, round_, max_age)))
-                    round_ = min(10, round_ + (1 if num_skipped < 3 else 2))
-                case "meet", (other,):
-                    box.meet([1, 2 + other])
-                case "empty", _:
-                    box.empty("its recipient began afresh")
-            seen.append((dict(box.fates), [box.num_used_of(sender) for sender in range(6)]))
-        left_over = sorted((m.sender, m.round) for m in box.leftovers())
-        return [*seen, box.observer.reasons, left_over]
-
-    assert lived(sorts_in=False) == lived(sorts_in=True)
+def test_ready_is_reported_when_no_neighbour_is_pending_any_more() -> None:
+    calls: list[str] = []
+    box = mailbox()
+    box.on_ready = lambda: calls.append("ready")
+    box.put(message(1, 1))
+    box.put(message(2, 1, Payload(torch.full((3,), torch.nan))))
+    assert (calls, box.is_ready, num_answered(box)) == (["ready"], True, 1)

@@ -156,7 +156,7 @@ def test_recovered_client_goes_on_with_its_own_model_or_a_fresh_one(fresh: bool,
     world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 1.5, 2.0, fresh=fresh)]).run()
     # It loses 3 a round; the first was over before the crash, the second is trained anew from 2 on.
     assert rounds(world, 2) == [(1.0, 1), (3.0, 2)]
-    assert world.clients[2].life.learning.w[0].tolist() == [model] * 2
+    assert world.clients[2].state.learning.w[0].tolist() == [model] * 2
 
 
 @pytest.mark.parametrize(("fresh", "used"), [(False, [2]), (True, [0])])
@@ -189,15 +189,15 @@ def test_recovered_client_goes_on_at_the_round_of_its_neighbours_or_its_own(catc
 def test_furthest_neighbour_that_is_up_says_where_to_catch_up() -> None:
     faults = [crash(2, 0.5, 4.25), crash(1, 4.1, 9.0)]
     world = TinyWorld(compute=(2.0, 1.0, 1.0), wait=NO_WAIT, rounds=9, faults=faults).run(until_s=4.5)
-    assert [client.life.round for client in world.clients] == [3, 5, 3]
+    assert [client.state.round for client in world.clients] == [3, 5, 3]
     world = TinyWorld(compute=(2.0, 1.0, 1.0), wait=NO_WAIT, rounds=9, faults=faults[:1]).run(until_s=4.5)
-    assert [client.life.round for client in world.clients] == [3, 5, 5]
+    assert [client.state.round for client in world.clients] == [3, 5, 5]
 
 
 def test_only_neighbours_say_where_to_catch_up() -> None:
     world = TinyWorld(RING, compute=(1.0, 2.0, 9.0, 2.0), wait=NO_WAIT, rounds=9, faults=[crash(2, 0.5, 4.5)])
     world.run(until_s=4.75)
-    assert [client.life.round for client in world.clients] == [5, 3, 3, 3]
+    assert [client.state.round for client in world.clients] == [5, 3, 3, 3]
 
 
 def test_catching_up_never_leads_back() -> None:
@@ -213,7 +213,7 @@ def test_ids_do_not_matter_when_clients_recover_together() -> None:
         faults = [[(4.5, Start(Crash(down))), (6.1, End(Crash(down, fresh=False, catch_up=True)))]]
         compute = [3.0 if client == slow else 1.0 for client in range(3)]
         world = TinyWorld(line, compute=compute, wait=NO_WAIT, rounds=9, faults=faults).run(until_s=6.2)
-        return [world.clients[client].life.round for client in (fast, middle, slow)]
+        return [world.clients[client].state.round for client in (fast, middle, slow)]
 
     assert rounds_after(fast=0, middle=1, slow=2) == rounds_after(fast=2, middle=1, slow=0)
 
@@ -221,14 +221,14 @@ def test_ids_do_not_matter_when_clients_recover_together() -> None:
 def test_client_that_catches_up_with_finished_neighbours_is_finished() -> None:
     world = TinyWorld(wait=NO_WAIT, rounds=3, faults=[crash(2, 1.5, 10.0)]).run()
     assert rounds(world, 2) == [(1.0, 1)]
-    assert world.clients[2].life.phase is Phase.FINISHED
+    assert world.clients[2].state.phase is Phase.FINISHED
     assert world.ended_at_s == 10.0
 
 
 def test_training_that_was_under_way_begins_again() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.0, 1.5)]).run()
     assert rounds(world, 2) == [(3.5, 1)]
-    assert world.clients[2].life.learning.w[0].tolist() == [-3.0] * 2
+    assert world.clients[2].state.learning.w[0].tolist() == [-3.0] * 2
 
 
 def test_client_that_crashes_while_it_waits_repeats_its_round_and_its_messages() -> None:
@@ -252,9 +252,9 @@ def test_crash_after_the_last_round_changes_nothing() -> None:
     world = TinyWorld(faults=[crash(2, 3.0, 4.0, fresh=True)]).run()
     assert world.ended_at_s == 2.5
     assert rounds(world, 2) == [(1.25, 1), (2.5, 2)]
-    assert world.clients[2].life.phase is Phase.FINISHED
-    [w] = world.clients[2].life.learning.w
-    assert w.tolist() == TinyWorld().run().clients[2].life.learning.w[0].tolist()
+    assert world.clients[2].state.phase is Phase.FINISHED
+    [w] = world.clients[2].state.learning.w
+    assert w.tolist() == TinyWorld().run().clients[2].state.learning.w[0].tolist()
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
@@ -264,8 +264,8 @@ def test_finished_client_that_recovers_afresh_keeps_its_model_and_stays_finished
     world = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT, faults=faults).run()
     assert rounds(world, 2) == [(1.0, 1), (2.0, 2)]
     assert world.ended_at_s == plain.ended_at_s == 6.0
-    assert world.clients[2].life.phase is Phase.FINISHED
-    assert torch.equal(world.clients[2].life.learning.w, plain.clients[2].life.learning.w)
+    assert world.clients[2].state.phase is Phase.FINISHED
+    assert torch.equal(world.clients[2].state.learning.w, plain.clients[2].state.learning.w)
     assert world.log.lost == [(3.0, 0, 2, "recipient is down"), (3.0, 1, 2, "recipient is down")]
 
 
@@ -313,7 +313,7 @@ def test_world_waits_for_a_client_that_will_recover() -> None:
 def test_crash_and_recovery_at_the_same_instant_cost_the_round() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, rounds=3, faults=[crash(2, 1.5, 1.5)]).run()
     assert rounds(world, 2) == [(1.0, 1), (2.5, 2), (3.5, 3)]
-    assert world.clients[2].life.learning.w[0].tolist() == [-9.0] * 2
+    assert world.clients[2].state.learning.w[0].tolist() == [-9.0] * 2
 
 
 def test_recovery_and_crash_at_the_same_instant_leave_the_client_down() -> None:
@@ -638,11 +638,11 @@ def test_whatever_happens_the_world_ends_and_nothing_is_unaccounted_for(schedule
     for client in world.clients:
         done = [round_ for _, round_ in rounds(world, client.id)]
         assert done == sorted(set(done)), "no round is finished twice"
-        assert client.id in gone or client.life.phase is Phase.FINISHED
+        assert client.id in gone or client.state.phase is Phase.FINISHED
     assert world.network.num_in_flight == 0
-    fates = sum(client.life.mailbox.fates.total() for client in world.clients)
-    leftovers = sum(1 for client in world.clients for _ in client.life.mailbox.leftovers())
-    assert world.network.num_delivered == fates + leftovers
+    fates = sum(client.state.mailbox.outcomes.total() for client in world.clients)
+    unread = sum(1 for client in world.clients for _ in client.state.mailbox.unread())
+    assert world.network.num_delivered == fates + unread
     assert world.network.obstacles.clients_down == gone
     assert not world.network.obstacles.partitions
     assert not world.network.obstacles.links_down

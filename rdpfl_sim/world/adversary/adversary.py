@@ -1,4 +1,4 @@
-"""The adversary: what a group of Byzantine clients knows, and what they send, when and to whom."""
+"""The adversary: what a group of Byzantine clients observes, and what they send, when and to whom."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ Level = Literal["own", "neighbourhood", "omniscient"]
 
 @dataclass(frozen=True)
 class Plan:
-    """What the attackers have agreed on.
+    """The attack of a group of Byzantine clients.
 
-    `knowledge` says whose updates they see: their own, those that reach them as messages, or all honest ones
-    from the moment at which they are computed. Attackers that collude share what they know.
+    `knowledge` selects the updates that they observe: their own, those that they receive as messages, or all
+    honest ones as soon as they are computed. Attackers that collude share their observations.
     """
 
     attack: Attack
@@ -43,7 +43,7 @@ class Plan:
     sees_victim: bool = False
     poisons_labels: bool = False
     collective: bool = False
-    """Whether the attack says the same, whichever attacker makes it up."""
+    """Whether the attack gives the same vector for every attacker."""
     timing: TimingAttack = prompt
     remembers: bool = False
     """Whether the timing attack sends messages of earlier rounds."""
@@ -52,26 +52,26 @@ class Plan:
     knowledge: Level = "omniscient"
     collude: bool = True
     patience_s: float | None = None
-    """How long an attacker waits for what it wants to know; None is as long as it takes."""
+    """How long an attacker waits for updates that it needs; None means without limit."""
 
 
 @dataclass(frozen=True)
 class DelayedMessage:
-    """A parcel that waits for its time."""
+    """A message that an attacker sends later."""
 
     attacker: int
     recipient: int
-    parcel: ScheduledMessage
+    message: ScheduledMessage
     num_stops: int
-    """How often its sender had stopped when it was held back; a parcel does not survive the next stop."""
+    """How often its sender had stopped when it was delayed. The message is lost at the next stop."""
 
 
 class Adversary:
-    """Directs a group of Byzantine clients.
+    """Controls a group of Byzantine clients.
 
-    It obeys causality: it knows an update from the moment at which its client has computed it, or from the
-    moment at which it arrives as a message. An attacker that wants to see updates of its own round waits for
-    them until its patience ends, and then takes of every client the latest that is known.
+    Causality holds: an update is known once its client has computed it, or once it arrives as a message. An
+    attacker that needs updates of its own round waits for them until its patience ends, and then uses the
+    latest known update of every client.
     """
 
     STATE = (
@@ -84,7 +84,7 @@ class Adversary:
         self,
         plan: Plan,
         members: Sequence[int],
-        liars: Collection[int],
+        byzantine: Collection[int],
         kernel: Kernel,
         network: Network,
         clients: Sequence[Client],
@@ -93,91 +93,91 @@ class Adversary:
     ) -> None:
         self.plan = plan
         self.members = frozenset(members)
-        self.liars = frozenset(liars)
+        self.byzantine = frozenset(byzantine)
         self.kernel = kernel
         self.network = network
         self.num_clients = len(network.links)
         self.clients = clients
         self.streams = streams
         self.method = method
-        self.sees_updates_of = self._sees_updates_of()
+        self.observed_clients = self._observed_clients()
         self.rounds = dict.fromkeys(members, 0)
         self.shared = Knowledge()
         self.alone = {member: Knowledge() for member in members}
         self.seen_in: dict[int, set[int]] = {}
-        """Whose updates of a round are known, of the rounds that attackers still wait for."""
+        """Clients whose update is known, by round, for rounds that attackers still wait for."""
         self.waiting: dict[int, None] = {}
-        """Attackers that do not know enough to send, in the order in which they began to wait."""
+        """Attackers that lack observations to send, in the order in which they started to wait."""
         self.memories: dict[int, dict[str, Any]] = {member: {} for member in members}
         self.past: dict[int, dict[int, dict[int, Payload]]] = {member: {} for member in members}
         self.num_stops: Counter[int] = Counter()
         self._slowest: float = 0
         self._latest: tuple[list[Tensor], Tensor | None] = ([], None)
 
-    def see(self, client: int, round_: int, payload: Payload) -> None:
-        """A client has computed its update; one that has diverged is of no use."""
+    def on_update(self, client: int, round_: int, payload: Payload) -> None:
+        """Observe an update that a client has computed; a diverged one is not kept."""
         if payload.is_finite:
             self._knowledge_of(client).add(client, round_, payload.vector)
-        if round_ > self._slowest:  # else every attacker is past it
+        if round_ > self._slowest:  # otherwise every attacker has passed this round
             self.seen_in.setdefault(round_, set()).add(client)
-            self.reconsider()
+            self.recheck_waiting()
 
-    def overhear(self, attacker: Client, message: Message) -> None:
-        """Learn from a message that has reached an attacker and that its mailbox does not reject."""
+    def on_message(self, attacker: Client, message: Message) -> None:
+        """Observe a message that has reached an attacker, unless its mailbox rejects it."""
         if self.plan.knowledge != "neighbourhood" or not self.plan.sees_honest:
             return
-        if message.sender not in self.liars and attacker.life.mailbox.why_rejected(message) is None:
+        if message.sender not in self.byzantine and attacker.state.mailbox.rejection_reason(message) is None:
             self._knowledge_of(attacker.id).add(message.sender, message.round, message.payload.vector)
-        self.reconsider()
+        self.recheck_waiting()
 
     def is_active(self, attacker: Client) -> bool:
-        """Whether it is time to attack."""
+        """Return whether the attack is active now."""
         moment = ScheduleView(
-            attacker.life.round,
+            attacker.state.round,
             self.kernel.now,
             partitioned=bool(self.network.obstacles.partitions),
             num_trusted=lambda: self._num_trusted(attacker),
         )
         try:
             return self.plan.schedule(moment)
-        except Exception as error:  # it is not always the attacker's own event
-            note_client_round(error, attacker.id, attacker.life.round)
+        except Exception as error:  # the event may belong to another client
+            note_client_round(error, attacker.id, attacker.state.round)
             raise
 
     def poisons(self, attacker: Client) -> bool:
-        """Whether the attacker trains on poisoned data in this round."""
+        """Return whether the attacker trains on poisoned data in this round."""
         return self.plan.poisons_labels and self.is_active(attacker)
 
     def is_ready(self, attacker: Client) -> bool:
-        """Whether it knows all that it wants to know before it sends its message of this round."""
-        plan, life = self.plan, attacker.life
+        """Return whether the attacker has observed all that it needs to send its message of this round."""
+        plan, state = self.plan, attacker.state
         if not plan.sees_honest or not self.is_active(attacker):
             return True
         if plan.knowledge == "neighbourhood":
-            return life.mailbox.silent <= self.liars
+            return state.mailbox.pending <= self.byzantine
         if plan.knowledge == "own" and not plan.collude:
             return True
-        return self._has_seen_all(life.round)
+        return self._has_seen_all(state.round)
 
-    def reconsider(self) -> None:
-        """Something has happened: attackers that wait may know enough now."""
+    def recheck_waiting(self) -> None:
+        """Let waiting attackers continue if they have observed enough now."""
         for attacker in [member for member in self.waiting if self.is_ready(self.clients[member])]:
             del self.waiting[attacker]
             self.clients[attacker].stop_waiting()
 
-    def forget(self, attacker: int) -> None:
-        """An attacker has stopped: it waits for nothing, and what it held back is lost."""
+    def on_stop(self, attacker: int) -> None:
+        """Cancel the waiting of an attacker that has stopped; its delayed messages are lost."""
         self.waiting.pop(attacker, None)
         self.num_stops[attacker] += 1
 
-    def retire(self, attacker: int) -> None:
-        """An attacker will never come back: nothing has to be remembered for it."""
+    def on_departure(self, attacker: int) -> None:
+        """Keep no observations for an attacker that will not return."""
         del self.rounds[attacker]
         self._slowest = min(self.rounds.values(), default=inf)
 
     def send(self, attacker: Client, own: Payload) -> None:
-        """Send whatever the attacker sends in this round."""
-        round_, recipients = attacker.life.round, attacker.neighbours
+        """Send the attacker's messages of this round."""
+        round_, recipients = attacker.state.round, attacker.neighbours
         self.waiting.pop(attacker.id, None)  # its patience may have ended
         self._advance(attacker.id, round_)
         if not self.is_active(attacker):
@@ -188,40 +188,43 @@ class Adversary:
             self.network.send(attacker.id, round_, round_, contents[None], recipients)
             return
         for recipient in self.network.send_order(recipients, round_):
-            for parcel in self._parcels(attacker, recipient, contents.get(recipient) or contents[None]):
-                self._post(DelayedMessage(attacker.id, recipient, parcel, self.num_stops[attacker.id]))
+            content = contents.get(recipient) or contents[None]
+            for message in self._schedule_messages(attacker, recipient, content):
+                self._send_delayed(
+                    DelayedMessage(attacker.id, recipient, message, self.num_stops[attacker.id])
+                )
 
-    def _sees_updates_of(self) -> frozenset[int]:
-        """Whose updates it sees as soon as they are computed."""
+    def _observed_clients(self) -> frozenset[int]:
+        """Return the clients whose updates it observes as soon as they are computed."""
         if self.plan.sees_honest and self.plan.knowledge == "omniscient":
-            return frozenset(range(self.num_clients)) - self.liars
+            return frozenset(range(self.num_clients)) - self.byzantine
         if self.plan.sees_honest and self.plan.knowledge == "own":
             return self.members
         return frozenset()
 
     def _contents(self, attacker: Client, own: Payload) -> dict[int | None, Payload]:
-        """What the attack wants to tell each recipient; None stands for all of them."""
+        """Return the payload for each recipient; the key None stands for all recipients."""
         plan = self.plan
-        to_all = None if plan.sees_victim else self._made_up(attacker, own, None)
+        to_all = None if plan.sees_victim else self._attack_vector(attacker, own, None)
         if to_all is not None and plan.equivocation is same:
             return {None: Payload(to_all, own.mask)}
         contents: dict[int | None, Payload] = {}
         key = self.streams.key("equivocation", attacker.id)
         for recipient in attacker.neighbours:
-            m = self._made_up(attacker, own, recipient) if to_all is None else to_all
-            told = plan.equivocation(own.vector, m, uniform(key, recipient))
-            contents[recipient] = Payload(told, own.mask)
+            m = self._attack_vector(attacker, own, recipient) if to_all is None else to_all
+            vector = plan.equivocation(own.vector, m, uniform(key, recipient))
+            contents[recipient] = Payload(vector, own.mask)
         return contents
 
-    def _made_up(self, attacker: Client, own: Payload, recipient: int | None) -> Tensor:
-        """The attack's vector; with a recipient, the one for it."""
-        plan, round_, knowledge = self.plan, attacker.life.round, self._knowledge_of(attacker.id)
+    def _attack_vector(self, attacker: Client, own: Payload, recipient: int | None) -> Tensor:
+        """Return the vector that the attack makes, for all recipients or for one."""
+        plan, round_, knowledge = self.plan, attacker.state.round, self._knowledge_of(attacker.id)
         index = () if recipient is None else (recipient,)
         details: dict[str, Any] = {
             "round": round_,
             "seed": self.streams.key("attack", attacker.id, round_, *index),
             "memory": self.memories[attacker.id],
-            "origin": _only_row(self.method.reference_point(attacker.life.learning)),
+            "origin": _only_row(self.method.reference_point(attacker.state.learning)),
         }
         if not plan.sees_honest:
             return plan.attack(View(own.vector, **details))
@@ -230,29 +233,31 @@ class Adversary:
             around = self.clients[recipient].neighbours
             allies = self.members.intersection(around)
             if plan.knowledge != "own":
-                candidates = [client for client in around if client not in self.liars]
+                candidates = [client for client in around if client not in self.byzantine]
             details["victim"] = knowledge.latest(recipient, round_)
             if plan.knowledge == "omniscient":
-                expected = _only_row(self.method.predicted_direction(self.clients[recipient].life.learning))
+                expected = _only_row(self.method.predicted_direction(self.clients[recipient].state.learning))
                 details["expected"] = None if expected is None or expected.isnan().any() else expected
         ids, updates = knowledge.of(candidates, round_)
-        said = self._said_of(updates) if plan.collective else None
-        if said is not None:
-            return said
+        cached = self._cached_vector(updates) if plan.collective else None
+        if cached is not None:
+            return cached
         seen = stacked(updates, otherwise=own.vector)
         num_byzantine = max(1, len(allies)) if plan.collude else 1
         m = plan.attack(View(own.vector, seen, ids, num_byzantine=num_byzantine, **details))
         self._latest = (updates, m)
         return m
 
-    def _said_of(self, updates: list[Tensor]) -> Tensor | None:
-        """What the attack has last made of exactly these updates."""
+    def _cached_vector(self, updates: list[Tensor]) -> Tensor | None:
+        """Return the last vector of the attack if it was made from exactly these updates."""
         known, m = self._latest
         equal = len(known) == len(updates) > 0 and all(map(operator.is_, known, updates))
         return m if equal else None
 
-    def _parcels(self, attacker: Client, recipient: int, payload: Payload) -> list[ScheduledMessage]:
-        round_ = attacker.life.round
+    def _schedule_messages(
+        self, attacker: Client, recipient: int, payload: Payload
+    ) -> list[ScheduledMessage]:
+        round_ = attacker.state.round
         past = self.past[attacker.id].setdefault(recipient, {})
         past[round_] = payload
         if len(past) > (MEMORY_ROUNDS if self.plan.remembers else 1):
@@ -269,43 +274,43 @@ class Adversary:
             )
         )
 
-    def _post(self, held: DelayedMessage) -> None:
-        if held.parcel.delay_s == 0:
-            self._release(held)
+    def _send_delayed(self, delayed: DelayedMessage) -> None:
+        if delayed.message.delay_s == 0:
+            self._release(delayed)
         else:
-            self.kernel.post(Call(self._on_time, held), self.kernel.now + held.parcel.delay_s)
+            self.kernel.call_at(Call(self._on_time, delayed), self.kernel.now + delayed.message.delay_s)
 
     def _on_time(self, call: Call) -> None:
-        self._release(call.subject)
+        self._release(call.argument)
 
-    def _release(self, held: DelayedMessage) -> None:
-        attacker, recipient, parcel = self.clients[held.attacker], held.recipient, held.parcel
+    def _release(self, delayed: DelayedMessage) -> None:
+        attacker, recipient, message = self.clients[delayed.attacker], delayed.recipient, delayed.message
         survives = (
-            held.num_stops == self.num_stops[attacker.id]
+            delayed.num_stops == self.num_stops[attacker.id]
             and attacker.id not in self.network.obstacles.clients_down
         )
         if survives and recipient in attacker.neighbours:
-            self.network.send(attacker.id, attacker.life.round, parcel.stamp, parcel.payload, (recipient,))
+            self.network.send(attacker.id, attacker.state.round, message.stamp, message.payload, (recipient,))
 
     def _knowledge_of(self, client: int) -> Knowledge:
-        """Where what this client computes or hears is written down."""
+        """Return the observations that this client contributes to and uses."""
         apart = not self.plan.collude and self.plan.knowledge != "omniscient"
         return self.alone[client] if apart else self.shared
 
     def _num_trusted(self, attacker: Client) -> int:
-        mine = attacker.life.mailbox
-        others = (n for n in (*mine.neighbours, *mine.former) if n not in self.liars)
-        return sum(self.clients[other].life.mailbox.num_used_of(attacker.id) for other in others)
+        mine = attacker.state.mailbox
+        others = (n for n in (*mine.queues, *mine.former_queues) if n not in self.byzantine)
+        return sum(self.clients[other].state.mailbox.num_used_from(attacker.id) for other in others)
 
     def _has_seen_all(self, round_: int) -> bool:
-        """Whether the updates of all that are up are known; of rounds long past they were."""
+        """Return whether the updates of all running clients are known; those of passed rounds were."""
         seen, down = self.seen_in.get(round_, set()), self.network.obstacles.clients_down
-        if round_ <= self._slowest or len(seen) + len(down) < len(self.sees_updates_of):
+        if round_ <= self._slowest or len(seen) + len(down) < len(self.observed_clients):
             return round_ <= self._slowest
-        return all(client in seen or client in down for client in self.sees_updates_of)
+        return all(client in seen or client in down for client in self.observed_clients)
 
     def _advance(self, attacker: int, round_: int) -> None:
-        """Note how far the attackers are: nobody will ask for what lies before the slowest."""
+        """Record the attacker's round; observations before that of the slowest attacker are not needed."""
         self.rounds[attacker] = round_
         self._slowest = min(self.rounds.values())
         for past in [past for past in self.seen_in if past <= self._slowest]:

@@ -24,11 +24,11 @@ class Neighbourhoods:
     @classmethod
     def of(cls, graph: nx.Graph, byzantine: Collection[int]) -> Neighbourhoods:
         """Look at every honest client's neighbours."""
-        liars = set(byzantine)
+        byzantine = set(byzantine)
         fractions = {
-            client: len(liars.intersection(graph[client])) / max(len(graph[client]), 1)
+            client: len(byzantine.intersection(graph[client])) / max(len(graph[client]), 1)
             for client in range(len(graph))
-            if client not in liars
+            if client not in byzantine
         }
         return cls(
             byzantine_fraction=fractions,

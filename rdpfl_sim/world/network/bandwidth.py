@@ -92,14 +92,14 @@ class Uplink:
         begins_at_s = queue[-1].ends_at_s if queue else self.kernel.now
         departure = Departure(message, done, begins_at_s + message.size_bytes / self.bytes_per_s)
         queue.append(departure)
-        self.kernel.post(Call(self._leave, departure), departure.ends_at_s)
+        self.kernel.call_at(Call(self._leave, departure), departure.ends_at_s)
 
     def drop(self, sender: int) -> list[Any]:
         """Empty the queue of the sender, including the message that is being transmitted."""
         return [departure.message for departure in self.queues.pop(sender, ())]
 
     def _leave(self, call: Call) -> None:
-        departure: Departure = call.subject
+        departure: Departure = call.argument
         queue = self.queues.get(departure.message.sender)
         if queue and queue[0] is departure:  # else it was dropped
             queue.popleft()
@@ -158,7 +158,7 @@ class Shared:
     def _change(self, message: Sized) -> None:
         """Schedule new rates at both ends, once for all transfers that start or end at this instant."""
         if not self.changed_senders:
-            self.kernel.post(Call(self._set_rates), self.kernel.now)
+            self.kernel.call_at(Call(self._set_rates), self.kernel.now)
         self.changed_senders[message.sender] = None
         self.changed_recipients[message.recipient] = None
 
@@ -184,10 +184,10 @@ class Shared:
         transfer.since_s = now_s
         transfer.bytes_per_s = min(up, down)
         transfer.ends_at_s = now_s + transfer.left_bytes / transfer.bytes_per_s
-        self.kernel.post(Call(self._end, transfer), transfer.ends_at_s)
+        self.kernel.call_at(Call(self._end, transfer), transfer.ends_at_s)
 
     def _end(self, call: Call) -> None:
-        transfer: Transfer = call.subject
+        transfer: Transfer = call.argument
         # Compare times, not left_bytes: a remainder due to rounding could be too small to move the clock.
         if self.kernel.now != transfer.ends_at_s:
             return  # the rate has changed since this call was scheduled

@@ -106,7 +106,7 @@ class Network:
         if reason is not None:
             self.lose(message, reason)
             return
-        self.kernel.post(message, self.kernel.now + link.delay_s(draw + LATENCY))
+        self.kernel.call_at(message, self.kernel.now + link.delay_s(draw + LATENCY))
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
@@ -158,4 +158,4 @@ class Network:
         self.num_sent += 1
         self.num_copied += 1
         self.observer.message_copied(copy, message.number)
-        self.kernel.post(copy, self.kernel.now + link.delay_s(draw + COPY_LATENCY))
+        self.kernel.call_at(copy, self.kernel.now + link.delay_s(draw + COPY_LATENCY))

@@ -79,9 +79,9 @@ class Reliable:
         if delay_s is None:
             delivery.num_in_transit -= 1
         else:
-            network.kernel.post(Call(self._on_arrival, (delivery, attempt)), now_s + delay_s)
+            network.kernel.call_at(Call(self._on_arrival, (delivery, attempt)), now_s + delay_s)
         timeout_s = self.transport.timeout_s * self.transport.backoff**attempt
-        network.kernel.post(Call(self._on_timeout, delivery), now_s + timeout_s)
+        network.kernel.call_at(Call(self._on_timeout, delivery), now_s + timeout_s)
 
     def stop(self, sender: int, unsent: Iterable[Message]) -> None:
         """End all attempts of a sender that stops; those in transit may still arrive."""
@@ -101,7 +101,7 @@ class Reliable:
         self._attempt(delivery)
 
     def _on_arrival(self, call: Call) -> None:
-        delivery, attempt = call.subject
+        delivery, attempt = call.argument
         delivery.num_in_transit -= 1
         if not self._is_blocked(delivery.message.link):
             first, delivery.arrived = not delivery.arrived, True
@@ -118,24 +118,24 @@ class Reliable:
         if delay_s is not None:
             arrives_at_s = network.kernel.now + delay_s
             delivery.acknowledgements_s.append(arrives_at_s)
-            network.kernel.post(Call(self._on_acknowledgement, delivery), arrives_at_s)
+            network.kernel.call_at(Call(self._on_acknowledgement, delivery), arrives_at_s)
 
     def _reverse_link(self, delivery: Delivery) -> Link:
         return self.network.links[delivery.message.recipient][delivery.message.sender]
 
     def _on_acknowledgement(self, call: Call) -> None:
-        delivery: Delivery = call.subject
+        delivery: Delivery = call.argument
         delivery.acknowledgements_s.remove(self.network.kernel.now)
         if not self._is_blocked(self._reverse_link(delivery)):
             delivery.acknowledged = True
 
     def _on_timeout(self, call: Call) -> None:
-        delivery: Delivery = call.subject
+        delivery: Delivery = call.argument
         now_s = self.network.kernel.now
         if delivery.closed:
             return  # its sender has stopped
         if now_s in delivery.acknowledgements_s:
-            self.network.kernel.post(call, now_s)  # after the acknowledgement that arrives at this instant
+            self.network.kernel.call_at(call, now_s)  # after the acknowledgement that arrives at this instant
         elif not delivery.acknowledged and delivery.num_attempts < self.transport.max_attempts:
             self._repeat(delivery)
         else:

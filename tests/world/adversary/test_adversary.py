@@ -91,7 +91,7 @@ class Numbered:
 
 def train_with(world: TinyWorld, trainer: Any) -> None:
     for client in world.clients:
-        client.world = replace(client.world, trainer=trainer)
+        client.context = replace(client.context, trainer=trainer)
 
 
 def sent(world: TinyWorld, sender: int) -> list[tuple[float, int, int, float]]:
@@ -367,7 +367,7 @@ def test_neighbourhood_attacker_does_not_wait_for_its_fellows() -> None:
 
 def test_neighbourhood_attacker_does_not_wait_for_attackers_of_another_group() -> None:
     world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", compute=(1.0, 9.0, 1.0), rounds=1)
-    world.adversary.liars = frozenset({1, 2})
+    world.adversary.byzantine = frozenset({1, 2})
     world.run()
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(1.25, {0: 1})]
 
@@ -489,7 +489,7 @@ def test_lie_reaches_the_victims_model() -> None:
     # mu = (1 + 2 + 3) / 3 = 2, so client 3 says -6.
     assert set(told(world, 3, 1).values()) == {-6.0}
     # w = -(own + mean of the others)
-    assert [client.life.learning.w[0, 0].item() for client in world.clients[:3]] == pytest.approx(
+    assert [client.state.learning.w[0, 0].item() for client in world.clients[:3]] == pytest.approx(
         [-(1 + (2 + 3 - 6) / 3), -(2 + (1 + 3 - 6) / 3), -(3 + (1 + 2 - 6) / 3)]
     )
 
@@ -939,7 +939,7 @@ def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> Non
         sender: p.tolist() for (_, sender, _, _), p in zip(world.log.sent, world.log.payloads, strict=True)
     }
     assert by_sender == {0: [-1.0, -1.0], 1: [2.0, 2.0]}
-    assert world.clients[0].life.learning.w[0].tolist() == [0.5, 0.5]  # (-1 + 2) / 2
+    assert world.clients[0].state.learning.w[0].tolist() == [0.5, 0.5]  # (-1 + 2) / 2
 
 
 def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> None:

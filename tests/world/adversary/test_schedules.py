@@ -248,7 +248,7 @@ def poisoned_world(schedule: Schedule, poisons_labels: bool = True) -> tuple[Tin
     plan = Plan(label_flip, poisons_labels=poisons_labels, schedule=schedule)
     world, trainer = TinyWorld(byzantine=(2,), plan=plan, rounds=4), Submissions()
     for client in world.clients:
-        client.world = replace(client.world, trainer=trainer)
+        client.context = replace(client.context, trainer=trainer)
     return world.run(), trainer
 
 

@@ -247,8 +247,8 @@ def test_selective_attacker_keeps_only_its_victim_waiting() -> None:
     assert (world.times(0), world.times(1)) == ([1.5], [1.25])
     assert (world.used(0), world.used(1)) == ([(1, 1, 0)], [(1, 0, 0), (1, 2, 0)])
     # w = -(own + mean of what was used)
-    assert world.clients[0].life.learning.w[0].tolist() == [-(1 + 2.0)] * 2
-    assert world.clients[1].life.learning.w[0].tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
+    assert world.clients[0].state.learning.w[0].tolist() == [-(1 + 2.0)] * 2
+    assert world.clients[1].state.learning.w[0].tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
 
 
 def test_selective_attacker_is_silent_towards_the_same_fraction_in_every_round() -> None:
@@ -382,7 +382,7 @@ class ReplayWorld(TinyWorld):
         plan = Plan(min_max, sees_honest=True, timing=timing, remembers=True)
         super().__init__(byzantine=(2,), plan=plan, rounds=5, **world)
         for client in self.clients:
-            client.world = replace(client.world, trainer=Trainer())
+            client.context = replace(client.context, trainer=Trainer())
 
 
 def test_replayed_message_with_a_fresh_stamp_is_used_as_if_it_were_new() -> None:
@@ -415,7 +415,7 @@ def test_claim_of_a_past_round_is_late_and_has_its_age() -> None:
     assert world.times(0) == [1.5, 3.0]
     assert world.used(0) == [(1, 1, 0), (2, 1, 0), (2, 2, 1)]
     # Round 1: -(1 + 2). Round 2: -(1 + (2 + 0.5 * 1) / 2).
-    assert world.clients[0].life.learning.w[0].tolist() == pytest.approx([-3 - 2.25] * 2)
+    assert world.clients[0].state.learning.w[0].tolist() == pytest.approx([-3 - 2.25] * 2)
 
 
 def test_claim_of_a_future_round_is_used_as_one_of_a_faster_neighbour() -> None:
@@ -431,7 +431,7 @@ def test_claim_of_an_impossible_round_is_refused_and_keeps_everybody_waiting(off
     world = against(partial(wrong_stamp, offset=offset), wait=Wait(1.0, 0.5)).run()
     assert world.times(0) == [1.5, 3.0]
     assert drops(world, stamp=1 + offset) == drops(world, stamp=2 + offset) == ["rejected"] * 2
-    assert [world.clients[i].life.mailbox.fates for i in (0, 1)] == [{"used": 2, "rejected": 2}] * 2
+    assert [world.clients[i].state.mailbox.outcomes for i in (0, 1)] == [{"used": 2, "rejected": 2}] * 2
 
 
 def test_flood_of_copies_is_one_message_and_many_duplicates() -> None:
@@ -439,16 +439,16 @@ def test_flood_of_copies_is_one_message_and_many_duplicates() -> None:
     assert len(sent(world)) == 2 * 2 * 50
     assert world.times(0) == [1.25, 2.5]
     assert world.used(0) == [(r, sender, 0) for r in (1, 2) for sender in (1, 2)]
-    assert world.clients[0].life.mailbox.fates == {"used": 4, "duplicate": 2 * 49}
+    assert world.clients[0].state.mailbox.outcomes == {"used": 4, "duplicate": 2 * 49}
 
 
 def test_flood_of_future_rounds_does_not_fill_more_than_the_mailbox_holds() -> None:
     world = against(partial(flood, copies=50), rounds=60).run(until_s=1.25 + 0.5)
-    mailbox = world.clients[0].life.mailbox
+    mailbox = world.clients[0].state.mailbox
     # Stamps 1 to 50 arrive at 1.25, in this order; each beyond the capacity of 4 displaces the oldest.
     assert world.used(0) == [(1, 1, 0), (1, 2, 1 - 47)]
-    assert sorted(mailbox.neighbours[2].held) == [48, 49, 50]
-    assert mailbox.fates == {"used": 2, "stale": 46}
+    assert sorted(mailbox.queues[2].unread) == [48, 49, 50]
+    assert mailbox.outcomes == {"used": 2, "stale": 46}
     assert world.times(0) == [1.25]
 
 
@@ -456,9 +456,9 @@ def test_flood_stays_bounded_over_many_rounds() -> None:
     world = against(partial(flood, copies=20), rounds=40).run()
     assert world.times(0)[-1] == 40 * 1.25
     assert world.network.num_delivered == 40 * (4 + 2 * 20)
-    for mailbox in (client.life.mailbox for client in world.clients[:2]):
-        assert len(list(mailbox.leftovers())) <= 4
-        assert mailbox.fates.total() + len(list(mailbox.leftovers())) == 40 * (1 + 20)
+    for mailbox in (client.state.mailbox for client in world.clients[:2]):
+        assert len(list(mailbox.unread())) <= 4
+        assert mailbox.outcomes.total() + len(list(mailbox.unread())) == 40 * (1 + 20)
 
 
 @pytest.mark.parametrize("name", sorted(TIMING_ATTACKS))

@@ -37,7 +37,9 @@ def times(
         through[parcel] = kernel.now
 
     for parcel in parcels:
-        kernel.post(Call(lambda _, p=parcel: bandwidth.transmit(p, done)), initial_time + parcel.starts_at_s)
+        kernel.call_at(
+            Call(lambda _, p=parcel: bandwidth.transmit(p, done)), initial_time + parcel.starts_at_s
+        )
     kernel.run()
     return [through[parcel] for parcel in parcels]
 
@@ -135,11 +137,11 @@ def test_done_may_begin_the_next_transfer() -> None:
 
 def test_equal_transfers_of_a_burst_end_together_after_a_linear_number_of_events() -> None:
     class Counting(Kernel):
-        num_posted = 0
+        num_scheduled = 0
 
-        def post(self, *event: Any) -> None:
-            self.num_posted += 1
-            super().post(*event)
+        def call_at(self, *event: Any) -> None:
+            self.num_scheduled += 1
+            super().call_at(*event)
 
     kernel = Counting()
     bandwidth = Shared(kernel, up_bytes_per_s=1000.0)
@@ -149,7 +151,7 @@ def test_equal_transfers_of_a_burst_end_together_after_a_linear_number_of_events
     kernel.run()
     assert kernel.now == 5.0
     assert through == list(range(100))
-    assert 100 <= kernel.num_posted < 200, (
+    assert 100 <= kernel.num_scheduled < 200, (
         "the number of events must not grow with the square of the transfers"
     )
 

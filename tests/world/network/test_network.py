@@ -72,7 +72,7 @@ def test_what_has_not_left_a_crashed_sender_is_lost_and_what_has_left_arrives(
         (1.75, lambda: world.network.obstacles.clients_down.discard(0)),
         (4.0, lambda: world.send(0, 2)),  # finds no queue
     ]:
-        world.kernel.post(Call(lambda _, act=act: act()), time_s)
+        world.kernel.call_at(Call(lambda _, act=act: act()), time_s)
     world.kernel.run()
     assert world.arrivals == [(1, 1.5), (2, arrives_at_s)]
     assert world.log.lost == [(1.25, 0, 1, "sender is down"), (1.25, 0, 2, "sender is down")]
@@ -83,7 +83,7 @@ def test_transfers_of_a_crashed_sender_leave_their_share_to_others() -> None:
     world = Wires(bandwidth=partial(Shared, up_bytes_per_s=1000.0, down_bytes_per_s=1000.0))
     world.send(0, 2)
     world.send(1, 2)
-    world.kernel.post(Call(lambda _: world.network.stop(0)), 1.0)
+    world.kernel.call_at(Call(lambda _: world.network.stop(0)), 1.0)
     world.kernel.run()
     # Until 1 each has half of the recipient's downlink; the rest, 500 bytes, goes at full speed.
     assert world.arrivals == [(2, 2.0)]
@@ -385,7 +385,7 @@ def test_every_message_is_delivered_lost_or_in_flight(options, sends, troubles) 
     network.receivers = [receive] * 3
 
     def at(time_s: float, act) -> None:
-        kernel.post(Call(lambda _: act()), time_s)
+        kernel.call_at(Call(lambda _: act()), time_s)
 
     for time_s, (sender, recipient) in sends:
         at(time_s, partial(world.send, sender, recipient))

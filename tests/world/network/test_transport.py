@@ -46,7 +46,7 @@ class Script(Wires):
         return (link.sender, number) in self.lost
 
     def at(self, time_s: float, act: Callable[[], object]) -> None:
-        self.kernel.post(Call(lambda _: act()), time_s)
+        self.kernel.call_at(Call(lambda _: act()), time_s)
 
     def attempts(self, sender: int = 0) -> list[float]:
         """When a client began to cross a link."""
