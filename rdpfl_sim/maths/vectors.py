@@ -1,7 +1,9 @@
-"""The vector operations of R-DPFL: norm, clip, prediction coefficient, adaptive threshold.
+"""Norms, clipping and the prediction coefficient of R-DPFL, for matrices with one row per client.
 
-Norms and inner products accumulate in float64: a hostile message may hold 1e38, whose square is
-infinite in float32, and a clip by an infinite norm would return NaN.
+Norms and inner products accumulate in float64: a hostile message may hold 1e38, whose square is infinite in
+float32, and a clip by an infinite norm would return NaN. The bits of a row do not depend on the other rows,
+since a resumed run may batch its clients differently. Sums over columns are therefore made of blocks: how
+torch splits its own sums depends on the shape and on the number of threads.
 """
 
 from __future__ import annotations
@@ -9,60 +11,66 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rdpfl_sim.maths.distances import blocks
+
 LARGEST = 2.0**100
 """Largest entry of an aggregate, so that the difference of two is finite in float32."""
 
 
 def norm(v: Tensor) -> float:
-    """Return |v|_2, finite for every finite v."""
+    """Return |v|_2 of one vector, finite for every finite v."""
     return float(torch.linalg.vector_norm(v, dtype=torch.float64))
 
 
-def clip(v: Tensor, limit: float, length: float | None = None) -> tuple[Tensor, bool]:
-    """Return Clip(v; limit) = v min{1, limit / |v|}, and whether the limit was active (Section IV-C).
+def row_norms(v: Tensor) -> Tensor:
+    """Return |v_i|_2 of every row (n,) in float64, finite for every finite v."""
+    lengths: Tensor = torch.linalg.vector_norm(v, dim=1, dtype=torch.float64)
+    return lengths
 
-    `length` is |v|, if the caller has it.
 
-    >>> clip(torch.tensor([3.0, 4.0]), 1.0)
-    (tensor([0.6000, 0.8000]), True)
+def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Clip(v_i; limit_i) = v_i min{1, limit_i / |v_i|}, and which rows were clipped (Section IV-C).
+
+    `lengths` are |v_i|.
+
+    >>> v = torch.tensor([[3.0, 4.0], [0.0, 0.5]])
+    >>> clip_rows(v, torch.ones(2), row_norms(v))
+    (tensor([[0.6000, 0.8000],
+            [0.0000, 0.5000]]), tensor([ True, False]))
     """
-    if length is None:
-        length = norm(v)
-    if length <= limit:
-        return v, False
-    return v * (limit / length), True
+    clipped = ~(lengths <= limits)
+    if not clipped.any():
+        return v, clipped
+    return v * torch.where(clipped, limits / lengths, 1.0).to(v.dtype).unsqueeze(1), clipped
 
 
-def clip_around(u: Tensor, messages: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-    """Return u + Clip(u_j - u; radius) for the messages u_j (n, d), and the factors (n,) that shrink them.
+def clip_around(u: Tensor, messages: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Return u + Clip(u_j - u; radius) for the messages u_j (n, m, d), and the factors (n, m).
 
     This is the clipping of ClippedGossip (He, Karimireddy and Jaggi 2022), here of directions.
 
-    >>> clip_around(torch.tensor([0.0, 0.0]), torch.tensor([[3.0, 4.0], [0.0, 0.5]]), 1.0)
-    (tensor([[0.6000, 0.8000],
-            [0.0000, 0.5000]]), tensor([0.2000, 1.0000]))
+    >>> clip_around(torch.tensor([[0.0, 0.0]]), torch.tensor([[[3.0, 4.0], [0.0, 0.5]]]), torch.tensor([1.0]))
+    (tensor([[[0.6000, 0.8000],
+             [0.0000, 0.5000]]]), tensor([[0.2000, 1.0000]]))
     """
-    deviations = messages.clamp(-LARGEST, LARGEST) - u
-    lengths = torch.linalg.vector_norm(deviations, dim=1, dtype=torch.float64)
-    factors = torch.where(lengths > radius, radius / lengths, 1.0).to(u.dtype)
-    return deviations.mul_(factors.unsqueeze(1)).add_(u), factors
+    deviations = messages.clamp(-LARGEST, LARGEST) - u.unsqueeze(1)
+    lengths = torch.linalg.vector_norm(deviations, dim=2, dtype=torch.float64)
+    limits = radius.unsqueeze(1)
+    factors = torch.where(lengths > limits, limits / lengths, 1.0).to(u.dtype)
+    return deviations.mul_(factors.unsqueeze(2)).add_(u.unsqueeze(1)), factors
 
 
-def bb_coefficient(s: Tensor, y: Tensor, epsilon: float, limit: float) -> float:
-    """Return beta = <s, y> / (|s|^2 + epsilon), clamped to [-limit, limit] (eq. beta_def).
+def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tensor:
+    """Return beta_i = <s_i, y_i> / (|s_i|^2 + epsilon), clamped to [-limit, limit] (eq. beta_def).
 
-    >>> bb_coefficient(torch.tensor([1.0, 1.0]), torch.tensor([2.0, 4.0]), epsilon=0.0, limit=10.0)
-    3.0
+    >>> bb_coefficients(torch.tensor([[1.0, 1.0]]), torch.tensor([[2.0, 4.0]]), epsilon=0.0, limit=10.0)
+    tensor([3.], dtype=torch.float64)
     """
-    s, y = s.double(), y.double()
-    beta = float(torch.dot(s, y)) / (float(torch.dot(s, s)) + epsilon)
-    return max(-limit, min(limit, beta))
-
-
-def next_threshold(tau: float, delta_norm: float, alpha: float, c: float) -> float:
-    """Return tau^t = alpha tau^{t-1} + (1 - alpha) c |Delta| (eq. tau_update).
-
-    >>> next_threshold(tau=1.0, delta_norm=2.0, alpha=0.5, c=1.5)
-    2.0
-    """
-    return alpha * tau + (1 - alpha) * c * delta_norm
+    products = s.new_zeros(len(s), dtype=torch.float64)
+    squares = torch.zeros_like(products)
+    # Torch divides a single row among its threads, but no block that is as short as these.
+    for s_part, y_part in blocks(s, y):
+        s_part, y_part = s_part.double(), y_part.double()
+        products += (s_part * y_part).sum(dim=1)
+        squares += (s_part * s_part).sum(dim=1)
+    return (products / (squares + epsilon)).clamp(-limit, limit)

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction, Positive
 from rdpfl_sim.maths.aggregators import aggregate_rows, median
-from rdpfl_sim.maths.batched import clip_rows, norms
-from rdpfl_sim.maths.vectors import LARGEST
+from rdpfl_sim.maths.vectors import clip_around, clip_rows, row_norms
 from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -93,20 +92,20 @@ class Anchored(Method):
         """Aggregate the clipped messages and take the personalised step."""
         assert isinstance(state, AnchoredState)
         u = self.step.direction(state.w, trained)
-        tau = self.threshold(state, norms(u))
+        tau = self.threshold(state, row_norms(u))
         sound = tau.isfinite()  # false if the client's own training diverged
         d = torch.zeros_like(u)
         found: Diagnostics = {}
         if inbox.num_messages > 0:
             clipped, factors = clip_around(u, weighted_messages(inbox), tau)
             d = aggregate_rows(self.aggregator, _where(sound, clipped, 0.0), u)
-            d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), norms(d))
+            d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
             d = _where(sound, d, 0.0)
             num_clipped = (factors < 1).sum(dim=1).where(sound, 0)
             found = {"num_clipped": num_clipped, "clipped": num_clipped > 0, "bounded": bounded & sound}
         w = self.step.apply(state.w, u, d, trained)
         new = AnchoredState(w, tau.where(sound, state.tau), state.num_observed + sound.long())
-        return new, {**self.step.diagnostics(u, norms(d)), "tau": tau.where(sound, torch.nan), **found}
+        return new, {**self.step.diagnostics(u, row_norms(d)), "tau": tau.where(sound, torch.nan), **found}
 
     def threshold(self, state: AnchoredState, u_norm: Tensor) -> Tensor:
         """Return tau^t = alpha tau^{t-1} + (1 - alpha) c |u|; in the first round c |u|."""
@@ -119,26 +118,12 @@ class Anchored(Method):
         """Return distances from u, and weights in the aggregate: smaller for messages that were clipped."""
         assert isinstance(state, AnchoredState)
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
-        tau = self.threshold(state, norms(u))
+        tau = self.threshold(state, row_norms(u))
         clipped, factors = clip_around(u, messages, tau)
         weights = message_weight_rows(self.aggregator, _where(tau.isfinite(), clipped, 0.0), u)
         if weights is not None:
             weights = _where(tau.isfinite(), weights * factors, 0.0)
         return MessageStats(distances(messages, u), weights)
-
-
-def clip_around(u: Tensor, messages: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """Return u + Clip(u_j - u; radius) for the messages u_j (n, m, d), and the factors (n, m).
-
-    >>> clip_around(torch.tensor([[0.0, 0.0]]), torch.tensor([[[3.0, 4.0], [0.0, 0.5]]]), torch.tensor([1.0]))
-    (tensor([[[0.6000, 0.8000],
-             [0.0000, 0.5000]]]), tensor([[0.2000, 1.0000]]))
-    """
-    deviations = messages.clamp(-LARGEST, LARGEST) - u.unsqueeze(1)
-    lengths = torch.linalg.vector_norm(deviations, dim=2, dtype=torch.float64)
-    limits = radius.unsqueeze(1)
-    factors = torch.where(lengths > limits, limits / lengths, 1.0).to(u.dtype)
-    return deviations.mul_(factors.unsqueeze(2)).add_(u.unsqueeze(1)), factors
 
 
 def _where(condition: Tensor, x: Tensor, otherwise: Tensor | float) -> Tensor:

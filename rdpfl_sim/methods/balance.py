@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, NonNegative, Positive
-from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
 from rdpfl_sim.methods.registry import method
@@ -43,5 +43,5 @@ class Balance(Gossip):
     def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
         """Return equal shares of all models that are close enough."""
         factors = [self.gamma * exp(-self.kappa * client.round / self.rounds) for client in clients]
-        radius = norms(x) * torch.tensor(factors, dtype=torch.float64, device=x.device)
+        radius = row_norms(x) * torch.tensor(factors, dtype=torch.float64, device=x.device)
         return equal_shares(inbox, distances(x, inbox) <= radius.unsqueeze(1), 1 - self.alpha)

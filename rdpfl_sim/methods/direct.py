@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from rdpfl_sim.maths.aggregators import aggregate_rows, mean
-from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -62,7 +62,7 @@ class Direct(Method):
             d_norm = torch.zeros(len(u), dtype=torch.float64, device=u.device)
             return State(self.step.apply(state.w, u, None, trained)), self.step.diagnostics(u, d_norm)
         d_bar = aggregate_rows(self.aggregator, weighted_messages(inbox), u)
-        return State(self.step.apply(state.w, u, d_bar, trained)), self.step.diagnostics(u, norms(d_bar))
+        return State(self.step.apply(state.w, u, d_bar, trained)), self.step.diagnostics(u, row_norms(d_bar))
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]

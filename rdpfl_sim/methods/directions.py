@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.base import Diagnostics, Inbox, Trained, neighbour_share
 
 Lambda: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
@@ -54,7 +54,7 @@ class PersonalStep:
 
     def diagnostics(self, u: Tensor, d_norm: Tensor) -> Diagnostics:
         """Return |u|, |d| and |lambda d| / |u|, the share of neighbours in the step."""
-        u_norm = norms(u)
+        u_norm = row_norms(u)
         share = neighbour_share(self.lambda_ * d_norm, u_norm)
         return {"u_norm": u_norm, "d_norm": d_norm, "neighbour_share": share}
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction, PositiveFraction
-from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -101,11 +101,11 @@ class Dispfl(ModelExchange):
         for vectors, share in zip([x, *inbox.vectors.unbind(dim=1)], _shares(state, inbox), strict=True):
             w = w + vectors * share
         w = clamp_finite(w).masked_fill(~state.next_mask, 0.0)  # also where a diverged model is NaN
-        moved = norms(w - x.masked_fill(~state.next_mask, 0.0))  # without the effect of pruning
+        moved = row_norms(w - x.masked_fill(~state.next_mask, 0.0))  # without the effect of pruning
         return DispflState(w, state.next_mask, state.next_mask), {
             "density": state.mask.float().mean(dim=1).double(),
             "moved": moved,
-            "neighbour_share": neighbour_share(moved, norms(x - state.w)),
+            "neighbour_share": neighbour_share(moved, row_norms(x - state.w)),
         }
 
     def message_stats(

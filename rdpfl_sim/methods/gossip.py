@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction
-from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -46,8 +46,8 @@ class ModelExchange(Method):
 
     def displacement(self, state: State, x: Tensor, w: Tensor) -> Diagnostics:
         """Return how far neighbours moved what was sent, x, to w; and that relative to its training."""
-        moved = norms(w - x)
-        by_training = norms(x - self.reference_point(state))
+        moved = row_norms(w - x)
+        by_training = row_norms(x - self.reference_point(state))
         return {"moved": moved, "neighbour_share": neighbour_share(moved, by_training)}
 
 
@@ -86,7 +86,7 @@ class Gossip(ModelExchange):
 
     def granted_shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
         """Return the shares (n, m); all are zero where the own model has diverged."""
-        sound = norms(x).isfinite()
+        sound = row_norms(x).isfinite()
         if inbox.num_messages == 0 or not sound.any():
             return torch.zeros_like(inbox.weights)
         return self.shares(x, inbox, clients).where(sound.unsqueeze(1), 0.0)

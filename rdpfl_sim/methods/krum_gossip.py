@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Doc
 from rdpfl_sim.maths.aggregators import Aggregator, aggregate_rows, krum
-from rdpfl_sim.maths.batched import norms
+from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.aggregation import AGGREGATION, message_weight_rows
 from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, RunInfo, State, Trained
 from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
@@ -42,7 +42,7 @@ class KrumGossip(ModelExchange):
     ) -> tuple[State, Diagnostics]:
         """Aggregate; keep the own model in a round without messages."""
         x = w = trained.w
-        sound = norms(x).isfinite()
+        sound = row_norms(x).isfinite()
         if inbox.num_messages > 0 and sound.any():
             models = self._models(x, inbox).where(sound.view(-1, 1, 1), 0.0)
             w = aggregate_rows(self.aggregator, models, models[:, 0]).where(sound.unsqueeze(1), x)
@@ -53,7 +53,7 @@ class KrumGossip(ModelExchange):
     ) -> MessageStats:
         """Return the distance of each model from the own, and its weight in the aggregate."""
         x = trained.w
-        sound = norms(x).isfinite().unsqueeze(1)
+        sound = row_norms(x).isfinite().unsqueeze(1)
         models = self._models(x, inbox).where(sound.unsqueeze(2), 0.0)
         weights = message_weight_rows(self.aggregator, models, models[:, 0])
         if weights is not None:

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 from rdpfl_sim.maths.aggregators import aggregate_rows, median
-from rdpfl_sim.maths.batched import bb_coefficients, clip_rows, norms
-from rdpfl_sim.maths.vectors import LARGEST
+from rdpfl_sim.maths.vectors import LARGEST, bb_coefficients, clip_rows, row_norms
 from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -175,14 +174,14 @@ class Rdpfl(Method):
         d_bar = d_bar.clamp(-LARGEST, LARGEST)
         d_hat, beta = self.predict(state, without_history=d_bar)
         delta = d_bar - d_hat
-        delta_norm = norms(delta)
+        delta_norm = row_norms(delta)
         driver = state.delta_norm if self.threshold == "lagged" else delta_norm
         tau = self.alpha * state.tau + (1 - self.alpha) * self.c * driver
         limit = tau if self.clip else torch.full_like(tau, torch.inf)
         delta, clipped = clip_rows(delta, limit, delta_norm)
         d = d_hat + delta
-        d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), norms(d))
-        return Estimate(d, norms(d), d_bar, beta, tau, delta_norm, clipped, bounded)
+        d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
+        return Estimate(d, row_norms(d), d_bar, beta, tau, delta_norm, clipped, bounded)
 
     def predict(self, state: RdpflState, without_history: Tensor) -> tuple[Tensor, Tensor]:
         """Return d_hat (n, d) and beta (n,).
@@ -196,7 +195,7 @@ class Rdpfl(Method):
             return d_hat, torch.full_like(state.tau, torch.nan)
         s = state.w_1 - state.w_2
         beta = bb_coefficients(s, state.d_bar_1 - state.d_bar_2, self.epsilon, self.beta_limit)
-        extrapolates &= norms(s).isfinite()  # false if the client's own training diverged
+        extrapolates &= row_norms(s).isfinite()  # false if the client's own training diverged
         extrapolated = (state.d_bar_1 + beta.to(s.dtype).unsqueeze(1) * s).clamp(-LARGEST, LARGEST)
         d_hat = torch.where(extrapolates.unsqueeze(1), extrapolated, d_hat)
         return d_hat, beta.where(extrapolates, torch.nan)
@@ -224,10 +223,10 @@ class Rdpfl(Method):
         d_hat, beta = self.predict(state, without_history=torch.zeros_like(u))
         if self.when_silent == "skip":
             d_hat, beta = torch.zeros_like(u), torch.full_like(beta, torch.nan)
-        d, bounded = clip_rows(d_hat, torch.full_like(beta, self.max_norm), norms(d_hat))
+        d, bounded = clip_rows(d_hat, torch.full_like(beta, self.max_norm), row_norms(d_hat))
         w = self.step.apply(state.w, u, d, trained)
         return replace(state, w=w), {
-            **self.step.diagnostics(u, self._check_lemma_3(norms(d))),
+            **self.step.diagnostics(u, self._check_lemma_3(row_norms(d))),
             "beta": beta,
             "tau": state.tau,
             "bounded": bounded,

@@ -1,4 +1,4 @@
-"""Messages held near the own vector, and how far from it an aggregate of them can be."""
+"""Messages clipped around the own vector, and how far from it an aggregate of them can be."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
+from rdpfl_sim.maths import vectors
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate, median
 from rdpfl_sim.maths.aggregators.coordinatewise import median_bound
-from rdpfl_sim.maths.vectors import LARGEST, clip_around, norm
+from rdpfl_sim.maths.vectors import LARGEST, norm
 from tests.maths.aggregators.matrices import MAX, matrices
 
 
@@ -25,6 +26,13 @@ def heard(draw: st.DrawFn) -> tuple[Tensor, Tensor, float]:
     entries = st.floats(-100, 100, width=32)
     u = torch.from_numpy(draw(arrays(np.float32, messages.shape[1], elements=entries)))
     return u, messages, draw(st.floats(0, 100))
+
+
+def clip_around(u: Tensor, messages: Tensor, radius: float) -> tuple[Tensor, Tensor]:
+    """Clip the messages of one client."""
+    limit = torch.tensor([radius], dtype=torch.float64)
+    [clipped], [factors] = vectors.clip_around(u.unsqueeze(0), messages.unsqueeze(0), limit)
+    return clipped, factors
 
 
 def slack(u: Tensor, radius: float) -> float:
