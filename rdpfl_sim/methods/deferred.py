@@ -1,8 +1,8 @@
-"""When clients' states are computed: at once, or when somebody wants to know, together with all that wait.
+"""Deferred updates: computed at once, or later in one batch with those of other clients.
 
-A round's update has all its inputs when the client stops waiting, and nobody needs its outcome before the
-client's next training is due. Until then other clients have ended their rounds too. For small models one
-call of torch that serves all of them is many times as fast as one for each.
+A round's update has all its inputs when the client stops waiting, and its result is not needed before the
+client's next training ends. Until then other clients finish their rounds too. For small models one batched
+call of torch is many times as fast as one call per client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rdpfl_sim.methods.batching import ClientDiagnostics, UpdateInput, update_in
 
 
 class Update:
-    """What a round has made of a client's state. It may not have been computed yet."""
+    """A client's state after a round, which may not have been computed yet."""
 
     __slots__ = ("_diagnostics", "_state", "_updates")
 
@@ -25,7 +25,7 @@ class Update:
 
     @classmethod
     def of(cls, state: State, diagnostics: ClientDiagnostics) -> Update:
-        """One that has been computed."""
+        """Return an update that has been computed."""
         update = cls(state)
         update._diagnostics = diagnostics
         return update
@@ -45,62 +45,62 @@ class Update:
 
     @property
     def diagnostics(self) -> ClientDiagnostics:
-        """What the method reports of the round."""
+        """The method's diagnostics of the round."""
         if self._updates is not None:
             self._updates.compute()
         return self._diagnostics
 
-    def then(self, follow: Callable[[], None]) -> None:
-        """Call this as soon as the state is known, which may be at once."""
+    def then(self, callback: Callable[[], None]) -> None:
+        """Call a function as soon as the state is known, which may be at once."""
         if self._updates is None:
-            follow()
+            callback()
         else:
-            self._updates.followers.append(follow)
+            self._updates.callbacks.append(callback)
 
-    def put_off(self, updates: Updates) -> None:
-        """Be computed later, with others."""
+    def defer(self, updates: Updates) -> None:
+        """Leave the computation to a later batch."""
         self._updates = updates
 
-    def end(self, state: State, diagnostics: ClientDiagnostics) -> None:
-        """Take the outcome."""
+    def complete(self, state: State, diagnostics: ClientDiagnostics) -> None:
+        """Set the result."""
         self._state, self._diagnostics, self._updates = state, diagnostics, None
 
 
 class Updates:
     """Computes the updates of all clients.
 
-    With `together` they are put off until the first outcome is wanted; then all that wait are computed, and
+    With `deferred` they are pending until the first result is needed; then all of them are computed, and
     `on_computed` is called.
     """
 
     def __init__(
-        self, method: Method, together: bool = False, on_computed: Callable[[], None] = lambda: None
+        self, method: Method, deferred: bool = False, on_computed: Callable[[], None] = lambda: None
     ) -> None:
         self.method = method
-        self.together = together
+        self.deferred = deferred
         self.on_computed = on_computed
-        self.waiting: list[tuple[Update, UpdateInput]] = []
-        self.followers: list[Callable[[], None]] = []
+        self.pending: list[tuple[Update, UpdateInput]] = []
+        self.callbacks: list[Callable[[], None]] = []
 
     def begin(self, one: UpdateInput) -> Update:
-        """The update of a client that has all that it will get in this round."""
-        if not self.together:
+        """Return the update of a client whose inputs are complete."""
+        if not self.deferred:
             [(state, diagnostics)] = update_in_batches(self.method, [one])
             return Update.of(state, diagnostics)
         update = Update(None)
-        update.put_off(self)
-        self.waiting.append((update, one))
+        update.defer(self)
+        self.pending.append((update, one))
         return update
 
     def compute(self) -> None:
-        """Compute all that wait."""
-        if not self.waiting:
+        """Compute all pending updates."""
+        if not self.pending:
             return
-        waiting, self.waiting = self.waiting, []
-        outcomes = update_in_batches(self.method, [one for _, one in waiting])
-        for (update, _), (state, diagnostics) in zip(waiting, outcomes, strict=True):
-            update.end(state, diagnostics)
+        pending, self.pending = self.pending, []
+        results = update_in_batches(self.method, [one for _, one in pending])
+        for (update, _), (state, diagnostics) in zip(pending, results, strict=True):
+            update.complete(state, diagnostics)
         self.on_computed()
-        followers, self.followers = self.followers, []
-        for follow in followers:
-            follow()
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()

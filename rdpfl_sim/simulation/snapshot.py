@@ -24,7 +24,7 @@ from rdpfl_sim.records.telemetry import Histogram, RoundStats, SenderStats
 from rdpfl_sim.simulation.evaluation_schedule import Candidate
 from rdpfl_sim.simulation.theory import Trajectory
 from rdpfl_sim.world.adversary.adversary import DelayedMessage
-from rdpfl_sim.world.adversary.observations import Knowledge
+from rdpfl_sim.world.adversary.observations import Observations
 from rdpfl_sim.world.adversary.timing import ScheduledMessage
 from rdpfl_sim.world.faults.fault import End, Start, fault_classes
 from rdpfl_sim.world.kernel import Call, Kernel
@@ -41,7 +41,7 @@ VALUES: tuple[type, ...] = (
     *(
         DelayedMessage,
         ScheduledMessage,
-        Knowledge,
+        Observations,
         Histogram,
         RoundStats,
         SenderStats,

@@ -81,7 +81,7 @@ def test_run_that_failed_is_resumed_with_the_repaired_package(packages: Packages
     with pytest.raises(PluginError):
         simulate(scenario, tmp_path / "runs")
     [folder] = (tmp_path / "runs").iterdir()
-    packages.on_stop()
+    packages.forget()
     (packages.folder / "odds.py").write_text(f"{HEAD}@attack\ndef odd(view): return view.own\n")
     resumed = resume(folder)
     assert resumed.summary["digest"] == simulate(small_scenario(**using("attack"))).summary["digest"]

@@ -1,4 +1,4 @@
-"""Updates at once, and updates that are put off and computed together."""
+"""Immediate updates, and deferred updates that are computed in one batch."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_update_at_once_is_known_at_once() -> None:
     assert update.diagnostics["u_norm"] > 0
 
 
-def test_update_that_is_put_off_is_computed_when_its_state_is_asked_for_with_all_that_wait() -> None:
+def test_deferred_update_is_computed_with_all_pending_ones_when_its_state_is_needed() -> None:
     method = Counting()
-    updates = Updates(method, together=True)
+    updates = Updates(method, deferred=True)
     first, second = updates.begin(one(1)), updates.begin(one(2))
     assert not first.is_known
     assert not second.is_known
@@ -61,30 +61,30 @@ def test_update_that_is_put_off_is_computed_when_its_state_is_asked_for_with_all
 
 def test_asking_for_the_diagnostics_computes_too() -> None:
     method = Counting()
-    update = Updates(method, together=True).begin(one(4))
+    update = Updates(method, deferred=True).begin(one(4))
     assert update.diagnostics["u_norm"] > 0
     assert method.batches == [[4]]
 
 
 def test_both_ways_find_the_same() -> None:
     method = Counting()
-    updates = Updates(method, together=True)
+    updates = Updates(method, deferred=True)
     found = [updates.begin(one(client)) for client in range(3)]
     for client, update in enumerate(found):
         [(state, _)] = update_in_batches(method, [one(client)])
         assert torch.equal(update.state.w, state.w)
 
 
-def test_nothing_that_waits_is_nothing_to_compute() -> None:
+def test_without_pending_updates_nothing_is_computed() -> None:
     method, calls = Counting(), []
-    updates = Updates(method, together=True, on_computed=lambda: calls.append("computed"))
+    updates = Updates(method, deferred=True, on_computed=lambda: calls.append("computed"))
     updates.compute()
     assert (method.batches, calls) == ([], [])
 
 
-def test_followers_are_called_once_in_their_order_when_all_states_are_known() -> None:
+def test_callbacks_are_called_once_in_order_when_all_states_are_known() -> None:
     calls: list[object] = []
-    updates = Updates(Counting(), together=True, on_computed=lambda: calls.append("computed"))
+    updates = Updates(Counting(), deferred=True, on_computed=lambda: calls.append("computed"))
     found = [updates.begin(one(client)) for client in range(3)]
     for client in (2, 0):
         found[client].then(lambda client=client: calls.append((client, [one.is_known for one in found])))
@@ -96,19 +96,19 @@ def test_followers_are_called_once_in_their_order_when_all_states_are_known() ->
     assert len(calls) == 3
 
 
-def test_who_follows_a_known_update_is_called_at_once() -> None:
+def test_callback_of_a_known_update_is_called_at_once() -> None:
     calls: list[str] = []
     Update(State(torch.zeros(2))).then(lambda: calls.append("now"))
-    updates = Updates(Counting(), together=True)
+    updates = Updates(Counting(), deferred=True)
     update = updates.begin(one(1))
     updates.compute()
     update.then(lambda: calls.append("now"))
     assert calls == ["now", "now"]
 
 
-def test_every_batch_is_announced_once_before_its_followers() -> None:
+def test_every_batch_is_announced_once_before_its_callbacks() -> None:
     method, calls = Counting(), []
-    updates = Updates(method, together=True, on_computed=lambda: calls.append("computed"))
+    updates = Updates(method, deferred=True, on_computed=lambda: calls.append("computed"))
     for batch in ([0, 1], [2]):
         for client in batch:
             updates.begin(one(client)).then(lambda client=client: calls.append(client))
@@ -117,9 +117,9 @@ def test_every_batch_is_announced_once_before_its_followers() -> None:
     assert method.batches == [[0, 1], [2]]
 
 
-def test_follower_may_ask_for_any_state_and_begin_another_update() -> None:
+def test_callback_may_read_any_state_and_begin_another_update() -> None:
     method = Counting()
-    updates = Updates(method, together=True)
+    updates = Updates(method, deferred=True)
     first, second = updates.begin(one(1)), updates.begin(one(2))
     later: list[Update] = []
     first.then(lambda: later.append(updates.begin(replace(one(2), state=second.state))))

@@ -127,7 +127,7 @@ def test_disconnected_graphs_and_isolated_clients_are_reported_never_a_crash(tmp
     assert summary["neighbourhood"]["num_components"] == 4
     assert summary["neighbourhood"]["byzantine_fraction"] == {0: 1.0, 2: 1.0, 3: 0.0, 4: 0.0, 5: 0.0}
     assert summary["neighbourhood"]["outside_threat_model"] == [0, 2]
-    assert "clients without neighbours learn alone: 3, 4, 5" in summary["warnings"]
+    assert "clients without neighbours train locally: 3, 4, 5" in summary["warnings"]
 
 
 def test_one_client_alone_learns() -> None:

@@ -17,9 +17,15 @@ from rdpfl_sim.maths.attacks.equivocation import Equivocation, same
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.world.adversary.observations import Knowledge, stacked
+from rdpfl_sim.world.adversary.observations import Observations, stacked
 from rdpfl_sim.world.adversary.schedules import Schedule, ScheduleView, always
-from rdpfl_sim.world.adversary.timing import MEMORY_ROUNDS, ScheduledMessage, TimingAttack, TimingView, prompt
+from rdpfl_sim.world.adversary.timing import (
+    MEMORY_ROUNDS,
+    ScheduledMessage,
+    TimingAttack,
+    TimingView,
+    immediate,
+)
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.network.network import Network
@@ -44,7 +50,7 @@ class Plan:
     poisons_labels: bool = False
     collective: bool = False
     """Whether the attack gives the same vector for every attacker."""
-    timing: TimingAttack = prompt
+    timing: TimingAttack = immediate
     remembers: bool = False
     """Whether the timing attack sends messages of earlier rounds."""
     schedule: Schedule = always
@@ -102,8 +108,8 @@ class Adversary:
         self.method = method
         self.observed_clients = self._observed_clients()
         self.rounds = dict.fromkeys(members, 0)
-        self.shared = Knowledge()
-        self.alone = {member: Knowledge() for member in members}
+        self.shared = Observations()
+        self.alone = {member: Observations() for member in members}
         self.seen_in: dict[int, set[int]] = {}
         """Clients whose update is known, by round, for rounds that attackers still wait for."""
         self.waiting: dict[int, None] = {}
@@ -117,7 +123,7 @@ class Adversary:
     def on_update(self, client: int, round_: int, payload: Payload) -> None:
         """Observe an update that a client has computed; a diverged one is not kept."""
         if payload.is_finite:
-            self._knowledge_of(client).add(client, round_, payload.vector)
+            self._observations_of(client).add(client, round_, payload.vector)
         if round_ > self._slowest:  # otherwise every attacker has passed this round
             self.seen_in.setdefault(round_, set()).add(client)
             self.recheck_waiting()
@@ -127,7 +133,7 @@ class Adversary:
         if self.plan.knowledge != "neighbourhood" or not self.plan.sees_honest:
             return
         if message.sender not in self.byzantine and attacker.state.mailbox.rejection_reason(message) is None:
-            self._knowledge_of(attacker.id).add(message.sender, message.round, message.payload.vector)
+            self._observations_of(attacker.id).add(message.sender, message.round, message.payload.vector)
         self.recheck_waiting()
 
     def is_active(self, attacker: Client) -> bool:
@@ -184,7 +190,7 @@ class Adversary:
             self.network.send(attacker.id, round_, round_, own, recipients)
             return
         contents = self._contents(attacker, own)
-        if self.plan.timing is prompt and contents.keys() == {None}:
+        if self.plan.timing is immediate and contents.keys() == {None}:
             self.network.send(attacker.id, round_, round_, contents[None], recipients)
             return
         for recipient in self.network.send_order(recipients, round_):
@@ -218,7 +224,7 @@ class Adversary:
 
     def _attack_vector(self, attacker: Client, own: Payload, recipient: int | None) -> Tensor:
         """Return the vector that the attack makes, for all recipients or for one."""
-        plan, round_, knowledge = self.plan, attacker.state.round, self._knowledge_of(attacker.id)
+        plan, round_, observations = self.plan, attacker.state.round, self._observations_of(attacker.id)
         index = () if recipient is None else (recipient,)
         details: dict[str, Any] = {
             "round": round_,
@@ -228,17 +234,17 @@ class Adversary:
         }
         if not plan.sees_honest:
             return plan.attack(View(own.vector, **details))
-        candidates, allies = sorted(knowledge.updates), self.members
+        candidates, allies = sorted(observations.updates), self.members
         if recipient is not None:
             around = self.clients[recipient].neighbours
             allies = self.members.intersection(around)
             if plan.knowledge != "own":
                 candidates = [client for client in around if client not in self.byzantine]
-            details["victim"] = knowledge.latest(recipient, round_)
+            details["victim"] = observations.latest(recipient, round_)
             if plan.knowledge == "omniscient":
                 expected = _only_row(self.method.predicted_direction(self.clients[recipient].state.learning))
                 details["expected"] = None if expected is None or expected.isnan().any() else expected
-        ids, updates = knowledge.of(candidates, round_)
+        ids, updates = observations.of(candidates, round_)
         cached = self._cached_vector(updates) if plan.collective else None
         if cached is not None:
             return cached
@@ -292,7 +298,7 @@ class Adversary:
         if survives and recipient in attacker.neighbours:
             self.network.send(attacker.id, attacker.state.round, message.stamp, message.payload, (recipient,))
 
-    def _knowledge_of(self, client: int) -> Knowledge:
+    def _observations_of(self, client: int) -> Observations:
         """Return the observations that this client contributes to and uses."""
         apart = not self.plan.collude and self.plan.knowledge != "omniscient"
         return self.alone[client] if apart else self.shared

@@ -1,4 +1,4 @@
-"""What attackers have seen of other clients' updates."""
+"""Updates of other clients that attackers have observed."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 
 MEMORY_ROUNDS = 16
-"""How many updates of one client are remembered, for attackers that lag behind it."""
+"""Updates kept per client, for attackers that lag behind it."""
 
 
 @dataclass
-class Knowledge:
-    """Updates by client and round: the latest few of each client, and of those before `horizon` one."""
+class Observations:
+    """Updates by client and round: the latest few per client, and one of those before `horizon`."""
 
     updates: dict[int, dict[int, Tensor]] = field(default_factory=dict)
     horizon: float = 0
-    """Nobody will ask for an update before this round."""
+    """No update before this round will be needed."""
 
     def add(self, client: int, round_: int, update: Tensor) -> None:
-        """Remember an update."""
+        """Store an update."""
         updates = self.updates.setdefault(client, {})
         updates[round_] = update
         for stamp in sorted(stamp for stamp in updates if stamp <= self.horizon)[:-1]:
@@ -30,7 +30,7 @@ class Knowledge:
             del updates[min(updates)]
 
     def latest(self, client: int, round_: int) -> Tensor | None:
-        """The client's update of the round, or else its latest before, or else its earliest after."""
+        """Return the client's update of the round, or its latest before, or its earliest after."""
         updates = self.updates.get(client)
         if not updates:
             return None
@@ -41,12 +41,12 @@ class Knowledge:
         return updates[stamp]
 
     def of(self, clients: Iterable[int], round_: int) -> tuple[list[int], list[Tensor]]:
-        """The clients of whom something is known, and their updates that fit the round best."""
+        """Return the observed clients among these, and their updates that fit the round best."""
         found = {client: self.latest(client, round_) for client in clients}
         known = {client: update for client, update in found.items() if update is not None}
         return list(known), list(known.values())
 
 
 def stacked(updates: list[Tensor], otherwise: Tensor) -> Tensor:
-    """The updates as rows; if there are none, one row that stands in for them."""
+    """Return the updates as rows, or one substitute row if there are none."""
     return torch.stack(updates) if updates else otherwise.unsqueeze(0)

@@ -1,4 +1,4 @@
-"""Who is Byzantine.
+"""Placement: which clients are Byzantine.
 
 Every placement ranks all clients and takes the first ones: with the same generator, a larger number of
 Byzantine clients only adds to a smaller one, so that a sweep over their number is a paired comparison.

@@ -1,4 +1,4 @@
-"""When Byzantine clients attack; at all other times they behave like honest ones."""
+"""Attack schedules: when Byzantine clients attack. At other times they behave like honest ones."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ attack_schedule = SCHEDULES.register
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """What a Byzantine client knows when it decides whether to attack."""
+    """The situation in which a Byzantine client decides whether to attack."""
 
     round: int
     time_s: float
     partitioned: bool
-    """Whether a partition lasts at the moment."""
+    """Whether a partition is active."""
     num_trusted: Callable[[], int]
-    """How many of its messages its honest neighbours have used so far."""
+    """Number of its messages that honest neighbours have used so far."""
 
 
 Schedule: TypeAlias = Callable[[ScheduleView], bool]
 
 
 @attack_schedule
-def always(moment: ScheduleView) -> bool:
-    """In every round."""
+def always(view: ScheduleView) -> bool:
+    """Attack in every round."""
     return True
 
 
 @attack_schedule
 def window(
-    moment: ScheduleView,
+    view: ScheduleView,
     *,
     from_round: Count = 1,
     until_round: Annotated[
@@ -45,29 +45,29 @@ def window(
     from_s: NonNegative = 0.0,
     until_s: Positive | None = None,
 ) -> bool:
-    """From one round or time to another; both conditions hold."""
-    by_round = from_round <= moment.round and (until_round is None or moment.round <= until_round)
-    by_time = from_s <= moment.time_s and (until_s is None or moment.time_s < until_s)
+    """Attack from one round or time to another; both conditions must hold."""
+    by_round = from_round <= view.round and (until_round is None or view.round <= until_round)
+    by_time = from_s <= view.time_s and (until_s is None or view.time_s < until_s)
     return by_round and by_time
 
 
 @attack_schedule
-def intermittent(moment: ScheduleView, *, rounds_on: Count = 5, rounds_off: Count = 5) -> bool:
-    """In turns: so many rounds of attack, then so many of good behaviour."""
-    return (moment.round - 1) % (rounds_on + rounds_off) < rounds_on
+def intermittent(view: ScheduleView, *, rounds_on: Count = 5, rounds_off: Count = 5) -> bool:
+    """Alternate between rounds with and without the attack."""
+    return (view.round - 1) % (rounds_on + rounds_off) < rounds_on
 
 
 @attack_schedule
-def during_partitions(moment: ScheduleView) -> bool:
-    """Only while a partition lasts, when clients have the fewest honest voices to compare with."""
-    return moment.partitioned
+def during_partitions(view: ScheduleView) -> bool:
+    """Attack only during partitions, when clients receive the fewest honest messages."""
+    return view.partitioned
 
 
 @attack_schedule
 def sleeper(
-    moment: ScheduleView,
+    view: ScheduleView,
     *,
     messages: Annotated[Count, Doc("honest messages that its neighbours must have used")] = 50,
 ) -> bool:
-    """Honest until its neighbours have used enough of its messages to trust it."""
-    return moment.num_trusted() >= messages
+    """Behave honestly until neighbours have used a number of messages."""
+    return view.num_trusted() >= messages

@@ -1,4 +1,4 @@
-"""Who is next to whom: how many of an honest client's neighbours lie, and who has none."""
+"""The threat model: how many neighbours of each honest client are Byzantine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import networkx as nx
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """What a graph and its Byzantine clients mean for the honest ones.
+    """Neighbourhoods of the honest clients of a graph.
 
     `byzantine_fraction` is |B_i| / |N_i| of every honest client, 0 if it has no neighbours;
-    `outside_threat_model` are those for whom it is not below 1/2, as the paper assumes.
+    `outside_threat_model` are the clients for which it is not below 1/2, as the paper assumes.
     """
 
     byzantine_fraction: dict[int, float]
@@ -23,7 +23,7 @@ class Neighbourhoods:
 
     @classmethod
     def of(cls, graph: nx.Graph, byzantine: Collection[int]) -> Neighbourhoods:
-        """Look at every honest client's neighbours."""
+        """Return the neighbourhoods of a graph's honest clients."""
         byzantine = set(byzantine)
         fractions = {
             client: len(byzantine.intersection(graph[client])) / max(len(graph[client]), 1)
@@ -39,23 +39,23 @@ class Neighbourhoods:
 
     @property
     def warnings(self) -> list[str]:
-        """What a user should know before believing a result."""
+        """Warnings about the interpretation of results."""
         found = []
         outside = self.outside_threat_model
         if outside:
             found.append(
                 f"{len(outside)} of {len(self.byzantine_fraction)} honest clients have at least half "
-                f"Byzantine neighbours ({_listed(outside)}): outside the paper's threat model"
+                f"Byzantine neighbours ({_first_ids(outside)}): outside the paper's threat model"
             )
         if self.isolated:
-            found.append(f"clients without neighbours learn alone: {_listed(self.isolated)}")
+            found.append(f"clients without neighbours train locally: {_first_ids(self.isolated)}")
         if self.num_components > 1:
             found.append(f"the graph is disconnected: {self.num_components} components")
         return found
 
 
 def hops_to(graph: nx.Graph, byzantine: Collection[int]) -> list[int | None]:
-    """Every client's distance to the nearest Byzantine one; None where no path leads to one."""
+    """Return every client's distance to the nearest Byzantine one, or None without a path to one."""
     distances = (
         nx.multi_source_dijkstra_path_length(graph, set(byzantine), weight=lambda i, j, data: 1)
         if byzantine
@@ -64,6 +64,6 @@ def hops_to(graph: nx.Graph, byzantine: Collection[int]) -> list[int | None]:
     return [distances.get(client) for client in range(len(graph))]
 
 
-def _listed(clients: Sequence[int]) -> str:
+def _first_ids(clients: Sequence[int]) -> str:
     shown = ", ".join(map(str, clients[:10]))
     return shown if len(clients) <= 10 else f"{shown} and {len(clients) - 10} more"

@@ -1,7 +1,7 @@
-"""Lies about time: when a Byzantine client sends, to whom, how often, and which round it claims.
+"""Timing attacks: when a Byzantine client sends, to which recipients, how often, and which round it claims.
 
-A timing attack turns the one message that a client owes to a recipient into any number of parcels, each with
-a stamp and a delay. It is independent of what the message says, so every one composes with every attack.
+A timing attack replaces the message that is due to a recipient by any number of messages, each with a stamp
+and a delay. It does not depend on the content, so that it can be combined with every attack.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import uniform
 
 MEMORY_ROUNDS = 16
-"""How many rounds of its own messages a client remembers, to send them again."""
+"""Rounds of its own messages that a client keeps to send them again."""
 
 
 @dataclass(frozen=True)
 class TimingView:
-    """A message that is due: what a timing attack knows when it decides.
+    """A message that is due, as a timing attack sees it.
 
-    `deadline_s` is when the recipient will stop waiting for this round, if that is known; `past` are the
-    payloads that the client had for this recipient, by round, the present one included. `key` names a random
-    stream that belongs to the sender.
+    `deadline_s` is the time at which the recipient stops waiting for this round, if it is known; `past` holds
+    the payloads for this recipient by round, the current one included. `key` names a random stream of the
+    sender.
     """
 
     round: int
@@ -40,13 +40,13 @@ class TimingView:
 
     @property
     def payload(self) -> Payload:
-        """What the content attack wants to say in this round."""
+        """The payload that the content attack made in this round."""
         return self.past[self.round]
 
 
 @dataclass(frozen=True)
 class ScheduledMessage:
-    """A payload, the round that it claims to be of, and how long it is held back."""
+    """A payload, the round that it claims, and its delay."""
 
     payload: Payload
     stamp: int
@@ -58,10 +58,10 @@ TimingAttack: TypeAlias = Callable[[TimingView], list[ScheduledMessage]]
 
 @dataclass(frozen=True, kw_only=True)
 class TimingFacts(Facts):
-    """What the simulator must know about a timing attack."""
+    """Facts about a timing attack that its signature does not tell."""
 
     withholds: bool = False
-    """Whether a recipient may wait in vain for a message of its round."""
+    """Whether a recipient may never get a message of its round."""
     needs_past: bool = False
     """Whether it sends payloads of earlier rounds."""
 
@@ -71,88 +71,90 @@ timing_attack = TIMING_ATTACKS.register
 
 
 @timing_attack(name="none")
-def prompt(occasion: TimingView) -> list[ScheduledMessage]:
-    """At once, like an honest client."""
-    return [ScheduledMessage(occasion.payload, occasion.round)]
+def immediate(view: TimingView) -> list[ScheduledMessage]:
+    """Send at once, like an honest client."""
+    return [ScheduledMessage(view.payload, view.round)]
 
 
 @timing_attack(withholds=True)
-def silent(occasion: TimingView) -> list[ScheduledMessage]:
-    """Never: everybody waits in vain."""
+def silent(view: TimingView) -> list[ScheduledMessage]:
+    """Send nothing."""
     return []
 
 
 @timing_attack(withholds=True)
 def selective(
-    occasion: TimingView,
+    view: TimingView,
     *,
-    victims: Annotated[ClientSet | None, Doc("who hears nothing; in place of fraction")] = None,
-    fraction: Annotated[Fraction, Doc("of the recipients hear nothing, the same ones in every round")] = 0.5,
+    victims: Annotated[ClientSet | None, Doc("clients that get nothing; replaces fraction")] = None,
+    fraction: Annotated[
+        Fraction, Doc("share of the recipients that get nothing, the same ones in every round")
+    ] = 0.5,
 ) -> list[ScheduledMessage]:
-    """Silent towards some, prompt towards the others."""
+    """Send nothing to some recipients, and at once to the others."""
     if victims is None:
-        chosen = uniform(occasion.key, occasion.recipient) < fraction
+        chosen = uniform(view.key, view.recipient) < fraction
     else:
-        chosen = occasion.recipient in client_ids("victims", victims, occasion.num_clients)
-    return [] if chosen else prompt(occasion)
+        chosen = view.recipient in client_ids("victims", victims, view.num_clients)
+    return [] if chosen else immediate(view)
 
 
 @timing_attack(withholds=True)
 def just_in_time(
-    occasion: TimingView,
+    view: TimingView,
     *,
     margin_s: Annotated[
-        NonNegative, Doc("how long before the deadline it is sent; the link needs a part of it")
+        NonNegative, Doc("time between sending and the deadline; the link takes a part of it")
     ] = 0.2,
 ) -> list[ScheduledMessage]:
-    """As late as the recipient's deadline allows, so that nobody can go on earlier."""
-    if occasion.deadline_s is None:
-        return prompt(occasion)
-    delay_s = max(0.0, occasion.deadline_s - margin_s - occasion.now_s)
-    return [ScheduledMessage(occasion.payload, occasion.round, delay_s)]
+    """Send as late as the recipient's deadline allows, so that it cannot proceed earlier."""
+    if view.deadline_s is None:
+        return immediate(view)
+    delay_s = max(0.0, view.deadline_s - margin_s - view.now_s)
+    return [ScheduledMessage(view.payload, view.round, delay_s)]
 
 
 @timing_attack
-def delayed(occasion: TimingView, *, seconds: NonNegative = 1.0) -> list[ScheduledMessage]:
-    """Always so many seconds late."""
-    return [ScheduledMessage(occasion.payload, occasion.round, seconds)]
+def delayed(view: TimingView, *, seconds: NonNegative = 1.0) -> list[ScheduledMessage]:
+    """Send with a fixed delay."""
+    return [ScheduledMessage(view.payload, view.round, seconds)]
 
 
 @timing_attack(withholds=True, needs_past=True)
 def replay(
-    occasion: TimingView,
+    view: TimingView,
     *,
-    age: Annotated[int, Ge(1), Le(MEMORY_ROUNDS - 1), Doc("how many rounds old the message is")] = 5,
-    stamp: Annotated[Literal["fresh", "old"], Doc("claims this round, or admits its age")] = "fresh",
+    age: Annotated[int, Ge(1), Le(MEMORY_ROUNDS - 1), Doc("age of the message, in rounds")] = 5,
+    stamp: Annotated[Literal["fresh", "old"], Doc("claim this round, or the true one")] = "fresh",
 ) -> list[ScheduledMessage]:
-    """An old message again; prompt until it has one that is old enough."""
-    old = occasion.round - age
-    if old not in occasion.past:
-        return prompt(occasion)
-    return [ScheduledMessage(occasion.past[old], occasion.round if stamp == "fresh" else old)]
+    """Send an old message again; at first, send at once."""
+    old = view.round - age
+    if old not in view.past:
+        return immediate(view)
+    return [ScheduledMessage(view.past[old], view.round if stamp == "fresh" else old)]
 
 
 @timing_attack(withholds=True)
 def wrong_stamp(
-    occasion: TimingView,
+    view: TimingView,
     *,
     offset: Annotated[
         int, Ge(-1_000_000), Le(1_000_000), Doc("added to the true round; positive claims the future")
     ] = 3,
 ) -> list[ScheduledMessage]:
-    """Claims another round than its own."""
-    return [ScheduledMessage(occasion.payload, occasion.round + offset)]
+    """Claim another round than the true one."""
+    return [ScheduledMessage(view.payload, view.round + offset)]
 
 
 @timing_attack
 def flood(
-    occasion: TimingView,
+    view: TimingView,
     *,
-    copies: Annotated[Count, Le(10_000), Doc("messages to each recipient in each round")] = 20,
+    copies: Annotated[Count, Le(10_000), Doc("messages per recipient and round")] = 20,
     stamps: Annotated[
         Literal["same", "spread"], Doc("all for this round, or one for each of the rounds from this one on")
     ] = "spread",
 ) -> list[ScheduledMessage]:
-    """Many messages instead of one."""
+    """Send many messages instead of one."""
     step = 1 if stamps == "spread" else 0
-    return [ScheduledMessage(occasion.payload, occasion.round + step * k) for k in range(copies)]
+    return [ScheduledMessage(view.payload, view.round + step * k) for k in range(copies)]

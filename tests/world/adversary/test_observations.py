@@ -4,16 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS, Knowledge, stacked
+from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS, Observations, stacked
 
 
 def update(value: float) -> Tensor:
     return torch.tensor([float(value)])
 
 
-def knowing(client: int, *rounds: int) -> Knowledge:
-    """Knowledge of one client's updates, each of which is its round."""
-    knowledge = Knowledge()
+def knowing(client: int, *rounds: int) -> Observations:
+    """Observations of one client's updates, each of which is its round."""
+    knowledge = Observations()
     for round_ in rounds:
         knowledge.add(client, round_, update(round_))
     return knowledge
@@ -46,7 +46,7 @@ def test_update_of_a_round_that_was_computed_again_replaces_the_first() -> None:
 
 
 def test_clients_of_whom_nothing_is_known_are_left_out_and_the_order_is_kept() -> None:
-    knowledge = Knowledge()
+    knowledge = Observations()
     for client, round_ in [(2, 1), (0, 3), (2, 2)]:
         knowledge.add(client, round_, update(10 * client + round_))
     ids, updates = knowledge.of([2, 1, 0], round_=2)
@@ -55,7 +55,7 @@ def test_clients_of_whom_nothing_is_known_are_left_out_and_the_order_is_kept() -
 
 
 def test_only_the_last_few_updates_of_each_client_are_remembered() -> None:
-    knowledge = Knowledge()
+    knowledge = Observations()
     for round_ in range(1, 201):
         for client in (0, 1):
             knowledge.add(client, round_, update(round_))
@@ -86,7 +86,7 @@ def test_late_message_from_before_the_horizon_does_not_displace_a_newer_one() ->
 )
 def test_forgetting_never_changes_what_is_asked_for(adds: list[tuple[int, int]], ahead: int) -> None:
     """Whatever the order of arrival; nobody asks for a round before the horizon, which only advances."""
-    knowledge, everything = Knowledge(), {}
+    knowledge, everything = Observations(), {}
     for round_, horizon in adds:
         knowledge.horizon = max(knowledge.horizon, horizon)
         knowledge.add(0, round_, update(round_))

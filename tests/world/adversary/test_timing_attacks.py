@@ -29,8 +29,8 @@ from rdpfl_sim.world.adversary.timing import (
     TimingView,
     delayed,
     flood,
+    immediate,
     just_in_time,
-    prompt,
     replay,
     selective,
     silent,
@@ -97,7 +97,7 @@ def drops(world: TinyWorld, stamp: int) -> list[str]:
 
 
 def test_prompt_is_what_an_honest_client_does() -> None:
-    assert parcels(prompt) == [(7.0, 7, 0.0)]
+    assert parcels(immediate) == [(7.0, 7, 0.0)]
 
 
 def test_silent_sends_nothing() -> None:
@@ -265,7 +265,7 @@ def test_selective_attacker_is_silent_towards_the_same_fraction_in_every_round()
 
 def test_just_in_time_slows_everybody_down_in_every_round() -> None:
     late = against(partial(just_in_time, margin_s=0.5), wait=Wait(1.0, 2.0), rounds=3).run()
-    in_time = against(prompt, wait=Wait(1.0, 2.0), rounds=3).run()
+    in_time = against(immediate, wait=Wait(1.0, 2.0), rounds=3).run()
     # Training ends 1 after the round began, the deadline is 2 after that; the message leaves 0.5 before it
     # and needs 0.25: a round takes 2.75.
     assert [late.times(i) for i in (0, 1)] == [[2.75, 5.5, 8.25]] * 2
