@@ -88,7 +88,7 @@ def lived(
             num_events += 1
             assert num_events < MAX_EVENTS, f"more than {MAX_EVENTS} events: the run hangs"
             if simulation.status is None and leave_after(num_events):
-                content = bytearray().join(packed(*snapshot.take(simulation)))
+                content = bytearray().join(packed(*snapshot.take_snapshot(simulation)))
                 simulation = _simulation(experiment, folder)
                 simulation.begin(snapshot.Snapshot(*unpacked(content, experiment.device)))
         return Lived(simulation, simulation.finish(), folder, num_events)
@@ -106,7 +106,7 @@ def post(simulation: Simulation, mail: Mail) -> None:
 
 def _simulation(experiment: Experiment, folder: Any) -> Simulation:
     simulation = Simulation(experiment, folder, None)
-    simulation.checkpointer = None  # there is no disk
+    simulation.checkpoint_writer = None  # there is no disk
     simulation.world.changes = _at_most(MAX_EVENTS, simulation.world.changes)
     return simulation
 

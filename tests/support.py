@@ -342,7 +342,7 @@ class TinyWorld:
             self.log,
             changes=merged(map(iter, faults)),
             fresh_state=lambda client: method.init(torch.zeros(1, 2), [shared.view(client, 0)]),
-            on_gone=self.gone.append,
+            on_departure=self.gone.append,
             on_end=self._end,
         )
 

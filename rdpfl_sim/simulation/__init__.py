@@ -1,1 +1,1 @@
-"""Runs: building an experiment, simulating it, checkpoints, resuming, summaries."""
+"""Run a scenario: build the experiment, simulate it, write checkpoints and the summary, resume."""

@@ -1,4 +1,4 @@
-"""When a run is written down, so that it can be taken up again after whatever happens to it."""
+"""Write checkpoints so that an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.run_folder import CHECKPOINTS, RunFolder
 from rdpfl_sim.records.state_codec import CodecError
 from rdpfl_sim.scenario.sections import CheckpointSection
-from rdpfl_sim.simulation import snapshot
 from rdpfl_sim.simulation.provenance import environment
+from rdpfl_sim.simulation.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
 
-PAUSE = 50
-"""However often checkpoints are wanted by the clock, the time between two is so many times that for one."""
+MIN_PAUSE_FACTOR = 50
+"""Minimum pause between two checkpoints that are due by the clock, as a multiple of the time to write one."""
 
 log = logging.getLogger(__name__)
 
 
-class Checkpointer:
-    """Writes checkpoints of a run into its folder, after so many rounds or minutes."""
+class CheckpointWriter:
+    """Writes checkpoints into the run folder at intervals of rounds or minutes."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class Checkpointer:
         self.due_s = clock() + self.every_s
 
     def is_due(self, num_trained: int) -> bool:
-        """Whether to write one now that clients have trained so often, all together."""
+        """Return whether a checkpoint is due after `num_trained` local trainings of all clients together."""
         by_rounds = self.every_trained is not None and num_trained % self.every_trained == 0
         return by_rounds or self.clock() >= self.due_s
 
     def save(self, simulation: Simulation) -> None:
-        """Write one; if that is not possible, the run goes on without it."""
-        began_s = self.clock()
+        """Write a checkpoint. If it cannot be written, log a warning and continue the run."""
+        started_s = self.clock()
         try:
-            state, tensors = snapshot.take(simulation)
+            state, tensors = take_snapshot(simulation)
             about = {
                 "environment": environment(simulation.experiment.trainer.device_kind),
                 "scenario": self.files.scenario,
@@ -57,9 +57,9 @@ class Checkpointer:
             }
             self.checkpoints.save({"about": about, "run": state}, tensors)
         except (OSError, CodecError) as error:
-            log.warning("no checkpoint could be written, but the run goes on: %s", error)
-        self.due_s = self.clock() + max(self.every_s, PAUSE * (self.clock() - began_s))
+            log.warning("cannot write a checkpoint, the run continues without it: %s", error)
+        self.due_s = self.clock() + max(self.every_s, MIN_PAUSE_FACTOR * (self.clock() - started_s))
 
     def clear(self) -> None:
-        """Remove all checkpoints of a run that is complete."""
+        """Remove all checkpoints, once the run is complete."""
         self.checkpoints.clear()

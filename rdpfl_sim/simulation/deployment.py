@@ -28,20 +28,20 @@ from rdpfl_sim.world.network.topology import neighbours as neighbours_of
 class Deployment:
     """The graph, the Byzantine clients, the links and the faults of a scenario.
 
-    Raises a `ScenarioError` with everything that cannot be built.
+    Raises a `ScenarioError` that lists everything that cannot be built.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.streams = Streams(scenario.seed)
         problems: list[Problem] = []
-        with gathered(problems):
+        with collect_problems(problems):
             self._build_graph()
-        with gathered(problems):
+        with collect_problems(problems):
             self._build_links()
         if problems:
             raise ScenarioError(problems)
-        self.changes()  # raises an error if a fault is not possible
+        self.changes()  # raises an error if a fault is impossible
 
     @property
     def exchanges(self) -> bool:
@@ -59,7 +59,7 @@ class Deployment:
 
     @property
     def warnings(self) -> list[str]:
-        """What may make the result misleading, as far as the scenario alone shows it."""
+        """Properties of the scenario that may make the result misleading."""
         timing = self.scenario.timing
         found = [*self.scenario.notes, *self.neighbourhoods.warnings]
         if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.exchanges:
@@ -179,7 +179,7 @@ class Deployment:
         """Yield all changes of the run by time, each with the position of its fault."""
         schedules, problems = [], list[Problem]()
         for place, fault in enumerate(self.scenario.faults):
-            with gathered(problems), errors_at(f"faults[{place}]", fault):
+            with collect_problems(problems), errors_at(f"faults[{place}]", fault):
                 schedules.append(fault.bind()(self._fault_context(place)))
         if problems:
             raise ScenarioError(problems)
@@ -219,8 +219,8 @@ def _is_given(section: Strict, key: str) -> bool:
 
 
 @contextmanager
-def gathered(problems: list[Problem]) -> Iterator[None]:
-    """Add problems to the list, so that all of them are reported together."""
+def collect_problems(problems: list[Problem]) -> Iterator[None]:
+    """Append the problems of a `ScenarioError` to a list, so that all of them are reported together."""
     try:
         yield
     except ScenarioError as error:

@@ -1,4 +1,4 @@
-"""When models are tested: at the end of the instant in which that is due, all of them together."""
+"""Evaluate models: all that are due at one simulated time together, after its other events."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
 from rdpfl_sim.world.kernel import DEADLINE, Call, Kernel
 
-AT_THE_END = EventPriority(DEADLINE + 1)
-"""After all that happens at an instant, deadlines included."""
+AFTER_DEADLINES = EventPriority(DEADLINE + 1)
+"""The last priority: after all other events of the same time, deadlines included."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that is to be tested, as it was after a round."""
+    """A model to evaluate, as it was after a round."""
 
     client: int
     round: int
@@ -32,15 +32,15 @@ class Candidate:
 
     @property
     def w(self) -> Tensor:
-        """The model; computed now if that was put off."""
+        """The model vector; a deferred update is computed now."""
         return self.update.state.w[0]
 
 
 class EvaluationSchedule:
-    """Tests the models of all clients when the scenario says so, and writes down what it finds."""
+    """Evaluates models after the rounds that the scenario selects, and records the results."""
 
     STATE = ("candidates",)
-    CALLS = ("_on_the_instants_end",)
+    CALLS = ("_on_end_of_time_step",)
 
     def __init__(
         self, experiment: Experiment, kernel: Kernel, recorder: Recorder, scores: EvaluationLog
@@ -54,29 +54,29 @@ class EvaluationSchedule:
         self.candidates: list[Candidate] = []
 
     def begin(self, clients: Iterable[Client]) -> None:
-        """Test the models with which clients start."""
+        """Evaluate the initial models."""
         for client in clients:
-            self._enter(client, is_last=True)
-        self.hold()
+            self._add(client, is_last=True)
+        self.evaluate_pending()
 
     def after_round(self, client: Client) -> None:
-        """A client has finished a round: test its model, if that is due."""
+        """Schedule an evaluation of a client that has finished a round, if one is due."""
         round_ = client.state.last_round
         is_last = round_ == self.rounds
         if round_ % self.section.every == 0 or is_last:
             if not self.candidates:
-                self.kernel.call_at(Call(self._on_the_instants_end), self.kernel.now, AT_THE_END)
-            self._enter(client, is_last)
+                self.kernel.call_at(Call(self._on_end_of_time_step), self.kernel.now, AFTER_DEADLINES)
+            self._add(client, is_last)
 
-    def once_more(self, clients: Iterable[Client]) -> None:
-        """Test models that will not change any more, if they have changed since the last time."""
+    def evaluate_changed(self, clients: Iterable[Client]) -> None:
+        """Evaluate final models that have changed since their last evaluation."""
         for client in clients:
             if client.state.needs_evaluation:
-                self._enter(client, is_last=True)
-        self.hold()
+                self._add(client, is_last=True)
+        self.evaluate_pending()
 
-    def hold(self) -> None:
-        """Test all models that wait for it."""
+    def evaluate_pending(self) -> None:
+        """Evaluate all pending models."""
         candidates, self.candidates = self.candidates, []
         jobs = [EvalJob(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
         for candidate, result in zip(candidates, self.experiment.trainer.evaluate(jobs), strict=True):
@@ -91,22 +91,22 @@ class EvaluationSchedule:
                 },
             )
 
-    def _enter(self, client: Client, is_last: bool) -> None:
-        """Have the model tested, under the last round that the client has finished."""
+    def _add(self, client: Client, is_last: bool) -> None:
+        """Add a client's model to the pending ones, with the last round that the client has finished."""
         round_, client.state.needs_evaluation = client.state.last_round, False
         every = self.section.global_every or self.section.every
         is_global = self.section.global_test and (is_last or round_ % every == 0)
         self.candidates.append(Candidate(client.id, round_, client.state.latest_update, is_global))
 
-    def _on_the_instants_end(self, _: Call) -> None:
-        self.hold()
+    def _on_end_of_time_step(self, _: Call) -> None:
+        self.evaluate_pending()
 
     def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
         client, recorder = candidate.client, self.recorder
         recorder.event("evaluation", client=client, round=candidate.round, **scores)
         if self.theory is not None and client not in self.experiment.byzantine:
-            seen = self.theory.look(client, candidate.w)
-            recorder.event("theory", client=client, round=candidate.round, **seen)
+            observed = self.theory.observe(client, candidate.w)
+            recorder.event("theory", client=client, round=candidate.round, **observed)
         details = {
             "hops": self.experiment.hops[client],
             **recorder.telemetry.since_last_evaluation(client),

@@ -1,4 +1,4 @@
-"""From a scenario to everything that a run needs: its deployment, shards, model, trainer, compute times."""
+"""Build everything that a run needs from a scenario: deployment, shards, model, trainer, compute times."""
 
 from __future__ import annotations
 
@@ -25,44 +25,47 @@ from rdpfl_sim.methods.base import Layer, Method, RunInfo
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
-from rdpfl_sim.simulation.deployment import Deployment, gathered
+from rdpfl_sim.simulation.deployment import Deployment, collect_problems
 from rdpfl_sim.system.memory import check_memory
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import ComputeTimes
 
 SMALL_TEST = 5
-"""A personal test set with fewer images is worth a warning."""
+"""Personal test sets with fewer images cause a warning."""
 
 COARSE_TEST = "the smallest personal test set has {} images: its accuracy is coarse"
 
 
 class Experiment(Deployment):
-    """A scenario made concrete. What cannot be built raises a `ScenarioError`; nothing is written."""
+    """A built scenario.
+
+    Raises a `ScenarioError` that lists everything that cannot be built, before any file is written.
+    """
 
     def __init__(self, scenario: Scenario) -> None:
         problems: list[Problem] = []
         execution = scenario.execution
-        with gathered(problems), errors_at("execution", execution):
+        with collect_problems(problems), errors_at("execution", execution):
             devices.check(execution.device, execution.executor.name)
-        with gathered(problems):
+        with collect_problems(problems):
             super().__init__(scenario)
         module: nn.Module | None = None
-        with gathered(problems):
+        with collect_problems(problems):
             data = load_data(scenario)
-            with gathered(problems), errors_at("partition", scenario.partition):
+            with collect_problems(problems), errors_at("partition", scenario.partition):
                 shards = self._shards(data)
-            # Layers draw weights when they are made, which `FlatModel.initial` replaces.
-            with gathered(problems), errors_at("model", scenario.model), seeded(0):
+            # Layers draw initial weights, which `FlatModel.initial` replaces.
+            with collect_problems(problems), errors_at("model", scenario.model), seeded(0):
                 module = scenario.model.bind()(data.shape, data.num_classes)
-        with gathered(problems), errors_at("method", scenario.method):
+        with collect_problems(problems), errors_at("method", scenario.method):
             layers = () if module is None else layers_of(module)
             run = RunInfo(scenario.training.learning_rate, scenario.rounds, layers)
             self.method: Method = scenario.method.bind()(run)
         if problems:
             raise ScenarioError(problems)
         assert module is not None
-        with errors_at("model", scenario.model):  # every client has a model of its own
+        with errors_at("model", scenario.model):  # every client has its own model
             check_memory("", 4 * size_of(module) * scenario.clients.count)
         self.device = devices.choose(execution.device, size_of(module), execution.executor.name)
         devices.prepare(self.device)
@@ -78,7 +81,7 @@ class Experiment(Deployment):
     @property
     @override
     def warnings(self) -> list[str]:
-        """What a user should know before believing the result."""
+        """Properties of the scenario, its data and its compute times that may make the result misleading."""
         found = [*super().warnings, *self._coarse_tests()]
         of_faults = self._fault_warnings(training_s=min(self.compute_times.base_s))
         return [*found, *(warning for warning in of_faults if warning not in found)]
@@ -89,7 +92,7 @@ class Experiment(Deployment):
             yield COARSE_TEST.format(smallest)
 
     def plans(self) -> list[Plan]:
-        """What every group of attackers is up to."""
+        """Return the plan of every group of attackers."""
         return [self._plan(section) for section in self.scenario.adversary]
 
     def _plan(self, section: AdversarySection) -> Plan:
@@ -97,7 +100,7 @@ class Experiment(Deployment):
         wait = self.scenario.timing.wait.bind()()
         patience_s = section.patience_s
         if patience_s is None and wait.fraction == 0:
-            patience_s = 0.0  # nobody would wait for an attacker
+            patience_s = 0.0  # honest clients do not wait for an attacker's message
         elif patience_s is None and wait.timeout_s is not None:
             patience_s = wait.timeout_s / 2
         return Plan(
@@ -157,7 +160,7 @@ class Experiment(Deployment):
             self.trainer: Executor = executor.bind()(model, training_data)
 
     def _sample(self, num_test: int) -> Tensor:
-        """The part of the test set on which all models are compared."""
+        """Return the indices of the part of the test set on which all models are compared."""
         num_samples = min(num_test, self.scenario.evaluation.global_samples or num_test)
         rng = self.streams.generator("global test")
         return torch.from_numpy(np.sort(rng.choice(num_test, num_samples, replace=False)))
@@ -171,13 +174,13 @@ class Experiment(Deployment):
         return ComputeTimes(timing.compute.bind(), num_units, timing.jitter, self.streams)
 
     def initial_model(self, client: int) -> Tensor:
-        """The model with which a client starts."""
+        """Return the initial model of a client."""
         index = () if self.scenario.training.start == "same" else (client,)
         return self.model.initial(self.streams.key("start", *index))
 
 
 def layers_of(module: nn.Module) -> list[Layer]:
-    """The model's parameters, in the order of its flat vector."""
+    """Return the layers of a model in the order of its flat vector."""
     layers, start = [], 0
     for name, p in module.named_parameters():
         layers.append(Layer(name, start, tuple(p.shape)))
@@ -186,15 +189,15 @@ def layers_of(module: nn.Module) -> list[Layer]:
 
 
 def size_of(module: nn.Module) -> int:
-    """Return the number of a model's parameters."""
+    """Return the number of parameters of a model."""
     return sum(p.numel() for p in module.parameters())
 
 
 def wants_gpu(scenario: Scenario) -> bool:
     """Return whether the process of a run uses a GPU if its machine has one.
 
-    The data set decides the size of the model. If it is not here, as with runs on other machines, the model
-    is taken to be large.
+    The size of the model depends on the data set. If the data set is not on this machine, the model is
+    assumed to be large.
     """
     device, executor = scenario.execution.device, scenario.execution.executor.name
     num_parameters = devices.SMALL_MODEL
@@ -206,7 +209,7 @@ def wants_gpu(scenario: Scenario) -> bool:
 
 
 def load_data(scenario: Scenario) -> Dataset:
-    """Return the data set of a scenario, or raise a `ScenarioError` that names what is missing."""
+    """Return the data set of a scenario, or raise a `ScenarioError` that names the missing part."""
     with errors_at("data", scenario.data):
         data: Dataset = scenario.data.bind()(Streams(scenario.seed).generator("data"))
         return data

@@ -1,6 +1,6 @@
-"""Where a result comes from: the code, the versions, the machine and the command that made it.
+"""The provenance of a result: code, package versions, machine and command.
 
-It is written before the first record, so that a run that crashes has it too. It does not enter the digest.
+It is written before the first record, so that failed runs have it too. It is not part of the digest.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ PACKAGES = (
     *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
 )
 WITHOUT_EFFECT = ("matplotlib", "rich", "ray")
-"""Packages of which no version can change a result."""
+"""Packages whose version cannot change a result."""
 
 RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may differ"
-"""How the warning of such a run begins."""
+"""The beginning of the warning for a run that was resumed in another environment."""
 
-GIT_PATIENCE_S = 5.0
+GIT_TIMEOUT_S = 5.0
 
 
 def provenance(folder: Path, scenario_hash: str, device: torch.device) -> dict[str, Any]:
-    """The content of a run's provenance.json: one session, or one more if the run is taken up again."""
+    """Return the content of provenance.json: the sessions before, if the run is resumed, and this one."""
     path = folder / PROVENANCE
     before = read_json(path)["sessions"] if path.exists() else []
     return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
 
 
 def session(device: torch.device) -> dict[str, Any]:
-    """What runs in this process, since when, started how, and on what."""
+    """Return the start time, command, working folder and environment of this process."""
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(_command()),
@@ -55,7 +55,7 @@ def session(device: torch.device) -> dict[str, Any]:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """What a result may depend on, besides its scenario; `device` names the one that trains."""
+    """Return everything except the scenario that a result may depend on; `device` is the training device."""
     return {
         "code": dict(_code()),
         "versions": dict(_versions()),
@@ -66,7 +66,7 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What can change the last bits of a result and is not the same in two environments."""
+    """Return the differences between two environments that can change the last bits of a result."""
     parts = [("", "device"), ("", "threads"), ("machine", "processor"), ("machine", "instructions")]
     parts += [("code", "commit"), ("code", "changed")]
     parts += [("versions", name) for name in now["versions"] if name not in WITHOUT_EFFECT]
@@ -107,7 +107,7 @@ def _machine() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """What the processor calls itself; Linux alone knows it in full."""
+    """Return the name of the processor; only Linux provides the full model name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -118,7 +118,7 @@ def _processor() -> str:
 
 @cache
 def _code() -> dict[str, Any]:
-    """The commit of a checkout, and whether it was changed since; both None if there is no telling."""
+    """Return the commit of the checkout and whether files were changed since; None if unknown."""
     checkout = Path(__file__).resolve().parents[2]
     commit = _git(checkout, "rev-parse", "HEAD")
     changes = None if commit is None else _git(checkout, "status", "--porcelain", "--untracked-files=no")
@@ -126,9 +126,9 @@ def _code() -> dict[str, Any]:
 
 
 def _git(checkout: Path, *words: str) -> str | None:
-    if not (checkout / ".git").exists():  # installed from a package; what lies around it is no matter
+    if not (checkout / ".git").exists():  # an installed package: a repository around it is unrelated
         return None
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # a look must not write
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}  # git status must not write
     try:
         done = subprocess.run(
             ["git", "-C", str(checkout), *words],
@@ -136,7 +136,7 @@ def _git(checkout: Path, *words: str) -> str | None:
             text=True,
             check=True,
             env=environment,
-            timeout=GIT_PATIENCE_S,
+            timeout=GIT_TIMEOUT_S,
         )
     except (OSError, subprocess.SubprocessError):
         return None

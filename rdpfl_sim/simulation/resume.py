@@ -1,4 +1,4 @@
-"""Taking up a run that was interrupted, killed or has crashed."""
+"""Resume a run that was interrupted, was killed or has crashed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environment
-from rdpfl_sim.simulation.simulation import Progress, Result, Simulation, failure_noted
+from rdpfl_sim.simulation.simulation import Progress, Result, Simulation, record_failure
 from rdpfl_sim.simulation.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -31,54 +31,54 @@ def resume(
     *,
     allow_cluster: bool = False,
 ) -> Result:
-    """Go on with the run in a folder, from its last checkpoint, to the result that it would have had.
+    """Resume the run in a folder from its last checkpoint. The result equals that of an uninterrupted run.
 
-    Without a usable checkpoint it starts again. `experiment`, if given, must be that of the folder's
-    scenario. A complete run is refused, after the checkpoints are removed that it may have left.
-    A scenario that names the address of a Ray cluster needs `allow_cluster`.
+    Without a usable checkpoint, the run starts from the beginning. `experiment`, if given, must be built
+    from the scenario in the folder. For a complete run, remove leftover checkpoints and raise a
+    `ScenarioError`. A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
     folder = Path(folder)
     scenario = scenario_of(folder) if experiment is None else experiment.scenario
     reject_network_access(scenario, allow_cluster)
     if experiment is None:
         experiment = Experiment(scenario)
-    files = _opened(folder)
+    files = _open_folder(folder)
     try:
-        if RunReader(folder).is_complete():  # asked when nobody else can complete it any more
+        if RunReader(folder).is_complete():  # checked while the folder is locked
             Checkpoints(folder / CHECKPOINTS).clear()
-            raise _refusal(folder, "is already complete; there is nothing to resume")
+            raise _folder_error(folder, "is already complete; there is nothing to resume")
         with deterministic_torch(experiment.scenario.execution.threads, experiment.device), gc_paused():
             snapshot, warnings = _last_state(files, experiment)
-            for name in (SUMMARY, TRACEBACK):  # of the part before
+            for name in (SUMMARY, TRACEBACK):  # of the previous session
                 (folder / name).unlink(missing_ok=True)
-            with _suspecting(folder, snapshot), failure_noted(files, experiment.scenario):
+            with _blame_checkpoint(folder, snapshot), record_failure(files, experiment.scenario):
                 return Simulation(experiment, files, progress).run(snapshot, warnings)
     except CodecError as error:
-        raise _refusal(folder, f"has a checkpoint that this version cannot take up: {error}") from error
+        raise _folder_error(folder, f"has a checkpoint that this version cannot resume: {error}") from error
     finally:
         experiment.trainer.close()
         files.close()
 
 
 def remove_checkpoints(folder: Path) -> bool:
-    """Remove the checkpoints of a complete run that was killed before it could do so; False without any."""
+    """Remove leftover checkpoints of a complete run; return whether there were any."""
     if not (folder / CHECKPOINTS).exists():
         return False
-    with closing(_opened(folder)):
+    with closing(_open_folder(folder)):
         Checkpoints(folder / CHECKPOINTS).clear()
     return True
 
 
 def scenario_of(folder: Path) -> Scenario:
-    """The scenario of a run; what has no scenario was no run."""
+    """Return the scenario of a run folder."""
     if not (folder / "scenario.toml").is_file():
-        raise _refusal(folder, "is not a run folder: it has no scenario.toml")
+        raise _folder_error(folder, "is not a run folder: it has no scenario.toml")
     return Scenario.of_run(folder)
 
 
 @contextmanager
-def _suspecting(folder: Path, snapshot: Snapshot | None) -> Iterator[None]:
-    """Blame errors of a run that was resumed on its checkpoint, which may come from elsewhere."""
+def _blame_checkpoint(folder: Path, snapshot: Snapshot | None) -> Iterator[None]:
+    """Report errors of a resumed run as errors of its checkpoint, which may be damaged or foreign."""
     try:
         yield
     except (ScenarioError, CodecError):
@@ -88,34 +88,36 @@ def _suspecting(folder: Path, snapshot: Snapshot | None) -> Iterator[None]:
     ) as error:
         if snapshot is None or is_out_of_memory(error):
             raise
-        what = f"{type(error).__name__}: {error}"
-        message = f"{folder}: the run cannot go on from its checkpoint ({what}); see {folder / TRACEBACK}"
+        reason = f"{type(error).__name__}: {error}"
+        message = (
+            f"{folder}: the run cannot continue from its checkpoint ({reason}); see {folder / TRACEBACK}"
+        )
         raise RunError(message) from error
 
 
-def _opened(folder: Path) -> RunFolder:
+def _open_folder(folder: Path) -> RunFolder:
     try:
         files = RunFolder(folder)
     except BlockingIOError:
-        raise _refusal(folder, "is still running in another process") from None
+        raise _folder_error(folder, "is still running in another process") from None
     except OSError as error:
-        raise _refusal(Path(error.filename or folder), f"cannot be written: {error.strerror}") from error
+        raise _folder_error(Path(error.filename or folder), f"cannot be written: {error.strerror}") from error
     return files
 
 
 def _last_state(files: RunFolder, experiment: Experiment) -> tuple[Snapshot | None, list[str]]:
-    """Where the run is to be taken up, and warnings about that; its records end there."""
+    """Return the last usable snapshot and warnings about it; truncate the records to its time."""
 
-    def can_be_used(state: dict[str, Any]) -> bool:
+    def is_usable(state: dict[str, Any]) -> bool:
         if state["about"]["scenario"] != files.scenario:
-            message = "has changed since the run began; put it back, or run it as a scenario of its own"
+            message = "has changed since the run started; restore it, or start a new run with it"
             raise ScenarioError([Problem("scenario.toml", message)])
         return files.truncate(state["about"]["records"])
 
     with decoding():
-        found = Checkpoints(files.path / CHECKPOINTS).newest(can_be_used, experiment.device)
+        found = Checkpoints(files.path / CHECKPOINTS).newest(is_usable, experiment.device)
         if found is None:
-            log.warning("there is no checkpoint: the run starts again from its beginning")
+            log.warning("there is no usable checkpoint: the run starts again from the beginning")
             files.start_afresh()
             return None, []
         state, tensors = found
@@ -129,5 +131,5 @@ def _last_state(files: RunFolder, experiment: Experiment) -> tuple[Snapshot | No
     return snapshot, warnings
 
 
-def _refusal(folder: Path, message: str) -> ScenarioError:
+def _folder_error(folder: Path, message: str) -> ScenarioError:
     return ScenarioError([Problem(str(folder), message)])

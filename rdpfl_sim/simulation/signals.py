@@ -1,4 +1,4 @@
-"""Ctrl-C, politely: the first one asks the run to stop, the second one stops it."""
+"""Handle Ctrl-C: the first one stops the run between two events, the second one at once."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 @contextmanager
 def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at SIGINT or SIGTERM, so that a run ends between two events and its records are whole.
+    """Call `stop` on SIGINT or SIGTERM, so that a run ends between two events with complete records.
 
-    A second signal has its usual effect; one that the program ignores (nohup) stays ignored. Only the main
-    thread of a program can be asked.
+    A second signal has its usual effect. Signals that the process ignores (nohup) stay ignored. Outside the
+    main thread, no handler is installed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ask(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         restore()
         stop()
 
     numbers = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, ask) for number in numbers}
+    before = {number: signal.signal(number, handle) for number in numbers}
 
     def restore() -> None:
         for number, handler in before.items():

@@ -1,14 +1,16 @@
-"""The run itself: it lets an experiment come to life, evaluates models, and writes down what happened."""
+"""The simulation of an experiment: its events, evaluations, checkpoints and records."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from simpy.core import EmptySchedule
 from torch import Tensor
 
@@ -19,21 +21,23 @@ from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.methods.aggregation import when_trimmed_less
 from rdpfl_sim.methods.base import ClientView, State, Trained
 from rdpfl_sim.methods.deferred import Update, Updates
+from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.metrics_file import MetricsRow
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, TRACEBACK, RunFolder
 from rdpfl_sim.records.status import RunStatus
+from rdpfl_sim.records.summary_file import message_counts
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation import summary as summing_up
-from rdpfl_sim.simulation.checkpoint import Checkpointer
+from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation_schedule import EvaluationSchedule
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
+from rdpfl_sim.simulation.summary import DIVERGED, RunOutcome, summarise_run, warnings_of_rounds
 from rdpfl_sim.system.files import UnsafeFileError
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.client import Client, ClientContext, ClientState, single_payload
@@ -44,15 +48,15 @@ from rdpfl_sim.world.world import World
 
 
 class Progress(Protocol):
-    """Somebody who wants to know how far the run is."""
+    """Progress callback."""
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """A client finished the training of a round; `rounds_done` is the sum over all clients."""
+        """Show the progress after a local training; `rounds_done` is the sum over all clients."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives back: its summary, every evaluation, the final models, and where the files are."""
+    """The result of a run: its summary, all evaluations, the final models and the run folder, if any."""
 
     summary: dict[str, Any]
     rows: list[MetricsRow]
@@ -71,18 +75,18 @@ def simulate(
     progress: Progress | None = None,
     on_folder: Callable[[Path], None] | None = None,
 ) -> Result:
-    """Run a scenario until every client has finished; with `folder`, write a run folder into it.
+    """Run a scenario until every client has finished; with `folder`, create a run folder in it.
 
-    `on_folder` is told the run folder as soon as there is one.
+    `on_folder` is called with the path of the run folder as soon as it exists.
     """
     experiment = Experiment(scenario) if isinstance(scenario, Scenario) else scenario
-    files = None if folder is None else _folder(Path(folder), experiment.scenario.name)
+    files = None if folder is None else _create_folder(Path(folder), experiment.scenario.name)
     if files is not None and on_folder is not None:
         on_folder(files.path)
     try:
         threads = experiment.scenario.execution.threads
         with (
-            failure_noted(files, experiment.scenario),
+            record_failure(files, experiment.scenario),
             deterministic_torch(threads, experiment.device),
             gc_paused(),
         ):
@@ -94,23 +98,25 @@ def simulate(
 
 
 @contextmanager
-def failure_noted(files: RunFolder | None, scenario: Scenario) -> Iterator[None]:
-    """Say in the run folder that the run has failed, if it does; and where, if it was an error in code."""
+def record_failure(files: RunFolder | None, scenario: Scenario) -> Iterator[None]:
+    """Mark the run folder as failed on an error, and write the traceback of an error in code."""
     try:
         yield
     except Exception as error:
-        told = _told(error, files, scenario)
+        reported = _user_error(error, files, scenario)
         if files is not None:
-            if isinstance(told, PluginError) or not isinstance(told, RunError):
+            if isinstance(reported, PluginError) or not isinstance(reported, RunError):
                 files.write_traceback(error)
-            files.mark_failed(str(told) if isinstance(told, RunError) else f"{type(told).__name__}: {told}")
-        if told is error:
+            files.mark_failed(
+                str(reported) if isinstance(reported, RunError) else f"{type(reported).__name__}: {reported}"
+            )
+        if reported is error:
             raise
-        raise told from error
+        raise reported from error
 
 
 class Simulation:
-    """One run: the live world and its records."""
+    """One run: the world, its evaluations and its records."""
 
     STATE = ("num_trained", "wall_s", "warnings")
 
@@ -119,7 +125,7 @@ class Simulation:
         self.experiment, self.scenario, self.files, self.progress = experiment, scenario, files, progress
         self.byzantine = frozenset(experiment.byzantine)
         self.kernel = Kernel(initial_time=0.0)
-        self.time_limit = Timer(self.kernel, self._run_out_of_time)
+        self.time_limit = Timer(self.kernel, self._on_time_limit)
         self.telemetry = Telemetry(self.byzantine, experiment.hops, when_trimmed_less(scenario.method))
         self.recorder = Recorder(
             lambda: self.kernel.now,
@@ -130,10 +136,17 @@ class Simulation:
             inspects=scenario.output.telemetry,
         )
         self.updates = Updates(experiment.method, experiment.trainer.together, self.recorder.catch_up)
-        self.network = self._network()
+        self.metrics: list[MetricsRow] = []
+        self.scores = EvaluationLog(
+            self.byzantine,
+            scenario.clients.count - len(self.byzantine),
+            self.metrics.append if files is None else files.write_metrics,
+        )
+        self.evaluations = EvaluationSchedule(experiment, self.kernel, self.recorder, self.scores)
+        self.network = self._build_network()
         self.clients: list[Client] = []
-        self.adversaries = self._adversaries()
-        self.clients += self._clients()
+        self.adversaries = self._build_adversaries()
+        self.clients += self._build_clients()
         self.network.receivers = [client.receive for client in self.clients]
         self.world = World(
             self.kernel,
@@ -141,49 +154,41 @@ class Simulation:
             self.clients,
             self.recorder,
             changes=experiment.changes(),
-            fresh_state=lambda client: self._fresh_state(client, experiment.initial_model(client)),
-            on_gone=lambda client: self.evaluations.once_more([client]),
+            fresh_state=self._initial_state,
+            on_departure=lambda client: self.evaluations.evaluate_changed([client]),
             on_end=lambda: self._end(RunStatus.FINISHED),
         )
-        self.metrics: list[MetricsRow] = []
-        self.scores = EvaluationLog(
-            self.byzantine,
-            len(self.clients) - len(self.byzantine),
-            self.metrics.append if files is None else files.write_metrics,
-        )
-        self.evaluations = EvaluationSchedule(experiment, self.kernel, self.recorder, self.scores)
-        self.checkpointer = (
-            None if files is None else Checkpointer(scenario.checkpoint, scenario.clients.count, files)
+        self.checkpoint_writer = (
+            None if files is None else CheckpointWriter(scenario.checkpoint, scenario.clients.count, files)
         )
         self.is_checkpoint_due = False
         self.num_trained = 0
         self.started_s = time.monotonic()
         self.wall_s = 0.0
-        """How long the run has taken, with all its parts if it was interrupted."""
+        """Wall-clock time of the run up to the last checkpoint, including earlier sessions."""
         self.warnings: list[str] = []
-        """Of this run, not of its scenario: what was not the same when it was resumed."""
+        """Warnings about this run, not its scenario: differences between the environments of its sessions."""
         self.status: RunStatus | None = None
-        """How the run has ended; None while it goes on."""
+        """The final status; None while the run continues."""
 
     def run(self, snapshot: Snapshot | None = None, warnings: Sequence[str] = ()) -> Result:
-        """Run to the end, or until interrupted, and write everything down.
+        """Run to the end, or until interrupted, and write all files.
 
-        With a snapshot of an earlier run of the same scenario, go on from there, with `warnings` besides its
-        own.
+        Continue from a snapshot of the same scenario, if given; `warnings` are added to those of the run.
         """
         with on_interrupt(self._interrupt):
             self.begin(snapshot)
             self.warnings += warnings
-            self._live()
+            self._run_events()
         return self.finish()
 
     def begin(self, snapshot: Snapshot | None = None) -> None:
-        """Prepare the first event, or the first after a snapshot."""
+        """Schedule the first events, or those of a snapshot."""
         if self.files is not None:
-            about = provenance(self.files.path, self.scenario.hash, self.experiment.device)
-            self.files.write_json(PROVENANCE, about)
+            content = provenance(self.files.path, self.scenario.hash, self.experiment.device)
+            self.files.write_json(PROVENANCE, content)
         if snapshot is None:
-            self._write_beginning()
+            self._record_start()
             self.evaluations.begin(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
@@ -194,33 +199,34 @@ class Simulation:
         self._show_progress()
 
     def finish(self) -> Result:
-        """What has come of it, after the last event."""
+        """Write the final records and the summary, and return the result."""
         self.updates.compute()
         if self.status is RunStatus.INTERRUPTED:
             self._checkpoint()
         else:
-            self.evaluations.once_more(self.clients)
+            self.evaluations.evaluate_changed(self.clients)
         self._show_progress()
-        summary = summing_up.sum_up(self)
+        self._record_end()
+        summary = summarise_run(self.scenario, self._outcome())
         if self.files is not None:
             self.files.sync()
             self.files.write_json(SUMMARY, summary)
-        if self.checkpointer is not None and self.status is not RunStatus.INTERRUPTED:
-            self.checkpointer.clear()
+        if self.checkpoint_writer is not None and self.status is not RunStatus.INTERRUPTED:
+            self.checkpoint_writer.clear()
         models = [client.state.learning.w[0].cpu() for client in self.clients]
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
-    def _live(self) -> None:
-        """Let one event after the other happen, with pauses for checkpoints."""
+    def _run_events(self) -> None:
+        """Process events until the run ends, with pauses for checkpoints."""
         try:
             while self.status is None:
                 self.kernel.run_until_paused()
                 if self.is_checkpoint_due:
                     self._checkpoint()
         except EmptySchedule:
-            raise AssertionError("everybody waits, and nothing will ever happen") from None
+            raise AssertionError("deadlock: clients are waiting, but the event queue is empty") from None
 
-    def _network(self) -> Network:
+    def _build_network(self) -> Network:
         section = self.scenario.network
         unlimited = section.bandwidth.name == "unlimited"
         return Network(
@@ -234,9 +240,9 @@ class Simulation:
             compression=section.compression,
         )
 
-    def _clients(self) -> list[Client]:
+    def _build_clients(self) -> list[Client]:
         experiment, scenario, timing = self.experiment, self.scenario, self.scenario.timing
-        self.surroundings = surroundings = ClientContext(
+        self.client_context = context = ClientContext(
             kernel=self.kernel,
             network=self.network,
             trainer=experiment.trainer,
@@ -253,7 +259,7 @@ class Simulation:
                 experiment.compute_times.duration_s(client, round_) * self.world.slowdown(client)
             ),
             on_training=self._on_training,
-            on_round=lambda client: self.evaluations.after_round(client),
+            on_round=self.evaluations.after_round,
             on_finish=lambda client: self.world.finish(client),
         )
         adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
@@ -261,9 +267,9 @@ class Simulation:
         clients = []
         for client, neighbours in enumerate(experiment.neighbours):
             w = same if scenario.training.start == "same" else experiment.initial_model(client).unsqueeze(0)
-            view = ClientView(client, 0, len(neighbours), surroundings)
+            view = ClientView(client, 0, len(neighbours), context)
             learning = experiment.method.init(w, [view])
-            if client == 0:  # all messages are of one form
+            if client == 0:  # all messages have the same form
                 trained = Trained(w, num_steps=(1,))
                 example = single_payload(experiment.method.payload(learning, trained, [view])[1])
             mailbox = Mailbox(
@@ -275,13 +281,14 @@ class Simulation:
                 prefer=timing.prefer,
             )
             state = ClientState(Update(learning), mailbox)
-            clients.append(Client(client, neighbours, adversary_of.get(client), state, surroundings))
+            clients.append(Client(client, neighbours, adversary_of.get(client), state, context))
         return clients
 
-    def _fresh_state(self, client: int, w: Tensor) -> State:
-        return self.experiment.method.init(w.unsqueeze(0), [self.surroundings.view(client, 0)])
+    def _initial_state(self, client: int) -> State:
+        w = self.experiment.initial_model(client).unsqueeze(0)
+        return self.experiment.method.init(w, [self.client_context.view(client, 0)])
 
-    def _adversaries(self) -> list[Adversary]:
+    def _build_adversaries(self) -> list[Adversary]:
         return [
             Adversary(
                 plan,
@@ -303,15 +310,15 @@ class Simulation:
         self._show_progress()
         if self.files is not None:
             self.files.flush()
-        if self.checkpointer is not None and self.checkpointer.is_due(self.num_trained):
+        if self.checkpoint_writer is not None and self.checkpoint_writer.is_due(self.num_trained):
             self.is_checkpoint_due = True
             self.kernel.pause()
 
     def _checkpoint(self) -> None:
         self.is_checkpoint_due = False
         self.wall_s = time.monotonic() - self.started_s
-        if self.checkpointer is not None:
-            self.checkpointer.save(self)
+        if self.checkpoint_writer is not None:
+            self.checkpoint_writer.save(self)
 
     def _show_progress(self) -> None:
         if self.progress is not None:
@@ -322,7 +329,7 @@ class Simulation:
     def _interrupt(self) -> None:
         self._end(RunStatus.INTERRUPTED)
 
-    def _run_out_of_time(self) -> None:
+    def _on_time_limit(self) -> None:
         self._end(RunStatus.OUT_OF_TIME)
 
     def _end(self, status: RunStatus) -> None:
@@ -330,7 +337,7 @@ class Simulation:
             self.status = status
             self.kernel.pause()
 
-    def _write_beginning(self) -> None:
+    def _record_start(self) -> None:
         experiment = self.experiment
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
@@ -342,25 +349,80 @@ class Simulation:
             byzantine=experiment.byzantine,
         )
 
+    def _record_end(self) -> None:
+        for client in self.clients:
+            self.recorder.model(client.id, client.state.learning.w[0])
+        self.recorder.event("run_finished", status=self.status, **self._count_messages())
 
-def _folder(parent: Path, name: str) -> RunFolder:
+    def _outcome(self) -> RunOutcome:
+        assert self.status is not None
+        experiment, theory = self.experiment, self.evaluations.theory
+        num_rounds = [client.state.num_rounds for client in self.clients]
+        num_diverged = sum(
+            client.adversary is None and not Payload(client.state.learning.w[0]).is_finite
+            for client in self.clients
+        )
+        return RunOutcome(
+            status=self.status,
+            byzantine=experiment.byzantine,
+            neighbourhoods=experiment.neighbourhoods,
+            num_parameters=experiment.model.num_parameters,
+            num_rounds=num_rounds,
+            messages=self._count_messages(),
+            telemetry=self.telemetry.summary(),
+            scores=self.scores,
+            theory=None if theory is None else theory.summary(dict(enumerate(num_rounds))),
+            num_faults=self.world.num_changes,
+            simulated_s=self.kernel.now,
+            wall={
+                "seconds": time.monotonic() - self.started_s,
+                "device": str(experiment.device),
+                "trained_on": experiment.trainer.device_kind,
+                "threads": torch.get_num_threads(),
+            },
+            digest=self.recorder.digest.value.hex(),
+            warnings=[
+                *experiment.warnings,
+                *([DIVERGED.format(num_diverged)] if num_diverged else []),
+                *warnings_of_rounds(self.telemetry, num_rounds),
+                *self.warnings,
+            ],
+        )
+
+    def _count_messages(self) -> dict[str, int]:
+        mailboxes, network = [client.state.mailbox for client in self.clients], self.network
+        return message_counts(
+            network.num_sent,
+            network.num_delivered,
+            network.num_lost,
+            network.num_in_flight,
+            sum((mailbox.outcomes for mailbox in mailboxes), Counter()),
+            sum(1 for mailbox in mailboxes for _ in mailbox.unread()),
+        ) | {
+            "copied": network.num_copied,
+            "reordered": network.num_reordered,
+            "bytes": round(network.num_bytes),
+        }
+
+
+def _create_folder(parent: Path, name: str) -> RunFolder:
     try:
         return RunFolder.create(parent, name)
-    except (OSError, ValueError) as error:  # a NUL character is no OSError
+    except (OSError, ValueError) as error:  # a NUL character raises a ValueError
         reason = error.strerror if isinstance(error, OSError) else error
-        problem = Problem("output.folder", f"no run folder can be made there: {reason}", str(parent))
+        problem = Problem("output.folder", f"cannot create a run folder: {reason}", str(parent))
         raise ScenarioError([problem]) from error
 
 
-def _told(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exception:
-    """An error as a user should see it: what a plug-in does, or the machine lacks, is no fault of ours."""
+def _user_error(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exception:
+    """Return the error to report: memory, plug-ins and files have messages for users."""
     if is_out_of_memory(error):
         return RunError(OUT_OF_MEMORY)
-    broken = _broken_plugin(error, scenario)
-    if broken is not None:
+    plugin_error = _plugin_error(error, scenario)
+    if plugin_error is not None:
         place = ", ".join(["", *getattr(error, "__notes__", [])])
         where = "" if files is None else f"; see {files.path / TRACEBACK}"
-        return PluginError(broken.plugin, f"{broken.flaw}{place}{where}")
+        return PluginError(plugin_error.plugin, f"{plugin_error.flaw}{place}{where}")
     if isinstance(error, UnsafeFileError):
         return RunError(f"{error.filename}: {error.strerror}")
     if isinstance(error, OSError) and files is not None:
@@ -368,8 +430,8 @@ def _told(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exce
     return error
 
 
-def _broken_plugin(error: Exception, scenario: Scenario) -> PluginError | None:
-    """The plug-in whose code an error comes from, if it does."""
+def _plugin_error(error: Exception, scenario: Scenario) -> PluginError | None:
+    """Return an error that names the plug-in whose code raised an error, or None."""
     if isinstance(error, PluginError):
         return error
     for _, component in plugins_in(scenario):

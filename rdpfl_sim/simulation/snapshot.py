@@ -1,8 +1,8 @@
-"""The state of a whole run between two of its events, as plain data and tensors, and back.
+"""Save and restore the state of a run between two events, as plain data and tensors.
 
-SimPy's processes are generators, which nobody can write down. They are begun again instead: a client knows
-its phase and whether it was waiting, and its process goes to the place at which it was. What SimPy's queue
-holds is put back in its order, so that simultaneous events happen in the order that they would have had.
+SimPy processes are generators and cannot be serialised. Instead, each client's process is restarted and
+proceeds to the phase and the wait that are stored in the client's state. The events of SimPy's queue are
+restored in order, so that simultaneous events keep their order.
 """
 
 from __future__ import annotations
@@ -51,38 +51,37 @@ VALUES: tuple[type, ...] = (
     ),
     *(Start, End),
 )
-"""What comes and goes in a run, besides the states of methods."""
-
+"""Classes of values that a run creates, apart from the states of methods."""
 
 PRIORITIES = range(10)
 SHORTEST_RECORD = 40
-"""Bytes in events.jsonl of a change of the world, at least."""
-MOST_CHANGES = 100_000_000
-"""Of a run that has no records of them: so many can be passed over in a minute or two."""
+"""Minimum size in bytes of the record of a change of the world in events.jsonl."""
+MAX_CHANGES = 100_000_000
+"""Limit for a run without records of changes; skipping this many takes a minute or two."""
 
 
 class Snapshot(NamedTuple):
-    """All that a run needs to go on: `state` could be JSON, and refers to the tensors by number."""
+    """The complete state of a run: `state` is JSON-like and refers to tensors by their index."""
 
     state: dict[str, Plain]
     tensors: list[Tensor]
 
 
-def take(simulation: Simulation) -> Snapshot:
-    """Write the run down. What was put off is computed first, and recorded."""
+def take_snapshot(simulation: Simulation) -> Snapshot:
+    """Return the state of a run, after computing and recording its deferred updates."""
     simulation.updates.compute()
-    parts, pending_events = _parts(simulation), simulation.world.pending_events
-    encoder = Encoder(parts, _values(simulation))
+    components, pending_events = _stateful_components(simulation), simulation.world.pending_events
+    encoder = Encoder(components, _values(simulation))
     state = {
-        "queue": list(_queued(simulation.kernel, pending_events, encoder)),
+        "queue": list(_encode_queue(simulation.kernel, pending_events, encoder)),
         "waiting": [client for client, event in pending_events.items() if not isinstance(event, Initialize)],
-        "parts": {name: encoder.part(part) for name, part in parts.items()},
+        "parts": {name: encoder.part(component) for name, component in components.items()},
     }
     return Snapshot({**state, "values": encoder.values}, encoder.tensors)
 
 
-def _queued(kernel: Kernel, pending_events: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
-    """What is in the queue: time, priority, and a client whose process is to go on, or something to call."""
+def _encode_queue(kernel: Kernel, pending_events: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
+    """Yield the queue: time, priority, and either the client whose process continues or a call."""
     client_of = {id(event): client for client, event in pending_events.items()}
     for time_s, priority, event in kernel.queue:
         if id(event) in client_of:
@@ -90,14 +89,14 @@ def _queued(kernel: Kernel, pending_events: dict[int, Event], encoder: Encoder) 
         elif not isinstance(event, Event):
             yield [time_s, priority, encoder.encode(event)]
         elif isinstance(event, Process) and not event.ok:
-            raise cast(BaseException, event.value)  # a client has failed, which SimPy would have told next
-        # All other events of SimPy belong to processes that have ended, and do nothing.
+            raise cast(BaseException, event.value)  # a client has failed; SimPy would raise this next
+        # All other SimPy events belong to processes that have ended and have no effect.
 
 
 def restore(simulation: Simulation, snapshot: Snapshot) -> None:
-    """Bring a simulation of the same scenario, which has not begun, to where the run was.
+    """Set a simulation that has not started to the state of a snapshot.
 
-    A snapshot that is not one of this scenario raises a `CodecError`.
+    Raises a `CodecError` if the snapshot belongs to another scenario.
     """
     with decoding():
         _restore(simulation, snapshot)
@@ -107,31 +106,31 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
     state, world, kernel = snapshot.state, simulation.world, simulation.kernel
     for kind, *ends in map(str.split, state["parts"]):
         if kind == "link":
-            _ = simulation.network.links[int(ends[0])][int(ends[1])]  # a link is made when it is first used
-    parts = _parts(simulation)
-    if parts.keys() != state["parts"].keys():
-        raise CodecError(f"other parts: {sorted(parts.keys() ^ state['parts'].keys())}")
-    decoder = Decoder(parts, _values(simulation), state["values"], snapshot.tensors)
-    for name, part in parts.items():
-        decoder.restore(part, state["parts"][name])
-    _check(simulation, state["waiting"])
+            _ = simulation.network.links[int(ends[0])][int(ends[1])]  # links are created on first use
+    components = _stateful_components(simulation)
+    if components.keys() != state["parts"].keys():
+        raise CodecError(f"different components: {sorted(components.keys() ^ state['parts'].keys())}")
+    decoder = Decoder(components, _values(simulation), state["values"], snapshot.tensors)
+    for name, component in components.items():
+        decoder.restore(component, state["parts"][name])
+    _check_numbers(simulation, state["waiting"])
     world.resume(state["waiting"])
-    for time_s, priority, what in state["queue"]:
+    for time_s, priority, entry in state["queue"]:
         if not time_s >= kernel.now or priority not in PRIORITIES:
             raise CodecError(f"at {kernel.now} s an event is due at {time_s} s with the priority {priority}")
-        if what[0] != "client":
-            event = decoder.decode(what)
+        if entry[0] != "client":
+            event = decoder.decode(entry)
             if not callable(event.callback):
-                raise CodecError(f"its queue holds {what}, which cannot be called")
+                raise CodecError(f"its queue holds {entry}, which cannot be called")
             kernel.call_at(event, time_s, priority)
-        elif what[1] in world.processes:
-            kernel.trigger_at(world.processes[what[1]].target, time_s, priority)
+        elif entry[1] in world.processes:
+            kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)
         else:
-            world.start_client(what[1])
+            world.start_client(entry[1])
 
 
-def _check(simulation: Simulation, waiting: list[Any]) -> None:
-    """Raise an error at numbers that would make a run go astray or take for ever."""
+def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
+    """Reject numbers with which the run would be wrong or never end."""
     if not 0 <= simulation.kernel.now < inf:
         raise CodecError(f"its time is {simulation.kernel.now} s")
     for client in simulation.clients:
@@ -139,16 +138,18 @@ def _check(simulation: Simulation, waiting: list[Any]) -> None:
         if type(round_) is not int or not 0 <= round_ <= simulation.scenario.rounds + 1:
             raise CodecError(f"client {client.id} is in round {round_!r}")
     if len(set(waiting)) < len(waiting) or not set(waiting) <= set(range(len(simulation.clients))):
-        raise CodecError(f"its clients {waiting} wait")
+        raise CodecError(f"its list of waiting clients is invalid: {waiting}")
     num_changes, files = simulation.world.num_changes, simulation.files
     recorded = files is not None and simulation.scenario.output.events
-    most = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MOST_CHANGES
-    if type(num_changes) is not int or not 0 <= num_changes <= most:
-        raise CodecError(f"it counts {num_changes!r} changes of the world; at most {most:,} are possible")
+    max_changes = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MAX_CHANGES
+    if type(num_changes) is not int or not 0 <= num_changes <= max_changes:
+        raise CodecError(
+            f"it counts {num_changes!r} changes of the world; at most {max_changes:,} are possible"
+        )
 
 
-def _parts(simulation: Simulation) -> dict[str, Any]:
-    """Everything that has a state, by a name that another simulation of the scenario uses as well."""
+def _stateful_components(simulation: Simulation) -> dict[str, Any]:
+    """Return all components that have state, by a name that is the same in every simulation of a scenario."""
     network, clients = simulation.network, simulation.clients
     optional = {
         "transport": network.reliable,
@@ -162,7 +163,7 @@ def _parts(simulation: Simulation) -> dict[str, Any]:
         "digest": simulation.recorder.digest,
         "telemetry": simulation.telemetry,
         "scores": simulation.scores,
-        "examination": simulation.evaluations,
+        "evaluations": simulation.evaluations,
         "world": simulation.world,
         "network": network,
         "obstacles": network.obstacles,

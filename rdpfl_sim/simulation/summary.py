@@ -1,43 +1,34 @@
-"""What has come of a run, in one table: summary.json."""
+"""The summary of a run: the content of summary.json."""
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
-
-from rdpfl_sim.methods.payload import Payload
-from rdpfl_sim.records import statistics as summaries
+from rdpfl_sim.records import statistics
 from rdpfl_sim.records.evaluation_log import EvaluationLog
-from rdpfl_sim.records.summary_file import message_counts
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.description import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 
-if TYPE_CHECKING:
-    from rdpfl_sim.simulation.simulation import Simulation
-
 WALL = ("seconds", "device", "trained_on", "threads")
-"""What is told of the computation itself; no other run need have the same."""
+"""Keys that describe the computation; their values may differ between runs with the same digest."""
 
 DIVERGED = "the models of {} honest clients have diverged"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """All that a summary says and a scenario does not; `verify` finds it again in the records."""
+class RunOutcome:
+    """The values of a summary that are not in the scenario; `verify` recomputes them from the records."""
 
     status: str
     byzantine: Sequence[int]
     neighbourhoods: Neighbourhoods
     num_parameters: int
     num_rounds: Sequence[int]
-    """Of every client, the rounds that it has finished."""
+    """The number of finished rounds per client."""
     messages: dict[str, int]
     telemetry: dict[str, Any]
     scores: EvaluationLog
@@ -49,48 +40,10 @@ class Outcome:
     warnings: Sequence[str]
 
 
-def sum_up(run: Simulation) -> dict[str, Any]:
-    """The summary of a run; its last records, with the hashes of its final models, are written on the way."""
-    experiment, messages = run.experiment, _messages(run)
-    for client in run.clients:
-        run.recorder.model(client.id, client.state.learning.w[0])
-    run.recorder.event("run_finished", status=run.status, **messages)
-    theory, num_rounds = run.evaluations.theory, [client.state.num_rounds for client in run.clients]
-    diverged = [
-        c.id for c in run.clients if c.adversary is None and not Payload(c.state.learning.w[0]).is_finite
-    ]
-    wall_s, trained_on = time.monotonic() - run.started_s, experiment.trainer.device_kind
-    assert run.status is not None
-    outcome = Outcome(
-        status=run.status,
-        byzantine=experiment.byzantine,
-        neighbourhoods=experiment.neighbourhoods,
-        num_parameters=experiment.model.num_parameters,
-        num_rounds=num_rounds,
-        messages=messages,
-        telemetry=run.telemetry.summary(),
-        scores=run.scores,
-        theory=None if theory is None else theory.summary(dict(enumerate(num_rounds))),
-        num_faults=run.world.num_changes,
-        simulated_s=run.kernel.now,
-        wall=dict(
-            zip(WALL, (wall_s, str(experiment.device), trained_on, torch.get_num_threads()), strict=True)
-        ),
-        digest=run.recorder.digest.value.hex(),
-        warnings=[
-            *experiment.warnings,
-            *([DIVERGED.format(len(diverged))] if diverged else []),
-            *warnings_of_rounds(run.telemetry, num_rounds),
-            *run.warnings,
-        ],
-    )
-    return summary(run.scenario, outcome)
-
-
-def summary(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
-    """The content of summary.json."""
+def summarise_run(scenario: Scenario, outcome: RunOutcome) -> dict[str, Any]:
+    """Return the content of summary.json."""
     latest = outcome.scores.latest
-    by_hops = summaries.with_accuracy(outcome.telemetry["by_hops"], latest.values())
+    by_hops = statistics.with_accuracy(outcome.telemetry["by_hops"], latest.values())
     return {
         "name": scenario.name,
         "status": outcome.status,
@@ -101,7 +54,7 @@ def summary(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
         "byzantine": outcome.byzantine,
         **describe_scenario(scenario),
         "num_parameters": outcome.num_parameters,
-        "accuracy": summaries.accuracy(row for _, row in sorted(latest.items())),
+        "accuracy": statistics.accuracy(row for _, row in sorted(latest.items())),
         "messages": outcome.messages,
         "neighbourhood": asdict(outcome.neighbourhoods),
         "telemetry": {**outcome.telemetry, "by_hops": by_hops},
@@ -116,7 +69,7 @@ def summary(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
 
 
 def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[str]:
-    """What a user should know of the rounds that clients have finished, or have not."""
+    """Return warnings about rounds with too few messages and about clients without a finished round."""
     num_idle = sum(num == 0 for client, num in enumerate(num_rounds) if client not in telemetry.byzantine)
     num_honest, num_trimmed_less = telemetry.rounds["all"].num_rounds, telemetry.num_trimmed_less
     too_few = (
@@ -127,20 +80,3 @@ def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[
         *([too_few] if num_trimmed_less else []),
         *([f"{num_idle} honest clients have not finished a single round"] if num_idle else []),
     ]
-
-
-def _messages(run: Simulation) -> dict[str, int]:
-    """What became of all messages."""
-    mailboxes, network = [client.state.mailbox for client in run.clients], run.network
-    return message_counts(
-        network.num_sent,
-        network.num_delivered,
-        network.num_lost,
-        network.num_in_flight,
-        sum((mailbox.outcomes for mailbox in mailboxes), Counter()),
-        sum(1 for mailbox in mailboxes for _ in mailbox.unread()),
-    ) | {
-        "copied": network.num_copied,
-        "reordered": network.num_reordered,
-        "bytes": round(network.num_bytes),
-    }

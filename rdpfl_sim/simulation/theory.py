@@ -1,12 +1,12 @@
-"""Theory beside practice: both sides of the paper's bound (eq. 18), estimated along honest trajectories.
+"""Both sides of the paper's bound (eq. 18), estimated along the trajectories of honest clients.
 
     (1/T) sum_t |grad f(w^t)|^2 <= 4 (f(w^0) - f(w^T)) / (gamma T) + 5 B^2 eta^2 K^2 + sigma_u^2 / 2
                                    + 9/2 lambda^2 G_d^2,        B = L G_g / 2,  gamma <= 1 / (8 L)
 
-f is the loss on all of a client's training data. G_g^2 is the largest mean |g|^2 over batches that was seen,
+f is the loss on all of a client's training data. G_g^2 is the largest observed mean |g|^2 over batches,
 sigma_u^2 the largest mean |g - grad f|^2, divided by K: the variance of a mean of K independent batches. L is
-the largest |grad f(w) - grad f(v)| / |w - v| between two looks in a row, hence a lower bound of the true one.
-The average on the left is over the looks. The theorem is about expectations: one run may break the bound.
+the largest |grad f(w) - grad f(v)| / |w - v| between consecutive observations, a lower bound of the true L.
+The average on the left is over observations. The theorem is about expectations: one run may break the bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rdpfl_sim.simulation.experiment import Experiment
 
 @dataclass(frozen=True)
 class Terms:
-    """What the bound says of a client beside what is measured: step sizes and the neighbours' share."""
+    """The configured terms of the bound: step sizes, number of steps and the weight of the neighbours."""
 
     gamma: float
     learning_rate: float
@@ -39,7 +39,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What has been seen of one client's way: sums and maxima, and where it was last."""
+    """Sums and maxima over the observations of one client, and its last model and gradient."""
 
     w: Tensor
     gradient: Tensor
@@ -50,35 +50,37 @@ class Trajectory:
     variance: float
     """The largest E |g - grad f|^2."""
     smoothness: float = 0.0
-    """L."""
-    num_looks: int = 0
+    """The largest observed L."""
+    num_observations: int = 0
     sum_squares: float = 0.0
-    """of |grad f|, after the start."""
+    """Sum of |grad f|^2 over all observations after the first."""
 
     @classmethod
-    def begun(cls, w: Tensor, seen: LossStats) -> Trajectory:
-        """A way that begins at w."""
-        return cls(w, seen.gradient, seen.loss, seen.loss, seen.mean_square, seen.variance)
+    def start(cls, w: Tensor, stats: LossStats) -> Trajectory:
+        """Return a trajectory with its first observation, at w."""
+        return cls(w, stats.gradient, stats.loss, stats.loss, stats.mean_square, stats.variance)
 
-    def extended(self, w: Tensor, seen: LossStats) -> Trajectory:
-        """The way with one more look, from w."""
+    def extend(self, w: Tensor, stats: LossStats) -> Trajectory:
+        """Return the trajectory with one more observation, at w."""
         distance = norm(w - self.w)
-        slope = norm(seen.gradient - self.gradient) / distance if distance > 0 else 0.0
+        slope = norm(stats.gradient - self.gradient) / distance if distance > 0 else 0.0
         return replace(
             self,
             w=w,
-            gradient=seen.gradient,
-            last_loss=seen.loss,
-            mean_square=max(self.mean_square, seen.mean_square),
-            variance=max(self.variance, seen.variance),
+            gradient=stats.gradient,
+            last_loss=stats.loss,
+            mean_square=max(self.mean_square, stats.mean_square),
+            variance=max(self.variance, stats.variance),
             smoothness=max(self.smoothness, slope),
-            num_looks=self.num_looks + 1,
-            sum_squares=self.sum_squares + norm(seen.gradient) ** 2,
+            num_observations=self.num_observations + 1,
+            sum_squares=self.sum_squares + norm(stats.gradient) ** 2,
         )
 
     def verdict(self, rounds: int, terms: Terms | None) -> dict[str, Any]:
-        """The constants, and both sides of the bound if the method is the theorem's."""
-        squares = self.sum_squares / self.num_looks if self.num_looks else norm(self.gradient) ** 2
+        """Return the estimated constants and, if the theorem covers the method, both sides of the bound."""
+        squares = (
+            self.sum_squares / self.num_observations if self.num_observations else norm(self.gradient) ** 2
+        )
         found: dict[str, Any] = {
             "gradient_norm": norm(self.gradient),
             "mean_square_gradient": squares,
@@ -101,14 +103,14 @@ class Trajectory:
         }
 
     def bound(self, rounds: int, terms: Terms, sigma_u_2: float) -> float:
-        """The right-hand side of eq. 18."""
+        """Compute the right-hand side of eq. 18."""
         drift = self.smoothness * sqrt(self.mean_square) / 2 * terms.learning_rate * terms.num_steps
         progress = 4 * (self.first_loss - self.last_loss) / (terms.gamma * max(1, rounds))
         return progress + 5 * drift**2 + sigma_u_2 / 2 + 4.5 * (terms.lambda_ * terms.max_norm) ** 2
 
 
 class TheoryMonitor:
-    """Looks at the losses of honest clients whenever they are evaluated."""
+    """Observes the losses of honest clients at every evaluation."""
 
     STATE = ("trajectories",)
 
@@ -116,39 +118,39 @@ class TheoryMonitor:
         self.experiment = experiment
         self.trajectories: dict[int, Trajectory] = {}
 
-    def look(self, client: int, w: Tensor) -> dict[str, float]:
-        """What is to be seen of a client's loss, at its model w."""
+    def observe(self, client: int, w: Tensor) -> dict[str, float]:
+        """Add an observation of a client at its model w; return its loss, gradient norm and L."""
         settings, shard = self.experiment.settings, self.experiment.train_shards[client]
-        seen = loss_stats(self.experiment.model, w, shard, settings.batch_size)
+        stats = loss_stats(self.experiment.model, w, shard, settings.batch_size)
         before = self.trajectories.get(client)
-        now = Trajectory.begun(w, seen) if before is None else before.extended(w, seen)
+        now = Trajectory.start(w, stats) if before is None else before.extend(w, stats)
         self.trajectories[client] = now
-        return {"loss": seen.loss, "gradient_norm": norm(seen.gradient), "L": now.smoothness}
+        return {"loss": stats.loss, "gradient_norm": norm(stats.gradient), "L": now.smoothness}
 
     def summary(self, rounds: Mapping[int, int]) -> dict[str, Any]:
-        """The verdict on every client after so many rounds, and for how many theory and practice agree."""
+        """Return the verdict per client and the number of clients for which the bound holds."""
         verdicts = {
-            client: way.verdict(rounds[client], self._terms(client))
-            for client, way in sorted(self.trajectories.items())
+            client: trajectory.verdict(rounds[client], self._terms(client))
+            for client, trajectory in sorted(self.trajectories.items())
         }
-        return counted(verdicts)
+        return summarise_verdicts(verdicts)
 
     def _terms(self, client: int) -> Terms | None:
         settings = self.experiment.settings
         num_steps = settings.num_steps(len(self.experiment.train_shards[client]))
-        return terms_of(self.experiment.method, settings.learning_rate, num_steps)
+        return bound_terms(self.experiment.method, settings.learning_rate, num_steps)
 
 
-def terms_of(method: Method, learning_rate: float, num_steps: int) -> Terms | None:
-    """What the bound needs to know of the method, if it is the theorem's."""
+def bound_terms(method: Method, learning_rate: float, num_steps: int) -> Terms | None:
+    """Return the configured terms of the bound, or None if the theorem does not cover the method."""
     if not isinstance(method, Rdpfl):
         return None
     [gamma] = method.step.gamma(Trained(torch.empty(1, 0), (num_steps,)))
     return Terms(gamma, learning_rate, num_steps, method.step.lambda_, method.max_norm)
 
 
-def counted(verdicts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """The verdicts by client, and for how many theory and practice agree."""
+def summarise_verdicts(verdicts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+    """Return the verdict per client and the number of clients for which the bound holds."""
     judged = [verdict for verdict in verdicts.values() if "bound" in verdict]
     return {
         "num_judged": len(judged),

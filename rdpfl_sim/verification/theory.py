@@ -10,7 +10,7 @@ import torch
 
 from rdpfl_sim.methods.base import Method, RunInfo
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.theory import Terms, Trajectory, counted, terms_of
+from rdpfl_sim.simulation.theory import Terms, Trajectory, bound_terms, summarise_verdicts
 from rdpfl_sim.verification.check import Record
 
 ESTIMATES = ("G_g", "sigma_u")
@@ -44,10 +44,10 @@ class RecomputedTheory:
         for client, points in sorted(self.points.items()):
             verdict = said["clients"][str(client)]
             if client in self.num_steps:  # else it never trained, and no record contains its K
-                terms = terms_of(method, rate, self.num_steps[client])
+                terms = bound_terms(method, rate, self.num_steps[client])
                 verdict = _verdict(points, verdict, num_rounds[client], terms)
             verdicts[client] = verdict
-        return counted(verdicts)
+        return summarise_verdicts(verdicts)
 
 
 def _verdict(
@@ -69,7 +69,7 @@ def _verdict(
         mean_square=said["G_g"] ** 2,
         variance=sigma_u**2 * (1 if terms is None else terms.num_steps),
         smoothness=points[-1]["L"],
-        num_looks=len(points) - 1,
+        num_observations=len(points) - 1,
         sum_squares=_sum_of_squares(points[1:]),
     )
     found = way.verdict(num_rounds, terms)

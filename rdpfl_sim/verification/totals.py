@@ -15,7 +15,7 @@ from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
 from rdpfl_sim.simulation.experiment import COARSE_TEST
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE
-from rdpfl_sim.simulation.summary import DIVERGED, WALL, Outcome, summary, warnings_of_rounds
+from rdpfl_sim.simulation.summary import DIVERGED, WALL, RunOutcome, summarise_run, warnings_of_rounds
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import VerifiedFolder
@@ -207,7 +207,7 @@ class RunChecks:
             messages, digest = {key: last[key] for key in MESSAGE_COUNTS}, digest_check.digest.value.hex()
             telemetry, num_parameters = recomputed.telemetry_beside(said["telemetry"]), self.num_parameters
             verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
-        outcome = Outcome(
+        outcome = RunOutcome(
             status=status,
             byzantine=sorted(self.files.byzantine),
             neighbourhoods=neighbourhoods,
@@ -223,7 +223,7 @@ class RunChecks:
             digest=digest,
             warnings=self._warnings(said["warnings"], recomputed, None if last is None else num_rounds),
         )
-        return summary(self.scenario, outcome)
+        return summarise_run(self.scenario, outcome)
 
     def _warnings(
         self, said: list[str], recomputed: RecomputedTelemetry, num_rounds: list[int] | None

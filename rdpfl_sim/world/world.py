@@ -45,7 +45,7 @@ class World:
         *,
         changes: Iterator[tuple[float, int, Change]],
         fresh_state: Callable[[int], State],
-        on_gone: Callable[[Client], None],
+        on_departure: Callable[[Client], None],
         on_end: Callable[[], None],
     ) -> None:
         self.kernel = kernel
@@ -55,7 +55,7 @@ class World:
         self.observer = observer
         self.changes = changes
         self.fresh_state = fresh_state
-        self.on_gone = on_gone
+        self.on_departure = on_departure
         self.on_end = on_end
         self.topology: Neighbours = [client.neighbours for client in clients]
         """The neighbours of every client, including absent and departed ones."""
@@ -132,7 +132,7 @@ class World:
                 process.interrupt()
             if for_good and client not in self.departed:
                 self.departed.add(client)
-                self.on_gone(self.clients[client])
+                self.on_departure(self.clients[client])
                 self.finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:

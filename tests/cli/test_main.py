@@ -83,7 +83,7 @@ def test_output_folder_that_is_given_twice_is_rejected(scenario: Path, tmp_path:
 
 def test_unusable_output_folder_is_explained(scenario: Path, capsys) -> None:
     assert main([str(scenario), "--output", str(scenario / "below_a_file")]) == 2
-    assert "output.folder: no run folder can be made there" in capsys.readouterr().err
+    assert "output.folder: cannot create a run folder" in capsys.readouterr().err
 
 
 def test_valid_scenario_is_reported_as_valid(scenario: Path, capsys) -> None:

@@ -161,7 +161,7 @@ def test_folder_without_permission_is_told(
     locked.mkdir(mode=0o500)
     done = command_line(scenario, "--output", locked)
     assert done.returncode == 2
-    assert "output.folder: no run folder can be made there: Permission denied" in done.stderr
+    assert "output.folder: cannot create a run folder: Permission denied" in done.stderr
 
 
 def test_read_only_file_system_is_told(
@@ -170,7 +170,7 @@ def test_read_only_file_system_is_told(
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     done = command_line(scenario, "--output", small_disk)
     assert done.returncode == 2
-    assert "output.folder: no run folder can be made there: Read-only file system" in done.stderr
+    assert "output.folder: cannot create a run folder: Read-only file system" in done.stderr
     assert "Traceback" not in done.stderr
 
 

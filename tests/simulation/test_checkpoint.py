@@ -5,7 +5,7 @@ import pytest
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.scenario.sections import CheckpointSection
-from rdpfl_sim.simulation.checkpoint import PAUSE, Checkpointer
+from rdpfl_sim.simulation.checkpoint import MIN_PAUSE_FACTOR, CheckpointWriter
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.support import cheap, small_scenario
 
@@ -27,18 +27,18 @@ def files(tmp_path: Path):
     folder.close()
 
 
-def checkpointer(files: RunFolder, clock: Clock, **section: float) -> Checkpointer:
-    return Checkpointer(CheckpointSection(**section), num_clients=4, files=files, clock=clock)
+def checkpoint_writer(files: RunFolder, clock: Clock, **section: float) -> CheckpointWriter:
+    return CheckpointWriter(CheckpointSection(**section), num_clients=4, files=files, clock=clock)
 
 
 def test_checkpoint_is_due_after_rounds_of_all_clients(files: RunFolder) -> None:
-    due = checkpointer(files, Clock(), every_rounds=3)
+    due = checkpoint_writer(files, Clock(), every_rounds=3)
     assert [trained for trained in range(1, 40) if due.is_due(trained)] == [12, 24, 36]
 
 
-def test_checkpoint_is_due_after_minutes_whatever_is_trained(files: RunFolder) -> None:
+def test_checkpoint_is_due_after_minutes_for_any_number_of_trainings(files: RunFolder) -> None:
     clock = Clock()
-    due = checkpointer(files, clock, every_minutes=2.0)
+    due = checkpoint_writer(files, clock, every_minutes=2.0)
     clock.now_s = 119.0
     assert not due.is_due(12)
     clock.now_s = 120.0
@@ -49,12 +49,12 @@ def test_checkpoints_that_take_long_become_rarer(files: RunFolder) -> None:
     clock = Clock()
     simulation = Simulation(cheap(small_scenario()), files, None)
     simulation.begin()
-    due = checkpointer(files, clock, every_minutes=1.0)
+    due = checkpoint_writer(files, clock, every_minutes=1.0)
     due.save(simulation)
     assert due.due_s == 60.0
     clock.step_s = 30.0
     due.save(simulation)
-    assert due.due_s >= 30.0 * PAUSE
+    assert due.due_s >= 30.0 * MIN_PAUSE_FACTOR
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ ASYNCHRONOUS = {
 
 
 def first_difference(one: Path, other: Path) -> str | None:
-    """The first record in which two runs differ, for people to read."""
+    """Return the first record in which two runs differ."""
     a, b = ((folder / "events.jsonl").read_text().splitlines() for folder in (one, other))
     for number, (left, right) in enumerate(zip(a, b, strict=False), start=1):
         if left != right:
@@ -85,14 +85,14 @@ def test_seed_of_torch_and_earlier_runs_have_no_influence() -> None:
 
 
 def world_of(folder: Path) -> list[tuple]:
-    """What the network and the clock did, without what was learnt."""
+    """Return the records of the network and the clock, without those of learning."""
     kinds = {"training_started", "message_sent", "message_lost", "message_delivered"}
     lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
     keys = ("event", "time_s", "client", "sender", "recipient", "round", "duration_s", "delay_s")
     return [tuple(line.get(key) for key in keys) for line in lines if line["event"] in kinds]
 
 
-def test_another_method_or_aggregator_meets_the_same_world(tmp_path: Path) -> None:
+def test_another_method_or_aggregator_has_the_same_world(tmp_path: Path) -> None:
     methods = [
         {"name": "rdpfl", "lambda": 0.3},
         {"name": "rdpfl", "lambda": 0.3, "aggregator": "krum"},

@@ -20,7 +20,7 @@ EVERY_SECOND = {"every": 2}
 
 
 class Counting:
-    """Counts what an executor is asked to test."""
+    """Counts the models that an executor evaluates."""
 
     def __init__(self, executor: Executor) -> None:
         self.evaluate_there = executor.evaluate
@@ -57,7 +57,7 @@ def test_every_model_is_tested_once_after_each_round_that_is_due_also_in_asynchr
     assert times == sorted(times)
 
 
-def test_a_client_that_leaves_is_tested_before_it_is_gone() -> None:
+def test_a_client_that_leaves_is_evaluated_at_its_departure() -> None:
     faults = [{"name": "leave", "clients": [3], "at_s": 3.5}]
     timing = {"wait": {"name": "deadline", "seconds": 0.5}}
     _, state = counted(rounds=6, evaluation={"every": 5}, faults=faults, timing=timing)
@@ -67,7 +67,7 @@ def test_a_client_that_leaves_is_tested_before_it_is_gone() -> None:
 
 
 def crashed_for_good_after_catching_up(state: str) -> list[dict[str, Any]]:
-    """The rows of a client that has finished rounds 1 and 2, gone on in round 6, and not finished that."""
+    """Return the rows of a client that finished rounds 1 and 2 and crashed again in round 6."""
     faults = [
         {"name": "crash", "clients": [3], "at_s": 2.6, "recover_after_s": 3.0, "state": state},
         {"name": "crash", "clients": [3], "at_s": 5.7},
@@ -80,18 +80,18 @@ def crashed_for_good_after_catching_up(state: str) -> list[dict[str, Any]]:
     return [row for row in state.folder.metrics if row["client"] == 3]
 
 
-def test_model_that_has_not_changed_since_a_catch_up_is_not_tested_under_a_round_that_was_skipped() -> None:
+def test_unchanged_model_is_not_evaluated_under_a_skipped_round() -> None:
     rows = crashed_for_good_after_catching_up("kept")
     assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (2, 2.2)]
 
 
-def test_fresh_model_of_a_client_that_catches_up_is_tested_under_the_last_round_that_it_did() -> None:
+def test_initial_model_after_a_catch_up_is_evaluated_under_the_last_finished_round() -> None:
     rows = crashed_for_good_after_catching_up("fresh")
     assert [(row["round"], row["time_s"]) for row in rows] == [(0, 0.0), (2, 2.2), (2, 5.7)]
     assert rows[2]["personal_loss"] == rows[0]["personal_loss"], "the model with which it began"
 
 
-def test_last_round_before_a_catch_up_is_the_one_that_is_tested() -> None:
+def test_last_round_before_a_catch_up_is_evaluated() -> None:
     faults = [
         {"name": "crash", "clients": [3], "at_s": 1.5, "recover_after_s": 3.0},
         {"name": "crash", "clients": [3], "at_s": 4.7},
@@ -111,7 +111,7 @@ def test_global_test_set_can_be_used_less_often(every: int | None, expected: lis
     assert [row["round"] for row in rows if row["global_accuracy"] is not None] == expected
 
 
-def test_global_test_set_is_the_same_part_for_everybody() -> None:
+def test_global_test_set_is_a_sample_without_repetition() -> None:
     whole, part = (
         Experiment(small_scenario(evaluation={"global_samples": number})).global_test
         for number in (10**6, 20)

@@ -29,7 +29,7 @@ NUM_RESUMED = 8
 
 
 def loaded(path: Path) -> tuple[Any, list[Problem]]:
-    """What a scenario becomes, or what is wrong with it."""
+    """Return the built scenario, or its problems."""
     try:
         return cheap(Scenario.load(path)), []
     except ScenarioError as error:
@@ -41,10 +41,10 @@ def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scena
     fates = ("used", "stale", "duplicate", "rejected")
     assert account["delivered"] == sum(account[fate] for fate in fates) + account["left_over"]
     if scenario.output.events and scenario.output.message_events == 1:
-        told = Counter(record["event"] for record in records)
-        assert told["message_sent"] + told["message_copied"] == account["sent"]
+        counts = Counter(record["event"] for record in records)
+        assert counts["message_sent"] + counts["message_copied"] == account["sent"]
         for fate in ("lost", "delivered", *fates):
-            assert told[f"message_{fate}"] == account[fate], fate
+            assert counts[f"message_{fate}"] == account[fate], fate
 
 
 def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:
@@ -54,9 +54,9 @@ def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:
         (r["client"], r["round"], r.get("d_norm", 0.0)) for r in records if r["event"] == "round_finished"
     ]
     for client in range(scenario.clients.count):
-        lived = [round_ for who, round_, _ in rounds if who == client]
-        assert lived == sorted(set(lived)), f"client {client} lives a round twice"
-        assert all(1 <= round_ <= scenario.rounds for round_ in lived)
+        finished = [round_ for id_, round_, _ in rounds if id_ == client]
+        assert finished == sorted(set(finished)), f"client {client} finishes a round twice"
+        assert all(1 <= round_ <= scenario.rounds for round_ in finished)
     method: Any = scenario.method
     if method.name == "rdpfl":
         limit = method.max_norm * (1 + 1e-5)
@@ -64,7 +64,7 @@ def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:
 
 
 def check_messages(records: list[dict[str, Any]]) -> None:
-    """A message is sent, then arrives, then is used, each once; of a message all is recorded, or nothing."""
+    """Check that each recorded message is sent, delivered and used at most once, in this order."""
     stages: dict[int, str] = {}
     before = {"message_delivered": ("message_sent", "message_copied"), "message_used": ("message_delivered",)}
     for record in records:
@@ -74,8 +74,8 @@ def check_messages(records: list[dict[str, Any]]) -> None:
             stages[number] = stage
 
 
-def check_who_is_down(records: list[dict[str, Any]]) -> None:
-    """Whoever has crashed, or is not there, does nothing and hears nothing."""
+def check_stopped_clients(records: list[dict[str, Any]]) -> None:
+    """Check that crashed and absent clients neither act nor receive messages."""
     causes: Counter[int] = Counter()
     for record in records:
         if record["event"] == "fault":
@@ -84,8 +84,8 @@ def check_who_is_down(records: list[dict[str, Any]]) -> None:
         elif record["event"] in ("training_started", "training_finished", "round_finished"):
             assert not causes[record["client"]], f"client {record['client']} is down"
         elif record["event"] in ("message_sent", "message_delivered"):
-            who = record["sender" if record["event"] == "message_sent" else "recipient"]
-            assert not causes[who], f"client {who} is down"
+            client = record["sender" if record["event"] == "message_sent" else "recipient"]
+            assert not causes[client], f"client {client} is down"
 
 
 def check_end(simulation: Simulation, result: Result) -> None:
@@ -94,18 +94,18 @@ def check_end(simulation: Simulation, result: Result) -> None:
         assert result.summary["rounds_done"] == [scenario.rounds] * 2
     if status == "out of time":
         assert result.summary["simulated_s"] == scenario.timing.max_time_s
-        assert simulation.kernel.peek() < inf, "everybody waits, and nothing will ever happen"
+        assert simulation.kernel.peek() < inf, "deadlock: the event queue is empty"
     for client in simulation.clients:
         for queue in client.state.mailbox.queues.values():
             assert len(queue.unread) <= scenario.timing.mailbox_per_sender
 
 
 def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
-    """Honest models are finite if no step can be so long that float32 cannot hold where it leads.
+    """Check that honest models are finite if no step can exceed the range of float32.
 
-    The directions of honest clients are at most 2 long in every entry: 1, and as much for rounding. What
-    R-DPFL adds is bounded by Lemma 3, whoever attacks; the undefended method is bounded by what arrives. The
-    methods that exchange models stay among those that arrive, and these are finite.
+    The entries of an honest direction are at most 2: 1, and as much for rounding. The contribution of
+    neighbours is bounded by Lemma 3 in R-DPFL, and by the received messages in the undefended method. The
+    methods that exchange models stay between received models, which are finite.
     """
     scenario, experiment = simulation.scenario, simulation.experiment
     method: Any = scenario.method
@@ -133,7 +133,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=random_scenarios())
-def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resumed(
+def test_any_scenario_finishes_and_has_the_same_records_when_resumed(
     folder: Path, drawn: RandomScenario
 ) -> None:
     files = {**drawn.files, "fuzz.toml": tomli_w.dumps(drawn.scenario)}
@@ -151,7 +151,7 @@ def test_any_scenario_runs_to_its_end_and_does_the_same_again_though_it_is_resum
     check_accounts(result.summary["messages"], records, scenario)
     check_records(records, scenario)
     check_messages(records)
-    check_who_is_down(records)
+    check_stopped_clients(records)
     check_end(simulation, result)
     check_models(simulation, result, drawn.odd_messages)
     resolved = tomllib.loads(tomli_w.dumps(scenario.to_dict()))

@@ -34,11 +34,11 @@ SEEDS = {
 }
 """Attributes of torch that are about its global generator."""
 OWN = {"Generator", "PCG64"}
-"""What numpy.random has for generators of one's own."""
+"""Names in numpy.random that create separate generators."""
 
 
 def scenario(**changes: object) -> Scenario:
-    """A run that draws all that a run can draw: first models, masks, noise, graphs, delays."""
+    """Return a scenario that draws everything: initial models, masks, noise, graphs, delays."""
     return small_scenario(
         **{
             "topology": {"name": "small_world", "k": 4},
@@ -54,7 +54,7 @@ def scenario(**changes: object) -> Scenario:
 
 
 def states() -> bytes:
-    """The states of all global generators."""
+    """Return the states of all global generators."""
     return pickle.dumps([torch.get_rng_state().tolist(), np.random.get_state(), random.getstate()])  # noqa: NPY002
 
 
@@ -137,7 +137,7 @@ def test_a_draw_from_a_generator_of_its_own_is_not(code: str) -> None:
 
 
 def global_draws(code: str) -> Iterator[str]:
-    """What of a program uses a global generator of torch, numpy or Python, line by line."""
+    """Return the uses of a global generator of torch, numpy or Python in a program, by line."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
         if _is_import_of_random(node) or _is_global(node):
@@ -169,4 +169,4 @@ def _is_global(node: ast.AST) -> bool:
 
 
 NETWORKX = {"watts_strogatz_graph", "barabasi_albert_graph", "spring_layout"}
-"""Functions of networkx that draw, beside those whose names say so."""
+"""Functions of networkx that draw although their names do not say so."""

@@ -1,4 +1,4 @@
-"""Whatever Byzantine clients send, an honest client neither crashes nor grows, and its model stays finite."""
+"""No message can crash an honest client, grow its memory or make its model infinite."""
 
 from collections.abc import Iterator
 from typing import get_args
@@ -35,12 +35,12 @@ POISON = {
 
 @pytest.fixture
 def hostile() -> Iterator[None]:
-    """An attack that sends one kind of nonsense after the other; registered as a user would."""
+    """Register an attack that sends one kind of malformed message after the other."""
     with temporary_components():
 
         @attack(sends_malformed=True)
         def hostile(view: View) -> Tensor:
-            """One kind of nonsense per message."""
+            """Send one kind of malformed message at a time."""
             place = view.memory["place"] = view.memory.get("place", -1) + 1
             return [*POISON.values()][place % len(POISON)](view.own)
 
@@ -50,7 +50,7 @@ def hostile() -> Iterator[None]:
 @pytest.mark.parametrize("aggregator", AGGREGATORS)
 @pytest.mark.parametrize("wait", ["all", "none"])
 @pytest.mark.usefixtures("hostile")
-def test_every_kind_of_nonsense_is_survived_under_every_aggregator(aggregator: str, wait: str) -> None:
+def test_every_aggregator_survives_every_kind_of_malformed_message(aggregator: str, wait: str) -> None:
     scenario = small_scenario(
         rounds=len(POISON),
         topology="complete",
@@ -69,12 +69,12 @@ def test_every_kind_of_nonsense_is_survived_under_every_aggregator(aggregator: s
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(sorted(POISON)), min_size=1, max_size=12), st.integers(0, 2**32))
-def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> None:
+def test_any_order_of_malformed_messages_is_survived(courses: list[str], seed: int) -> None:
     with temporary_components():
 
         @attack(sends_malformed=True)
         def hostile(view: View) -> Tensor:
-            """The course of the day."""
+            """Send malformed messages in the given order."""
             return POISON[courses[view.seed % len(courses)]](view.own)
 
         scenario = small_scenario(
@@ -92,7 +92,7 @@ def test_any_order_of_nonsense_is_survived(courses: list[str], seed: int) -> Non
     assert torch.isfinite(result.models[3]).all()
 
 
-def test_a_flood_neither_grows_a_mailbox_nor_is_lost_in_the_accounts() -> None:
+def test_a_flood_does_not_grow_a_mailbox_and_is_counted() -> None:
     run = Simulation(Experiment(small_scenario(rounds=3)), None, None)
     victim = run.clients[0]
     flooder = victim.neighbours[0]
@@ -139,7 +139,7 @@ WAITS = {
 
 
 def options_of(method: str) -> dict:
-    """A model that suits the method."""
+    """Return a model that fits the method."""
     return {"method": method, "model": {"name": "mlp", "hidden": [4]}}
 
 
@@ -151,7 +151,7 @@ def check_account(account: dict) -> None:
 
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("method", OF_MODELS)
-def test_every_method_lives_with_every_wait_policy_and_does_the_same_again(method: str, wait: str) -> None:
+def test_every_method_is_deterministic_under_every_wait_policy(method: str, wait: str) -> None:
     scenario = small_scenario(
         rounds=5,
         topology="small_world",
@@ -176,7 +176,7 @@ def test_every_method_lives_with_every_wait_policy_and_does_the_same_again(metho
 
 
 @pytest.mark.parametrize("method", OF_MODELS)
-def test_every_method_survives_odd_mail(method: str) -> None:
+def test_every_method_survives_malformed_messages(method: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=4, topology="ring", **options_of(method))), None, None)
     kinds = odd_payloads(run.clients[0].state.mailbox.form)
     for kind, payload in kinds.items():
@@ -195,7 +195,7 @@ def test_every_method_survives_odd_mail(method: str) -> None:
 @pytest.mark.parametrize(
     "kind", [*odd_payloads(Payload(torch.zeros(2), torch.ones(2, dtype=torch.bool)).form)]
 )
-def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
+def test_dispfl_survives_each_kind_of_malformed_message(kind: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=3, topology="ring", **options_of("dispfl"))), None, None)
     payload = odd_payloads(run.clients[0].state.mailbox.form)[kind]
     for stamp in (1, 2, 3):
@@ -210,7 +210,7 @@ def test_dispfl_survives_each_kind_of_odd_mail(kind: str) -> None:
 @pytest.mark.parametrize("method", ["rdpfl", "dispfl"])
 @pytest.mark.parametrize("knowledge", get_args(Level))
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_every_attacker_survives_odd_mail(attack: str, knowledge: str, method: str) -> None:
+def test_every_attacker_survives_malformed_messages(attack: str, knowledge: str, method: str) -> None:
     adversary = {"attack": attack, "ids": [1, 4], "knowledge": knowledge}
     experiment = cheap(small_scenario(rounds=3, topology="ring", adversary=adversary, **options_of(method)))
     form = Simulation(experiment, None, None).clients[0].state.mailbox.form

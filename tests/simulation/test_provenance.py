@@ -19,7 +19,7 @@ from tests.support import small_scenario
 CPU = torch.device("cpu")
 
 
-def test_every_run_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_every_run_has_provenance(tmp_path: Path) -> None:
     scenario = small_scenario(execution={"threads": 2})
     folder = simulate(scenario, tmp_path).folder
     assert folder is not None
@@ -36,7 +36,7 @@ def test_every_run_says_where_it_comes_from(tmp_path: Path) -> None:
     assert Path(only["command"].split()[0]).name == Path(sys.argv[0]).name
 
 
-def test_run_that_fails_has_it_too(tmp_path: Path) -> None:
+def test_failed_run_has_provenance(tmp_path: Path) -> None:
     class Impatient:
         def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
             raise ZeroDivisionError
@@ -51,7 +51,7 @@ def test_run_that_fails_has_it_too(tmp_path: Path) -> None:
     }
 
 
-def test_run_that_is_taken_up_again_keeps_what_was_known(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_earlier_sessions(tmp_path: Path) -> None:
     first = provenance(tmp_path, "abc", CPU)
     (tmp_path / "provenance.json").write_text(json.dumps(first))
     second = provenance(tmp_path, "abc", CPU)
@@ -61,7 +61,7 @@ def test_run_that_is_taken_up_again_keeps_what_was_known(tmp_path: Path) -> None
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one commit, in which the package seems to lie."""
+    """A repository with one commit that appears to contain the package."""
     if shutil.which("git") is None:
         pytest.skip("needs git")
     environment = {
@@ -79,7 +79,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     origin._code.cache_clear()
 
 
-def test_commit_is_told_and_whether_the_code_was_changed_since(checkout: Path) -> None:
+def test_provenance_names_the_commit_and_whether_the_code_was_changed(checkout: Path) -> None:
     head = subprocess.run(
         ["git", "-C", checkout, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()

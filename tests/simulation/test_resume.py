@@ -33,7 +33,7 @@ def scenario(name: str = "asynchronous", **changes: Any) -> Scenario:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """All files of a run but its provenance, which tells of every session, and without wall-clock times."""
+    """Return all files of a run except provenance.json, without wall-clock times."""
     files: dict[str, Any] = {path.name: path.read_bytes() for path in folder.iterdir()}
     del files["provenance.json"]
     files["summary.json"] = {**json.loads(files["summary.json"]), "wall": None}
@@ -41,7 +41,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 
 class At:
-    """Does something when clients have trained so often, all together."""
+    """Progress callback that acts after a number of local trainings."""
 
     def __init__(self, num_trained: int, action: Callable[[], None]) -> None:
         self.num_trained = num_trained
@@ -64,7 +64,7 @@ def crash() -> None:
 
 
 def left(scenario: Scenario, parent: Path, num_trained: int, action: Callable[[], None]) -> Path:
-    """The folder of a run that did not come to its end."""
+    """Return the folder of an unfinished run."""
     with suppress(RunError):
         simulate(scenario, parent, At(num_trained, action))
     [folder] = parent.iterdir()
@@ -98,7 +98,7 @@ def test_resumed_run_has_the_warnings_of_one_that_was_not_interrupted(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous", "everything"])
-def test_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path: Path, name: str) -> None:
+def test_run_that_is_killed_repeatedly_has_the_same_result(tmp_path: Path, name: str) -> None:
     random, raw = Random(name), scenario(name).to_dict()
     moments = [("events", random.randrange(1, 70)) for _ in range(4)]
     moments += [("blocks", random.randrange(1, 60)) for _ in range(3)]  # while a checkpoint is written
@@ -109,7 +109,7 @@ def test_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path:
     assert contents(run_to_the_end(raw, tmp_path / "killed")) == contents(whole.folder)
 
 
-def test_failure_that_simpy_has_not_told_yet_is_not_written_down(tmp_path: Path) -> None:
+def test_failure_that_simpy_has_not_raised_yet_is_not_in_a_checkpoint(tmp_path: Path) -> None:
     # Of six clients that train at the same instant one fails; the sixth of them asks for a checkpoint.
     folder = left(scenario("synchronous"), tmp_path, 8, crash)
     [path] = (folder / "checkpoints").iterdir()
@@ -133,7 +133,7 @@ def test_complete_run_keeps_no_checkpoints(tmp_path: Path) -> None:
     assert not (folder / "checkpoints").exists()
 
 
-def test_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+def test_damaged_checkpoint_is_skipped_for_the_previous_one(tmp_path: Path) -> None:
     whole = simulate(scenario(), tmp_path / "whole")
     folder = left(scenario(), tmp_path / "left", 20, crash)
     newest = max((folder / "checkpoints").iterdir())
@@ -149,7 +149,7 @@ def test_without_a_checkpoint_the_run_starts_again_and_says_so(
     folder = left(scenario(), tmp_path / "left", 20, crash)
     Checkpoints(folder / "checkpoints").clear()
     resume(folder)
-    assert "the run starts again from its beginning" in caplog.text
+    assert "the run starts again from the beginning" in caplog.text
     assert contents(folder) == contents(whole.folder)
 
 
@@ -182,7 +182,7 @@ def test_run_that_is_killed_after_its_summary_is_completed(
     assert "this run is already complete; there is nothing to resume" in capsys.readouterr().out
 
 
-def test_pictures_from_before_the_end_of_a_run_are_drawn_again(tmp_path: Path) -> None:
+def test_figures_of_an_unfinished_run_are_drawn_again(tmp_path: Path) -> None:
     result = simulate(scenario(), tmp_path)
     for name in ("curves.png", "topology.png"):
         (result.folder / name).write_bytes(b"drawn when the run was interrupted")
@@ -202,9 +202,7 @@ def test_complete_run_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert contents(folder) == before
 
 
-def test_run_that_is_still_going_on_is_not_resumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_run_in_progress_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = left(scenario(), tmp_path, 20, crash)
     owner = RunFolder(folder)
     with pytest.raises(ScenarioError, match="is still running in another process"):
@@ -216,23 +214,23 @@ def test_run_that_is_still_going_on_is_not_resumed(
 
 
 @pytest.mark.parametrize("name", ["nowhere", "."])
-def test_what_is_no_run_folder_is_told_in_words(tmp_path: Path, name: str) -> None:
+def test_folder_without_a_run_is_rejected_with_a_message(tmp_path: Path, name: str) -> None:
     with pytest.raises(ScenarioError, match=r"is not a run folder: it has no scenario\.toml"):
         resume(tmp_path / name)
 
 
-def test_scenario_that_was_changed_is_not_that_of_the_run(tmp_path: Path) -> None:
+def test_changed_scenario_is_not_resumed(tmp_path: Path) -> None:
     folder = left(scenario(), tmp_path, 20, crash)
     before = (folder / "events.jsonl").read_bytes()
     file = folder / "scenario.toml"
     file.write_text(file.read_text().replace("rounds = 6", "rounds = 7"))
-    with pytest.raises(ScenarioError, match=r"scenario\.toml: has changed since the run began"):
+    with pytest.raises(ScenarioError, match=r"scenario\.toml: has changed since the run started"):
         resume(folder)
     assert (folder / "events.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow
-def test_other_instructions_are_worth_a_warning_that_stays(
+def test_other_processor_instructions_cause_a_permanent_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     here = torch.backends.cpu.get_cpu_capability()
@@ -256,7 +254,7 @@ def test_other_instructions_are_worth_a_warning_that_stays(
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "warning"),
     [
         ("versions", {"torch": "0.4"}, "torch was 0.4, is "),
         ("machine", {"processor": "an abacus"}, "processor was an abacus, is "),
@@ -265,8 +263,8 @@ def test_other_instructions_are_worth_a_warning_that_stays(
         ("versions", {"matplotlib": "0.1"}, None),
     ],
 )
-def test_resume_warns_of_what_can_change_the_last_bits_and_of_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, told: str | None
+def test_resume_warns_only_about_differences_that_can_change_the_last_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, warning: str | None
 ) -> None:
     here = {**environment("cpu"), "threads": 1}
     there = {**here, key: {**here[key], **value} if isinstance(value, dict) else value}
@@ -275,11 +273,11 @@ def test_resume_warns_of_what_can_change_the_last_bits_and_of_nothing_else(
         folder = left(scenario(), tmp_path, 20, crash)
     warnings = resume(folder).summary["warnings"]
     found = [text for text in warnings if text.startswith(RESUMED_ELSEWHERE)]
-    assert len(found) == (told is not None)
-    assert told is None or found[0].startswith(f"{RESUMED_ELSEWHERE}: {told}")
+    assert len(found) == (warning is not None)
+    assert warning is None or found[0].startswith(f"{RESUMED_ELSEWHERE}: {warning}")
 
 
-def test_disk_that_is_full_costs_the_checkpoint_and_not_the_run(
+def test_full_disk_prevents_the_checkpoint_and_not_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = simulate(scenario(), tmp_path / "whole")
@@ -290,10 +288,10 @@ def test_disk_that_is_full_costs_the_checkpoint_and_not_the_run(
     monkeypatch.setattr(Checkpoints, "save", full)
     result = simulate(scenario(), tmp_path / "full")
     assert contents(result.folder) == contents(whole.folder)
-    assert "the run goes on: [Errno 28] No space left on device" in caplog.text
+    assert "the run continues without it: [Errno 28] No space left on device" in caplog.text
 
 
-def test_progress_and_wall_clock_go_on_where_they_were(tmp_path: Path) -> None:
+def test_progress_and_wall_clock_continue_after_resuming(tmp_path: Path) -> None:
     whole = At(-1, interrupt)
     simulate(scenario("synchronous"), tmp_path / "whole", whole)
     folder = left(scenario("synchronous"), tmp_path / "left", 17, interrupt)
@@ -305,7 +303,7 @@ def test_progress_and_wall_clock_go_on_where_they_were(tmp_path: Path) -> None:
     assert resumed.summary["wall"]["seconds"] > before_s
 
 
-def test_ctrl_c_says_how_to_go_on_and_that_is_how_it_goes_on(
+def test_ctrl_c_prints_a_resume_command_that_works(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "mine.toml"

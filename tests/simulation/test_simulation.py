@@ -130,7 +130,7 @@ def test_disconnected_graphs_and_isolated_clients_are_reported_never_a_crash(tmp
     assert "clients without neighbours train locally: 3, 4, 5" in summary["warnings"]
 
 
-def test_one_client_alone_learns() -> None:
+def test_a_single_client_learns() -> None:
     summary = simulate(small_scenario(clients={"count": 1}, topology="complete", rounds=20)).summary
     assert summary["accuracy"]["honest"]["personal"]["mean"] > 0.5
 
@@ -146,7 +146,7 @@ def test_one_client_alone_learns() -> None:
         ({"data": {"name": "synthetic", "shape": [2, 2]}}, "data.shape"),
     ],
 )
-def test_what_cannot_be_built_is_refused_before_anything_is_written(tmp_path: Path, changes, path) -> None:
+def test_invalid_scenario_is_rejected_before_any_file_is_written(tmp_path: Path, changes, path) -> None:
     with pytest.raises(ScenarioError) as caught:
         simulate(small_scenario(**changes), tmp_path)
     assert [problem.path for problem in caught.value.problems] == [path]
@@ -241,7 +241,7 @@ def test_evaluation_is_on_the_personal_and_on_the_global_test_set() -> None:
     assert experiment.personal_tests[0].x is experiment.global_test.x is not experiment.train_shards[0].x
 
 
-def test_first_and_last_round_are_evaluated_whatever_the_interval() -> None:
+def test_first_and_last_round_are_evaluated_for_every_interval() -> None:
     result = simulate(small_scenario(rounds=5, evaluation={"every": 3, "global_test": False}))
     assert sorted({row["round"] for row in result.metrics}) == [0, 3, 5]
     assert result.summary["accuracy"]["honest"]["global"] is None
@@ -254,7 +254,7 @@ def test_estimator_statistics_are_those_of_honest_clients() -> None:
         method={"name": "rdpfl", "max_norm": 1e-6},
         adversary={"ids": [0], "attack": {"name": "scaling", "factor": 0.0}},
     )
-    # The honest client hears zeros, which no bound touches; the Byzantine one hears the honest update.
+    # The honest client receives zeros, which no bound changes; the Byzantine one receives the honest update.
     assert simulate(scenario).summary["telemetry"]["rounds"]["all"]["bounded"] == 0.0
 
 
@@ -267,7 +267,7 @@ def test_diverged_models_are_reported() -> None:
     assert "the models of 6 honest clients have diverged" in summary["warnings"]
 
 
-def test_run_that_fails_says_so_in_its_folder(tmp_path: Path) -> None:
+def test_failed_run_is_marked_in_its_folder(tmp_path: Path) -> None:
     class Broken:
         def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
             if rounds_done == 3:
@@ -282,7 +282,7 @@ def test_run_that_fails_says_so_in_its_folder(tmp_path: Path) -> None:
     }
 
 
-def test_everything_that_cannot_be_built_is_told_at_once() -> None:
+def test_all_problems_of_a_scenario_are_reported_together() -> None:
     scenario = small_scenario(
         topology={"name": "k_regular", "k": 9},
         partition={"name": "iid", "min_samples": 1000},
@@ -295,7 +295,7 @@ def test_everything_that_cannot_be_built_is_told_at_once() -> None:
     assert paths == ["topology.k", "partition.min_samples", "model", "method.coefficient"]
 
 
-def test_method_that_does_not_suit_the_model_is_told_together_with_other_problems() -> None:
+def test_method_that_does_not_fit_the_model_is_reported_with_other_problems() -> None:
     with pytest.raises(ScenarioError) as caught:
         Experiment(small_scenario(topology={"name": "k_regular", "k": 9}, model="softmax", method="fedper"))
     assert [problem.path for problem in caught.value.problems] == ["topology.k", "method.head_layers"]
@@ -383,12 +383,12 @@ DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
         ),
     ],
 )
-def test_option_without_effect_is_worth_a_warning(changes: dict, warning: str) -> None:
+def test_option_without_effect_causes_a_warning(changes: dict, warning: str) -> None:
     assert [warning in text for text in Experiment(small_scenario(**changes)).warnings].count(True) == 1
     assert len(Experiment(small_scenario()).warnings) == 1, "that the smallest test set is small"
 
 
-def test_clients_that_skip_rounds_or_never_train_are_not_said_to_have_done_them() -> None:
+def test_skipped_rounds_are_not_counted_as_finished() -> None:
     faults = [
         {"name": "late_join", "clients": [3], "at_s": 100.0},
         {"name": "crash", "clients": [2], "at_s": 3.5},
@@ -400,14 +400,14 @@ def test_clients_that_skip_rounds_or_never_train_are_not_said_to_have_done_them(
     assert crashed[-1]["time_s"] == 3.5, "evaluated when it stops, not at the end"
 
 
-def test_run_folder_is_told_before_anything_happens_in_it(tmp_path: Path) -> None:
-    told: list[list[str]] = []
+def test_run_folder_is_reported_before_the_run_starts(tmp_path: Path) -> None:
+    contents: list[list[str]] = []
     folders: list[Path] = []
 
     def note(path: Path) -> None:
         folders.append(path)
-        told.append(sorted(file.name for file in path.iterdir()))
+        contents.append(sorted(file.name for file in path.iterdir()))
 
     result = simulate(small_scenario(rounds=1), tmp_path, on_folder=note)
     assert folders == [result.folder]
-    assert told == [["events.jsonl", "metrics.csv"]]
+    assert contents == [["events.jsonl", "metrics.csv"]]

@@ -1,4 +1,4 @@
-"""A run that is left and taken up again, however often and wherever, is the same run."""
+"""A run that is restored from snapshots, at any events, is the same run."""
 
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def assert_same(one: Lived, other: Lived) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_run_that_is_left_and_taken_up_after_every_single_event_is_the_same_run(name: str) -> None:
+def test_run_restored_after_every_event_is_the_same_run(name: str) -> None:
     experiment = small(name)
     once = lived(experiment)
     assert once.num_events > 60
@@ -97,10 +97,10 @@ def test_run_that_is_left_and_taken_up_after_every_single_event_is_the_same_run(
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_scenario_can_be_left_and_taken_up(path: Path) -> None:
+def test_every_scenario_can_be_restored(path: Path) -> None:
     scenario = Scenario.load(path, SHORT)
     if scenario.data.name in CLASSES:
-        pytest.skip("its images are no matter here")
+        pytest.skip("its images are not needed here")
     experiment = cheap(scenario)
     once = lived(experiment)
     pause = max(1, once.num_events // NUM_RESUMED)
@@ -114,22 +114,22 @@ def test_state_of_every_method_is_kept_with_real_training(method: Any) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_every_part_names_all_that_changes_in_it(name: str) -> None:
+def test_every_component_lists_its_whole_state(name: str) -> None:
     simulation = Simulation(small(name), None, None)
 
     def constants() -> dict[tuple[str, str], str]:
         return {
             (owner, attribute): f"{id(value)} {value!r}"
-            for owner, part in snapshot._parts(simulation).items()
+            for owner, component in snapshot._stateful_components(simulation).items()
             if owner.partition(" ")[0] not in ("simulation", "kernel", "link")  # they hold all the others
-            for attribute, value in vars(part).items()
-            if attribute not in part.STATE
+            for attribute, value in vars(component).items()
+            if attribute not in component.STATE
         }
 
     before = constants()
     simulation.run()
     changed = {key for key, value in constants().items() if value != before[key]}
-    # Processes are begun again, and what they wait for; changes are drawn again; lives and links are parts.
+    # Processes and their events are restarted, changes are drawn again, states and links are components.
     transient = ("processes", "pending_event", "_job", "changes", "state", "links")
     assert {key for key in changed if key[1] not in transient} == set()
 
@@ -139,10 +139,10 @@ def left_after(experiment: Experiment, num_events: int) -> Snapshot:
     simulation.begin()
     for _ in range(num_events):
         simulation.kernel.step()
-    return snapshot.take(simulation)
+    return snapshot.take_snapshot(simulation)
 
 
-def test_tensor_that_is_shared_is_written_once_and_shared_again() -> None:
+def test_shared_tensor_is_written_once_and_shared_after_restoring() -> None:
     experiment = small("synchronous")
     taken = left_after(experiment, 12)
     assert len(taken.tensors) == len({id(tensor) for tensor in taken.tensors})
@@ -155,7 +155,7 @@ def test_tensor_that_is_shared_is_written_once_and_shared_again() -> None:
     )
 
 
-def test_what_a_run_holds_does_not_grow_with_its_rounds() -> None:
+def test_size_of_a_snapshot_does_not_grow_with_rounds() -> None:
     sizes = []
     for rounds in (10, 40):
         experiment = cheap(small_scenario(**{**SMALL["synchronous"], "rounds": rounds}))
@@ -163,11 +163,11 @@ def test_what_a_run_holds_does_not_grow_with_its_rounds() -> None:
         simulation.begin()
         while simulation.num_trained < 6 * (rounds - 1):
             simulation.kernel.step()
-        sizes.append(len(snapshot.take(simulation).tensors))
+        sizes.append(len(snapshot.take_snapshot(simulation).tensors))
     assert sizes[0] == sizes[1]
 
 
-def test_snapshot_of_another_scenario_is_refused() -> None:
+def test_snapshot_of_another_scenario_is_rejected() -> None:
     taken = left_after(small("synchronous"), 20)
-    with pytest.raises(CodecError, match="other parts"):
+    with pytest.raises(CodecError, match="different components"):
         snapshot.restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)

@@ -67,8 +67,8 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
         u = [(w[i] - jobs[i].w) / (ETA * jobs[i].num_steps) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 
-        def lie(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
-            """What attacker j tells victim i, or everybody."""
+        def attack_message(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
+            """Return the message of attacker j to victim i, or to all."""
             seen = [k for k in (range(n) if i is None else sim.neighbours[i]) if k not in byzantine]
             details = {"seed": sim.streams.key("attack", j, t, *([] if i is None else [i])), "round": t}
             if i is not None:
@@ -79,12 +79,15 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             view = View(u[j], honest, seen, num_byzantine=num_byzantine, memory=memory[j], **details)
             return craft(view, **GOOD_NATURED.get(attack, {}))
 
-        to_all = {} if attack in ("adaptive", "dissensus") else {j: lie(j, None) for j in byzantine}
+        to_all = (
+            {} if attack in ("adaptive", "dissensus") else {j: attack_message(j, None) for j in byzantine}
+        )
         for i in range(n):
-            told = [
-                u[j] if j not in byzantine else to_all[j] if to_all else lie(j, i) for j in sim.neighbours[i]
+            received = [
+                u[j] if j not in byzantine else to_all[j] if to_all else attack_message(j, i)
+                for j in sim.neighbours[i]
             ]
-            d_bar = middle(torch.stack([m for m in told if m.isfinite().all()]))
+            d_bar = middle(torch.stack([m for m in received if m.isfinite().all()]))
             prediction = d_bar if d_hat[i] is None else d_hat[i]
             delta = d_bar - prediction
             tau[i] = ALPHA * tau[i] + (1 - ALPHA) * C * (

@@ -8,19 +8,19 @@ from tests.runs import lived
 from tests.support import cheap, small_scenario
 
 
-def seen(loss: float, gradient: float, mean_square: float, variance: float) -> LossStats:
+def observation(loss: float, gradient: float, mean_square: float, variance: float) -> LossStats:
     return LossStats(loss, torch.tensor([gradient, 0.0]), mean_square, variance)
 
 
-def walked() -> Trajectory:
-    """From 0 by 2 to a place where the gradient is 1 in place of 5, and on by 1 to one where it is 0.5."""
-    way = Trajectory.begun(torch.zeros(2), seen(10.0, 5.0, 36.0, 4.0))
-    way = way.extended(torch.tensor([2.0, 0.0]), seen(4.0, 1.0, 3.0, 2.0))
-    return way.extended(torch.tensor([3.0, 0.0]), seen(2.0, 0.5, 1.0, 8.0))
+def three_observations() -> Trajectory:
+    """Return a trajectory at 0, 2 and 3 with gradients 5, 1 and 0.5."""
+    trajectory = Trajectory.start(torch.zeros(2), observation(10.0, 5.0, 36.0, 4.0))
+    trajectory = trajectory.extend(torch.tensor([2.0, 0.0]), observation(4.0, 1.0, 3.0, 2.0))
+    return trajectory.extend(torch.tensor([3.0, 0.0]), observation(2.0, 0.5, 1.0, 8.0))
 
 
 def test_both_sides_of_the_bound_by_hand() -> None:
-    verdict = walked().verdict(rounds=4, terms=Terms(0.5, 0.1, 2, lambda_=0.5, max_norm=2.0))
+    verdict = three_observations().verdict(rounds=4, terms=Terms(0.5, 0.1, 2, lambda_=0.5, max_norm=2.0))
     assert verdict["L"] == pytest.approx(2.0)  # |5 - 1| / 2, and |1 - 0.5| / 1
     assert verdict["G_g"] == pytest.approx(6.0)
     assert verdict["sigma_u"] == pytest.approx(2.0)  # sqrt(8 / K)
@@ -32,18 +32,18 @@ def test_both_sides_of_the_bound_by_hand() -> None:
     assert not verdict["gamma_is_small_enough"]
 
 
-def test_bound_that_is_broken_is_told() -> None:
+def test_broken_bound_is_reported() -> None:
     terms = Terms(0.5, 0.1, 2, lambda_=0.0, max_norm=2.0)
-    way = Trajectory.begun(torch.zeros(2), seen(1.0, 3.0, 0.0, 0.0))
-    verdict = way.extended(torch.ones(2), seen(1.0, 3.0, 0.0, 0.0)).verdict(1, terms)
+    trajectory = Trajectory.start(torch.zeros(2), observation(1.0, 3.0, 0.0, 0.0))
+    verdict = trajectory.extend(torch.ones(2), observation(1.0, 3.0, 0.0, 0.0)).verdict(1, terms)
     assert (verdict["bound"], verdict["bound_holds"]) == (0.0, False)
 
 
 def test_diverged_model_breaks_the_bound() -> None:
     terms = Terms(0.5, 0.1, 2, lambda_=0.0, max_norm=2.0)
-    way = Trajectory.begun(torch.zeros(2), seen(1.0, 3.0, 1.0, 1.0))
+    trajectory = Trajectory.start(torch.zeros(2), observation(1.0, 3.0, 1.0, 1.0))
     nan = float("nan")
-    assert not way.extended(torch.tensor([nan, nan]), seen(nan, nan, nan, nan)).verdict(1, terms)[
+    assert not trajectory.extend(torch.tensor([nan, nan]), observation(nan, nan, nan, nan)).verdict(1, terms)[
         "bound_holds"
     ]
 
@@ -66,13 +66,13 @@ def test_method_without_the_theorem_has_gradients_and_no_bound() -> None:
     assert all("bound" not in verdict for verdict in summary["theory"]["clients"].values())
 
 
-def test_looking_does_not_change_the_models() -> None:
+def test_observing_does_not_change_the_models() -> None:
     blind, seeing = (simulate(small_scenario(evaluation={"every": 2, "theory": t})) for t in (False, True))
     assert all(map(torch.equal, blind.models, seeing.models))
     assert "theory" not in blind.summary
 
 
-def test_monitor_goes_on_after_a_checkpoint() -> None:
+def test_monitor_continues_after_a_checkpoint() -> None:
     scenario = small_scenario(evaluation={"every": 1, "theory": True})
     once, again = lived(cheap(scenario)), lived(cheap(scenario), lambda event: event % 7 == 0)
     assert again.traces == once.traces
