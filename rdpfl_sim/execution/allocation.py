@@ -1,11 +1,12 @@
-"""Memory that is given back and asked for again in every training step.
+"""Settings of memory allocation and garbage collection that make runs faster.
 
-glibc returns large blocks to the system as soon as they are freed. A training step of a convolutional model
-frees and allocates the same blocks of megabytes again and again, and each time the system clears every page.
+glibc returns large blocks to the operating system as soon as they are freed. A training step of a
+convolutional model frees and allocates the same large blocks repeatedly, and each time the system clears
+every page.
 
-Python looks for cycles of garbage whenever 700 more objects were made than freed, and now and then among all
-objects. A world of many clients makes and frees objects all the time, in no cycles: what is looked through is
-mostly messages on their way.
+Python searches for reference cycles after every 700 net allocations, and from time to time among all objects.
+A simulation of many clients allocates constantly but creates no cycles, so the search mostly visits messages
+in flight.
 """
 
 from __future__ import annotations
@@ -20,26 +21,25 @@ from rdpfl_sim.execution.process_settings import ProcessWide
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
 
-LARGEST_KEPT = 32 << 20
-"""glibc takes no larger value for M_MMAP_THRESHOLD."""
+MAX_MMAP_THRESHOLD = 32 << 20
+"""The largest value that glibc accepts for M_MMAP_THRESHOLD."""
 
+GC_THRESHOLDS = 100_000, 50, 100
+"""Thresholds of Python's garbage collector during a run; collections are rare."""
 
-SELDOM = 100_000, 50, 100
-"""Thresholds of Python's collector."""
-
-_thresholds = ProcessWide(SELDOM, gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
+_thresholds = ProcessWide(GC_THRESHOLDS, gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
 
 
 def gc_paused() -> AbstractContextManager[None]:
-    """Let Python look for garbage less often for a while."""
-    return _thresholds.held()
+    """Return a context in which Python collects garbage rarely."""
+    return _thresholds.applied()
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep what it has freed, to use it again; where there is no glibc, nothing happens."""
+    """Keep freed memory in this process for reuse. Has no effect without glibc."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT)
+        mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -1,4 +1,4 @@
-"""The executors by name, and the choice among them."""
+"""The registry of executors, and the executor `auto` that chooses one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ log = logging.getLogger(__name__)
 
 @executor
 def auto(model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> Executor:
-    """Stacked for small models without convolutions; threads for all others; on a GPU one after the other.
+    """Choose `stacked` for small models without convolutions, otherwise `threads`; on a GPU `inline`.
 
-    On a CPU only the scenario decides whether clients are stacked, not the machine: it changes the last bits.
+    On a CPU stacking depends on the scenario only, not on the machine, because it changes the last bits of
+    results.
     """
     if model.vector.is_cuda:
         return Inline(model, training_data)
@@ -37,22 +38,22 @@ def auto(model: FlatModel, training_data: TrainingData, *, workers: Workers = No
 
 
 def is_small(model: FlatModel, training_data: TrainingData) -> bool:
-    """Whether stacking is worth while."""
+    """Return whether stacking clients is faster than training them separately."""
     convolutions = any(len(shape) > 2 for shape in model.shapes.values())
     return len(training_data.shards) > 1 and model.num_parameters < SMALL_MODEL and not convolutions
 
 
 @executor
 def stacked(model: FlatModel, training_data: TrainingData) -> Executor:
-    """All jobs that are under way, batched over clients: for many clients with small models."""
+    """Train all pending jobs in batches over clients: for many clients with small models."""
     try:
         return Stacked(model, training_data)
     except NotStackableError as error:
-        log.warning("the model cannot be stacked, as it has %s: clients train one after the other", error)
+        log.warning("the model cannot be stacked because it has %s: clients are trained one at a time", error)
         return Inline(model, training_data)
 
 
 REMOVED = {"processes": "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"}
-"""The messages for scenarios that name an executor of an older version."""
+"""Error messages for executors of older versions."""
 
 __all__ = ["EXECUTORS", "REMOVED", "RayActors", "auto", "is_small", "stacked"]

@@ -1,4 +1,4 @@
-"""Settings of torch under which the same numbers come out every time."""
+"""Settings of torch that make results reproducible."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import torch
 from rdpfl_sim.execution.devices import CPU
 from rdpfl_sim.execution.process_settings import ProcessWide
 
-WITHOUT_SHORTCUTS = True, False, False, False
-"""Of cuDNN and of matrix products on a GPU: deterministic, benchmark, and twice allow_tf32."""
+BACKEND_FLAGS = True, False, False, False
+"""cuDNN: deterministic, benchmark, allow_tf32. Matrix products on a GPU: allow_tf32."""
 
-DETERMINISTIC = True, True
-"""Of all operations on a GPU: choose one that can be repeated, and warn if there is none."""
+DETERMINISTIC_ALGORITHMS = True, True
+"""Use deterministic algorithms on a GPU, and warn where none exists."""
 
 
-def set_repeatable(num_threads: int, device: torch.device = CPU) -> None:
-    """Compute with so many threads, and on a GPU without shortcuts that differ from run to run.
+def make_torch_deterministic(num_threads: int, device: torch.device = CPU) -> None:
+    """Set the number of torch threads, and disable operations whose results vary between runs.
 
-    How a sum is split among threads decides its last bits, so their number is part of the experiment. It
-    concerns the calling thread, and threads that are started later.
+    The last bits of a sum depend on how it is split among threads, so the number of threads is part of the
+    experiment. It applies to the calling thread and to threads that are started later.
     """
     torch.set_num_threads(num_threads)
-    _set_shortcuts(WITHOUT_SHORTCUTS)
+    _set_backend_flags(BACKEND_FLAGS)
     if device.type == "cuda":
-        _set_algorithms(DETERMINISTIC)
+        _set_algorithms(DETERMINISTIC_ALGORITHMS)
 
 
 @contextmanager
 def deterministic_torch(num_threads: int, device: torch.device = CPU) -> Iterator[None]:
-    """The same for a while."""
+    """Apply the settings of `make_torch_deterministic` inside a context, then restore the previous ones."""
     threads_before = torch.get_num_threads()
     torch.set_num_threads(num_threads)
     try:
-        with _shortcuts.held(), _algorithms.held() if device.type == "cuda" else nullcontext():
+        with _backend_flags.applied(), _algorithms.applied() if device.type == "cuda" else nullcontext():
             yield
     finally:
         torch.set_num_threads(threads_before)
 
 
-def _get_shortcuts() -> tuple[bool, bool, bool, bool]:
+def _get_backend_flags() -> tuple[bool, bool, bool, bool]:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     return cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
 
 
-def _set_shortcuts(values: tuple[bool, bool, bool, bool]) -> None:
+def _set_backend_flags(values: tuple[bool, bool, bool, bool]) -> None:
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = values
 
@@ -56,11 +56,11 @@ def _get_algorithms() -> tuple[bool, bool]:
 
 
 def _set_algorithms(values: tuple[bool, bool]) -> None:
-    if values == DETERMINISTIC and _get_algorithms() == (True, False):
-        return  # the user has asked for errors instead of warnings
-    is_on, only_warns = values
-    torch.use_deterministic_algorithms(is_on, warn_only=only_warns)
+    if values == DETERMINISTIC_ALGORITHMS and _get_algorithms() == (True, False):
+        return  # the user has chosen errors instead of warnings
+    is_enabled, warn_only = values
+    torch.use_deterministic_algorithms(is_enabled, warn_only=warn_only)
 
 
-_shortcuts = ProcessWide(WITHOUT_SHORTCUTS, _get_shortcuts, _set_shortcuts)
-_algorithms = ProcessWide(DETERMINISTIC, _get_algorithms, _set_algorithms)
+_backend_flags = ProcessWide(BACKEND_FLAGS, _get_backend_flags, _set_backend_flags)
+_algorithms = ProcessWide(DETERMINISTIC_ALGORITHMS, _get_algorithms, _set_algorithms)

@@ -1,4 +1,7 @@
-"""What every executor is. Simulated time never depends on it, and of the results at most the last bits do."""
+"""The interface of executors.
+
+Simulated time never depends on the executor. Results differ in the last bits at most.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,20 @@ executor = EXECUTORS.register
 
 
 class Pending(Protocol):
-    """A job that was submitted; it may run now, later or elsewhere."""
+    """A submitted job. It may run immediately, later, or on another machine."""
 
     def result(self) -> TrainingResult:
-        """The outcome; waits for it if need be."""
+        """Return the result; wait for it if necessary."""
 
 
 class Executor(ABC):
-    """Trains and examines. What it needs it starts when it has something to do, and again after `close`."""
+    """Trains and evaluates models.
 
-    together = False
-    """Whether what can wait had better be computed for many clients at once."""
+    Threads, processes and connections are started when the first job needs them, also after `close`.
+    """
+
+    defers_updates = False
+    """Whether updates are deferred and computed for many clients at once."""
 
     def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
         self.model = model
@@ -39,47 +45,46 @@ class Executor(ABC):
 
     @property
     def device_kind(self) -> str:
-        """The kind of device that trains: another one may give other last bits."""
+        """The kind of device that trains. The last bits of results depend on it."""
         return devices.kind(self.model.vector.device)
 
     def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Pending:
-        """Start K local steps of the client, on its data or on a poisoned copy of it."""
-        return self.start(self.training_data.job(client, round_, task, poisoned))
+        """Submit K local steps of the client, on its data or on a poisoned copy."""
+        return self.submit_job(self.training_data.job(client, round_, task, poisoned))
 
     @abstractmethod
-    def start(self, job: Job) -> Pending:
-        """Take a job on."""
+    def submit_job(self, job: Job) -> Pending:
+        """Submit a job."""
 
     def batch(self, client: int, round_: int) -> OwnBatch:
-        """Some of the client's own data, another batch in every round."""
+        """Return a batch of the client's own data, a different one in every round."""
         return self.training_data.batch(self.model, client, round_)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """The marks of all exams, in their order. A model that several clients have is tested once."""
-        places_of: dict[int, list[int]] = {}
-        for place, job in enumerate(jobs):
-            places_of.setdefault(id(job.w), []).append(place)
-        alone = [places[0] for places in places_of.values() if len(places) == 1]
-        results = dict(zip(alone, self.evaluate_many([jobs[place] for place in alone]), strict=True))
-        for places in places_of.values():
-            if len(places) > 1:
-                results.update(
-                    zip(places, self._evaluate_once([jobs[place] for place in places]), strict=True)
-                )
-        return [results[place] for place in range(len(jobs))]
+        """Return the results of all jobs, in order. A model that several clients share is evaluated once."""
+        indices_of_model: dict[int, list[int]] = {}
+        for i, job in enumerate(jobs):
+            indices_of_model.setdefault(id(job.w), []).append(i)
+        unshared = [indices[0] for indices in indices_of_model.values() if len(indices) == 1]
+        results = dict(zip(unshared, self.evaluate_many([jobs[i] for i in unshared]), strict=True))
+        for indices in indices_of_model.values():
+            if len(indices) > 1:
+                results.update(zip(indices, self._evaluate_shared([jobs[i] for i in indices]), strict=True))
+        return [results[i] for i in range(len(jobs))]
 
-    def _evaluate_once(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """The marks of exams that have the same model."""
-        tests, whole = self.training_data.personal_tests, self.training_data.global_test
-        answers = Predictions.of(self.model, jobs[0].w, whole)
-        everything = answers.on(whole)
+    def _evaluate_shared(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
+        """Return the results of jobs that have the same model."""
+        personal_tests, global_test = self.training_data.personal_tests, self.training_data.global_test
+        predictions = Predictions.of(self.model, jobs[0].w, global_test)
+        on_global = predictions.on(global_test)
         return [
-            EvalResult(answers.on(tests[job.client]), everything if job.is_global else None) for job in jobs
+            EvalResult(predictions.on(personal_tests[job.client]), on_global if job.is_global else None)
+            for job in jobs
         ]
 
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """The marks of exams whose models all differ."""
+        """Return the results of jobs with different models."""
         return [self.training_data.evaluate(self.model, job) for job in jobs]
 
-    def close(self) -> None:  # noqa: B027 (most have nothing to stop)
-        """Stop what was started."""
+    def close(self) -> None:  # noqa: B027 (most executors have nothing to stop)
+        """Stop threads, processes and connections that were started."""

@@ -1,4 +1,4 @@
-"""Training in this process, one job after the other, each when its result is due."""
+"""Training in this process, one job at a time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rdpfl_sim.learning.training import TrainingResult
 
 @dataclass(frozen=True)
 class LazyJob:
-    """A job that is done when somebody asks for its result."""
+    """A job that runs when its result is requested."""
 
     executor: Executor
     job: Job
 
     def result(self) -> TrainingResult:
-        """Train now."""
+        """Run the job and return its result."""
         return self.executor.training_data.train(self.executor.model, self.job)
 
 
 @executor
 class Inline(Executor):
-    """One job after the other, in this process: nothing to start, nothing to copy."""
+    """One job at a time, in this process, without startup or copies."""
 
-    def start(self, job: Job) -> LazyJob:
-        """Put it off until its result is wanted."""
+    def submit_job(self, job: Job) -> LazyJob:
+        """Defer the job until its result is requested."""
         return LazyJob(self, job)

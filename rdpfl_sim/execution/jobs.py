@@ -1,4 +1,4 @@
-"""What is to be computed for clients: local training, and tests of models. Executors choose where."""
+"""Jobs of executors: local training, and evaluation of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rdpfl_sim.randomness import Streams
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How every client trains."""
+    """Hyperparameters of local training, the same for all clients."""
 
     batch_size: int
     learning_rate: float
@@ -28,24 +28,24 @@ class TrainingConfig:
     local_steps: int | None
 
     def num_steps(self, num_samples: int) -> int:
-        """K_i of a client with so many examples."""
+        """Return K_i, the local steps per round of a client with `num_samples` examples."""
         return num_local_steps(num_samples, self.batch_size, self.local_epochs, self.local_steps)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One client's local training of one round, with all its inputs but the data."""
+    """Local training of one client in one round: all inputs except the data."""
 
     client: int
     task: TrainingTask
     seed: int
     poisoned: bool = False
-    """Whether its labels are false."""
+    """Whether the labels are false."""
 
 
 @dataclass(frozen=True)
 class EvalJob:
-    """A client's model that is to be tested, on the client's own test set and maybe on the global one."""
+    """Evaluation of a client's model on its personal test set and, with `is_global`, on the global one."""
 
     client: int
     w: Tensor
@@ -54,36 +54,36 @@ class EvalJob:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """How good a model is on its client's own test set and, if that was asked for, on the global one."""
+    """Accuracy and loss of a model on the personal test set and, if requested, on the global one."""
 
     personal: Evaluation
-    everything: Evaluation | None
+    on_global: Evaluation | None
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What all jobs share: every client's data, and how to train."""
+    """Data of all clients and training settings, shared by all jobs."""
 
     shards: Sequence[Shard]
     poisoned: Mapping[int, Shard]
-    """The data of Byzantine clients with false labels, for attacks that want them."""
+    """Data of Byzantine clients with false labels, for attacks that poison data."""
     personal_tests: Sequence[Shard]
     global_test: Shard
     settings: TrainingConfig
     streams: Streams
     device: DeviceName = "cpu"
-    """Where workers of other processes train: auto is a GPU if they have one."""
+    """Device of workers in other processes; `auto` is a GPU if available."""
 
     def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Job:
-        """The training of a client in a round."""
+        """Return the training job of a client in a round."""
         return Job(client, task, self.streams.key("training", client, round_), poisoned)
 
     def shard(self, job: Job) -> Shard:
-        """The data that a job trains on."""
+        """Return the training data of a job."""
         return self.poisoned[job.client] if job.poisoned else self.shards[job.client]
 
     def batch(self, model: FlatModel, client: int, round_: int) -> OwnBatch:
-        """A batch of the client's own data, drawn anew in every round."""
+        """Draw a batch of the client's own data, a different one in every round."""
         shard = self.shards[client]
         seed = self.streams.key("examination", client, round_)
         (positions,) = batches(len(shard), self.settings.batch_size, 1, seed)
@@ -91,7 +91,7 @@ class TrainingData:
         return OwnBatch(model, x, labels)
 
     def train(self, model: FlatModel, job: Job) -> TrainingResult:
-        """Do a job now, on this model."""
+        """Run a training job with this model."""
         task = job.task
         [w] = task.w
         trained = self._train(model, job, w)
@@ -102,7 +102,7 @@ class TrainingData:
         return replace(trained, second_w=second.w)
 
     def momentum(self, task: TrainingTask) -> float:
-        """That of the work, or the scenario's."""
+        """Return the momentum of a task, by default that of the scenario."""
         return self.settings.momentum if task.momentum is None else task.momentum
 
     def _train(
@@ -129,7 +129,7 @@ class TrainingData:
             seed=job.seed,
         )
 
-    def evaluate(self, model: FlatModel, eval_job: EvalJob) -> EvalResult:
-        """Test a model now."""
-        everything = evaluate(model, eval_job.w, self.global_test) if eval_job.is_global else None
-        return EvalResult(evaluate(model, eval_job.w, self.personal_tests[eval_job.client]), everything)
+    def evaluate(self, model: FlatModel, job: EvalJob) -> EvalResult:
+        """Run an evaluation job with this model."""
+        on_global = evaluate(model, job.w, self.global_test) if job.is_global else None
+        return EvalResult(evaluate(model, job.w, self.personal_tests[job.client]), on_global)

@@ -1,4 +1,4 @@
-"""How many workers there are, and what they can do."""
+"""The number of workers that train at the same time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from annotated_types import Le
 from rdpfl_sim.components.options import Count, Doc
 
 MAX_WORKERS = 1024
-"""More threads or processes than a machine has cores only take memory."""
+"""Upper limit. More workers than cores only use memory."""
 
 Workers: TypeAlias = Annotated[
-    Annotated[Count, Le(MAX_WORKERS)] | None, Doc("how many train at a time; by default one for every core")
+    Annotated[Count, Le(MAX_WORKERS)] | None, Doc("clients trained at the same time; default: one per core")
 ]
 
 
 def num_cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Settings of the whole process that a run needs, while other runs may go on in other threads."""
+"""Process-wide settings that runs in several threads share."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ T = TypeVar("T")
 
 
 class ProcessWide(Generic[T]):
-    """A setting that the first run changes, and the last one that ends puts back."""
+    """A setting that the first concurrent run changes and the last one restores."""
 
     def __init__(self, value: T, get: Callable[[], T], set_: Callable[[T], None]) -> None:
         self.value = value
         self.get = get
         self.set = set_
         self.num_runs = 0
-        self.before = value
+        self.previous = value
         self.lock = Lock()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Let the setting have its value for a while."""
+    def applied(self) -> Iterator[None]:
+        """Apply the value inside a context."""
         with self.lock:
             if self.num_runs == 0:
-                self.before = self.get()
+                self.previous = self.get()
                 self.set(self.value)
             self.num_runs += 1
         try:
@@ -35,4 +35,4 @@ class ProcessWide(Generic[T]):
             with self.lock:
                 self.num_runs -= 1
                 if self.num_runs == 0:
-                    self.set(self.before)
+                    self.set(self.previous)

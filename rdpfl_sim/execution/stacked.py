@@ -1,7 +1,7 @@
 """Training many clients at once, in this process.
 
-Jobs that are under way at the same simulated time have all their inputs. When the first result is due, all of
-them are computed together. For small models that is many times as fast as one after the other.
+Jobs that are pending at the same simulated time have all their inputs. When the first result is requested,
+all pending jobs are computed in batches. For small models this is many times faster than one job at a time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
 from rdpfl_sim.learning.training import TrainingResult
 
 MAX_FLOATS = 1 << 22
-"""So many numbers of models and batches are in use at a time: more would not stay near the processor."""
+"""Limit for the floats of models and batches in use at the same time, so that they fit into the CPU cache."""
 
 
 class BatchedJob:
-    """A job that waits to be computed together with others."""
+    """A job that is computed in a batch with other pending jobs."""
 
     def __init__(self, executor: Stacked, job: Job) -> None:
         self.executor = executor
@@ -33,97 +33,101 @@ class BatchedJob:
         self.trained: TrainingResult | None = None
 
     def result(self) -> TrainingResult:
-        """The outcome; computes all that waits if it is not there yet."""
+        """Return the result; compute all pending jobs if it is not available yet."""
         if self.trained is None:
             self.executor.compute()
-        assert self.trained is not None, "a client asked for the result of a job that it has replaced"
+        assert self.trained is not None, "the job was replaced by a later job of its client"
         return self.trained
 
 
 class Stacked(Executor):
-    """All jobs that are under way, batched over clients: for many clients with small models."""
+    """All pending jobs in batches over clients: for many clients with small models."""
 
-    together = True
+    defers_updates = True
 
     def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
         super().__init__(model, training_data)
         self.stack = StackedModel(model)
-        self.waiting: dict[int, BatchedJob] = {}
-        """By client: one that has crashed begins a new job, and nobody will ask for the old one."""
+        self.pending: dict[int, BatchedJob] = {}
+        """By client. A client that has crashed submits a new job, which replaces the old one."""
         self.num_steps = [training_data.settings.num_steps(len(shard)) for shard in training_data.shards]
         self.example_size = training_data.global_test.x[0].numel()
 
-    def start(self, job: Job) -> BatchedJob:
-        """Let it wait for the first result that is due."""
-        waiting = self.waiting[job.client] = BatchedJob(self, job)
-        return waiting
+    def submit_job(self, job: Job) -> BatchedJob:
+        """Add the job to the pending ones."""
+        pending = self.pending[job.client] = BatchedJob(self, job)
+        return pending
 
     def compute(self) -> None:
-        """Do all jobs that wait."""
-        waiting, self.waiting = list(self.waiting.values()), {}
-        for group in self._groups(waiting):
-            for one, trained in zip(group, self._train([one.job for one in group]), strict=True):
-                one.trained = trained
+        """Compute all pending jobs."""
+        pending, self.pending = list(self.pending.values()), {}
+        for group in self._groups(pending):
+            results = self._train([batched_job.job for batched_job in group])
+            for batched_job, result in zip(group, results, strict=True):
+                batched_job.trained = result
 
     def close(self) -> None:
-        """Forget what nobody has asked for."""
-        self.waiting.clear()
+        """Discard pending jobs."""
+        self.pending.clear()
 
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """Personal test sets, then the global one, each for many models at once."""
-        tests, whole = self.training_data.personal_tests, self.training_data.global_test
-        personal = self._evaluate([job.w for job in jobs], [tests[job.client] for job in jobs])
-        asked = [job.w for job in jobs if job.is_global]
-        everything = iter(self._evaluate(asked, [whole] * len(asked)))
+        """Evaluate many models at once, on personal test sets and then on the global one."""
+        data = self.training_data
+        personal = self._evaluate([job.w for job in jobs], [data.personal_tests[job.client] for job in jobs])
+        global_models = [job.w for job in jobs if job.is_global]
+        on_global = iter(self._evaluate(global_models, [data.global_test] * len(global_models)))
         return [
-            EvalResult(evaluation, next(everything) if job.is_global else None)
+            EvalResult(evaluation, next(on_global) if job.is_global else None)
             for job, evaluation in zip(jobs, personal, strict=True)
         ]
 
     def _evaluate(self, models: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
-        """In groups of shards that are about equally long."""
-        found: dict[int, Evaluation] = {}
-        places = sorted(range(len(models)), key=lambda place: len(shards[place]))
-        room = self._room(256)
-        for start in range(0, len(places), room):
-            group = places[start : start + room]
-            evaluations = evaluate_stacked(
-                self.stack, [models[place] for place in group], [shards[place] for place in group]
-            )
-            found.update(zip(group, evaluations, strict=True))
-        return [found[place] for place in range(len(models))]
+        """Evaluate models in groups with shards of similar size."""
+        results: dict[int, Evaluation] = {}
+        by_size = sorted(range(len(models)), key=lambda i: len(shards[i]))
+        max_clients = self._max_clients(256)
+        for start in range(0, len(by_size), max_clients):
+            group = by_size[start : start + max_clients]
+            evaluations = evaluate_stacked(self.stack, [models[i] for i in group], [shards[i] for i in group])
+            results.update(zip(group, evaluations, strict=True))
+        return [results[i] for i in range(len(models))]
 
-    def _groups(self, waiting: Sequence[BatchedJob]) -> Iterator[list[BatchedJob]]:
-        """Jobs that can be done together: of the same kind, with similar numbers of steps, not too many."""
-        room = self._room(self.training_data.settings.batch_size)
-        alike: dict[tuple[object, ...], list[BatchedJob]] = {}
-        for one in waiting:
-            alike.setdefault(self._kind(one.job), []).append(one)
-        for group in alike.values():
-            group.sort(key=lambda one: -self.num_steps[one.job.client])
-            yield from (group[start : start + room] for start in range(0, len(group), room))
+    def _groups(self, pending: Sequence[BatchedJob]) -> Iterator[list[BatchedJob]]:
+        """Split jobs into groups of limited size with equal settings and similar numbers of steps."""
+        max_clients = self._max_clients(self.training_data.settings.batch_size)
+        by_settings: dict[tuple[object, ...], list[BatchedJob]] = {}
+        for batched_job in pending:
+            by_settings.setdefault(self._settings(batched_job.job), []).append(batched_job)
+        for group in by_settings.values():
+            group.sort(key=lambda batched_job: -self.num_steps[batched_job.job.client])
+            yield from (group[start : start + max_clients] for start in range(0, len(group), max_clients))
 
-    def _kind(self, job: Job) -> tuple[object, ...]:
-        """What has to be the same in a group."""
+    def _settings(self, job: Job) -> tuple[object, ...]:
+        """Return the settings that all jobs of a group must share."""
         task = job.task
-        bent = task.mask is not None, task.second_w is not None
-        return job.poisoned, *bent, self.training_data.momentum(task), task.proximal_mu
+        return (
+            job.poisoned,
+            task.mask is not None,
+            task.second_w is not None,
+            self.training_data.momentum(task),
+            task.proximal_mu,
+        )
 
-    def _room(self, batch_size: int) -> int:
-        """How many clients are computed at a time."""
+    def _max_clients(self, batch_size: int) -> int:
+        """Return the number of clients that are computed at the same time."""
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
     def _train(self, jobs: Sequence[Job]) -> list[TrainingResult]:
         starts = [job.task.w[0] for job in jobs]
-        trained = self._pass(jobs, starts)
+        trained = self._train_from(jobs, starts)
         second_starts = [job.task.second_w[0] for job in jobs if job.task.second_w is not None]
         if not second_starts:
             return trained
         proximal_mu = jobs[0].task.proximal_mu
-        others = self._pass(jobs, second_starts, proximal_to=starts, proximal_mu=proximal_mu)
-        return [replace(one, second_w=other.w) for one, other in zip(trained, others, strict=True)]
+        seconds = self._train_from(jobs, second_starts, proximal_to=starts, proximal_mu=proximal_mu)
+        return [replace(first, second_w=second.w) for first, second in zip(trained, seconds, strict=True)]
 
-    def _pass(
+    def _train_from(
         self,
         jobs: Sequence[Job],
         starts: Sequence[Tensor],

@@ -1,4 +1,4 @@
-"""Model, data and settings in a form that travels to other processes: a data set once, not once a client."""
+"""Training in other processes, with one copy of the data set for all clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
-from rdpfl_sim.execution.determinism import set_repeatable
+from rdpfl_sim.execution.determinism import make_torch_deterministic
 from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingConfig, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
@@ -24,7 +24,7 @@ from rdpfl_sim.randomness import Streams
 
 @dataclass(frozen=True)
 class WorkerPayload:
-    """All that a worker needs; `sets` travel apart, since there are better ways for large things."""
+    """The input of a worker without the tensors of the data set, which are sent separately."""
 
     model: FlatModel
     shards: list[np.ndarray]
@@ -37,10 +37,10 @@ class WorkerPayload:
     num_threads: int
 
     @classmethod
-    def packed(cls, model: FlatModel, training_data: TrainingData) -> tuple[WorkerPayload, list[Tensor]]:
-        """The luggage, and the sets: x and y for training, false labels, x and y for tests."""
+    def pack(cls, model: FlatModel, training_data: TrainingData) -> tuple[WorkerPayload, list[Tensor]]:
+        """Return the payload, and the tensors: x and y for training, false labels, x and y for tests."""
         train, test = training_data.shards[0], training_data.global_test
-        false = next((shard.y for shard in training_data.poisoned.values()), train.y)
+        false_y = next((shard.y for shard in training_data.poisoned.values()), train.y)
         payload = cls(
             model,
             [shard.indices.numpy() for shard in training_data.shards],
@@ -52,59 +52,59 @@ class WorkerPayload:
             training_data.streams,
             torch.get_num_threads(),
         )
-        return payload, [train.x, train.y, false, test.x, test.y]
+        return payload, [train.x, train.y, false_y, test.x, test.y]
 
-    def unpacked(self, sets: Sequence[Tensor]) -> TrainingData:
-        """The materials, on the device of the sets."""
-        x, y, false, x_test, y_test = sets
+    def unpack(self, tensors: Sequence[Tensor]) -> TrainingData:
+        """Return the training data, on the device of the tensors."""
+        x, y, false_y, x_test, y_test = tensors
 
-        def part(x: Tensor, y: Tensor, indices: np.ndarray, augment: Augmentation | None = None) -> Shard:
+        def shard(x: Tensor, y: Tensor, indices: np.ndarray, augment: Augmentation | None = None) -> Shard:
             return Shard(x, y, torch.from_numpy(indices).to(x.device), augment)
 
         return TrainingData(
-            [part(x, y, indices, self.augment) for indices in self.shards],
-            {client: part(x, false, self.shards[client], self.augment) for client in self.poisoned},
-            [part(x_test, y_test, indices) for indices in self.personal_tests],
-            part(x_test, y_test, self.global_test),
+            [shard(x, y, indices, self.augment) for indices in self.shards],
+            {client: shard(x, false_y, self.shards[client], self.augment) for client in self.poisoned},
+            [shard(x_test, y_test, indices) for indices in self.personal_tests],
+            shard(x_test, y_test, self.global_test),
             self.settings,
             self.streams,
         )
 
 
 class Worker:
-    """Does jobs in another process, on a device of its own; whatever comes and goes is on the CPU."""
+    """Runs jobs in a separate process, on its own device. Inputs and results are on the CPU."""
 
     def __init__(
-        self, payload: WorkerPayload, sets: Sequence[Tensor], device: torch.device = devices.CPU
+        self, payload: WorkerPayload, tensors: Sequence[Tensor], device: torch.device = devices.CPU
     ) -> None:
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise RunError("torch cannot use the GPU of a worker; execution.device = 'cpu' does without it")
+            raise RunError("torch cannot use the GPU of a worker; use execution.device = 'cpu'")
         keep_freed_memory()
         devices.prepare(device)
-        set_repeatable(payload.num_threads, device)
+        make_torch_deterministic(payload.num_threads, device)
         self.device = device
         self.model = payload.model.on(device)
-        self.training_data = payload.unpacked([tensor.to(device) for tensor in sets])
+        self.training_data = payload.unpack([tensor.to(device) for tensor in tensors])
 
     def train(self, job: Job) -> TrainingResult:
-        """Do a job."""
-        job = replace(job, task=_moved(job.task, self.device))
-        return _moved(self.training_data.train(self.model, job), devices.CPU)
+        """Run a training job."""
+        job = replace(job, task=_to_device(job.task, self.device))
+        return _to_device(self.training_data.train(self.model, job), devices.CPU)
 
-    def evaluate(self, eval_job: EvalJob) -> EvalResult:
-        """Test a model."""
-        return self.training_data.evaluate(self.model, _moved(eval_job, self.device))
+    def evaluate(self, job: EvalJob) -> EvalResult:
+        """Run an evaluation job."""
+        return self.training_data.evaluate(self.model, _to_device(job, self.device))
 
     def device_kind(self) -> str:
-        """The kind of device that trains here."""
+        """Return the kind of device of this worker."""
         return devices.kind(self.device)
 
 
 V = TypeVar("V", TrainingTask, TrainingResult, EvalJob)
 
 
-def _moved(value: V, device: torch.device) -> V:
-    """Return the value with its tensors on a device."""
+def _to_device(value: V, device: torch.device) -> V:
+    """Return a copy of the value with its tensors on a device."""
     entries = {field.name: getattr(value, field.name) for field in fields(value)}
-    moved: dict[str, Any] = {key: x.to(device) for key, x in entries.items() if isinstance(x, Tensor)}
-    return replace(value, **moved)
+    on_device: dict[str, Any] = {key: x.to(device) for key, x in entries.items() if isinstance(x, Tensor)}
+    return replace(value, **on_device)

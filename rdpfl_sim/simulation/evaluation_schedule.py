@@ -80,7 +80,7 @@ class EvaluationSchedule:
         candidates, self.candidates = self.candidates, []
         jobs = [EvalJob(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
         for candidate, result in zip(candidates, self.experiment.trainer.evaluate(jobs), strict=True):
-            everything = result.everything
+            everything = result.on_global
             self._write(
                 candidate,
                 {

@@ -146,7 +146,7 @@ class Experiment(Deployment):
         flipped = data.num_classes - 1 - y_train
         poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
         device, executor = self.scenario.execution.device, self.scenario.execution.executor
-        gpu = devices.wants_gpu(device, model.num_parameters, executor.name)
+        gpu = devices.uses_gpu(device, model.num_parameters, executor.name)
         training_data = TrainingData(
             self.train_shards,
             poisoned,
@@ -205,7 +205,7 @@ def wants_gpu(scenario: Scenario) -> bool:
         with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
             num_parameters = size_of(scenario.model.bind()(data.shape, data.num_classes))
-    return executor != "ray" and devices.wants_gpu(device, num_parameters, executor)
+    return executor != "ray" and devices.uses_gpu(device, num_parameters, executor)
 
 
 def load_data(scenario: Scenario) -> Dataset:

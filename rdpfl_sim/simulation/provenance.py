@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from rdpfl_sim.execution.devices import described
+from rdpfl_sim.execution.devices import describe
 from rdpfl_sim.records.json_file import read_json
 from rdpfl_sim.records.run_folder import PROVENANCE
 from rdpfl_sim.version import __version__
@@ -50,7 +50,7 @@ def session(device: torch.device) -> dict[str, Any]:
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(_command()),
         "working_folder": os.getcwd(),
-        **environment(described(device)),
+        **environment(describe(device)),
     }
 
 

@@ -135,7 +135,7 @@ class Simulation:
             self.telemetry,
             inspects=scenario.output.telemetry,
         )
-        self.updates = Updates(experiment.method, experiment.trainer.together, self.recorder.catch_up)
+        self.updates = Updates(experiment.method, experiment.trainer.defers_updates, self.recorder.catch_up)
         self.metrics: list[MetricsRow] = []
         self.scores = EvaluationLog(
             self.byzantine,

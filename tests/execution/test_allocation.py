@@ -1,4 +1,4 @@
-"""Python's garbage collector runs less often during a run, and as before after it."""
+"""The garbage collector runs rarely during a run, and its settings are restored afterwards."""
 
 import gc
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def allocate() -> list[list[int]]:
     return [[] for _ in range(20_000)]
 
 
-def test_objects_that_stay_alive_start_no_collection_while_it_is_paused() -> None:
+def test_live_objects_start_no_collection_inside_gc_paused() -> None:
     with counted_collections() as usual:
         allocate()
     with gc_paused(), counted_collections() as paused:
@@ -53,7 +53,7 @@ def test_thresholds_are_restored_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_collection_is_paused_in_a_run_and_no_longer(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collection_is_paused_only_during_a_run(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     before, during = gc.get_threshold(), []
     finish = Simulation.finish
 

@@ -1,4 +1,4 @@
-"""Which device trains, what it is asked to do, and what a run remembers of it."""
+"""The choice of a device, its settings, and its name in the records."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def on(device: str, executor: str = "auto", **changes: Any) -> Scenario:
 def problem(device: str, executor: str = "auto") -> str:
     with pytest.raises(ScenarioError) as error:
         Experiment(on(device, executor))
-    [only] = error.value.problems
-    return str(only)
+    [found] = error.value.problems
+    return str(found)
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:-1", "cuda:01", "CUDA", "cpu:0", "cuda:1000"])
-def test_what_names_no_device_is_refused(name: str) -> None:
+def test_invalid_device_name_is_rejected(name: str) -> None:
     assert problem(name) == (
         "execution.device: must be 'auto', 'cpu', 'cuda', or 'cuda:1' for the second GPU, 'cuda:2' for the "
         f"third ... (given: {name!r})"
@@ -44,18 +44,18 @@ def test_what_names_no_device_is_refused(name: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("name", ["cuda", "cuda:0"])
-def test_without_a_gpu_none_can_be_named(name: str) -> None:
+def test_cuda_is_rejected_without_a_gpu(name: str) -> None:
     expected = f"execution.device: no CUDA device is available; allowed: auto, cpu (given: {name!r})"
     assert problem(name) == expected
 
 
-def test_a_gpu_that_is_not_there_is_refused_with_those_that_are() -> None:
+def test_error_for_a_missing_gpu_lists_the_available_ones() -> None:
     with SimulatedGpu(num_devices=2):
-        text = "there is no such GPU; allowed: auto, cpu, cuda, cuda:0, cuda:1 (given: 'cuda:2')"
+        text = "no such GPU; allowed: auto, cpu, cuda, cuda:0, cuda:1 (given: 'cuda:2')"
         assert problem("cuda:2") == f"execution.device: {text}"
 
 
-def test_the_second_gpu_can_be_named() -> None:
+def test_second_gpu_can_be_selected() -> None:
     with SimulatedGpu(num_devices=2):
         experiment = Experiment(on("cuda:1"))
         assert experiment.model.vector.device == torch.device("cuda", 1)
@@ -71,7 +71,7 @@ def test_the_second_gpu_can_be_named() -> None:
         ("auto", LARGE, "cuda:0"),
         ("inline", LARGE, "cuda:0"),
         ("stacked", LARGE, "cpu"),
-        ("ray", LARGE, "cpu"),  # the process that talks to Ray; its workers choose for themselves
+        ("ray", LARGE, "cpu"),  # the driver process; the workers have their own devices
     ],
 )
 def test_auto_is_a_gpu_for_large_models(executor: str, changes: dict[str, Any], expected: str) -> None:
@@ -80,12 +80,12 @@ def test_auto_is_a_gpu_for_large_models(executor: str, changes: dict[str, Any], 
         assert str(Experiment(on("auto", executor, **changes)).device) == expected
 
 
-def test_on_a_gpu_the_executor_auto_computes_one_client_at_a_time() -> None:
+def test_executor_auto_is_inline_on_a_gpu() -> None:
     with SimulatedGpu():
         assert isinstance(Experiment(on("cuda")).trainer, Inline)
 
 
-def test_stacking_on_a_gpu_is_worth_a_warning() -> None:
+def test_stacking_on_a_gpu_causes_a_warning() -> None:
     def warns(device: str, executor: str) -> bool:
         warnings = Experiment(on(device, executor)).warnings
         return any("checkpoints and interruptions may change the digest" in text for text in warnings)
@@ -104,7 +104,7 @@ def test_models_are_returned_on_the_cpu() -> None:
     assert (result.summary["wall"]["device"], result.summary["wall"]["trained_on"]) == ("cuda:0", NAME)
 
 
-def test_a_run_that_is_resumed_on_another_device_says_so(
+def test_resuming_on_another_device_causes_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with SimulatedGpu():
@@ -114,7 +114,7 @@ def test_a_run_that_is_resumed_on_another_device_says_so(
     assert resumed.summary["status"] == "finished"
 
 
-def test_a_run_that_is_resumed_on_the_same_device_says_nothing(
+def test_resuming_on_the_same_device_causes_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with SimulatedGpu(num_devices=2):
@@ -124,7 +124,7 @@ def test_a_run_that_is_resumed_on_the_same_device_says_nothing(
 
 
 @pytest.mark.parametrize(
-    ("given", "becomes", "warns"),
+    ("given", "expected", "warns"),
     [
         (None, ":4096:8", False),
         (":4096:8", ":4096:8", False),
@@ -132,19 +132,19 @@ def test_a_run_that_is_resumed_on_the_same_device_says_nothing(
         (":0:0", ":0:0", True),
     ],
 )
-def test_cublas_is_told_to_repeat_its_numbers(
-    given: str | None, becomes: str, warns: bool, caplog: Any, monkeypatch: pytest.MonkeyPatch
+def test_cublas_is_configured_for_reproducible_results(
+    given: str | None, expected: str, warns: bool, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(devices.CUBLAS, raising=False)
     if given is not None:
         monkeypatch.setenv(devices.CUBLAS, given)
     with SimulatedGpu():
         Experiment(on("cuda"))
-        assert os.environ[devices.CUBLAS] == becomes
+        assert os.environ[devices.CUBLAS] == expected
     assert ("results may differ from run to run" in caplog.text) == warns
 
 
-def test_cublas_that_has_begun_cannot_be_told_any_more(
+def test_late_configuration_of_cublas_causes_a_warning(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(devices.CUBLAS, raising=False)
@@ -153,17 +153,17 @@ def test_cublas_that_has_begun_cannot_be_told_any_more(
         Experiment(on("cuda"))
         assert "CUDA was started before CUBLAS_WORKSPACE_CONFIG was set" in caplog.text
         caplog.clear()
-        Experiment(on("cuda"))  # for the first run it was set in time, or the user has been warned
+        Experiment(on("cuda"))  # the first experiment has already warned
         assert not caplog.text
 
 
-def test_a_run_on_the_cpu_leaves_cublas_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_on_the_cpu_does_not_configure_cublas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(devices.CUBLAS, raising=False)
     Experiment(on("cpu"))
     assert devices.CUBLAS not in os.environ
 
 
-def test_a_gpu_computes_deterministically_while_a_run_lasts() -> None:
+def test_algorithms_on_a_gpu_are_deterministic_only_inside_the_context() -> None:
     with deterministic_torch(1, GPU):
         assert torch.are_deterministic_algorithms_enabled()
         assert torch.is_deterministic_algorithms_warn_only_enabled()
@@ -174,7 +174,7 @@ def test_a_gpu_computes_deterministically_while_a_run_lasts() -> None:
         assert not torch.are_deterministic_algorithms_enabled()
 
 
-def test_a_users_own_strictness_is_kept() -> None:
+def test_stricter_setting_of_the_user_is_kept() -> None:
     torch.use_deterministic_algorithms(True)
     try:
         with deterministic_torch(1, GPU):

@@ -1,4 +1,4 @@
-"""All executors do the same work: what a run is does not depend on where its training happens."""
+"""Results do not depend on the executor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.runs import lived
 from tests.support import small_scenario
 
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
-ELSEWHERE = ["threads", pytest.param("ray", marks=with_ray)]
+PARALLEL = ["threads", pytest.param("ray", marks=with_ray)]
 
 ATTACKED = {
     "training": {"batch_size": 16, "local_epochs": 2, "momentum": 0.5},
@@ -53,7 +53,7 @@ IMAGES = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """One small cluster for all tests that need one: to start it takes seconds."""
+    """Start one small cluster for all tests of this module, which takes seconds."""
     if find_spec("ray") is None:
         yield
         return
@@ -74,17 +74,17 @@ def close(one: Result, other: Result) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ELSEWHERE)
+@pytest.mark.parametrize("executor", PARALLEL)
 @pytest.mark.usefixtures("cluster")
-def test_a_run_has_the_same_digest_wherever_it_is_trained(executor: str) -> None:
+def test_digest_is_that_of_an_inline_run(executor: str) -> None:
     for changes in (ATTACKED, IMAGES):
         expected = simulate(on("inline", **changes)).summary["digest"]
-        there = {"name": executor, "workers": 2}
-        assert simulate(on(there, **changes)).summary["digest"] == expected
+        parallel = {"name": executor, "workers": 2}
+        assert simulate(on(parallel, **changes)).summary["digest"] == expected
 
 
 @pytest.mark.parametrize("method", ["rdpfl", "ditto", "dispfl", "dfedavgm", "fedper"])
-def test_stacked_training_is_that_of_one_client_after_the_other_up_to_rounding(method: str) -> None:
+def test_stacked_training_equals_inline_training_up_to_rounding(method: str) -> None:
     scenario = {**ATTACKED, "method": method, "model": {"name": "mlp", "hidden": [6]}}
     one, other = simulate(on("inline", **scenario)), simulate(on("stacked", **scenario))
     assert close(one, other)
@@ -96,15 +96,15 @@ def test_convolutions_can_be_stacked() -> None:
     assert close(simulate(on("inline", **IMAGES)), simulate(on("stacked", **IMAGES)))
 
 
-def test_a_stacked_run_that_is_left_after_any_event_ends_as_if_it_had_not_been() -> None:
+def test_stacked_run_that_is_interrupted_after_any_event_has_the_same_traces() -> None:
     experiment = Experiment(on("stacked", **ATTACKED, model={"name": "mlp", "hidden": [5]}))
     assert isinstance(experiment.trainer, Stacked)
     expected = lived(experiment)
-    for place in range(0, expected.num_events, 17):
-        assert lived(experiment, lambda event, place=place: event == place).traces == expected.traces
+    for number in range(0, expected.num_events, 17):
+        assert lived(experiment, lambda event, number=number: event == number).traces == expected.traces
 
 
-def test_a_model_that_cannot_be_stacked_is_trained_anyway_and_that_is_said(caplog: Any) -> None:
+def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning(caplog: Any) -> None:
     experiment = Experiment(on("inline"))
     odd = FlatModel(nn.Sequential(nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 3)))
     executor = stacked(odd, experiment.trainer.training_data)
@@ -121,29 +121,29 @@ def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["inline", "stacked", *ELSEWHERE])
+@pytest.mark.parametrize("executor", ["inline", "stacked", *PARALLEL])
 @pytest.mark.usefixtures("cluster")
-def test_marks_are_the_same_everywhere(executor: str) -> None:
+def test_evaluations_are_the_same_with_every_executor(executor: str) -> None:
     experiment = Experiment(on("inline"))
     same, models = experiment.initial_model(0), [torch.randn(27, generator=_generator(i)) for i in range(6)]
-    eval_jobs = [EvalJob(i, w, is_global=i % 2 == 0) for i, w in enumerate(models)] + [
+    jobs = [EvalJob(i, w, is_global=i % 2 == 0) for i, w in enumerate(models)] + [
         EvalJob(i, same) for i in range(6)
     ]
     trainer = Experiment(on(executor)).trainer
     try:
-        eval_result = trainer.evaluate(eval_jobs)
+        results = trainer.evaluate(jobs)
     finally:
         trainer.close()
-    for eval_job, mark in zip(eval_jobs, eval_result, strict=True):
-        expected = experiment.trainer.training_data.evaluate(experiment.model, eval_job)
-        assert mark.personal.accuracy == expected.personal.accuracy
-        assert mark.personal.loss == pytest.approx(expected.personal.loss, rel=1e-5)
-        assert (mark.everything is None) == (not eval_job.is_global)
-        if mark.everything is not None and expected.everything is not None:
-            assert mark.everything.accuracy == expected.everything.accuracy
+    for job, result in zip(jobs, results, strict=True):
+        expected = experiment.trainer.training_data.evaluate(experiment.model, job)
+        assert result.personal.accuracy == expected.personal.accuracy
+        assert result.personal.loss == pytest.approx(expected.personal.loss, rel=1e-5)
+        assert (result.on_global is None) == (not job.is_global)
+        if result.on_global is not None and expected.on_global is not None:
+            assert result.on_global.accuracy == expected.on_global.accuracy
 
 
-def test_an_executor_can_be_used_again_after_it_was_closed() -> None:
+def test_executor_can_be_used_again_after_close() -> None:
     experiment = Experiment(on({"name": "threads", "workers": 2}))
     assert simulate(experiment).summary["digest"] == simulate(experiment).summary["digest"]
 
@@ -151,37 +151,37 @@ def test_an_executor_can_be_used_again_after_it_was_closed() -> None:
 @pytest.mark.slow
 @with_ray
 @pytest.mark.usefixtures("cluster")
-def test_work_of_a_killed_ray_worker_is_done_by_another() -> None:
+def test_jobs_of_a_killed_ray_worker_are_repeated() -> None:
     import ray
 
-    here, there = Experiment(on("inline")).trainer, Experiment(on({"name": "ray", "workers": 2})).trainer
-    assert isinstance(there, RayActors)
-    task = TrainingTask(here.model.initial(1).unsqueeze(0))
+    inline, remote = Experiment(on("inline")).trainer, Experiment(on({"name": "ray", "workers": 2})).trainer
+    assert isinstance(remote, RayActors)
+    task = TrainingTask(inline.model.initial(1).unsqueeze(0))
     try:
-        there.submit(0, 1, task).result()
-        assert there._actors is not None
+        remote.submit(0, 1, task).result()
+        assert remote._actors is not None
         for _ in range(2):
-            ray.kill(next(there._actors), no_restart=False)
-        jobs = [there.submit(client, 1, task) for client in range(6)]
+            ray.kill(next(remote._actors), no_restart=False)
+        jobs = [remote.submit(client, 1, task) for client in range(6)]
         for client, job in enumerate(jobs):
-            assert torch.equal(job.result().w, here.submit(client, 1, task).result().w)
+            assert torch.equal(job.result().w, inline.submit(client, 1, task).result().w)
     finally:
-        there.close()
+        remote.close()
 
 
 @pytest.mark.slow
 @with_ray
 @pytest.mark.usefixtures("cluster")
-def test_run_ends_as_usual_whenever_its_ray_workers_are_killed() -> None:
-    # Results of a megabyte travel through Ray's object store, those of small models do not.
+def test_digest_does_not_change_if_ray_workers_are_killed() -> None:
+    # Large results pass through Ray's object store, those of small models do not.
     changes = {**ATTACKED, "model": {"name": "mlp", "hidden": [20_000]}, "rounds": 8}
     expected = simulate(on("inline", **changes)).summary["digest"]
     random, ended, killed = Random(1), Event(), list[int]()
 
     def kill() -> None:
-        """A job is tried four times, and all jobs in flight may be those of one worker."""
+        """Kill at most MAX_RETRIES workers, because one job may be affected every time."""
         while len(killed) < MAX_RETRIES and not ended.wait(random.uniform(0, 0.3)):
-            for process in ray_processes("Actor.do")[:1]:
+            for process in ray_processes("Actor.call")[:1]:
                 os.kill(process, signal.SIGKILL)
                 killed.append(process)
 

@@ -1,6 +1,6 @@
-"""Runs on a simulated GPU, which rejects tensors on the wrong device and counts what takes time.
+"""Runs on a simulated GPU, which rejects tensors on the wrong device and counts slow operations.
 
-The last bits of a sum on a real GPU cannot be tested this way.
+The rounding of a real GPU cannot be tested this way.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ def on(device: str, executor: str = "inline", **changes: Any) -> Scenario:
 
 
 def on_both(executor: str = "inline", **changes: Any) -> tuple[Result, Result]:
-    """The same run on a CPU and on a simulated GPU."""
-    here = simulate(on("cpu", executor, **changes))
+    """Return the results of the same run on a CPU and on a simulated GPU."""
+    on_cpu = simulate(on("cpu", executor, **changes))
     with SimulatedGpu() as gpu:
         experiment = Experiment(on("cuda", executor, **changes))
         assert experiment.model.vector.is_cuda
-        there = simulate(experiment)
+        on_gpu = simulate(experiment)
     assert gpu.counts.launches > 0
-    return here, there
+    return on_cpu, on_gpu
 
 
-def assert_alike(here: Result, there: Result) -> None:
-    """Equal up to rounding: on a GPU some things are computed in another way."""
-    assert here.summary["messages"] == there.summary["messages"]
-    for v, w in zip(here.models, there.models, strict=True):
+def assert_alike(on_cpu: Result, on_gpu: Result) -> None:
+    """Assert that results are equal up to rounding: some operations differ on a GPU."""
+    assert on_cpu.summary["messages"] == on_gpu.summary["messages"]
+    for v, w in zip(on_cpu.models, on_gpu.models, strict=True):
         assert torch.allclose(v, w, rtol=1e-3, atol=1e-5)
 
 
@@ -99,7 +99,7 @@ def test_every_executor_of_this_process_runs_on_a_gpu(executor: str, changes: di
 
 
 @pytest.mark.parametrize("executor", ["inline", "stacked", "threads"])
-def test_a_run_on_a_gpu_is_resumed_there(tmp_path: Path, executor: str) -> None:
+def test_resumed_run_on_a_gpu_has_the_same_digest(tmp_path: Path, executor: str) -> None:
     scenario = on("cuda", executor, **SMALL["asynchronous"], checkpoint={"every_rounds": 1}, rounds=6)
     with SimulatedGpu():
         assert Experiment(scenario).model.vector.is_cuda
@@ -111,8 +111,8 @@ def test_a_run_on_a_gpu_is_resumed_there(tmp_path: Path, executor: str) -> None:
     assert resumed.summary["digest"] == whole.summary["digest"]
 
 
-def test_a_step_of_a_large_model_keeps_the_gpu_busy() -> None:
-    """Launches are many and cheap; the host waits, and copies, once per job."""
+def test_training_of_a_large_model_synchronises_once_per_job() -> None:
+    """Launches are many and cheap; the host waits and copies at most once per job."""
     num_steps = 10
     scenario = on("cuda", **IMAGES, training={"local_steps": num_steps, "momentum": 0.9})
     with SimulatedGpu() as gpu:
@@ -129,10 +129,10 @@ def test_a_step_of_a_large_model_keeps_the_gpu_busy() -> None:
 @pytest.mark.parametrize(
     ("telemetry", "launches", "synchronisations", "copies"), [(True, 62, 5, 0.35), (False, 27, 3, 0.35)]
 )
-def test_a_round_of_a_small_client_seldom_waits_for_the_gpu(
+def test_round_of_a_small_client_rarely_synchronises(
     telemetry: bool, launches: float, synchronisations: float, copies: float
 ) -> None:
-    """Upper bounds, a little above what there was when they were written."""
+    """The upper bounds are slightly above the measured numbers."""
     scenario = on(
         "cuda",
         "stacked",

@@ -1,4 +1,4 @@
-"""GPUs of a Ray cluster: what workers and runs request of them. Ray is told that they are there."""
+"""Requests of workers and runs for GPUs of a Ray cluster. The GPUs are simulated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGE = {"model": {"name": "mlp", "hidden": [5000]}}
 
 @pytest.fixture(scope="module")
 def two_gpus() -> Iterator[None]:
-    """A cluster with four processors and two GPUs, which its workers simulate."""
+    """Start a cluster with four processors and two GPUs, which its workers simulate."""
     import ray
 
     environment = {
@@ -47,7 +47,7 @@ def two_gpus() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def no_gpu(two_gpus: None) -> Iterator[None]:
-    """The last of the module: a cluster without GPUs in place of that one."""
+    """Replace the cluster by one without GPUs, for the last test of the module."""
     import ray
 
     ray.shutdown()
@@ -69,7 +69,7 @@ def free_gpus() -> float:
 
 
 def until_free(num_gpus: float) -> None:
-    """Wait until Ray has given all but so many GPUs away."""
+    """Wait until this number of GPUs is unassigned."""
     wait_until(lambda: free_gpus() == num_gpus, lambda: f"{free_gpus()} GPUs are free, not {num_gpus}")
 
 
@@ -78,7 +78,7 @@ def until_free(num_gpus: float) -> None:
     [
         (on_ray("cuda", 2), 0.0),
         (on_ray("cuda", 3, 0.25), 1.25),
-        (on_ray("cuda", share=0.5), 0.0),  # four workers, as many as there is room for
+        (on_ray("cuda", share=0.5), 0.0),  # four workers, the maximum
         (on_ray("auto", 1, **LARGE), 1.0),
         (on_ray("auto", 1), 2.0),  # small models are trained on processors
         (on_ray("cpu", 1, **LARGE), 2.0),
@@ -100,29 +100,29 @@ def test_workers_request_gpus(scenario: Scenario, free: float) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_a_run_whose_workers_have_gpus_is_the_run_that_it_is_on_the_cpu() -> None:
+def test_workers_with_gpus_give_the_results_of_the_cpu() -> None:
     until_free(2.0)
     changes: dict[str, Any] = {"method": "ditto", "adversary": [{"ids": [1], "attack": "label_flip"}]}
-    there = simulate(on_ray("cuda", **changes))
-    assert there.summary["wall"]["trained_on"] == NAME
-    assert_alike(simulate(small_scenario(**changes, execution={"executor": "inline"})), there)
+    on_gpus = simulate(on_ray("cuda", **changes))
+    assert on_gpus.summary["wall"]["trained_on"] == NAME
+    assert_alike(simulate(small_scenario(**changes, execution={"executor": "inline"})), on_gpus)
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_more_workers_than_gpus_have_room_for_are_refused() -> None:
-    text = "execution.executor.workers: the GPUs of the Ray cluster have room for 2 workers"
+def test_more_workers_than_the_gpus_support_are_rejected() -> None:
+    text = "execution.executor.workers: the GPUs of the Ray cluster support 2 workers"
     with pytest.raises(RunError, match=text):
         simulate(on_ray("cuda", 3, 1.0))
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_more_workers_than_processors_are_refused() -> None:
-    text = "execution.executor.workers: the Ray cluster has 4 processors, one for each worker"
+def test_more_workers_than_processors_are_rejected() -> None:
+    text = "execution.executor.workers: the Ray cluster has 4 processors, one per worker"
     with pytest.raises(RunError, match=text):
         simulate(on_ray("cpu", 5))
 
 
-def test_ray_chooses_the_gpu() -> None:
+def test_gpu_of_a_ray_worker_cannot_be_selected() -> None:
     with pytest.raises(ScenarioError, match="Ray chooses the GPU of each worker; allowed: auto, cpu, cuda"):
         Experiment(on_ray("cuda:1"))
 
@@ -152,7 +152,7 @@ def test_runs_of_a_sweep_request_gpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_runs_share_a_gpu_if_they_are_told_to() -> None:
+def test_runs_can_share_a_gpu() -> None:
     until_free(2.0)
     tasks = RayTasks(RecordingListener(), GpuShares([], 0.25))
     try:
@@ -172,11 +172,11 @@ def test_runs_share_a_gpu_if_they_are_told_to() -> None:
         (small_scenario(**LARGE, execution={"executor": "stacked"}), False),
         (small_scenario(**LARGE, execution={"device": "cpu"}), False),
         (small_scenario(execution={"device": "cuda"}), True),
-        (small_scenario(execution={"device": "cuda", "executor": "ray"}), False),  # its workers do
-        (small_scenario(data={"name": "npz", "path": "/nowhere.npz"}), True),  # nothing is known
+        (small_scenario(execution={"device": "cuda", "executor": "ray"}), False),  # the workers use it
+        (small_scenario(data={"name": "npz", "path": "/nowhere.npz"}), True),  # model of unknown size
     ],
 )
-def test_a_gpu_is_for_runs_that_would_use_it(scenario: Scenario, expected: bool) -> None:
+def test_only_runs_that_use_a_gpu_request_one(scenario: Scenario, expected: bool) -> None:
     assert wants_gpu(scenario) == expected
     if expected and scenario.data.name != "npz":
         with SimulatedGpu():
@@ -184,12 +184,12 @@ def test_a_gpu_is_for_runs_that_would_use_it(scenario: Scenario, expected: bool)
 
 
 @pytest.mark.usefixtures("two_gpus")
-def test_a_sweep_on_ray_cannot_name_a_gpu(tmp_path: Path) -> None:
+def test_gpu_of_a_sweep_on_ray_cannot_be_selected(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="Ray chooses the GPU of each run; allowed: auto, cpu, cuda"):
         RayRunner(None, None).run([run("cuda:1")], tmp_path, RecordingListener())
 
 
-def test_shares_of_gpus_belong_to_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpus_per_run_requires_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = tmp_path / "sweep.toml"
     sweep.write_text("base = 'scenario.toml'\nseeds = [1]\n")
     (tmp_path / "scenario.toml").write_text("rounds = 1\n")
@@ -202,7 +202,7 @@ def test_shares_of_gpus_belong_to_ray(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.usefixtures("no_gpu")
-def test_without_gpus_auto_is_the_cpu_and_cuda_is_refused(tmp_path: Path) -> None:
+def test_without_gpus_auto_is_the_cpu_and_cuda_is_rejected(tmp_path: Path) -> None:
     simulated = simulate(on_ray("auto", 1, **LARGE))
     assert simulated.summary["wall"]["trained_on"] == "cpu"
     with pytest.raises(RunError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):

@@ -1,4 +1,4 @@
-"""The simulated GPU refuses what CUDA refuses, and counts right."""
+"""The simulated GPU rejects the operations that CUDA rejects, and its counts are correct."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def gpu() -> Iterator[SimulatedGpu]:
 
 @pytest.fixture
 def x(gpu: SimulatedGpu) -> Tensor:
-    """0, 1, ..., 5 on the GPU; its copy is not counted."""
+    """Return 0, 1, ..., 5 on the GPU; the copy is not counted."""
     on_gpu = torch.arange(6.0).to("cuda")
     gpu.counts = Counts()
     return on_gpu
 
 
-def test_outside_there_is_no_gpu_and_tensors_are_what_they_are() -> None:
+def test_outside_the_context_there_is_no_gpu() -> None:
     before = torch.cuda.is_available(), threading.Thread.run
     with SimulatedGpu(num_devices=2):
         assert torch.cuda.is_available()
@@ -125,7 +125,7 @@ def test_mixing_two_gpus_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("convert", [Tensor.numpy, np.asarray, lambda x: np.add(np.ones(6), x)])
-def test_numpy_cannot_see_the_gpu(convert: Callable[[Tensor], object], x: Tensor) -> None:
+def test_numpy_rejects_tensors_of_the_gpu(convert: Callable[[Tensor], object], x: Tensor) -> None:
     with pytest.raises(TypeError, match="can't convert cuda:0 device type tensor to numpy"):
         convert(x)
     convert(x.cpu())
@@ -139,7 +139,7 @@ def test_numpy_cannot_see_the_gpu(convert: Callable[[Tensor], object], x: Tensor
         lambda x, generator: torch.randperm(3, generator=generator, device="cuda"),
     ],
 )
-def test_the_gpu_does_not_draw_from_a_generator_of_the_cpu(
+def test_generator_of_the_cpu_is_rejected(
     draw: Callable[[Tensor, torch.Generator], Tensor], x: Tensor
 ) -> None:
     with pytest.raises(RuntimeError, match="generator"):
@@ -182,7 +182,7 @@ def test_counts_are_those_of_a_gpu(
     assert gpu.counts == expected
 
 
-def test_the_backward_pass_is_followed_and_counted(gpu: SimulatedGpu, x: Tensor) -> None:
+def test_backward_pass_is_tracked_and_counted(gpu: SimulatedGpu, x: Tensor) -> None:
     w = x.clone().requires_grad_()
     loss = (w * w).sum()
     with gpu.counting() as backward:
@@ -193,10 +193,10 @@ def test_the_backward_pass_is_followed_and_counted(gpu: SimulatedGpu, x: Tensor)
     assert backward.synchronisations == 0
 
 
-def test_threads_that_start_inside_have_the_same_gpu(gpu: SimulatedGpu, x: Tensor) -> None:
+def test_new_threads_use_the_same_gpu(gpu: SimulatedGpu, x: Tensor) -> None:
     found: list[object] = []
 
-    def look() -> None:
+    def inspect() -> None:
         found.append(x.device)
         try:
             x + torch.ones(6)
@@ -204,7 +204,7 @@ def test_threads_that_start_inside_have_the_same_gpu(gpu: SimulatedGpu, x: Tenso
             found.append(str(error))
         found.append((x + 1).tolist())
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=inspect)
     thread.start()
     thread.join()
     assert found == [
@@ -215,7 +215,7 @@ def test_threads_that_start_inside_have_the_same_gpu(gpu: SimulatedGpu, x: Tenso
     assert gpu.counts == Counts(launches=1, synchronisations=1, to_host=1)
 
 
-def test_a_new_tensor_in_the_memory_of_an_old_one_is_not_taken_for_it(x: Tensor) -> None:
+def test_new_tensor_in_freed_memory_of_the_gpu_is_on_the_cpu(x: Tensor) -> None:
     for _ in range(PURGE_EVERY // 10):
         y = x + 1
         assert y.is_cuda
@@ -223,7 +223,7 @@ def test_a_new_tensor_in_the_memory_of_an_old_one_is_not_taken_for_it(x: Tensor)
         assert torch.ones(6).is_cpu
 
 
-def test_storages_that_are_gone_are_forgotten(gpu: SimulatedGpu, x: Tensor) -> None:
+def test_freed_storages_are_removed(gpu: SimulatedGpu, x: Tensor) -> None:
     for _ in range(PURGE_EVERY):
         gpu.mark(torch.empty(1), GPU)
     assert len(gpu._devices) < PURGE_EVERY / 2

@@ -1,4 +1,4 @@
-"""A stacked run puts updates off, and writes the records that an inline run writes, in the same order."""
+"""A stacked run defers updates but writes the records of an inline run, in the same order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.runs import Lived, lived
 from tests.support import small_scenario
 
 EVERYTHING = {"output": {"message_events": 1.0}}
-PATIENT = {
+DEADLINE = {
     "wait": {"name": "deadline", "seconds": 0.6},
     "compute": {"name": "uniform", "low_s": 0.5, "high_s": 2.0},
     "staleness": {"name": "decay", "max_age": 3},
@@ -21,33 +21,33 @@ LOSSY = {"latency": {"name": "exponential", "mean_s": 0.3}, "loss": {"name": "be
 
 
 def crash(**options: Any) -> dict[str, Any]:
-    """Clients 1 and 2 stop in the middle of a training: their last updates have been put off."""
+    """Crash clients 1 and 2 during local training, when their last updates are deferred."""
     return {"name": "crash", "clients": [1, 2], "at_s": 2.1, **options}
 
 
 RUNS: dict[str, dict[str, Any]] = {
     "synchronous": {"adversary": {"ids": [1], "attack": "min_max"}},
-    "asynchronous": {"timing": PATIENT, "network": LOSSY, "adversary": {"ids": [1], "attack": "mimic"}},
-    "crash, kept": {"timing": PATIENT, "network": LOSSY, "faults": [crash(recover_after_s=0.2)]},
+    "asynchronous": {"timing": DEADLINE, "network": LOSSY, "adversary": {"ids": [1], "attack": "mimic"}},
+    "crash, kept": {"timing": DEADLINE, "network": LOSSY, "faults": [crash(recover_after_s=0.2)]},
     "crash, fresh": {
-        "timing": PATIENT,
+        "timing": DEADLINE,
         "network": LOSSY,
         "faults": [crash(recover_after_s=0.2, state="fresh")],
     },
     "crash, fresh, without catching up": {
-        "timing": PATIENT,
+        "timing": DEADLINE,
         "faults": [crash(recover_after_s=1.0, state="fresh", catch_up=False)],
     },
-    "crash for good": {"timing": PATIENT, "faults": [crash()]},
+    "crash for good": {"timing": DEADLINE, "faults": [crash()]},
     "crash, fresh, and then leave": {
-        "timing": PATIENT,
+        "timing": DEADLINE,
         "faults": [
             crash(recover_after_s=0.05, state="fresh"),
             {"name": "leave", "clients": [1], "at_s": 2.2},
         ],
     },
     "changing graph": {
-        "timing": PATIENT,
+        "timing": DEADLINE,
         "network": LOSSY,
         "topology": {"name": "erdos_renyi", "p": 0.6},
         "faults": [
@@ -55,7 +55,7 @@ RUNS: dict[str, dict[str, Any]] = {
             {"name": "leave", "clients": [4], "at_s": 3},
         ],
     },
-    "out of time": {"timing": {**PATIENT, "max_time_s": 4.2}},
+    "out of time": {"timing": {**DEADLINE, "max_time_s": 4.2}},
 }
 METHODS = ["rdpfl", "anchored", "direct", "dpsgd"]
 
@@ -68,8 +68,8 @@ def records(state: Lived) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
 
 
-def about(record: dict[str, Any]) -> tuple[Any, ...]:
-    """What happened, when and to whom."""
+def identity(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the fields that identify a record."""
     return tuple(record.get(key) for key in ("event", "time_s", "client", "round", "message", "change"))
 
 
@@ -77,19 +77,19 @@ def assert_close(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert one.keys() == other.keys()
     for key, value in one.items():
         if isinstance(value, float):
-            assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-5), (about(one), key)
+            assert other[key] == pytest.approx(value, rel=1e-3, abs=1e-5), (identity(one), key)
         elif key != "blake2b":
-            assert other[key] == value, (about(one), key)
+            assert other[key] == value, (identity(one), key)
 
 
-@pytest.mark.parametrize("every", [1, 4], ids=["tested after every round", "tested at the end"])
+@pytest.mark.parametrize("every", [1, 4], ids=["evaluated every round", "evaluated at the end"])
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @pytest.mark.parametrize("name", RUNS)
 def test_records_are_those_of_an_inline_run_up_to_rounding(name: str, method: Any, every: int) -> None:
     changes = {"method": method, "evaluation": {"every": every}, **RUNS[name]}
     inline, stacked = run("inline", **changes), run("stacked", **changes)
     for left, right in zip(records(inline), records(stacked), strict=True):
-        assert about(left) == about(right)
+        assert identity(left) == identity(right)
         assert_close(left, right)
     for left, right in zip(inline.folder.metrics, stacked.folder.metrics, strict=True):
         assert_close(left, right)
@@ -110,8 +110,8 @@ def test_digest_does_not_depend_on_which_messages_are_recorded() -> None:
 
 
 @pytest.mark.parametrize("name", ["crash, fresh", "changing graph"])
-def test_run_with_faults_that_is_left_and_taken_up_is_the_same_run(name: str) -> None:
+def test_interrupted_run_with_faults_has_the_same_traces(name: str) -> None:
     options = {**EVERYTHING, "evaluation": {"every": 4}, "method": "dpsgd", **RUNS[name]}
     experiment = Experiment(small_scenario(**options, execution={"executor": "stacked"}))
-    once = lived(experiment)
-    assert lived(experiment, leave_after=lambda event: event % 7 == 0).traces == once.traces
+    uninterrupted = lived(experiment)
+    assert lived(experiment, leave_after=lambda event: event % 7 == 0).traces == uninterrupted.traces
