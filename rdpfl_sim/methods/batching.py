@@ -53,6 +53,8 @@ class ClientMessageStats:
 
 def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, ClientDiagnostics]]:
     """Update every client. Clients with equally many messages share a batch, if the method permits."""
+    if len(inputs) == 1:
+        return _update(method, inputs)
     batches: dict[Hashable, list[int]] = {}
     for position, one in enumerate(inputs):
         key = len(one.received) if method.batched else position
@@ -113,10 +115,11 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, 
             [one.client for one in inputs],
         )
     except Exception as error:
-        if len(inputs) > 1:
-            for one in inputs:  # one of them fails alone, too: its error names the client
+        if len(inputs) == 1:
+            note_client_round(error, inputs[0].client.id, inputs[0].client.round)
+        else:
+            for one in inputs:  # one of them fails alone, too, and its error names the client
                 _update(method, [one])
-        note_client_round(error, inputs[0].client.id, inputs[0].client.round)
         raise
     return list(zip(split(state, len(inputs)), _split_diagnostics(diagnostics, len(inputs)), strict=True))
 

@@ -353,5 +353,5 @@ def trained_row(result: TrainingOutcome) -> Trained:
 
 def single_payload(outgoing: Outgoing) -> Payload:
     """Return what the only client of a batch sends."""
-    [vector] = outgoing.vectors
-    return Payload(vector, None if outgoing.masks is None else outgoing.masks[0])
+    assert len(outgoing.vectors) == 1
+    return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0])
