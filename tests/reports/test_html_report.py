@@ -22,7 +22,7 @@ from rdpfl_sim.reports.html import clients, estimator, spacetime
 from rdpfl_sim.reports.html.facts import TomlListing, scenario_card
 from rdpfl_sim.reports.html.faults import fault_cards
 from rdpfl_sim.reports.html.messages import age_card, delay_card, outcomes_card
-from rdpfl_sim.reports.html.page import Card, Missing, Page, Tab, Table, render
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Missing, Page, Tab, render
 from rdpfl_sim.reports.html.plot import Figure, compact, mean_and_range
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
@@ -414,7 +414,7 @@ def test_full_range_goes_from_the_worst_to_the_best() -> None:
 
 
 def test_columns_of_numbers_are_aligned_to_the_right() -> None:
-    table = Table(("client", "score"), [("a", "0.5"), ("<b>", "-")])
+    table = HtmlTable(("client", "score"), [("a", "0.5"), ("<b>", "-")])
     text = render(page_with(Card("a", content=table)))
     assert '<th class="number">score</th>' in text
     assert "<td>&lt;b&gt;</td>" in text
@@ -433,7 +433,7 @@ def test_report_of_a_sweep_has_tables_and_paired_differences(tmp_path: Path) -> 
     assert (heat_map["x"], heat_map["y"]) == (["2", "3"], ["none", "noise"])
     assert heat_map["z"] == [[21.5, 31.5], [21.5, 30]]
     values = cards(page)["Scores: values"].content
-    assert isinstance(values, Table)
+    assert isinstance(values, HtmlTable)
     assert any(cell.startswith("31.5000 ± ") for row in values.rows for cell in row)
     render(page)
 

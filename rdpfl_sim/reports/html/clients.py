@@ -12,7 +12,7 @@ import polars as pl
 from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.accuracy_curves import Curve
 from rdpfl_sim.reports.html.accuracy import curves, honest_mean
-from rdpfl_sim.reports.html.page import Card, Table, missing
+from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
 from rdpfl_sim.reports.text import multiple, score
 
 MAX_CURVES = 60
@@ -126,7 +126,7 @@ def _table_card(run: Run, last: pl.DataFrame) -> Card:
         "Honest clients first, sorted by accuracy. Hops: distance to the nearest Byzantine client. "
         "The last four columns are means since the previous evaluation. Neighbour share: the length of the "
         "step due to neighbours, relative to the client's own training.",
-        content=Table(COLUMNS, rows, "figures"),
+        content=HtmlTable(COLUMNS, rows, "figures"),
         note=note,
         wide=True,
     )

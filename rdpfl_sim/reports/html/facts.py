@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import tomli_w
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.html.page import Card, Table, missing
+from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
 from rdpfl_sim.reports.text import quantity
 
 MAX_ROWS = 100
@@ -125,7 +125,7 @@ def _theory_cards(run: Run) -> list[Card]:
         f"{quantity(theory['num_judged'], 'honest client')}; gamma is small enough for "
         f"{theory['num_gamma_small_enough']}."
     )
-    return [Card("Theory", text, content=Table(("", *columns), rows, "figures"), wide=True)]
+    return [Card("Theory", text, content=HtmlTable(("", *columns), rows, "figures"), wide=True)]
 
 
 def _format(value: Any) -> str:
@@ -134,5 +134,5 @@ def _format(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:.4g}"
 
 
-def _facts_table(facts: Mapping[str, Any]) -> Table:
-    return Table((), [(key, value) for key, value in facts.items() if value not in (None, "")], "facts")
+def _facts_table(facts: Mapping[str, Any]) -> HtmlTable:
+    return HtmlTable((), [(key, value) for key, value in facts.items() if value not in (None, "")], "facts")

@@ -10,7 +10,7 @@ import polars as pl
 
 from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
 from rdpfl_sim.reports.fault_text import affected_text
-from rdpfl_sim.reports.html.page import Card, Table, missing
+from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
 from rdpfl_sim.reports.text import quantity
 from rdpfl_sim.world.faults.fault import Condition
@@ -148,4 +148,4 @@ def _changes_card(faults: pl.DataFrame) -> Card:
     note = (
         f"The first {MAX_ROWS} of {faults.height:,} changes are listed." if faults.height > MAX_ROWS else ""
     )
-    return Card("All changes", content=Table(("time", "change", "affected"), rows), note=note, wide=True)
+    return Card("All changes", content=HtmlTable(("time", "change", "affected"), rows), note=note, wide=True)

@@ -33,7 +33,7 @@ class Missing:
     template: ClassVar[str] = "missing.html"
 
 
-class Table:
+class HtmlTable:
     """A table; columns in which every text starts like a number are aligned to the right."""
 
     template: ClassVar[str] = "table.html"

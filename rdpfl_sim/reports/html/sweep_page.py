@@ -13,14 +13,13 @@ from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.html.accuracy import honest_mean
-from rdpfl_sim.reports.html.page import Card, Page, Tab, Table, Tile, missing
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, compact, escape_markup, line, round_axis, rounded
 from rdpfl_sim.reports.text import escape_control, quantity
 
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
-    from rdpfl_sim.sweeps.tables import Labels
-    from rdpfl_sim.sweeps.tables import Table as ResultTable
+    from rdpfl_sim.sweeps.tables import Labels, Table
 
 WORST = "accuracy.honest.personal.worst"
 MAX_CELLS = 1_500
@@ -80,7 +79,7 @@ def _compared_axis(sweep: Sweep) -> str:
     return next((name for name in varying if "method" in name.lower()), varying[-1])
 
 
-def _table_cards(table: ResultTable) -> list[Card]:
+def _table_cards(table: Table) -> list[Card]:
     if not table.cells:
         return [missing(table.title, "No complete run has the values of this table.")]
     cards = []
@@ -97,7 +96,7 @@ def _table_cards(table: ResultTable) -> list[Card]:
     note = f"{MAX_ROWS} of {len(table.rows):,} rows are shown." if len(table.rows) > MAX_ROWS else ""
     text = version.note[0].upper() + version.note[1:] + "."
     cards.append(
-        Card(f"{table.title}: values", text, content=Table(head, rows, "figures"), note=note, wide=True)
+        Card(f"{table.title}: values", text, content=HtmlTable(head, rows, "figures"), note=note, wide=True)
     )
     return cards
 
@@ -269,7 +268,7 @@ def _runs_card(sweep: Sweep) -> Card:
     head = ("folder", *sweep.axes, "seed", "status", "mean accuracy", "worst", "simulated (s)")
     note = f"{MAX_ROWS} of {len(sweep.runs):,} runs are listed." if len(sweep.runs) > MAX_ROWS else ""
     text = "For details of a run, use rdpfl-sim report FOLDER."
-    return Card("Runs", text, content=Table(head, rows, "figures"), note=note, wide=True)
+    return Card("Runs", text, content=HtmlTable(head, rows, "figures"), note=note, wide=True)
 
 
 def _format(value: float | None, digits: int = 4) -> str:
@@ -285,7 +284,7 @@ def _plan_card(sweep: Sweep) -> Card:
         if sweep.plan
         else "sweep.json is missing: these are the settings in which the runs differ."
     )
-    return Card("Plan", text, content=Table((), rows, "facts"), wide=True)
+    return Card("Plan", text, content=HtmlTable((), rows, "facts"), wide=True)
 
 
 def _tiles(sweep: Sweep, statuses: Counter[RunStatus]) -> list[Tile]:
