@@ -18,7 +18,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the kind and the format."""
+    """Add the KIND argument and the --markdown option."""
     parser.add_argument(
         "kind",
         nargs="?",
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print the names of components, or all details of one kind or of all."""
+    """Print an overview of all components, or the details of the given kind."""
     from rdpfl_sim.components.table import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,

@@ -28,7 +28,7 @@ examples:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question: its option, the path of the answer in a scenario, its text, and the kind of component."""
+    """A question: command-line flag, scenario path, prompt text, and component kind."""
 
     flag: str
     path: str
@@ -38,7 +38,7 @@ class Prompt:
 
 
 class NewScenario(NamedTuple):
-    """The scenario that follows from the answers, its problems, and notes on keys that were reset."""
+    """The scenario built from the answers, its problems, and notes about reset keys."""
 
     raw: TomlTable
     problems: list[Problem]
@@ -74,7 +74,7 @@ DEFAULTS: TomlTable = {
         "wait": {"name": "deadline", "seconds": 1.0},
     },
 }
-"""The scenario without any answers: small, asynchronous, and with useful collaboration."""
+"""The default scenario: small, asynchronous, and such that collaboration improves accuracy."""
 ATTACK, FRACTION = "noise", 0.2
 TIMEOUT_S = 3.0
 """Timeout for clients that wait for messages, which may be lost."""
@@ -83,7 +83,7 @@ DEFAULTS_FOR_MANY: TomlTable = {
     "data": "digits",
     "partition": {"name": "dirichlet", "alpha": 1.0, "min_samples": 1},
 }
-"""For more than `MANY_CLIENTS`: more training images, and fewer per client."""
+"""Defaults for more than `MANY_CLIENTS` clients: a larger training set and a smaller minimum per client."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Ask the open questions if there is a terminal, check the answers and write the file."""
+    """Prompt for missing options on a terminal, validate the answers, and write the file."""
     to_stdout = options.stdout or str(options.output) == "-"
     if not to_stdout and options.output.is_dir():
         sys.stderr.write(f"rdpfl-sim new: {options.output} is a folder, not a file\n")
@@ -171,7 +171,7 @@ def _has_no_options(value: object) -> bool:
 
 
 def _complete_adversary(raw: TomlTable) -> None:
-    """Add a default attack if there are only attackers, and default attackers if there is only an attack."""
+    """Set the default attack if only the fraction is given, and vice versa."""
     adversary = raw.get("adversary", {"attack": "none"})
     if adversary == {"attack": "none"}:
         raw.pop("adversary", None)
@@ -181,7 +181,7 @@ def _complete_adversary(raw: TomlTable) -> None:
 
 
 def _with_option(problem: Problem) -> Problem:
-    """Name the command-line option instead of the path: there is no scenario file yet."""
+    """Replace the scenario path with the command-line option, because no scenario file exists yet."""
     for prompt in PROMPTS:
         if problem.path == prompt.path or problem.path.startswith(f"{prompt.path}."):
             return replace(problem, path=f"--{prompt.flag}{problem.path.removeprefix(prompt.path)}")
@@ -244,7 +244,7 @@ def _title(raw: TomlTable) -> str:
 
 
 def _print_next_step(file: Path) -> int:
-    """Build the written scenario, print its warnings and how to run it."""
+    """Load the new scenario, then print its warnings and the command to run it."""
     from rdpfl_sim.reports.terminal import warning_lines
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.simulation.experiment import Experiment

@@ -31,7 +31,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the run folder and the kind of output."""
+    """Add the RUN argument and the output options."""
     parser.add_argument("file", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
     add_allow_cluster(parser)

@@ -1,1 +1,1 @@
-"""Components: their registries, options and plug-ins. Knows no component."""
+"""Components: their registries, options and plug-ins. Contains no component."""

@@ -27,7 +27,7 @@ _BUILT_IN = __name__.partition(".")[0]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What the simulator must know about a component beyond its signature: the arguments of its decorator."""
+    """Metadata of a component, set by its decorator."""
 
     name: str = ""
     """The name in TOML; by default that of the function, or that of the class in snake case."""

@@ -22,8 +22,7 @@ log = logging.getLogger(__name__)
 def auto(model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> Executor:
     """Choose `stacked` for small models without convolutions, otherwise `threads`; on a GPU `inline`.
 
-    On a CPU stacking depends on the scenario only, not on the machine, because it changes the last bits of
-    results.
+    On a CPU the choice depends only on the scenario, not on the machine, because stacking changes rounding.
     """
     if model.vector.is_cuda:
         return Inline(model, training_data)
@@ -54,6 +53,6 @@ def stacked(model: FlatModel, training_data: TrainingData) -> Executor:
 
 
 REMOVED = {"processes": "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"}
-"""Error messages for executors of older versions."""
+"""Error messages for removed executors."""
 
 __all__ = ["EXECUTORS", "REMOVED", "RayActors", "auto", "is_small", "stacked"]

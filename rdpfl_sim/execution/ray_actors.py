@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class RemoteJob(Generic[T]):
-    """A call of an actor's method."""
+    """A pending call to a Ray actor."""
 
     def __init__(self, reference: Any) -> None:
         self.reference = reference
@@ -59,7 +59,9 @@ class RayActors(Executor):
         training_data: TrainingData,
         *,
         workers: Workers = None,
-        address: Annotated[str | None, Doc("of a cluster; default: start one on this machine")] = None,
+        address: Annotated[
+            str | None, Doc("address of an existing cluster; default: start a local one")
+        ] = None,
         gpus_per_worker: Annotated[
             PositiveFraction, Doc("fraction of a GPU per worker, if workers train on GPUs")
         ] = 1.0,
@@ -145,7 +147,7 @@ class RayActors(Executor):
 
 
 class Actor:
-    """A worker in a process of Ray, which may restart it. The payload is loaded with the first call."""
+    """A Ray actor that wraps a `Worker`. The payload is loaded on the first call, also after a restart."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

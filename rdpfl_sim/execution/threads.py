@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @executor
 class Threads(Executor):
-    """One thread per core, each with one job at a time: for large models on one machine."""
+    """A thread pool, by default with one thread per core, for large models on one machine."""
 
     def __init__(self, model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> None:
         super().__init__(model, training_data)

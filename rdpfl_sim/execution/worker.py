@@ -1,4 +1,4 @@
-"""Training in other processes, with one copy of the data set for all clients."""
+"""Training in separate processes. All clients of a process share one copy of the data set."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WorkerPayload:
 
     @classmethod
     def pack(cls, model: FlatModel, training_data: TrainingData) -> tuple[WorkerPayload, list[Tensor]]:
-        """Return the payload, and the tensors: x and y for training, false labels, x and y for tests."""
+        """Return the payload, and inputs and labels: x and y for training, poisoned y, x and y for tests."""
         train, test = training_data.shards[0], training_data.global_test
         false_y = next((shard.y for shard in training_data.poisoned.values()), train.y)
         payload = cls(

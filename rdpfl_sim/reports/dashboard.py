@@ -36,7 +36,7 @@ class SpeedMeter:
         self._samples: deque[tuple[float, int, int]] = deque()
 
     def sample(self, now_s: float, rounds_done: int, num_sent: int) -> None:
-        """Add the state at this time; progress before the first sample does not count."""
+        """Record the progress at this time. The first sample is the baseline."""
         self._samples.append((now_s, rounds_done, num_sent))
         while len(self._samples) > 2 and self._samples[1][0] < now_s - SPEED_WINDOW_S:
             self._samples.popleft()
@@ -52,7 +52,7 @@ class SpeedMeter:
 
 
 class Dashboard:
-    """A renderable that shows as much of a run as there is room for."""
+    """A Rich renderable that shows as much of a run as fits on the terminal."""
 
     def __init__(
         self, title: str, stats: LiveStats, total_rounds: int, message_fraction: float = 1.0
@@ -65,7 +65,7 @@ class Dashboard:
         self.state = "running"
 
     def sample_speed(self) -> None:
-        """Measure speed with the present statistics; call this after every update of them."""
+        """Add a speed sample from the current statistics. Call it after every update."""
         self.speed_meter.sample(monotonic(), self.stats.rounds_done, self.stats.messages["sent"])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -114,7 +114,7 @@ class Dashboard:
         return facts
 
     def _client_lines(self, width: int, room: int, blocks: str) -> RenderResult:
-        """Yield one line per client, the worst honest client first; without room, only worst and best."""
+        """Yield one line per client, worst honest client first; if not all fit, only the worst and best."""
         if room < 2:
             return
         ranked = sorted(enumerate(self.stats.clients), key=_rank)
@@ -158,7 +158,7 @@ def _client_line(
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float, blocks: str = BLOCKS) -> str:
-    """Return one character per value between `low` and `high`; if too wide, the last of each group.
+    """Return a sparkline with one character per value; if there are too many, the last of each group.
 
     >>> sparkline([0, 0.5, 1], 10, 0, 1)
     '▁▅█'

@@ -25,7 +25,7 @@ MAX_MESSAGES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatorFacts(Facts):
-    """What the simulator must know about an aggregator.
+    """Metadata of an aggregator, set by its decorator.
 
     `weights`, `order_statistics` and `distance_bound` are called with the options of the aggregator as
     keywords.

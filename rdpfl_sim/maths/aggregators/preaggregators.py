@@ -30,7 +30,7 @@ from rdpfl_sim.maths.distances import norms, squared_distances
 
 @dataclass(frozen=True, kw_only=True)
 class PreAggregatorFacts(Facts):
-    """What the simulator must know about a pre-aggregator."""
+    """Metadata of a pre-aggregator, set by its decorator."""
 
     weights: Callable[..., Tensor] | None = None
     """The weights (m, n), float64, of the n messages in each of the m new rows; None if they are unknown."""

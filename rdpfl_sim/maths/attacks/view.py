@@ -70,7 +70,7 @@ Attack: TypeAlias = Callable[[View], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class AttackFacts(Facts):
-    """What the simulator must know about an attack."""
+    """Metadata of an attack, set by its decorator."""
 
     needs: Literal["own", "honest", "victim"] = "own"
     """What of the `View` it reads: with "honest", attackers wait until the honest updates of the round exist;

@@ -58,7 +58,7 @@ TimingAttack: TypeAlias = Callable[[TimingView], list[ScheduledMessage]]
 
 @dataclass(frozen=True, kw_only=True)
 class TimingFacts(Facts):
-    """Facts about a timing attack that its signature does not tell."""
+    """Metadata of a timing attack, set by its decorator."""
 
     withholds: bool = False
     """Whether a recipient may never get a message of its round."""

@@ -162,7 +162,7 @@ class FaultContext:
 
 @dataclass(frozen=True, kw_only=True)
 class FaultFacts(Facts):
-    """What the simulator must know about a fault."""
+    """Metadata of a fault, set by its decorator."""
 
     may_lose_messages: bool = True
     """Whether it can keep a message from arriving."""
