@@ -1,9 +1,9 @@
 """The anchored estimator: messages are clipped around the client's own update before they are aggregated.
 
 R-DPFL's threshold is a mean of past deviations, which the senders of the messages control: a constant attack
-raises it until it passes. Here the threshold follows the client's own update, which nobody else can write.
-Clipping around the own vector is that of He, Karimireddy and Jaggi 2022 (ClippedGossip), on directions.
-docs/anchored.md gives the reasons and the bound.
+raises it until it passes. Here the threshold follows the client's own update, which other clients cannot
+change. Clipping around the own vector is that of He, Karimireddy and Jaggi 2022 (ClippedGossip), on
+directions. docs/anchored.md gives the reasons and the bound.
 """
 
 from __future__ import annotations
