@@ -120,9 +120,9 @@ class ScenarioGenerator:
         """Return one of the components with random options."""
         name = self.pick(ONLY.get(choice.kind) or choice.names())
         table = {"name": name, **self.table(choice.table(name))}
-        mend = ADJUSTMENTS.get((choice.kind, name))
-        if mend is not None:
-            mend(self, table)
+        adjust = ADJUSTMENTS.get((choice.kind, name))
+        if adjust is not None:
+            adjust(self, table)
         return table
 
     def value(self, hint: Any, key: str, default: Any = None) -> Any:

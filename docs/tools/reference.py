@@ -60,7 +60,7 @@ def _kind(kind: str) -> Iterator[str]:
 
 
 def _sections(model: type[Strict], prefix: str) -> Iterator[tuple[str, bool, type[Strict]]]:
-    """Yield the path of every section below a table, whether it is a list of tables, and its keys."""
+    """Yield every section below a table: its path, a flag for lists of tables, and its keys."""
     for name, info in model.model_fields.items():
         candidates = (info.annotation, *get_args(info.annotation))
         section = next((c for c in candidates if isinstance(c, type) and issubclass(c, Strict)), None)

@@ -126,7 +126,7 @@ class LossContract(TrueOrFalse):
 
 
 class ScheduleContract(TrueOrFalse):
-    """Whether it is time to attack."""
+    """A decision whether to attack now."""
 
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
         """Return the first round and a later one, with and without a partition."""

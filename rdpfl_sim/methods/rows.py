@@ -40,10 +40,13 @@ def split(value: T, num_rows: int) -> list[T]:
     if num_rows == 1:
         return [value]
     columns = {}
+    copies: dict[int, list[Tensor]] = {}  # entries that share a tensor still share it afterwards
     for field in fields(value):
         entry = getattr(value, field.name)
-        if isinstance(entry, Tensor):
-            columns[field.name] = [row.clone() for row in torch.split(entry, 1)]
-        else:
+        if not isinstance(entry, Tensor):
             columns[field.name] = [entry] * num_rows
+            continue
+        if id(entry) not in copies:
+            copies[id(entry)] = [row.clone() for row in torch.split(entry, 1)]
+        columns[field.name] = copies[id(entry)]
     return [type(value)(**{name: column[row] for name, column in columns.items()}) for row in range(num_rows)]

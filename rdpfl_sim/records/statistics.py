@@ -24,7 +24,7 @@ class Statistic(NamedTuple):
     """What precedes "accuracy of honest clients" in a sentence."""
     compute: Callable[[NDArray[np.float64]], float]
     is_accuracy: bool = True
-    """Whether it is itself an accuracy, so that a larger value is better."""
+    """Whether the statistic is an accuracy, so that larger values are better."""
 
 
 STATISTICS = (

@@ -340,7 +340,7 @@ class DroppedMessage(NamedTuple):
 
     @property
     def is_too_old(self) -> bool:
-        """Whether it is older than the scenario allows in the recipient's round."""
+        """Whether the message is older than the scenario allows in the recipient's round."""
         return self.round - self.stamp > self.max_age
 
 
