@@ -98,7 +98,7 @@ def post(simulation: Simulation, mail: Mail) -> None:
     """Have neighbours send odd messages before anything else happens."""
     for recipient, sender, stamp, kind in mail:
         client = simulation.clients[recipient % len(simulation.clients)]
-        payloads = list(odd_payloads(client.state.mailbox.form).values())
+        payloads = list(odd_payloads(client.mailbox.form).values())
         if client.neighbours and simulation.experiment.method.exchanges:
             neighbour = client.neighbours[sender % len(client.neighbours)]
             simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])

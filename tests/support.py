@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
+from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.inline import Inline
+from rdpfl_sim.execution.jobs import TrainingData, TrainingJob
+from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
@@ -24,20 +27,19 @@ from rdpfl_sim.methods.base import (
     TrainingTask,
 )
 from rdpfl_sim.methods.batching import Received, make_inbox
-from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.payload import Form, Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
-from rdpfl_sim.world.client import Client, ClientContext, ClientState
+from rdpfl_sim.world.client import Client, ClientContext
+from rdpfl_sim.world.compute_time import ComputeTimes, TrainingTimes
 from rdpfl_sim.world.faults.fault import merged
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.links import Link, Loss, lossless
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.network.network import Network
-from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.observer import Observer, UsedMessage
 from rdpfl_sim.world.waiting import Staleness, Wait
 from rdpfl_sim.world.world import World
 
@@ -121,69 +123,54 @@ DROP = Staleness(0, 1.0)
 HONEST = Plan(none)
 
 
-@dataclass
-class Job:
-    """A training job that is done before it begins."""
-
-    w: Tensor
-    num_steps: int = 1
-    loss: float = 0.0
-    second_w: Tensor | None = None
-    direction: Tensor | None = None
-
-    def result(self) -> "Job":
-        return self
-
-
-class FakeTrainer:
+class FakeTrainingData:
     """Client i's direction is always i + 1 (with learning rate 1), or -100 if its data is poisoned."""
 
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
-        [w] = task.w
-        return Job(w + 100 if poisoned else w - (client + 1))
+    streams = Streams(0)
 
-    def batch(self, client: int, round_: int) -> Batch:
+    def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
+        return TrainingJob(client, task, seed=0, poisoned=poisoned)
+
+    def train(self, model: None, job: TrainingJob) -> TrainingResult:
+        [w] = job.task.w
+        return TrainingResult(w + 100 if job.poisoned else w - (job.client + 1), num_steps=1, loss=0.0)
+
+    def batch(self, model: None, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
 
 
-@dataclass(frozen=True)
-class Done:
-    """A job with the outcome of a real one."""
-
-    outcome: TrainingResult
-
-    def result(self) -> TrainingResult:
-        return self.outcome
+def fake_executor(method: Method, training_data: Any = None) -> Executor:
+    """Return an executor whose training is arithmetic on two numbers."""
+    return Executor(cast(Any, None), training_data or cast(Any, FakeTrainingData()), method)
 
 
-class CheapTrainer(Inline):
+class CheapTrainingData(TrainingData):
     """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
 
-    A companion is pulled likewise; masks are respected, momentum is not. Batches and examinations are real.
+    A second model is pulled likewise; masks are respected, momentum is not. Batches and tests are real.
     """
 
-    def __init__(self, experiment: Experiment) -> None:
-        super().__init__(experiment.model, experiment.trainer.training_data)
-        self.shards, self.settings = experiment.train_shards, experiment.settings
-
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Any:
-        num_steps = self.settings.num_steps(len(self.shards[client]))
-        goal = torch.arange(task.w.shape[1]).mul(client + 1).add(round_).sin()
+    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
+        task, num_steps = job.task, self.settings.num_steps(len(self.shards[job.client]))
+        goal = torch.arange(task.w.shape[1]).mul(job.client + 1).add(job.seed % 1000).sin()
 
         def trained(w: Tensor) -> Tensor:
-            gradient = (w - goal).clamp(-1, 1) * (-1 if poisoned else 1)
+            gradient = (w - goal).clamp(-1, 1) * (-1 if job.poisoned else 1)
             if task.mask is not None:
                 gradient = gradient * task.mask[0]
             return w - self.settings.learning_rate * num_steps * gradient
 
         second_w = None if task.second_w is None else trained(task.second_w[0])
-        return Done(TrainingResult(trained(task.w[0]), num_steps, loss=0.5, second_w=second_w))
+        return TrainingResult(trained(task.w[0]), num_steps, loss=0.5, second_w=second_w)
 
 
-def cheap(scenario: Scenario) -> Any:
-    """The experiment of a scenario whose training costs nothing."""
-    experiment: Any = Experiment(scenario)
-    experiment.trainer = CheapTrainer(experiment)
+def cheap(scenario: Scenario) -> Experiment:
+    """Return the experiment of a scenario whose training costs nothing."""
+    experiment = Experiment(scenario)
+    experiment.training_data = CheapTrainingData(**vars(experiment.training_data))
+    experiment.make_executor = lambda: Inline(  # type: ignore[method-assign]
+        experiment.model, experiment.training_data, experiment.method
+    )
     return experiment
 
 
@@ -237,7 +224,7 @@ class Log(Observer):
         self.used: list[tuple[int, int, int, int]] = []
         """client, round, sender, age"""
         self.dropped: list[tuple[int, str]] = []
-        """stamp, fate"""
+        """stamp, outcome"""
         self.changes: list[tuple[float, str]] = []
         """time, name of the change"""
 
@@ -251,12 +238,12 @@ class Log(Observer):
     def message_delivered(self, message: Message) -> None:
         self.delivered.append((self.kernel.now, message.sender, message.recipient, message.round))
 
-    def round_finished(self, client, round_, messages, update, inspection) -> None:
+    def round_finished(self, client: int, round_: int, messages: Sequence[UsedMessage]) -> None:
         self.rounds.append((self.kernel.now, client, round_, len(messages)))
         self.used += [(client, round_, message.sender, round_ - message.round) for message in messages]
 
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        self.dropped.append((message.round, fate))
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        self.dropped.append((message.round, outcome))
 
     def changed(self, fault, change) -> None:
         self.changes.append((self.kernel.now, change.name))
@@ -278,7 +265,7 @@ class TinyWorld:
         plan: Plan = HONEST,
         method: Method | None = None,
         faults: Sequence[Any] = (),
-        together: bool = False,
+        training_data: Any = None,
         **network: Any,
     ) -> None:
         num_clients = len(neighbours)
@@ -289,15 +276,16 @@ class TinyWorld:
         latency = latency_s if callable(latency_s) else lambda u: latency_s
         if "bandwidth" in network:
             network["bandwidth"] = network["bandwidth"](self.kernel)
+        self.clients: list[Client] = []
         self.network = Network(
             self.kernel,
             num_clients,
+            self.clients,
             self.log,
             lambda i, j: Link(i, j, streams.key("link", i, j), latency=latency, loses=loses),
             **network,
         )
         method = method or Predicting(RunInfo(learning_rate=1.0, rounds=rounds), lambda_=1.0, aggregator=mean)
-        self.clients: list[Client] = []
         self.adversary = Adversary(
             plan,
             byzantine,
@@ -310,38 +298,44 @@ class TinyWorld:
         )
         self.ended_at_s: float | None = None
         self.gone: list[Client] = []
+        training_times = TrainingTimes(
+            ComputeTimes(lambda u, client: compute[client], [1] * num_clients, 0.0, streams)
+        )
         shared = ClientContext(
             kernel=self.kernel,
             network=self.network,
-            trainer=FakeTrainer(),
-            method=method,
-            updates=Updates(method, together),
-            observing_adversaries=[self.adversary] if byzantine else [],
+            executor=fake_executor(method, training_data),
             observer=self.log,
-            degree=lambda client: len(self.clients[client].neighbours),
-            seed=streams.key,
+            clients=self.clients,
+            observing_adversaries=[self.adversary] if byzantine else [],
+            training_times=training_times,
             wait=wait,
             staleness=staleness,
             rounds=rounds,
-            duration_s=lambda client, round_: compute[client] * self.world.slowdown(client),
+            exchanges=method.exchanges,
+            message_form=Payload(torch.zeros(2)).form,
+            messages_per_sender=4,
+            prefer="round",
             on_training=lambda: None,
             on_round=lambda client: None,
-            on_finish=lambda client: self.world.finish(client),
         )
-        form = Payload(torch.zeros(2)).form
+
+        def initial_state(client: int) -> State:
+            return method.init(
+                torch.zeros(1, 2), [ClientView(client, 0, len(neighbours[client]), Services())]
+            )
+
         for i, others in enumerate(neighbours):
-            mailbox = Mailbox(others, self.log, form=form, last_round=rounds, capacity=4, prefer="round")
-            view = ClientView(i, 0, len(others), shared)
-            state = ClientState(Update(method.init(torch.zeros(1, 2), [view])), mailbox)
-            self.clients.append(Client(i, others, self.adversary if i in byzantine else None, state, shared))
-        self.network.receivers = [client.receive for client in self.clients]
+            adversary = self.adversary if i in byzantine else None
+            self.clients.append(Client(i, others, adversary, initial_state(i), shared))
         self.world = World(
             self.kernel,
             self.network,
             self.clients,
             self.log,
+            training_times,
             changes=merged(map(iter, faults)),
-            fresh_state=lambda client: method.init(torch.zeros(1, 2), [shared.view(client, 0)]),
+            initial_state=initial_state,
             on_departure=self.gone.append,
             on_end=self._end,
         )

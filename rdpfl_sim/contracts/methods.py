@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, cast
 
@@ -22,7 +21,6 @@ from rdpfl_sim.contracts.contract import (
 )
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.methods.base import (
-    Batch,
     ClientServices,
     ClientView,
     Diagnostics,
@@ -137,14 +135,6 @@ def _check_rows(plugin: Plugin, step: str, rows: Any) -> Tensor | None:
     if rows is not None and (not isinstance(rows, Tensor) or rows.dim() != 2):
         raise PluginError(plugin, f"returns {describe(rows)} from '{step}', not a matrix or None")
     return rows
-
-
-@dataclass(frozen=True)
-class RehearsalServices:
-    """Seeds and data of client 0, for rounds before a run has clients."""
-
-    seed: Callable[[str, int, int], int]
-    batch: Callable[[int, int], Batch]
 
 
 class Round(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from rdpfl_sim.execution.devices import SMALL_MODEL
 from rdpfl_sim.execution.executor import EXECUTORS, Executor, executor
 from rdpfl_sim.execution.inline import Inline
@@ -14,26 +12,27 @@ from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import NotStackableError
-
-log = logging.getLogger(__name__)
+from rdpfl_sim.methods.base import Method
 
 
 @executor
-def auto(model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> Executor:
+def auto(
+    model: FlatModel, training_data: TrainingData, method: Method, *, workers: Workers = None
+) -> Executor:
     """Choose `stacked` for small models without convolutions, otherwise `threads`; on a GPU `inline`.
 
     On a CPU the choice depends only on the scenario, not on the machine, because stacking changes rounding.
     """
     if model.vector.is_cuda:
-        return Inline(model, training_data)
+        return Inline(model, training_data, method)
     if is_small(model, training_data):
         try:
-            return Stacked(model, training_data)
+            return Stacked(model, training_data, method)
         except NotStackableError:
             pass
     if (workers or num_cores()) == 1:
-        return Inline(model, training_data)
-    return Threads(model, training_data, workers=workers)
+        return Inline(model, training_data, method)
+    return Threads(model, training_data, method, workers=workers)
 
 
 def is_small(model: FlatModel, training_data: TrainingData) -> bool:
@@ -43,13 +42,14 @@ def is_small(model: FlatModel, training_data: TrainingData) -> bool:
 
 
 @executor
-def stacked(model: FlatModel, training_data: TrainingData) -> Executor:
+def stacked(model: FlatModel, training_data: TrainingData, method: Method) -> Executor:
     """Train all pending jobs in batches over clients: for many clients with small models."""
     try:
-        return Stacked(model, training_data)
+        return Stacked(model, training_data, method)
     except NotStackableError as error:
-        log.warning("the model cannot be stacked because it has %s: clients are trained one at a time", error)
-        return Inline(model, training_data)
+        inline = Inline(model, training_data, method)
+        inline.warning = f"clients are trained one at a time: the model cannot be stacked, it has {error}"
+        return inline
 
 
 REMOVED = {"processes": "the executor 'processes' was removed; use 'threads', 'stacked' or 'ray'"}

@@ -1,46 +1,40 @@
-"""The interface of executors.
+"""The interface of executors, which is also the simplest one: every job in this process, when it is needed.
 
 Simulated time never depends on the executor. Results differ in the last bits at most.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData
+from rdpfl_sim.execution.round_jobs import PendingJob, RoundSteps
 from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import OwnBatch, TrainingResult
-from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.methods.base import Method
+from rdpfl_sim.world.jobs import RoundJob
 
 EXECUTORS = Registry("executor", Facts)
 executor = EXECUTORS.register
 
 
-class Pending(Protocol):
-    """A submitted job. It may run immediately, later, or on another machine."""
+class Executor:
+    """Computes the round jobs of one run, and evaluates models.
 
-    def result(self) -> TrainingResult:
-        """Return the result; wait for it if necessary."""
-
-
-class Executor(ABC):
-    """Trains and evaluates models.
-
-    Threads, processes and connections are started when the first job needs them, also after `close`.
+    Derived classes compute jobs elsewhere or in batches. Threads, processes and connections are started when
+    the first job needs them.
     """
 
-    defers_updates = False
-    """Whether updates are deferred and computed for many clients at once."""
+    warning: str | None = None
+    """Why this executor is not what the scenario asks for, if it is not."""
 
-    def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
+    def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
         self.model = model
         self.training_data = training_data
+        self.steps = RoundSteps(model, training_data, method)
         keep_freed_memory()
 
     @property
@@ -48,23 +42,23 @@ class Executor(ABC):
         """The kind of device that trains. The last bits of results depend on it."""
         return devices.kind(self.model.vector.device)
 
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Pending:
-        """Submit K local steps of the client, on its data or on a poisoned copy."""
-        return self.submit_job(self.training_data.job(client, round_, task, poisoned))
+    def submit(self, job: RoundJob) -> PendingJob:
+        """Accept a job. It is computed at the latest when its results are requested."""
+        return PendingJob(job, self)
 
-    @abstractmethod
-    def submit_job(self, job: Job) -> Pending:
-        """Submit a job."""
+    def compute_update(self, job: PendingJob) -> None:
+        """Compute the update of a job that has been requested."""
+        self.steps.update([job])
 
-    def batch(self, client: int, round_: int) -> OwnBatch:
-        """Return a batch of the client's own data, a different one in every round."""
-        return self.training_data.batch(self.model, client, round_)
+    def compute_result(self, job: PendingJob) -> None:
+        """Compute the result of a job that has been requested."""
+        self.steps.train(job)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Return the results of all jobs, in order. A model that several clients share is evaluated once."""
         indices_of_model: dict[int, list[int]] = {}
         for i, job in enumerate(jobs):
-            indices_of_model.setdefault(id(job.w), []).append(i)
+            indices_of_model.setdefault(job.w.data_ptr(), []).append(i)
         unshared = [indices[0] for indices in indices_of_model.values() if len(indices) == 1]
         results = dict(zip(unshared, self.evaluate_many([jobs[i] for i in unshared]), strict=True))
         for indices in indices_of_model.values():
@@ -86,5 +80,5 @@ class Executor(ABC):
         """Return the results of jobs with different models."""
         return [self.training_data.evaluate(self.model, job) for job in jobs]
 
-    def close(self) -> None:  # noqa: B027 (most executors have nothing to stop)
+    def close(self) -> None:
         """Stop threads, processes and connections that were started."""

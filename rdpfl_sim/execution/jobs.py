@@ -1,4 +1,4 @@
-"""Jobs of executors: local training, and evaluation of models."""
+"""Training and evaluation jobs, and the data on which they run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """Local training of one client in one round: all inputs except the data."""
 
     client: int
@@ -74,11 +74,11 @@ class TrainingData:
     device: DeviceName = "cpu"
     """Device of workers in other processes; `auto` is a GPU if available."""
 
-    def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> Job:
+    def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
         """Return the training job of a client in a round."""
-        return Job(client, task, self.streams.key("training", client, round_), poisoned)
+        return TrainingJob(client, task, self.streams.key("training", client, round_), poisoned)
 
-    def shard(self, job: Job) -> Shard:
+    def shard(self, job: TrainingJob) -> Shard:
         """Return the training data of a job."""
         return self.poisoned[job.client] if job.poisoned else self.shards[job.client]
 
@@ -90,7 +90,7 @@ class TrainingData:
         x, labels = shard.take(positions.to(model.vector.device))
         return OwnBatch(model, x, labels)
 
-    def train(self, model: FlatModel, job: Job) -> TrainingResult:
+    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
         """Run a training job with this model."""
         task = job.task
         [w] = task.w
@@ -108,7 +108,7 @@ class TrainingData:
     def _train(
         self,
         model: FlatModel,
-        job: Job,
+        job: TrainingJob,
         w: Tensor,
         proximal_to: Tensor | None = None,
         proximal_mu: float = 0.0,

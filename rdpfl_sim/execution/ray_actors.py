@@ -1,4 +1,4 @@
-"""Training on an existing Ray cluster or on a new one on this machine.
+"""Training on an existing Ray cluster or on a new one on this machine. Updates are computed in this process.
 
 The data is put into Ray's object store once. Every worker is an actor that runs until the executor is closed.
 Ray restarts a worker that has died and resubmits its jobs.
@@ -16,13 +16,16 @@ from typing_extensions import override
 from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError, RunError
 from rdpfl_sim.execution.executor import Executor, executor
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData, TrainingJob
 from rdpfl_sim.execution.num_workers import Workers
+from rdpfl_sim.execution.round_jobs import PendingJob
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult
+from rdpfl_sim.methods.base import Method
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
+from rdpfl_sim.world.jobs import RoundJob
 
 MAX_RETRIES = 3
 """Number of times that a job is retried after its worker has died."""
@@ -30,7 +33,7 @@ MAX_RETRIES = 3
 T = TypeVar("T")
 
 
-class RemoteJob(Generic[T]):
+class RemoteCall(Generic[T]):
     """A pending call to a Ray actor."""
 
     def __init__(self, reference: Any) -> None:
@@ -49,6 +52,12 @@ class RemoteJob(Generic[T]):
         return result
 
 
+class RayJob(PendingJob):
+    """A job whose local training runs on a worker."""
+
+    training: RemoteCall[TrainingResult] | None = None
+
+
 @executor(name="ray")
 class RayActors(Executor):
     """Workers of a Ray cluster, each with one job at a time: for large models on many machines."""
@@ -57,6 +66,7 @@ class RayActors(Executor):
         self,
         model: FlatModel,
         training_data: TrainingData,
+        method: Method,
         *,
         workers: Workers = None,
         address: Annotated[
@@ -68,7 +78,7 @@ class RayActors(Executor):
     ) -> None:
         if not is_installed():
             raise OptionError("", NOT_INSTALLED)
-        super().__init__(model, training_data)
+        super().__init__(model, training_data, method)
         self.num_workers = workers
         self.gpus_per_worker = gpus_per_worker
         self.session = RaySession(workers, address)
@@ -81,23 +91,35 @@ class RayActors(Executor):
     def device_kind(self) -> str:
         """The kind of device of the workers."""
         if self._device_kind is None:
-            self._device_kind = str(self._submit("device_kind").result())
+            self._device_kind = str(self._call("device_kind").result())
         return self._device_kind
 
-    def submit_job(self, job: Job) -> RemoteJob[TrainingResult]:
-        """Submit the job to the next worker in turn."""
-        return self._submit("train", job)
+    @override
+    def submit(self, job: RoundJob) -> RayJob:
+        """Compute the update now, and submit the local training to the next worker in turn."""
+        submitted = RayJob(job, self)
+        if job.trains:
+            submitted.training = self._call("train", self.steps.training(submitted))
+        return submitted
 
+    @override
+    def compute_result(self, job: PendingJob) -> None:
+        """Wait for the worker."""
+        assert isinstance(job, RayJob)
+        assert job.training is not None
+        self.steps.finish(job, job.training.result())
+
+    @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Distribute the jobs over the workers and return their results."""
-        pending: list[RemoteJob[EvalResult]] = [self._submit("evaluate", job) for job in jobs]
-        return [job.result() for job in pending]
+        calls: list[RemoteCall[EvalResult]] = [self._call("evaluate", job) for job in jobs]
+        return [call.result() for call in calls]
 
-    def _submit(self, method: str, *jobs: Job | EvalJob) -> RemoteJob[Any]:
+    def _call(self, method: str, *jobs: TrainingJob | EvalJob) -> RemoteCall[Any]:
         if self._actors is None:
             self._start_actors()
         assert self._actors is not None
-        return RemoteJob(next(self._actors).call.remote([self._payload_ref], method, *jobs))
+        return RemoteCall(next(self._actors).call.remote([self._payload_ref], method, *jobs))
 
     def _start_actors(self) -> None:
         import ray
@@ -140,6 +162,7 @@ class RayActors(Executor):
             )
         return torch.device("cuda", 0), self.num_workers or max_gpu_workers
 
+    @override
     def close(self) -> None:
         """Stop the workers, and the cluster if it was started here."""
         self._actors = self._payload_ref = self._device_kind = None
@@ -154,7 +177,7 @@ class Actor:
         """Always cuda:0 or the CPU: Ray makes only the assigned GPU visible to a worker."""
         self.worker: Worker | None = None
 
-    def call(self, payload_ref: list[Any], method: str, *jobs: Job | EvalJob) -> Any:
+    def call(self, payload_ref: list[Any], method: str, *jobs: TrainingJob | EvalJob) -> Any:
         """Call a method of the worker."""
         import ray
 

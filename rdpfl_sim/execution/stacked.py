@@ -1,7 +1,7 @@
-"""Training many clients at once, in this process.
+"""The jobs of many clients at once, in this process.
 
-Jobs that are pending at the same simulated time have all their inputs. When the first result is requested,
-all pending jobs are computed in batches. For small models this is many times faster than one job at a time.
+Pending jobs have all their inputs. When the first result is requested, all of them are computed in batches.
+For small models this is many times faster than one job at a time.
 """
 
 from __future__ import annotations
@@ -10,66 +10,63 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torch import Tensor
+from typing_extensions import override
 
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData, TrainingJob
+from rdpfl_sim.execution.round_jobs import PendingJob
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import StackedModel
 from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
 from rdpfl_sim.learning.training import TrainingResult
+from rdpfl_sim.methods.base import Method
+from rdpfl_sim.world.jobs import RoundJob
 
 MAX_FLOATS = 1 << 22
 """Limit for the floats of models and batches in use at the same time, so that they fit into the CPU cache."""
 
 
-class BatchedJob:
-    """A job that is computed in a batch with other pending jobs."""
-
-    def __init__(self, executor: Stacked, job: Job) -> None:
-        self.executor = executor
-        self.job = job
-        self.trained: TrainingResult | None = None
-
-    def result(self) -> TrainingResult:
-        """Return the result; compute all pending jobs if it is not available yet."""
-        if self.trained is None:
-            self.executor.compute()
-        assert self.trained is not None, "the job was replaced by a later job of its client"
-        return self.trained
-
-
 class Stacked(Executor):
     """All pending jobs in batches over clients: for many clients with small models."""
 
-    defers_updates = True
-
-    def __init__(self, model: FlatModel, training_data: TrainingData) -> None:
-        super().__init__(model, training_data)
+    def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
+        super().__init__(model, training_data, method)
         self.stack = StackedModel(model)
-        self.pending: dict[int, BatchedJob] = {}
+        self.pending: dict[int, PendingJob] = {}
         """By client. A client that has crashed submits a new job, which replaces the old one."""
         self.num_steps = [training_data.settings.num_steps(len(shard)) for shard in training_data.shards]
         self.example_size = training_data.global_test.x[0].numel()
 
-    def submit_job(self, job: Job) -> BatchedJob:
+    @override
+    def submit(self, job: RoundJob) -> PendingJob:
         """Add the job to the pending ones."""
-        pending = self.pending[job.client] = BatchedJob(self, job)
-        return pending
+        self.pending[job.client] = submitted = super().submit(job)
+        return submitted
 
-    def compute(self) -> None:
+    @override
+    def compute_update(self, job: PendingJob) -> None:
+        """Compute the updates of all pending jobs."""
+        self.steps.update([pending for pending in self.pending.values() if pending.known_update is None])
+
+    @override
+    def compute_result(self, job: PendingJob) -> None:
         """Compute all pending jobs."""
-        pending, self.pending = list(self.pending.values()), {}
-        for group in self._groups(pending):
-            results = self._train([batched_job.job for batched_job in group])
-            for batched_job, result in zip(group, results, strict=True):
-                batched_job.trained = result
+        self.compute_update(job)
+        pending = [pending for pending in self.pending.values() if pending.trains]
+        self.pending = {}
+        for group in self._groups([(job, self.steps.training(job)) for job in pending]):
+            results = self._train([training for _, training in group])
+            for (pending_job, _), result in zip(group, results, strict=True):
+                self.steps.finish(pending_job, result)
 
+    @override
     def close(self) -> None:
         """Discard pending jobs."""
         self.pending.clear()
 
+    @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Evaluate many models at once, on personal test sets and then on the global one."""
         data = self.training_data
@@ -92,17 +89,19 @@ class Stacked(Executor):
             results.update(zip(group, evaluations, strict=True))
         return [results[i] for i in range(len(models))]
 
-    def _groups(self, pending: Sequence[BatchedJob]) -> Iterator[list[BatchedJob]]:
+    def _groups(
+        self, pending: Sequence[tuple[PendingJob, TrainingJob]]
+    ) -> Iterator[list[tuple[PendingJob, TrainingJob]]]:
         """Split jobs into groups of limited size with equal settings and similar numbers of steps."""
         max_clients = self._max_clients(self.training_data.settings.batch_size)
-        by_settings: dict[tuple[object, ...], list[BatchedJob]] = {}
-        for batched_job in pending:
-            by_settings.setdefault(self._settings(batched_job.job), []).append(batched_job)
+        by_settings: dict[tuple[object, ...], list[tuple[PendingJob, TrainingJob]]] = {}
+        for job, training in pending:
+            by_settings.setdefault(self._settings(training), []).append((job, training))
         for group in by_settings.values():
-            group.sort(key=lambda batched_job: -self.num_steps[batched_job.job.client])
+            group.sort(key=lambda pair: -self.num_steps[pair[0].client])
             yield from (group[start : start + max_clients] for start in range(0, len(group), max_clients))
 
-    def _settings(self, job: Job) -> tuple[object, ...]:
+    def _settings(self, job: TrainingJob) -> tuple[object, ...]:
         """Return the settings that all jobs of a group must share."""
         task = job.task
         return (
@@ -117,7 +116,7 @@ class Stacked(Executor):
         """Return the number of clients that are computed at the same time."""
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
-    def _train(self, jobs: Sequence[Job]) -> list[TrainingResult]:
+    def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
         starts = [job.task.w[0] for job in jobs]
         trained = self._train_from(jobs, starts)
         second_starts = [job.task.second_w[0] for job in jobs if job.task.second_w is not None]
@@ -129,7 +128,7 @@ class Stacked(Executor):
 
     def _train_from(
         self,
-        jobs: Sequence[Job],
+        jobs: Sequence[TrainingJob],
         starts: Sequence[Tensor],
         proximal_to: Sequence[Tensor] | None = None,
         proximal_mu: float = 0.0,

@@ -1,4 +1,4 @@
-"""Training in threads of this process. Data is not copied, and torch releases the global interpreter lock."""
+"""Jobs in threads of this process. Data is not copied, and torch releases the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -9,57 +9,105 @@ from copy import deepcopy
 from typing import TypeVar
 
 import torch
+from typing_extensions import override
 
 from rdpfl_sim.execution.executor import Executor, executor
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingData
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
+from rdpfl_sim.execution.round_jobs import JobComputer, PendingJob, RoundSteps
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import TrainingResult
+from rdpfl_sim.methods.base import Method
+from rdpfl_sim.world.jobs import RoundJob
 
 T = TypeVar("T")
+
+
+class ThreadJob(PendingJob):
+    """A job of a thread. The first thread that needs the update computes it.
+
+    Otherwise an evaluation, which needs the update only, would wait for a whole training.
+    """
+
+    def __init__(self, job: RoundJob, computer: JobComputer) -> None:
+        super().__init__(job, computer)
+        self.lock = threading.Lock()
+        self.training: Future[None] | None = None
+
+    def update(self, steps: RoundSteps) -> None:
+        """Compute the update, unless another thread has done so."""
+        with self.lock:
+            if self.known_update is None:
+                steps.update([self])
+
+    def run(self, steps: RoundSteps) -> None:
+        """Compute everything."""
+        self.update(steps)
+        steps.train(self)
 
 
 @executor
 class Threads(Executor):
     """A thread pool, by default with one thread per core, for large models on one machine."""
 
-    def __init__(self, model: FlatModel, training_data: TrainingData, *, workers: Workers = None) -> None:
-        super().__init__(model, training_data)
+    def __init__(
+        self, model: FlatModel, training_data: TrainingData, method: Method, *, workers: Workers = None
+    ) -> None:
+        super().__init__(model, training_data, method)
         self.num_workers = workers or num_cores()
         self._local = threading.local()
         self._pool: ThreadPoolExecutor | None = None
 
-    def submit_job(self, job: Job) -> Future[TrainingResult]:
+    @override
+    def submit(self, job: RoundJob) -> ThreadJob:
         """Start the job as soon as a thread is free."""
-        return self._run(lambda model: self.training_data.train(model, job))
+        submitted = ThreadJob(job, self)
+        if job.trains:
+            submitted.training = self._run(submitted.run)
+        return submitted
 
+    @override
+    def compute_update(self, job: PendingJob) -> None:
+        """Compute the update in the calling thread."""
+        assert isinstance(job, ThreadJob)
+        job.update(self.steps)
+
+    @override
+    def compute_result(self, job: PendingJob) -> None:
+        """Wait for the thread of the job."""
+        assert isinstance(job, ThreadJob)
+        assert job.training is not None
+        job.training.result()
+
+    @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Distribute the jobs over the threads and return their results."""
         if len(jobs) == 1:  # all threads may be busy with jobs whose results are needed later
             return super().evaluate_many(jobs)
         futures = [
-            self._run(lambda model, job=job: self.training_data.evaluate(model, job))  # type: ignore[misc]
+            self._run(lambda steps, job=job: self.training_data.evaluate(steps.model, job))  # type: ignore[misc]
             for job in jobs
         ]
         return [future.result() for future in futures]
 
+    @override
     def close(self) -> None:
         """Wait for running jobs and cancel the others."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def _run(self, compute: Callable[[FlatModel], T]) -> Future[T]:
+    def _run(self, compute: Callable[[RoundSteps], T]) -> Future[T]:
         if self._pool is None:
             # torch stores its number of threads per thread.
             self._pool = ThreadPoolExecutor(
                 self.num_workers, "training", torch.set_num_threads, (torch.get_num_threads(),)
             )
-        return self._pool.submit(lambda: compute(self._model()))
+        return self._pool.submit(lambda: compute(self._steps_of_thread()))
 
-    def _model(self) -> FlatModel:
-        """Return the model of the current thread."""
-        if not hasattr(self._local, "model"):
-            self._local.model = deepcopy(self.model)
-        model: FlatModel = self._local.model
-        return model
+    def _steps_of_thread(self) -> RoundSteps:
+        """Return the steps with the model of the current thread."""
+        if not hasattr(self._local, "steps"):
+            method = self.steps.method
+            self._local.steps = RoundSteps(deepcopy(self.model), self.training_data, method)
+        steps: RoundSteps = self._local.steps
+        return steps

@@ -14,7 +14,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.determinism import make_torch_deterministic
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, Job, TrainingConfig, TrainingData
+from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingConfig, TrainingData, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult
@@ -86,7 +86,7 @@ class Worker:
         self.model = payload.model.on(device)
         self.training_data = payload.unpack([tensor.to(device) for tensor in tensors])
 
-    def train(self, job: Job) -> TrainingResult:
+    def train(self, job: TrainingJob) -> TrainingResult:
         """Run a training job."""
         job = replace(job, task=_to_device(job.task, self.device))
         return _to_device(self.training_data.train(self.model, job), devices.CPU)

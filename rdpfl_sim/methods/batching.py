@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import torch
@@ -32,16 +32,6 @@ class Received:
     payload: Payload
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateInput:
-    """Everything that decides one client's update. State and training result have one row."""
-
-    state: State
-    trained: Trained
-    received: Sequence[Received]
-    client: ClientView
-
-
 @dataclass(frozen=True)
 class ClientMessageStats:
     """How a method treated the messages that one client used, in their order."""
@@ -51,7 +41,28 @@ class ClientMessageStats:
     weight: list[float] | None
 
 
-def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, ClientDiagnostics]]:
+@dataclass(frozen=True, slots=True)
+class UpdateInput:
+    """Everything that decides one client's update. State and training result have one row."""
+
+    state: State
+    trained: Trained
+    received: Sequence[Received]
+    client: ClientView
+    inspects: bool = False
+    """Whether to compute statistics of the messages too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """One client's state after a round, with one row, and what the method reports about the round."""
+
+    state: State
+    diagnostics: ClientDiagnostics = field(default_factory=dict)
+    message_stats: ClientMessageStats | None = None
+
+
+def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
     """Update every client. Clients with equally many messages share a batch, if the method permits."""
     if len(inputs) == 1:
         return _update(method, inputs)
@@ -59,7 +70,7 @@ def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[tup
     for position, one in enumerate(inputs):
         key = len(one.received) if method.batched else position
         batches.setdefault(key, []).append(position)
-    results: dict[int, tuple[State, ClientDiagnostics]] = {}
+    results: dict[int, Updated] = {}
     for positions in batches.values():
         size = _batch_size(inputs[positions[0]])
         for start in range(0, len(positions), size):
@@ -68,8 +79,10 @@ def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[tup
     return [results[position] for position in range(len(inputs))]
 
 
-def message_stats(method: Method, one: UpdateInput) -> ClientMessageStats:
-    """Return how the method treats the messages of one client, at least one."""
+def _message_stats(method: Method, one: UpdateInput) -> ClientMessageStats | None:
+    """Return how the method treats the messages of one client, if that is wanted and there are any."""
+    if not one.inspects or not one.received:
+        return None
     stats: MessageStats = method.message_stats(
         one.state, one.trained, make_inbox([one.received], one.trained.w), [one.client]
     )
@@ -105,8 +118,9 @@ def _stack_masks(received: Sequence[Sequence[Received]], like: Tensor) -> Tensor
     return _stack_messages(masks, like) if masks[0] else None
 
 
-def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, ClientDiagnostics]]:
+def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
     try:
+        stats = [_message_stats(method, one) for one in inputs]
         trained = stack([one.trained for one in inputs])
         state, diagnostics = method.update(
             stack([one.state for one in inputs]),
@@ -121,7 +135,8 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[tuple[State, 
             for one in inputs:  # one of them fails alone, too, and its error names the client
                 _update(method, [one])
         raise
-    return list(zip(split(state, len(inputs)), _split_diagnostics(diagnostics, len(inputs)), strict=True))
+    rows = zip(split(state, len(inputs)), _split_diagnostics(diagnostics, len(inputs)), stats, strict=True)
+    return [Updated(*row) for row in rows]
 
 
 def _split_diagnostics(diagnostics: Diagnostics, num_rows: int) -> list[ClientDiagnostics]:

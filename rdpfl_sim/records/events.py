@@ -5,66 +5,48 @@ No record contains wall-clock time, so that two runs of a scenario write the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import orjson
 import structlog
 from torch import Tensor
 from typing_extensions import override
 
-from rdpfl_sim.methods.batching import ClientMessageStats
-from rdpfl_sim.methods.deferred import Update
+from rdpfl_sim.methods.batching import ClientMessageStats, Updated
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.faults.fault import Change
+from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.links import ROUND
 from rdpfl_sim.world.network.message import Message
-from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.observer import Observer, UsedMessage
+
+Fields: TypeAlias = Mapping[str, float | str | bool | None]
+"""The fields of a record beyond those that all records of its kind have."""
 
 MESSAGE_STREAM = "recorded messages"
 """The random stream that decides which messages are recorded, by their numbers."""
 
 
 class Sink:
-    """Writes lines to the digest, and to a buffered file if there is one.
-
-    Lines whose content is not known yet are deferred, and all later lines with them, to keep the order.
-    """
+    """Writes lines to the digest, and to a buffered file if there is one."""
 
     def __init__(self, file: BinaryIO | None, digest: Digest) -> None:
         self.file = file
         self.digest = digest
-        self.deferred: list[Callable[[], None]] = []
 
     def info(self, line: bytes) -> None:
         """Write a line that the digest covers; structlog calls this method."""
-        if self.deferred:
-            self.deferred.append(partial(self.info, line))
-            return
         self.digest.add(line)
-        if self.file is not None:
-            self.file.write(line)
+        self.write_undigested(line)
 
     def write_undigested(self, line: bytes) -> None:
         """Write a line that the digest does not cover."""
-        if self.deferred:
-            self.deferred.append(partial(self.write_undigested, line))
-        elif self.file is not None:
+        if self.file is not None:
             self.file.write(line)
-
-    def defer(self, write: Callable[[], None]) -> None:
-        """Call `write` when the deferred lines are written."""
-        self.deferred.append(write)
-
-    def catch_up(self) -> None:
-        """Write all deferred lines."""
-        deferred, self.deferred = self.deferred, []
-        for write in deferred:
-            write()
 
 
 class Recorder(Observer):
@@ -72,14 +54,14 @@ class Recorder(Observer):
 
     def __init__(
         self,
-        now_s: Callable[[], float],
+        kernel: Kernel,
         streams: Streams,
         file: BinaryIO | None,
         message_fraction: float,
         telemetry: Telemetry,
         inspects: bool,
     ) -> None:
-        self.now_s = now_s
+        self.kernel = kernel
         self.file = file
         self.telemetry = telemetry
         self.inspects = inspects
@@ -91,7 +73,7 @@ class Recorder(Observer):
 
     def event(self, name: str, **fields: Any) -> None:
         """Write a record at the current simulated time."""
-        self.log(name, time_s=self.now_s(), **fields)
+        self.log(name, time_s=self.kernel.now, **fields)
 
     def model(self, client: int, w: Tensor) -> None:
         """Write the hash of a final model."""
@@ -100,51 +82,31 @@ class Recorder(Observer):
 
     @override
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
-        self._round("training_started", self.now_s(), client, round_, {"duration_s": duration_s})
+        self._round("training_started", client, round_, {"duration_s": duration_s})
 
     @override
     def training_finished(self, client: int, round_: int, loss: float, num_steps: int) -> None:
-        self._round("training_finished", self.now_s(), client, round_, {"loss": loss, "num_steps": num_steps})
+        self._round("training_finished", client, round_, {"loss": loss, "num_steps": num_steps})
 
     @override
-    def round_finished(
-        self,
-        client: int,
-        round_: int,
-        messages: Sequence[Message],
-        update: Update,
-        inspection: ClientMessageStats | None,
-    ) -> None:
-        write = partial(self._round_finished, self.now_s(), client, round_, messages, update, inspection)
-        if update.is_known:
-            write()
-        else:
-            self.sink.defer(write)
-
-    def _round_finished(
-        self,
-        time_s: float,
-        client: int,
-        round_: int,
-        messages: Sequence[Message],
-        update: Update,
-        inspection: ClientMessageStats | None,
-    ) -> None:
-        diagnostics = update.diagnostics
-        oldest = max([round_ - message.broadcast.round for message in messages], default=None)
-        fields = {"num_used": len(messages), "max_age": oldest, **diagnostics}
-        self._round("round_finished", time_s, client, round_, fields)
-        self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
+    def round_finished(self, client: int, round_: int, messages: Sequence[UsedMessage]) -> None:
+        ages = [round_ - message.round for message in messages]
+        fields = {"num_used": len(messages), "max_age": max(ages, default=None)}
+        self._round("round_finished", client, round_, fields)
+        self.telemetry.round_finished(client, messages, ages)
         if self.message_fraction > 0:
-            clipped = diagnostics.get("clipped")
-            for place, message in enumerate(messages):
-                details = {} if inspection is None else _details(inspection, place)
-                fields = {"age": round_ - message.broadcast.round, **details, "clipped": clipped}
-                self._message("message_used", time_s, message, fields)
+            for message, age in zip(messages, ages, strict=True):
+                self._message("message_used", message, {"age": age})
 
-    def catch_up(self) -> None:
-        """Write the records of deferred updates, which have been computed."""
-        self.sink.catch_up()
+    @override
+    def estimated(self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated) -> None:
+        diagnostics, stats = updated.diagnostics, updated.message_stats
+        if diagnostics:
+            self._round("estimate", client, round_, diagnostics)
+        self.telemetry.estimated(client, messages, diagnostics, None if stats is None else stats.weight)
+        if stats is not None and self.message_fraction > 0:
+            for place, message in enumerate(messages):
+                self._message("message_stats", message, _stats_of(stats, place))
 
     @override
     def changed(self, fault: int, change: Change) -> None:
@@ -155,62 +117,61 @@ class Recorder(Observer):
         if self.message_fraction > 0:
             broadcast = message.broadcast
             fields = {"true_round": message.draw // ROUND, "size_bytes": broadcast.size_bytes}
-            self._message("message_sent", broadcast.sent_at_s, message, fields)
+            self._message("message_sent", message, fields)
 
     @override
     def message_copied(self, message: Message, original: int) -> None:
-        self._message("message_copied", self.now_s(), message, {"original": original})
+        self._message("message_copied", message, {"original": original})
 
     @override
     def message_lost(self, message: Message, reason: str) -> None:
-        self._message("message_lost", self.now_s(), message, {"reason": reason})
+        self._message("message_lost", message, {"reason": reason})
 
     @override
     def message_delivered(self, message: Message) -> None:
-        time_s = self.now_s()
+        time_s = self.kernel.now
         delay_s = time_s - message.broadcast.sent_at_s
         self.telemetry.delivered(delay_s)
         if self.message_fraction > 0:
-            self._message("message_delivered", time_s, message, {"delay_s": delay_s})
+            self._message("message_delivered", message, {"delay_s": delay_s})
 
     @override
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        self.telemetry.dropped(message, fate)
-        self._message(f"message_{fate}", self.now_s(), message, {"reason": reason})
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        self.telemetry.dropped(message.sender, message.recipient, outcome)
+        self._message(f"message_{outcome}", message, {"reason": reason})
 
     # Records of rounds and messages bypass structlog, which takes several times as long for the same lines.
 
-    def _round(self, name: str, time_s: float, client: int, round_: int, fields: dict[str, Any]) -> None:
-        record = {"event": name, "time_s": time_s, "client": client, "round": round_, **fields}
+    def _round(self, name: str, client: int, round_: int, fields: Fields) -> None:
+        record = {"event": name, "time_s": self.kernel.now, "client": client, "round": round_, **fields}
         self.sink.info(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
-    def _message(self, name: str, time_s: float, message: Message, fields: dict[str, Any]) -> None:
+    def _message(self, name: str, message: Message | UsedMessage, fields: Fields) -> None:
         fraction = self.message_fraction
         if self.file is None or fraction == 0.0:
             return
         if fraction < 1.0 and uniform(self.message_key, message.number) >= fraction:
             return
-        link = message.link
         record = {
             "event": name,
-            "time_s": time_s,
+            "time_s": self.kernel.now,
             "message": message.number,
-            "sender": link.sender,
-            "recipient": link.recipient,
-            "round": message.broadcast.round,
+            "sender": message.sender,
+            "recipient": message.recipient,
+            "round": message.round,
             **fields,
         }
         self.sink.write_undigested(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
 
-def _details(inspection: ClientMessageStats, place: int) -> dict[str, float | None]:
+def _stats_of(stats: ClientMessageStats, place: int) -> Fields:
     """Return the statistics of one message of a round."""
     return {
         name: None if values is None else values[place]
         for name, values in (
-            ("distance_to_own", inspection.distance_to_own),
-            ("distance_to_predicted", inspection.distance_to_predicted),
-            ("weight", inspection.weight),
+            ("weight", stats.weight),
+            ("distance_to_own", stats.distance_to_own),
+            ("distance_to_predicted", stats.distance_to_predicted),
         )
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import MethodType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
@@ -34,6 +34,14 @@ MAPPINGS: dict[str, type] = {kind.__name__: kind for kind in (dict, Counter)}
 
 class CodecError(ValueError):
     """State that cannot be encoded, or data that does not fit this version of the program."""
+
+
+@runtime_checkable
+class Pending(Protocol):
+    """An object that may still be computed; a checkpoint holds what is known of it."""
+
+    def to_value(self) -> object:
+        """Return a value with what is known."""
 
 
 @contextmanager
@@ -79,6 +87,8 @@ class Encoder:
             return ["bytes", value.hex()]
         if kind in self.fields or isinstance(value, Tensor):
             return self._reference(value)
+        if isinstance(value, Pending):
+            return self._reference(value.to_value())
         if id(value) in self.names:
             return ["part", self.names[id(value)]]
         if kind is MethodType and id(value.__self__) in self.names and value.__name__ in value.__self__.CALLS:

@@ -6,37 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import frexp, isfinite
-from typing import Any, Protocol
+from typing import Any
 
-from rdpfl_sim.methods.batching import ClientMessageStats
-
-
-class BroadcastInfo(Protocol):
-    """Sender and round that a message states."""
-
-    @property
-    def sender(self) -> int:
-        """The sender."""
-
-    @property
-    def round(self) -> int:
-        """The round that the sender states."""
-
-
-class MessageInfo(Protocol):
-    """The attributes of a message that telemetry reads, in a run or from its records."""
-
-    @property
-    def sender(self) -> int:
-        """The sender."""
-
-    @property
-    def recipient(self) -> int:
-        """The recipient."""
-
-    @property
-    def broadcast(self) -> BroadcastInfo:
-        """Its stated sender and round."""
+from rdpfl_sim.world.observer import UsedMessage
 
 
 @dataclass
@@ -90,12 +62,6 @@ class RoundStats:
     num_shares: int = 0
     neighbour_share: float = 0.0
 
-    def add_share(self, share: float | None) -> None:
-        """Add the share of neighbours in the step of a round, if the method reports one."""
-        if share is not None:
-            self.num_shares += 1
-            self.neighbour_share += share
-
     def means(self) -> dict[str, float | None]:
         """Return means per round or per message; None where nothing was counted."""
         return {
@@ -112,7 +78,7 @@ class RoundStats:
 class SenderStats:
     """Outcomes and weights of the messages of honest or of Byzantine senders at honest recipients."""
 
-    fates: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     num_weighed: int = 0
     num_ignored: int = 0
     relative_weight: float = 0.0
@@ -120,7 +86,7 @@ class SenderStats:
     def summary(self) -> dict[str, Any]:
         """Return outcomes, the share of used messages with weight 0, and the mean weight relative to 1/n."""
         return {
-            **{fate: self.fates[fate] for fate in ("used", "stale", "duplicate", "rejected")},
+            **{outcome: self.outcomes[outcome] for outcome in ("used", "stale", "duplicate", "rejected")},
             "ignored": _ratio(self.num_ignored, self.num_weighed),
             "relative_weight": _ratio(self.relative_weight, self.num_weighed),
         }
@@ -164,71 +130,73 @@ class Telemetry:
         """Count the delay of a message."""
         self.delays_s.add(delay_s)
 
-    def dropped(self, message: MessageInfo, fate: str) -> None:
+    def dropped(self, sender: int, recipient: int, outcome: str) -> None:
         """Count a message that its recipient dropped."""
-        if message.recipient not in self.byzantine:
-            self._treatment(message).fates[fate] += 1
+        if recipient not in self.byzantine:
+            self._treatment(sender).outcomes[outcome] += 1
 
-    def round_finished(
-        self,
-        client: int,
-        round_: int,
-        messages: Sequence[MessageInfo],
-        diagnostics: Mapping[str, Any],
-        inspection: ClientMessageStats | None,
-    ) -> None:
+    def round_finished(self, client: int, messages: Sequence[UsedMessage], ages: Sequence[int]) -> None:
         """Count a round and the messages that it used."""
-        byzantine, num_used = self.byzantine, len(messages)
-        ages = [round_ - message.broadcast.round for message in messages]
-        stats = [self._recent(client)]
-        if client not in byzantine:
-            num_byzantine = (
-                sum([message.broadcast.sender in byzantine for message in messages]) if byzantine else 0
-            )
-            stats += [
-                self._at_distance(self.hops[client]),
-                self.rounds["all"],
-                self.rounds["attacked" if num_byzantine > 0 else "clean"],
-            ]
-            for age in ages:
-                self.ages[age] += 1
-            if num_byzantine < num_used:
-                self.treatment["honest"].fates["used"] += num_used - num_byzantine
-            if num_byzantine > 0:
-                self.treatment["byzantine"].fates["used"] += num_byzantine
-            if num_used > 0 and self.trims_less(num_used):
-                self.num_trimmed_less += 1
-        weights = None if inspection is None else inspection.weight
-        if weights is not None and not isfinite(sum(weights)):
-            weights = None
-        byzantine_weight = 0.0
-        if weights is not None:
-            for message, weight in zip(messages, weights, strict=True):
-                byzantine_weight += weight if message.sender in byzantine else 0.0
-                if client not in byzantine:
-                    treatment = self._treatment(message)
-                    treatment.num_weighed += 1
-                    treatment.num_ignored += weight == 0
-                    treatment.relative_weight += weight * num_used
-        share = diagnostics.get("neighbour_share")
-        if share is not None and client not in byzantine:
-            self.neighbour_shares.add(share)
-        sum_age, has_estimate = sum(ages), "tau" in diagnostics
-        clipped, bounded = bool(diagnostics.get("clipped")), bool(diagnostics.get("bounded"))
-        for stat in stats:
+        num_used, sum_age = len(messages), sum(ages)
+        for stat in self._stats_of_round(client, messages):
             stat.num_rounds += 1
             stat.num_used += num_used
             stat.sum_age += sum_age
-            if has_estimate:
+        if client in self.byzantine:
+            return
+        self.ages.update(ages)
+        for message in messages:
+            self._treatment(message.sender).outcomes["used"] += 1
+        if num_used > 0 and self.trims_less(num_used):
+            self.num_trimmed_less += 1
+
+    def estimated(
+        self,
+        client: int,
+        messages: Sequence[UsedMessage],
+        diagnostics: Mapping[str, float | bool | None],
+        weights: Sequence[float] | None,
+    ) -> None:
+        """Count what a method reports about a finished round, and the weights of its messages if known."""
+        share = diagnostics.get("neighbour_share")
+        if share is not None and client not in self.byzantine:
+            self.neighbour_shares.add(share)
+        if weights is not None and not isfinite(sum(weights)):
+            weights = None
+        byzantine_weight = None if weights is None else self._weigh(client, messages, weights)
+        for stat in self._stats_of_round(client, messages):
+            if "tau" in diagnostics:
                 stat.num_estimates += 1
-            if clipped:
-                stat.num_clipped += 1
-            if bounded:
-                stat.num_bounded += 1
-            if weights is not None:
+                stat.num_clipped += bool(diagnostics.get("clipped"))
+                stat.num_bounded += bool(diagnostics.get("bounded"))
+            if byzantine_weight is not None:
                 stat.num_weighed += 1
                 stat.byzantine_weight += byzantine_weight
-            stat.add_share(share)
+            if share is not None:
+                stat.num_shares += 1
+                stat.neighbour_share += share
+
+    def _weigh(self, client: int, messages: Sequence[UsedMessage], weights: Sequence[float]) -> float:
+        """Count the weights of messages; return the sum of those from Byzantine clients."""
+        byzantine_weight = 0.0
+        for message, weight in zip(messages, weights, strict=True):
+            if message.sender in self.byzantine:
+                byzantine_weight += weight
+            if client not in self.byzantine:
+                treatment = self._treatment(message.sender)
+                treatment.num_weighed += 1
+                treatment.num_ignored += weight == 0
+                treatment.relative_weight += weight * len(messages)
+        return byzantine_weight
+
+    def _stats_of_round(self, client: int, messages: Sequence[UsedMessage]) -> list[RoundStats]:
+        """Return the sums that a round of this client with these messages belongs to."""
+        recent = self.recent.setdefault(client, RoundStats())
+        if client in self.byzantine:
+            return [recent]
+        attacked = any(message.sender in self.byzantine for message in messages)
+        at_distance = self.by_hops.setdefault(self.hops[client], RoundStats())
+        return [recent, at_distance, self.rounds["all"], self.rounds["attacked" if attacked else "clean"]]
 
     def since_last_evaluation(self, client: int) -> dict[str, float | None]:
         """Return means over a client's rounds since the previous call."""
@@ -237,13 +205,13 @@ class Telemetry:
     def summary(self) -> dict[str, Any]:
         """Return the section `telemetry` of summary.json."""
         honest = self.treatment["honest"]
-        num_honest = honest.fates.total()
+        num_honest = honest.outcomes.total()
         return {
             "delay_s": self.delays_s.summary(),
             "age": dict(sorted(self.ages.items())),
             "neighbour_share": self.neighbour_shares.summary(),
             "messages_from": {who: treatment.summary() for who, treatment in self.treatment.items()},
-            "false_rejections": _ratio(honest.fates["rejected"], num_honest),
+            "false_rejections": _ratio(honest.outcomes["rejected"], num_honest),
             "rounds": {kind: {"num": stat.num_rounds, **stat.means()} for kind, stat in self.rounds.items()},
             "num_trimmed_less": self.num_trimmed_less,
             "by_hops": {
@@ -253,20 +221,8 @@ class Telemetry:
             },
         }
 
-    def _recent(self, client: int) -> RoundStats:
-        stat = self.recent.get(client)
-        if stat is None:
-            stat = self.recent[client] = RoundStats()
-        return stat
-
-    def _at_distance(self, hops: int | None) -> RoundStats:
-        stat = self.by_hops.get(hops)
-        if stat is None:
-            stat = self.by_hops[hops] = RoundStats()
-        return stat
-
-    def _treatment(self, message: MessageInfo) -> SenderStats:
-        return self.treatment["byzantine" if message.sender in self.byzantine else "honest"]
+    def _treatment(self, sender: int) -> SenderStats:
+        return self.treatment["byzantine" if sender in self.byzantine else "honest"]
 
 
 def _ratio(amount: float, number: int) -> float | None:

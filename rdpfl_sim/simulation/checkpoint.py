@@ -51,7 +51,7 @@ class CheckpointWriter:
         try:
             state, tensors = take_snapshot(simulation)
             about = {
-                "environment": environment(simulation.experiment.trainer.device_kind),
+                "environment": environment(simulation.executor.device_kind),
                 "scenario": self.files.scenario,
                 "records": self.files.sync(),
             }

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from simpy.events import EventPriority
 from torch import Tensor
 
+from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import EvalJob
-from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
+from rdpfl_sim.world.jobs import Job
 from rdpfl_sim.world.kernel import DEADLINE, Call, Kernel
 
 AFTER_DEADLINES = EventPriority(DEADLINE + 1)
@@ -25,15 +26,15 @@ AFTER_DEADLINES = EventPriority(DEADLINE + 1)
 class Candidate:
     """A model to evaluate, as it was after a round."""
 
-    client: int
+    client: Client
     round: int
-    update: Update
+    job: Job
     is_global: bool
 
     @property
     def w(self) -> Tensor:
-        """The model vector; a deferred update is computed now."""
-        return self.update.state.w[0]
+        """The model vector."""
+        return self.job.updated.state.w[0]
 
 
 class EvaluationSchedule:
@@ -43,9 +44,15 @@ class EvaluationSchedule:
     CALLS = ("_on_end_of_time_step",)
 
     def __init__(
-        self, experiment: Experiment, kernel: Kernel, recorder: Recorder, scores: EvaluationLog
+        self,
+        experiment: Experiment,
+        executor: Executor,
+        kernel: Kernel,
+        recorder: Recorder,
+        scores: EvaluationLog,
     ) -> None:
         self.experiment = experiment
+        self.executor = executor
         self.section, self.rounds = experiment.scenario.evaluation, experiment.scenario.rounds
         self.kernel = kernel
         self.recorder = recorder
@@ -78,8 +85,8 @@ class EvaluationSchedule:
     def evaluate_pending(self) -> None:
         """Evaluate all pending models."""
         candidates, self.candidates = self.candidates, []
-        jobs = [EvalJob(candidate.client, candidate.w, candidate.is_global) for candidate in candidates]
-        for candidate, result in zip(candidates, self.experiment.trainer.evaluate(jobs), strict=True):
+        jobs = [EvalJob(candidate.client.id, candidate.w, candidate.is_global) for candidate in candidates]
+        for candidate, result in zip(candidates, self.executor.evaluate(jobs), strict=True):
             everything = result.on_global
             self._write(
                 candidate,
@@ -96,13 +103,14 @@ class EvaluationSchedule:
         round_, client.state.needs_evaluation = client.state.last_round, False
         every = self.section.global_every or self.section.every
         is_global = self.section.global_test and (is_last or round_ % every == 0)
-        self.candidates.append(Candidate(client.id, round_, client.state.latest_update, is_global))
+        self.candidates.append(Candidate(client, round_, client.state.job, is_global))
 
     def _on_end_of_time_step(self, _: Call) -> None:
         self.evaluate_pending()
 
     def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
-        client, recorder = candidate.client, self.recorder
+        candidate.client.report_update()
+        client, recorder = candidate.client.id, self.recorder
         recorder.event("evaluation", client=client, round=candidate.round, **scores)
         if self.theory is not None and client not in self.experiment.byzantine:
             observed = self.theory.observe(client, candidate.w)

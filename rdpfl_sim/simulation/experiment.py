@@ -1,27 +1,30 @@
-"""Build everything that a run needs from a scenario: deployment, shards, model, trainer, compute times."""
+"""Build everything that a run needs from a scenario: deployment, model, training data, compute times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from rdpfl_sim.contracts.methods import RehearsalServices, rehearse
+from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.jobs import TrainingConfig, TrainingData
+from rdpfl_sim.execution.round_jobs import RoundSteps
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.learning.seeding import seeded
 from rdpfl_sim.maths.attacks import ATTACKS
-from rdpfl_sim.methods.base import Layer, Method, RunInfo
+from rdpfl_sim.methods.base import ClientView, Layer, Method, RunInfo, State, Trained
+from rdpfl_sim.methods.payload import Form, Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
@@ -75,14 +78,15 @@ class Experiment(Deployment):
         plugin = type(scenario.method).plugin
         if plugin is not None:
             with errors_at("method", scenario.method):
-                services = RehearsalServices(self.streams.key, self.trainer.batch)
-                rehearse(self.method, plugin, self.initial_model(0), services)
+                rehearse(self.method, plugin, self.initial_model(0), self.steps)
 
     @property
     @override
     def warnings(self) -> list[str]:
         """Properties of the scenario, its data and its compute times that may make the result misleading."""
         found = [*super().warnings, *self._coarse_tests()]
+        if self.executor_warning is not None:
+            found.append(self.executor_warning)
         of_faults = self._fault_warnings(training_s=min(self.compute_times.base_s))
         return [*found, *(warning for warning in of_faults if warning not in found)]
 
@@ -147,7 +151,7 @@ class Experiment(Deployment):
         poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
         device, executor = self.scenario.execution.device, self.scenario.execution.executor
         gpu = devices.uses_gpu(device, model.num_parameters, executor.name)
-        training_data = TrainingData(
+        self.training_data = TrainingData(
             self.train_shards,
             poisoned,
             self.personal_tests,
@@ -156,8 +160,15 @@ class Experiment(Deployment):
             self.streams,
             device if gpu else "cpu",
         )
+        self.steps = RoundSteps(model, self.training_data, self.method)
+        self.executor_warning = self.make_executor().warning
+
+    def make_executor(self) -> Executor:
+        """Return an executor for one run."""
+        executor = self.scenario.execution.executor
         with errors_at("execution.executor", executor):
-            self.trainer: Executor = executor.bind()(model, training_data)
+            made: Executor = executor.bind()(self.model, self.training_data, self.method)
+        return made
 
     def _sample(self, num_test: int) -> Tensor:
         """Return the indices of the part of the test set on which all models are compared."""
@@ -175,8 +186,27 @@ class Experiment(Deployment):
 
     def initial_model(self, client: int) -> Tensor:
         """Return the initial model of a client."""
-        index = () if self.scenario.training.start == "same" else (client,)
-        return self.model.initial(self.streams.key("start", *index))
+        if self.scenario.training.start == "same":
+            return self._shared_initial_model
+        return self.model.initial(self.streams.key("start", client))
+
+    @cached_property
+    def _shared_initial_model(self) -> Tensor:
+        return self.model.initial(self.streams.key("start"))
+
+    def initial_state(self, client: int) -> State:
+        """Return the method's state of a client at its start, also if it starts again."""
+        return self.method.init(self.initial_model(client).unsqueeze(0), [self._view(client, 0)])
+
+    def message_form(self) -> Form:
+        """Return the form of all messages: that of an update of client 0."""
+        state = self.initial_state(0)
+        trained = Trained(state.w, num_steps=(1,))
+        _, outgoing = self.method.payload(state, trained, [self._view(0, 1)])
+        return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0]).form
+
+    def _view(self, client: int, round_: int) -> ClientView:
+        return ClientView(client, round_, len(self.neighbours[client]), self.steps)
 
 
 def layers_of(module: nn.Module) -> list[Layer]:

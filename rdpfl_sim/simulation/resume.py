@@ -17,8 +17,9 @@ from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFol
 from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.failures import record_failure
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environment
-from rdpfl_sim.simulation.simulation import Progress, Result, Simulation, record_failure
+from rdpfl_sim.simulation.simulation import Progress, Result, Simulation
 from rdpfl_sim.simulation.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -48,15 +49,16 @@ def resume(
             Checkpoints(folder / CHECKPOINTS).clear()
             raise _folder_error(folder, "is already complete; there is nothing to resume")
         with deterministic_torch(experiment.scenario.execution.threads, experiment.device), gc_paused():
-            snapshot, warnings = _last_state(files, experiment)
-            for name in (SUMMARY, TRACEBACK):  # of the previous session
-                (folder / name).unlink(missing_ok=True)
-            with _blame_checkpoint(folder, snapshot), record_failure(files, experiment.scenario):
-                return Simulation(experiment, files, progress).run(snapshot, warnings)
+            simulation = Simulation(experiment, files, progress)
+            with closing(simulation.executor):
+                snapshot, warnings = _last_state(files, simulation)
+                for name in (SUMMARY, TRACEBACK):  # of the previous session
+                    (folder / name).unlink(missing_ok=True)
+                with _blame_checkpoint(folder, snapshot), record_failure(files, experiment.scenario):
+                    return simulation.run(snapshot, warnings)
     except CodecError as error:
         raise _folder_error(folder, f"has a checkpoint that this version cannot resume: {error}") from error
     finally:
-        experiment.trainer.close()
         files.close()
 
 
@@ -105,7 +107,7 @@ def _open_folder(folder: Path) -> RunFolder:
     return files
 
 
-def _last_state(files: RunFolder, experiment: Experiment) -> tuple[Snapshot | None, list[str]]:
+def _last_state(files: RunFolder, simulation: Simulation) -> tuple[Snapshot | None, list[str]]:
     """Return the last usable snapshot and warnings about it; truncate the records to its time."""
 
     def is_usable(state: dict[str, Any]) -> bool:
@@ -115,7 +117,7 @@ def _last_state(files: RunFolder, experiment: Experiment) -> tuple[Snapshot | No
         return files.truncate(state["about"]["records"])
 
     with decoding():
-        found = Checkpoints(files.path / CHECKPOINTS).newest(is_usable, experiment.device)
+        found = Checkpoints(files.path / CHECKPOINTS).newest(is_usable, simulation.experiment.device)
         if found is None:
             log.warning("there is no usable checkpoint: the run starts again from the beginning")
             files.start_afresh()
@@ -123,7 +125,7 @@ def _last_state(files: RunFolder, experiment: Experiment) -> tuple[Snapshot | No
         state, tensors = found
         if "environment" not in state["about"]:
             raise CodecError("it was written by an older version")
-        differences = changes(state["about"]["environment"], environment(experiment.trainer.device_kind))
+        differences = changes(state["about"]["environment"], environment(simulation.executor.device_kind))
         snapshot = Snapshot(state["run"], tensors)
     warnings = [f"{RESUMED_ELSEWHERE}: {'; '.join(differences)}"] if differences else []
     for warning in warnings:

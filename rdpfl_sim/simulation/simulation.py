@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,19 +14,16 @@ import torch
 from simpy.core import EmptySchedule
 from torch import Tensor
 
-from rdpfl_sim.contracts.kinds import plugins_in
-from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, Problem, RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.methods.aggregation import when_trimmed_less
-from rdpfl_sim.methods.base import ClientView, State, Trained
-from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.metrics_file import MetricsRow
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, TRACEBACK, RunFolder
+from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary_file import message_counts
 from rdpfl_sim.records.telemetry import Telemetry
@@ -34,15 +31,15 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation_schedule import EvaluationSchedule
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.failures import record_failure
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
 from rdpfl_sim.simulation.summary import DIVERGED, RunOutcome, summarise_run, warnings_of_rounds
-from rdpfl_sim.system.files import UnsafeFileError
 from rdpfl_sim.world.adversary.adversary import Adversary
-from rdpfl_sim.world.client import Client, ClientContext, ClientState, single_payload
+from rdpfl_sim.world.client import Client, ClientContext
+from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.kernel import Kernel, Timer
-from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.world import World
 
@@ -92,27 +89,8 @@ def simulate(
         ):
             return Simulation(experiment, files, progress).run()
     finally:
-        experiment.trainer.close()
         if files is not None:
             files.close()
-
-
-@contextmanager
-def record_failure(files: RunFolder | None, scenario: Scenario) -> Iterator[None]:
-    """Mark the run folder as failed on an error, and write the traceback of an error in code."""
-    try:
-        yield
-    except Exception as error:
-        reported = _user_error(error, files, scenario)
-        if files is not None:
-            if isinstance(reported, PluginError) or not isinstance(reported, RunError):
-                files.write_traceback(error)
-            files.mark_failed(
-                str(reported) if isinstance(reported, RunError) else f"{type(reported).__name__}: {reported}"
-            )
-        if reported is error:
-            raise
-        raise reported from error
 
 
 class Simulation:
@@ -124,39 +102,47 @@ class Simulation:
         scenario = experiment.scenario
         self.experiment, self.scenario, self.files, self.progress = experiment, scenario, files, progress
         self.byzantine = frozenset(experiment.byzantine)
+        self.executor = experiment.make_executor()
         self.kernel = Kernel(initial_time=0.0)
         self.time_limit = Timer(self.kernel, self._on_time_limit)
         self.telemetry = Telemetry(self.byzantine, experiment.hops, when_trimmed_less(scenario.method))
         self.recorder = Recorder(
-            lambda: self.kernel.now,
+            self.kernel,
             experiment.streams,
             files.events if files is not None and scenario.output.events else None,
             scenario.output.message_events,
             self.telemetry,
             inspects=scenario.output.telemetry,
         )
-        self.updates = Updates(experiment.method, experiment.trainer.defers_updates, self.recorder.catch_up)
         self.metrics: list[MetricsRow] = []
         self.scores = EvaluationLog(
             self.byzantine,
             scenario.clients.count - len(self.byzantine),
             self.metrics.append if files is None else files.write_metrics,
         )
-        self.evaluations = EvaluationSchedule(experiment, self.kernel, self.recorder, self.scores)
-        self.network = self._build_network()
+        self.evaluations = EvaluationSchedule(
+            experiment, self.executor, self.kernel, self.recorder, self.scores
+        )
+        self.training_times = TrainingTimes(experiment.compute_times)
         self.clients: list[Client] = []
+        """Filled at the end: the network, adversaries and clients refer to each other through this list."""
+        self.network = self._build_network()
         self.adversaries = self._build_adversaries()
-        self.clients += self._build_clients()
-        self.network.receivers = [client.receive for client in self.clients]
+        context = self._build_context()
+        adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
+        for client, neighbours in enumerate(experiment.neighbours):
+            learning = experiment.initial_state(client)
+            self.clients.append(Client(client, neighbours, adversary_of.get(client), learning, context))
         self.world = World(
             self.kernel,
             self.network,
             self.clients,
             self.recorder,
+            self.training_times,
             changes=experiment.changes(),
-            fresh_state=self._initial_state,
-            on_departure=lambda client: self.evaluations.evaluate_changed([client]),
-            on_end=lambda: self._end(RunStatus.FINISHED),
+            initial_state=experiment.initial_state,
+            on_departure=self._on_departure,
+            on_end=self._on_end,
         )
         self.checkpoint_writer = (
             None if files is None else CheckpointWriter(scenario.checkpoint, scenario.clients.count, files)
@@ -176,11 +162,12 @@ class Simulation:
 
         Continue from a snapshot of the same scenario, if given; `warnings` are added to those of the run.
         """
-        with on_interrupt(self._interrupt):
-            self.begin(snapshot)
-            self.warnings += warnings
-            self._run_events()
-        return self.finish()
+        with closing(self.executor):
+            with on_interrupt(self._interrupt):
+                self.begin(snapshot)
+                self.warnings += warnings
+                self._run_events()
+            return self.finish()
 
     def begin(self, snapshot: Snapshot | None = None) -> None:
         """Schedule the first events, or those of a snapshot."""
@@ -200,11 +187,12 @@ class Simulation:
 
     def finish(self) -> Result:
         """Write the final records and the summary, and return the result."""
-        self.updates.compute()
         if self.status is RunStatus.INTERRUPTED:
             self._checkpoint()
         else:
             self.evaluations.evaluate_changed(self.clients)
+        for client in self.clients:
+            client.report_update()
         self._show_progress()
         self._record_end()
         summary = summarise_run(self.scenario, self._outcome())
@@ -232,6 +220,7 @@ class Simulation:
         return Network(
             self.kernel,
             self.scenario.clients.count,
+            self.clients,
             self.recorder,
             self.experiment.link,
             bandwidth=None if unlimited else section.bandwidth.bind()(self.kernel),
@@ -239,54 +228,6 @@ class Simulation:
             duplication=section.duplication,
             compression=section.compression,
         )
-
-    def _build_clients(self) -> list[Client]:
-        experiment, scenario, timing = self.experiment, self.scenario, self.scenario.timing
-        self.client_context = context = ClientContext(
-            kernel=self.kernel,
-            network=self.network,
-            trainer=experiment.trainer,
-            method=experiment.method,
-            updates=self.updates,
-            observing_adversaries=[adversary for adversary in self.adversaries if adversary.observed_clients],
-            observer=self.recorder,
-            degree=lambda client: len(self.clients[client].neighbours),
-            seed=experiment.streams.key,
-            wait=timing.wait.bind()(),
-            staleness=timing.staleness.bind()(),
-            rounds=scenario.rounds,
-            duration_s=lambda client, round_: (
-                experiment.compute_times.duration_s(client, round_) * self.world.slowdown(client)
-            ),
-            on_training=self._on_training,
-            on_round=self.evaluations.after_round,
-            on_finish=lambda client: self.world.finish(client),
-        )
-        adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
-        same = experiment.initial_model(0).unsqueeze(0)
-        clients = []
-        for client, neighbours in enumerate(experiment.neighbours):
-            w = same if scenario.training.start == "same" else experiment.initial_model(client).unsqueeze(0)
-            view = ClientView(client, 0, len(neighbours), context)
-            learning = experiment.method.init(w, [view])
-            if client == 0:  # all messages have the same form
-                trained = Trained(w, num_steps=(1,))
-                example = single_payload(experiment.method.payload(learning, trained, [view])[1])
-            mailbox = Mailbox(
-                neighbours,
-                self.recorder,
-                form=example.form,
-                last_round=scenario.rounds,
-                capacity=timing.mailbox_per_sender,
-                prefer=timing.prefer,
-            )
-            state = ClientState(Update(learning), mailbox)
-            clients.append(Client(client, neighbours, adversary_of.get(client), state, context))
-        return clients
-
-    def _initial_state(self, client: int) -> State:
-        w = self.experiment.initial_model(client).unsqueeze(0)
-        return self.experiment.method.init(w, [self.client_context.view(client, 0)])
 
     def _build_adversaries(self) -> list[Adversary]:
         return [
@@ -303,6 +244,27 @@ class Simulation:
             for plan, members in zip(self.experiment.plans(), self.experiment.groups, strict=True)
             if members
         ]
+
+    def _build_context(self) -> ClientContext:
+        timing = self.scenario.timing
+        return ClientContext(
+            kernel=self.kernel,
+            network=self.network,
+            executor=self.executor,
+            observer=self.recorder,
+            clients=self.clients,
+            observing_adversaries=[adversary for adversary in self.adversaries if adversary.observed_clients],
+            training_times=self.training_times,
+            wait=timing.wait.bind()(),
+            staleness=timing.staleness.bind()(),
+            rounds=self.scenario.rounds,
+            exchanges=self.experiment.method.exchanges,
+            message_form=self.experiment.message_form(),
+            messages_per_sender=timing.mailbox_per_sender,
+            prefer=timing.prefer,
+            on_training=self._on_training,
+            on_round=self.evaluations.after_round,
+        )
 
     def _on_training(self) -> None:
         self.num_trained += 1
@@ -325,6 +287,12 @@ class Simulation:
             self.progress.update(
                 self.num_trained, self.kernel.now, self.scores.honest_mean, self.network.num_sent
             )
+
+    def _on_departure(self, client: Client) -> None:
+        self.evaluations.evaluate_changed([client])
+
+    def _on_end(self) -> None:
+        self._end(RunStatus.FINISHED)
 
     def _interrupt(self) -> None:
         self._end(RunStatus.INTERRUPTED)
@@ -377,7 +345,7 @@ class Simulation:
             wall={
                 "seconds": time.monotonic() - self.started_s,
                 "device": str(experiment.device),
-                "trained_on": experiment.trainer.device_kind,
+                "trained_on": self.executor.device_kind,
                 "threads": torch.get_num_threads(),
             },
             digest=self.recorder.digest.value.hex(),
@@ -390,7 +358,7 @@ class Simulation:
         )
 
     def _count_messages(self) -> dict[str, int]:
-        mailboxes, network = [client.state.mailbox for client in self.clients], self.network
+        mailboxes, network = [client.mailbox for client in self.clients], self.network
         return message_counts(
             network.num_sent,
             network.num_delivered,
@@ -412,30 +380,3 @@ def _create_folder(parent: Path, name: str) -> RunFolder:
         reason = error.strerror if isinstance(error, OSError) else error
         problem = Problem("output.folder", f"cannot create a run folder: {reason}", str(parent))
         raise ScenarioError([problem]) from error
-
-
-def _user_error(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exception:
-    """Return the error to report: memory, plug-ins and files have messages for users."""
-    if is_out_of_memory(error):
-        return RunError(OUT_OF_MEMORY)
-    plugin_error = _plugin_error(error, scenario)
-    if plugin_error is not None:
-        place = ", ".join(["", *getattr(error, "__notes__", [])])
-        where = "" if files is None else f"; see {files.path / TRACEBACK}"
-        return PluginError(plugin_error.plugin, f"{plugin_error.flaw}{place}{where}")
-    if isinstance(error, UnsafeFileError):
-        return RunError(f"{error.filename}: {error.strerror}")
-    if isinstance(error, OSError) and files is not None:
-        return RunError(f"the run's files cannot be written to {files.path}: {error.strerror or error}")
-    return error
-
-
-def _plugin_error(error: Exception, scenario: Scenario) -> PluginError | None:
-    """Return an error that names the plug-in whose code raised an error, or None."""
-    if isinstance(error, PluginError):
-        return error
-    for _, component in plugins_in(scenario):
-        plugin = type(component).plugin
-        if plugin is not None and plugin.lines(error):
-            return PluginError(plugin, f"raises {plugin.explain(error)}")
-    return None

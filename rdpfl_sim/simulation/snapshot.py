@@ -17,7 +17,6 @@ from simpy import Event, Process
 from simpy.events import Initialize
 from torch import Tensor
 
-from rdpfl_sim.methods.deferred import Update
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder, Plain, decoding
 from rdpfl_sim.records.telemetry import Histogram, RoundStats, SenderStats
@@ -26,12 +25,15 @@ from rdpfl_sim.simulation.theory import Trajectory
 from rdpfl_sim.world.adversary.adversary import DelayedMessage
 from rdpfl_sim.world.adversary.observations import Observations
 from rdpfl_sim.world.adversary.timing import ScheduledMessage
+from rdpfl_sim.world.client import FinishedRound
 from rdpfl_sim.world.faults.fault import End, Start, fault_classes
+from rdpfl_sim.world.jobs import FinishedJob, JobResult
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.mailbox import SenderQueue
 from rdpfl_sim.world.network.bandwidth import Departure, Transfer
 from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.transport import Delivery
+from rdpfl_sim.world.observer import UsedMessage
 
 if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
@@ -47,7 +49,10 @@ VALUES: tuple[type, ...] = (
         SenderStats,
         Trajectory,
         Candidate,
-        Update,
+        FinishedJob,
+        JobResult,
+        FinishedRound,
+        UsedMessage,
     ),
     *(Start, End),
 )
@@ -68,8 +73,7 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot(simulation: Simulation) -> Snapshot:
-    """Return the state of a run, after computing and recording its deferred updates."""
-    simulation.updates.compute()
+    """Return the state of a run. Pending updates are computed, pending trainings are not."""
     components, pending_events = _stateful_components(simulation), simulation.world.pending_events
     encoder = Encoder(components, _values(simulation))
     state = {
@@ -165,6 +169,7 @@ def _stateful_components(simulation: Simulation) -> dict[str, Any]:
         "scores": simulation.scores,
         "evaluations": simulation.evaluations,
         "world": simulation.world,
+        "training_times": simulation.training_times,
         "network": network,
         "obstacles": network.obstacles,
         **{name: part for name, part in optional.items() if part is not None},
@@ -172,7 +177,7 @@ def _stateful_components(simulation: Simulation) -> dict[str, Any]:
         **{f"client {client.id}": client for client in clients},
         **{f"timer {client.id}": client.timer for client in clients},
         **{f"state {client.id}": client.state for client in clients},
-        **{f"mailbox {client.id}": client.state.mailbox for client in clients},
+        **{f"mailbox {client.id}": client.mailbox for client in clients},
         **{
             f"link {link.sender} {link.recipient}": link for links in network.links for link in links.values()
         },

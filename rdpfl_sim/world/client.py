@@ -4,64 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from simpy import Event, Interrupt
-from torch import Tensor
 
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.methods.base import Batch, ClientView, Method, Outgoing, State, Trained, TrainingTask
-from rdpfl_sim.methods.batching import Received, UpdateInput, message_stats
-from rdpfl_sim.methods.deferred import Update, Updates
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import State
+from rdpfl_sim.methods.batching import Received, Updated
+from rdpfl_sim.methods.payload import Form
 from rdpfl_sim.world.adversary.adversary import Adversary
+from rdpfl_sim.world.compute_time import TrainingTimes
+from rdpfl_sim.world.jobs import Exchange, FinishedJob, Job, JobExecutor, RoundJob
 from rdpfl_sim.world.kernel import Kernel, Timer
-from rdpfl_sim.world.mailbox import Mailbox
+from rdpfl_sim.world.mailbox import Mailbox, Preference
 from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.network import Network
-from rdpfl_sim.world.observer import Observer
+from rdpfl_sim.world.observer import Observer, UsedMessage
 from rdpfl_sim.world.waiting import Staleness, Wait
-
-
-class TrainingOutcome(Protocol):
-    """Result of one client's local training."""
-
-    @property
-    def w(self) -> Tensor:
-        """The trained model (d,)."""
-
-    @property
-    def num_steps(self) -> int:
-        """K, the number of SGD steps."""
-
-    @property
-    def loss(self) -> float:
-        """Mean training loss over the K steps."""
-
-    @property
-    def second_w(self) -> Tensor | None:
-        """The second model, if the task has one."""
-
-    @property
-    def direction(self) -> Tensor | None:
-        """The mean gradient along the way, if it is known."""
-
-
-class TrainingJob(Protocol):
-    """A submitted training job. It may run at once, later or elsewhere."""
-
-    def result(self) -> TrainingOutcome:
-        """Return the result, and wait for it if necessary."""
-
-
-class Trainer(Protocol):
-    """Runs local training. A job has all its inputs at submission."""
-
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> TrainingJob:
-        """Start K local steps of a client, on its data or on a poisoned copy of them."""
-
-    def batch(self, client: int, round_: int) -> Batch:
-        """Return a batch of a client's own data, another one in every round."""
 
 
 class Phase:
@@ -73,21 +32,29 @@ class Phase:
     FINISHED = "finished"
 
 
+class FinishedRound(NamedTuple):
+    """A round whose update has not been reported to the observer."""
+
+    round: int
+    messages: list[UsedMessage]
+
+
 @dataclass
 class ClientState:
-    """Everything about a client that changes during a run.
+    """Everything about a client that changes during a run, except its mailbox and its neighbours.
 
     It is not kept in the local variables of a generator, so that a checkpoint can hold it.
     """
 
     STATE = (
-        *("latest_update", "round", "num_rounds", "last_round", "needs_evaluation"),
-        *("phase", "until_s", "poisoned", "trained", "payload"),
+        *("job", "unreported", "round", "num_rounds", "last_round", "needs_evaluation"),
+        *("phase", "until_s", "poisoned"),
     )
 
-    latest_update: Update
-    """Result of the last round, which may not have been computed yet."""
-    mailbox: Mailbox
+    job: Job
+    """The latest job, with the update of the last finished round."""
+    unreported: FinishedRound | None = None
+    """The last finished round, until its update is reported."""
     round: int = 1
     num_rounds: int = 0
     """Finished rounds; fewer than `round` - 1 if rounds were skipped to catch up."""
@@ -100,17 +67,11 @@ class ClientState:
     """End of the current training or of waiting, if known."""
     poisoned: bool = False
     """Whether the client trains on poisoned data in this round."""
-    trained: Trained | None = None
-    payload: Payload | None = None
 
     @property
     def learning(self) -> State:
-        """The method's state; computed now if it was deferred."""
-        return self.latest_update.state
-
-    @learning.setter
-    def learning(self, state: State) -> None:
-        self.latest_update = Update(state)
+        """The method's state after the last finished round."""
+        return self.job.updated.state
 
 
 @dataclass(frozen=True)
@@ -119,29 +80,25 @@ class ClientContext:
 
     kernel: Kernel
     network: Network
-    trainer: Trainer
-    method: Method
-    updates: Updates
+    executor: JobExecutor
+    observer: Observer
+    clients: Sequence[Client]
+    """All clients of the run, in order; complete when the first of them starts."""
     observing_adversaries: Sequence[Adversary]
     """Adversaries that see updates as soon as they are computed."""
-    observer: Observer
-    degree: Callable[[int], int]
-    seed: Callable[[str, int, int], int]
+    training_times: TrainingTimes
     wait: Wait
     staleness: Staleness
     rounds: int
-    duration_s: Callable[[int, int], float]
+    exchanges: bool
+    """Whether clients send messages."""
+    message_form: Form
+    messages_per_sender: int
+    prefer: Preference
     on_training: Callable[[], None]
+    """Called after every local training."""
     on_round: Callable[[Client], None]
-    on_finish: Callable[[int], None]
-
-    def batch(self, client: int, round_: int) -> Batch:
-        """Return a batch of a client's own data, another one in every round."""
-        return self.trainer.batch(client, round_)
-
-    def view(self, client: int, round_: int) -> ClientView:
-        """Return a client as a method sees it."""
-        return ClientView(client, round_, self.degree(client), self)
+    """Called after every round."""
 
 
 class Client:
@@ -154,25 +111,32 @@ class Client:
         client: int,
         neighbours: Sequence[int],
         adversary: Adversary | None,
-        state: ClientState,
+        learning: State,
         context: ClientContext,
     ) -> None:
         self.id = client
         self.neighbours = neighbours
         self.adversary = adversary
-        self.state = state
         self.context = context
+        self.state = ClientState(FinishedJob(Updated(learning)))
+        self.mailbox = Mailbox(
+            neighbours,
+            context.observer,
+            form=context.message_form,
+            last_round=context.rounds,
+            capacity=context.messages_per_sender,
+            prefer=context.prefer,
+            num_required=self._num_required,
+            on_ready=self._on_ready,
+        )
         self.phases = {
             Phase.TRAINING: self.train,
             Phase.SENDING: self.send,
             Phase.GATHERING: self.gather,
         }
-        state.mailbox.num_required = self._num_required
-        state.mailbox.on_ready = self._on_ready
         self.pending_event: Event | None = None
         """The event that the client's process waits for; it may have been triggered at this instant."""
         self.timer = Timer(context.kernel, self.stop_waiting)
-        self._job: TrainingJob | None = None
 
     def run(self) -> Generator[Event, Any, None]:
         """Run Algorithm 1. A restored client continues in the phase it was in."""
@@ -185,66 +149,68 @@ class Client:
             note_client_round(error, self.id, self.state.round)
             raise
         self.state.phase = Phase.FINISHED
-        self.context.on_finish(self.id)
 
     def train(self) -> Generator[Event, Any, None]:
-        """Train for the simulated duration that the scenario gives; then determine what to send."""
+        """Wait for the simulated duration of the local training, then take its result."""
         state, context = self.state, self.context
         yield self.pending_event or self._start_training()
-        result = self._take_training_result()
-        state.trained = trained_row(result)
+        self.pending_event = None
+        result = state.job.result
+        self.report_update()
         context.observer.training_finished(self.id, state.round, result.loss, result.num_steps)
         context.on_training()
-        if not context.method.exchanges:
+        if not context.exchanges:
             state.phase = Phase.GATHERING  # no neighbour is pending
             return
-        state.mailbox.start_round(state.round)
-        view = context.view(self.id, state.round)
-        state.learning, outgoing = context.method.payload(state.learning, state.trained, [view])
-        state.payload = single_payload(outgoing)
+        self.mailbox.start_round(state.round)
         for adversary in context.observing_adversaries:
             if self.id in adversary.observed_clients:
-                adversary.on_update(self.id, state.round, state.payload)
+                adversary.on_update(self.id, state.round, result.payload)
         state.phase = Phase.SENDING
 
     def send(self) -> Generator[Event, Any, None]:
         """Send the update to every neighbour; a Byzantine client sends what its adversary decides."""
-        state = self.state
+        state, payload = self.state, self.state.job.result.payload
         if self.adversary is None:
-            assert state.payload is not None
-            self.context.network.send(self.id, state.round, state.round, state.payload, self.neighbours)
+            self.context.network.send(self.id, state.round, state.round, payload, self.neighbours)
         else:
             if self.pending_event or not self.adversary.is_ready(self):
                 yield self.pending_event or self._wait_for_observations(self.adversary)
             self.pending_event = None
-            assert state.payload is not None
-            self.adversary.send(self, state.payload)
-        state.payload = None
+            self.adversary.send(self, payload)
         state.phase = Phase.GATHERING
 
     def gather(self) -> Generator[Event, Any, None]:
-        """Wait for neighbours, use their messages to update the model, and finish the round."""
+        """Wait for neighbours, then finish the round: the next job uses their messages."""
         state, context, round_ = self.state, self.context, self.state.round
-        if self.pending_event or not state.mailbox.is_ready:
+        if self.pending_event or not self.mailbox.is_ready:
             yield self.pending_event or self._wait(context.wait.timeout_s)
         self.pending_event = None
-        assert state.trained is not None
-        messages = state.mailbox.take(round_, context.staleness.max_age)
+        messages = self.mailbox.take(round_, context.staleness.max_age)
+        used = [UsedMessage(m.number, m.sender, self.id, m.round) for m in messages]
+        context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]
-        one = UpdateInput(state.learning, state.trained, received, context.view(self.id, round_))
-        stats = message_stats(context.method, one) if context.observer.inspects and received else None
-        state.latest_update = context.updates.begin(one)
-        context.observer.round_finished(self.id, round_, messages, state.latest_update, stats)
-        state.trained = None
+        exchange = Exchange(round_, received, len(self.neighbours), context.observer.inspects)
+        state.unreported = FinishedRound(round_, used)
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
+        state.round, state.phase = round_ + 1, Phase.TRAINING
+        self._submit(exchange, self._poisons())
         context.on_round(self)
-        state.round += 1
-        state.phase = Phase.TRAINING
+
+    def report_update(self) -> None:
+        """Report the update of the last finished round to the observer, once.
+
+        Clients call it at simulated times, so that records do not depend on when an executor computes a job.
+        """
+        finished, self.state.unreported = self.state.unreported, None
+        if finished is not None:
+            updated = self.state.job.updated
+            self.context.observer.estimated(self.id, finished.round, finished.messages, updated)
 
     def receive(self, message: Message) -> None:
         """Store an arriving message; the adversary of a Byzantine client sees it too."""
-        self.state.mailbox.put(message)
+        self.mailbox.put(message)
         if self.adversary is not None:
             self.adversary.on_message(self, message)
 
@@ -260,27 +226,32 @@ class Client:
     def set_neighbours(self, neighbours: Sequence[int]) -> None:
         """Change the neighbourhood. Former neighbours are no longer waited for."""
         self.neighbours = neighbours
-        mailbox = self.state.mailbox
-        mailbox.set_neighbours(neighbours)
-        mailbox.num_required = self._num_required
-        if mailbox.is_ready:
+        self.mailbox.set_neighbours(neighbours, self._num_required)
+        if self.mailbox.is_ready:
             self._on_ready()
 
     def stop(self) -> None:
-        """Discard everything that belongs to the round; the model, its history and the mailbox remain."""
-        self.context.updates.compute()  # a training that follows a deferred update must not start later
+        """Discard everything that belongs to the round; the last update and the mailbox remain."""
+        self.report_update()
         state = self.state
-        state.phase, state.until_s, state.trained, state.payload = Phase.TRAINING, None, None, None
-        self._job = self.pending_event = None
+        state.job = FinishedJob(state.job.updated)
+        state.phase, state.until_s = Phase.TRAINING, None
+        self.pending_event = None
         self.timer.cancel()
         if self.adversary is not None:
             self.adversary.on_stop(self.id)
 
+    def start_afresh(self, learning: State) -> None:
+        """Replace the state, and discard unread messages, of a client that is down."""
+        self.state.job = FinishedJob(Updated(learning))
+        self.state.needs_evaluation = True
+        self.mailbox.clear("its recipient began afresh")
+
     def restore_waiting(self) -> None:
         """Wait again for the event that the client waited for when the checkpoint was written."""
         self.pending_event = Event(self.context.kernel)
-        if self.state.phase is Phase.TRAINING:
-            self._submit()
+        if self.state.phase is Phase.TRAINING and not self.state.job.trains:
+            self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
         """Continue now, if the client waits for other clients."""
@@ -292,34 +263,42 @@ class Client:
     def _num_required(self) -> int:
         """The number of neighbours that the client waits for."""
         context = self.context
-        return context.wait.num_needed(len(self.neighbours)) if context.method.exchanges else 0
+        return context.wait.num_needed(len(self.neighbours)) if context.exchanges else 0
 
     def _on_ready(self) -> None:
         if self.state.phase is Phase.GATHERING:
             self.stop_waiting()
 
     def _start_training(self) -> Event:
-        """Submit K steps of local SGD; return an event that fires after their simulated duration."""
+        """Return an event that fires after the simulated duration of the local training."""
         state, context = self.state, self.context
-        duration_s = context.duration_s(self.id, state.round)
+        if not state.job.trains:  # at the start, and after a crash
+            self._submit(None, self._poisons())
+        duration_s = context.training_times.duration_s(self.id, state.round)
         state.until_s = context.kernel.now + duration_s
         context.observer.training_started(self.id, state.round, duration_s)
-        state.poisoned = self.adversary is not None and self.adversary.poisons(self)
-        state.latest_update.then(self._submit)
         self.pending_event = context.kernel.trigger_at(Event(context.kernel), state.until_s)
         return self.pending_event
 
-    def _submit(self) -> None:
-        state, context = self.state, self.context
-        task = context.method.training(state.learning)
-        self._job = context.trainer.submit(self.id, state.round, task, state.poisoned)
+    def _submit(self, exchange: Exchange | None, poisoned: bool) -> None:
+        """Submit the job of the current round."""
+        state, rounds = self.state, self.context.rounds
+        state.poisoned = poisoned
+        state.job = self.context.executor.submit(
+            RoundJob(
+                self.id,
+                state.round,
+                state.job,
+                exchange,
+                degree=len(self.neighbours),
+                poisoned=poisoned,
+                trains=state.round <= rounds,
+            )
+        )
 
-    def _take_training_result(self) -> TrainingOutcome:
-        if self._job is None:
-            self.context.updates.compute()  # the client's update was deferred, and its training with it
-        assert self._job is not None
-        result, self._job, self.pending_event = self._job.result(), None, None
-        return result
+    def _poisons(self) -> bool:
+        """Return whether the client trains on poisoned data from now on."""
+        return self.adversary is not None and self.adversary.poisons(self)
 
     def _wait_for_observations(self, adversary: Adversary) -> Event:
         """Return an event that fires when the adversary has seen enough, or when its patience ends."""
@@ -337,21 +316,5 @@ class Client:
         """Return a message as a method sees it now."""
         age = self.state.round - broadcast.round
         weight = 1.0 if age == 0 else self.context.staleness.weight(age)
-        degree = self.context.degree(broadcast.sender)
+        degree = len(self.context.clients[broadcast.sender].neighbours)
         return Received(broadcast.sender, degree, age, weight, broadcast.payload)
-
-
-def trained_row(result: TrainingOutcome) -> Trained:
-    """Return the result of one client's training as a batch of one row."""
-    return Trained(
-        result.w.unsqueeze(0),
-        (result.num_steps,),
-        None if result.second_w is None else result.second_w.unsqueeze(0),
-        None if result.direction is None else result.direction.unsqueeze(0),
-    )
-
-
-def single_payload(outgoing: Outgoing) -> Payload:
-    """Return what the only client of a batch sends."""
-    assert len(outgoing.vectors) == 1
-    return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0])

@@ -1,12 +1,13 @@
 """Compute time: the simulated duration of local training.
 
 A compute-time model gives every client its base time once per run. Jitter varies it from round to round, and
-`World.slowdown` multiplies it while a fault slows the client down. The speed of the machine has no influence.
+faults multiply it while they slow a client down. The speed of the machine has no influence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Annotated, TypeAlias
 
 from rdpfl_sim.components.options import Count, Doc, Positive
@@ -44,6 +45,29 @@ class ComputeTimes:
             return self.base_s[client]
         u = uniform(self.streams.key("jitter", client), round_)
         return quantiles.lognormal(u, self.base_s[client], self.jitter)
+
+
+class TrainingTimes:
+    """Durations of local training in a run: compute times, multiplied by the slow-downs of faults."""
+
+    STATE = ("slowdowns",)
+
+    def __init__(self, compute_times: ComputeTimes) -> None:
+        self.compute_times = compute_times
+        self.slowdowns: dict[int, list[float]] = {}
+        """The factors that apply to each client at the moment."""
+
+    def duration_s(self, client: int, round_: int) -> float:
+        """Return how long the local training of a client takes if it starts now."""
+        return self.compute_times.duration_s(client, round_) * prod(self.slowdowns.get(client, ()))
+
+    def slow_down(self, client: int, factor: float) -> None:
+        """Multiply the durations of a client by a factor."""
+        self.slowdowns.setdefault(client, []).append(factor)
+
+    def end_slow_down(self, client: int, factor: float) -> None:
+        """Undo one slow-down of a client by this factor."""
+        self.slowdowns[client].remove(factor)
 
 
 @compute

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from math import inf
 from typing import Literal
 
 from rdpfl_sim.methods.payload import Form
@@ -60,8 +59,8 @@ class Mailbox:
         last_round: int,
         capacity: int,
         prefer: Preference,
-        num_required: float = inf,
-        on_ready: Callable[[], None] = lambda: None,
+        num_required: int,
+        on_ready: Callable[[], None],
     ) -> None:
         self.observer = observer
         self.form = form
@@ -141,8 +140,9 @@ class Mailbox:
             self.outcomes["used"] += len(taken)
         return taken
 
-    def set_neighbours(self, neighbours: Iterable[int]) -> None:
+    def set_neighbours(self, neighbours: Iterable[int], num_required: int) -> None:
         """Change the neighbourhood. Unread messages from former neighbours become stale."""
+        self.num_required = num_required
         queues = self.former_queues | self.queues
         self.queues = {sender: queues.pop(sender, SenderQueue()) for sender in sorted(neighbours)}
         self.former_queues = queues

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from rdpfl_sim.methods.batching import ClientMessageStats
-from rdpfl_sim.methods.deferred import Update
+from rdpfl_sim.methods.batching import Updated
 from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.network.message import Message
+
+
+class UsedMessage(NamedTuple):
+    """A message that a client has used, without its content; `round` is the round that it states."""
+
+    number: int
+    sender: int
+    recipient: int
+    round: int
 
 
 class Observer:
@@ -34,18 +43,14 @@ class Observer:
     def message_delivered(self, message: Message) -> None:
         """A message reached its recipient."""
 
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        """The recipient dropped a message; `fate` is stale, duplicate or rejected."""
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        """The recipient dropped a message; the outcome is stale, duplicate or rejected."""
 
-    def round_finished(
-        self,
-        client: int,
-        round_: int,
-        messages: Sequence[Message],
-        update: Update,
-        inspection: ClientMessageStats | None,
-    ) -> None:
-        """A client finished a round with these messages; the diagnostics may be computed later."""
+    def round_finished(self, client: int, round_: int, messages: Sequence[UsedMessage]) -> None:
+        """A client finished a round with these messages."""
+
+    def estimated(self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated) -> None:
+        """The update of a finished round has been computed."""
 
     def changed(self, fault: int, change: Change) -> None:
         """The fault at this position of the scenario changes the world."""

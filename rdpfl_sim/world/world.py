@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from math import prod
+from typing import Any
 
 from simpy import Event, Process
 from simpy.events import URGENT
@@ -13,6 +13,7 @@ from simpy.events import URGENT
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
 from rdpfl_sim.world.client import Client, Phase
+from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.faults.fault import Change, Clients, Neighbours
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.network import Network
@@ -31,7 +32,7 @@ class World:
     """
 
     STATE = (
-        *("topology", "num_stops", "num_withdrawals", "departed", "unfinished", "slowdowns", "num_changes"),
+        *("topology", "num_stops", "num_withdrawals", "departed", "unfinished", "num_changes"),
         *("starting", "num_trained", "num_changes_by_fault"),
     )
     CALLS = ("_on_change",)
@@ -42,9 +43,10 @@ class World:
         network: Network,
         clients: Sequence[Client],
         observer: Observer,
+        training_times: TrainingTimes,
         *,
         changes: Iterator[tuple[float, int, Change]],
-        fresh_state: Callable[[int], State],
+        initial_state: Callable[[int], State],
         on_departure: Callable[[Client], None],
         on_end: Callable[[], None],
     ) -> None:
@@ -53,8 +55,9 @@ class World:
         self.clients = clients
         self.adversaries = {client.adversary: None for client in clients if client.adversary is not None}
         self.observer = observer
+        self.training_times = training_times
         self.changes = changes
-        self.fresh_state = fresh_state
+        self.initial_state = initial_state
         self.on_departure = on_departure
         self.on_end = on_end
         self.topology: Neighbours = [client.neighbours for client in clients]
@@ -67,7 +70,6 @@ class World:
         """Clients that have stopped for good."""
         self.unfinished = {client.id for client in clients}
         self.processes: dict[int, Process] = {}
-        self.slowdowns: dict[int, list[float]] = {}
         self.num_changes = 0
         self.num_trained = 0
         """Finished trainings of all clients."""
@@ -96,18 +98,19 @@ class World:
 
     def start_client(self, client: int) -> None:
         """Start the process of a client now."""
-        self.processes[client] = self.kernel.process(self.clients[client].run())
+        self.processes[client] = self.kernel.process(self._run(self.clients[client]))
+
+    def _run(self, client: Client) -> Generator[Event, Any, None]:
+        yield from client.run()
+        if client.state.phase is Phase.FINISHED:
+            self._finish(client.id)
 
     @property
     def pending_events(self) -> dict[int, Event]:
         """The event that each running client waits for: the start of its process, or one of its own."""
         return {client: process.target for client, process in self.processes.items() if process.is_alive}
 
-    def slowdown(self, client: int) -> float:
-        """Return the factor by which the client's training takes longer at the moment."""
-        return prod(self.slowdowns[client]) if client in self.slowdowns else 1.0
-
-    def finish(self, client: int) -> None:
+    def _finish(self, client: int) -> None:
         """Note that a client has finished or has stopped for good; the last one ends the run."""
         self.unfinished.discard(client)
         if not self.unfinished:
@@ -133,7 +136,7 @@ class World:
             if for_good and client not in self.departed:
                 self.departed.add(client)
                 self.on_departure(self.clients[client])
-                self.finish(client)
+                self._finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:
                     adversary.on_departure(client)
@@ -150,8 +153,7 @@ class World:
             if state.phase is Phase.FINISHED:
                 continue
             if fresh:
-                state.learning, state.needs_evaluation = self.fresh_state(client), True
-                state.mailbox.clear("its recipient began afresh")
+                self.clients[client].start_afresh(self.initial_state(client))
             if catch_up:
                 state.round = rounds[client]
             self.starting[client] = None
@@ -169,12 +171,12 @@ class World:
     def slow_down(self, clients: Clients, factor: float) -> None:
         """Multiply the duration of the local training of clients."""
         for client in clients:
-            self.slowdowns.setdefault(client, []).append(factor)
+            self.training_times.slow_down(client, factor)
 
     def end_slow_down(self, clients: Clients, factor: float) -> None:
         """Undo one slow-down of each client by this factor."""
         for client in clients:
-            self.slowdowns[client].remove(factor)
+            self.training_times.end_slow_down(client, factor)
 
     def set_topology(self, neighbours: Neighbours) -> None:
         """Replace the links of all clients."""

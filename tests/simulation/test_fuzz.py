@@ -96,7 +96,7 @@ def check_end(simulation: Simulation, result: Result) -> None:
         assert result.summary["simulated_s"] == scenario.timing.max_time_s
         assert simulation.kernel.peek() < inf, "deadlock: the event queue is empty"
     for client in simulation.clients:
-        for queue in client.state.mailbox.queues.values():
+        for queue in client.mailbox.queues.values():
             assert len(queue.unread) <= scenario.timing.mailbox_per_sender
 
 

@@ -103,7 +103,7 @@ def test_a_flood_does_not_grow_a_mailbox_and_is_counted() -> None:
     assert summary["messages"]["sent"] == 6 * 2 * 3 + 2100
     assert summary["messages"]["rejected"] == 1200
     assert summary["messages"]["duplicate"] >= 890
-    assert sum(1 for _ in victim.state.mailbox.unread()) <= 2 * 8
+    assert sum(1 for _ in victim.mailbox.unread()) <= 2 * 8
 
 
 OF_MODELS = sorted(set(METHODS) - {"rdpfl", "direct", "local"})
@@ -178,7 +178,7 @@ def test_every_method_is_deterministic_under_every_wait_policy(method: str, wait
 @pytest.mark.parametrize("method", OF_MODELS)
 def test_every_method_survives_malformed_messages(method: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=4, topology="ring", **options_of(method))), None, None)
-    kinds = odd_payloads(run.clients[0].state.mailbox.form)
+    kinds = odd_payloads(run.clients[0].mailbox.form)
     for kind, payload in kinds.items():
         for stamp in range(1, 5):
             run.network.send(1, 1, stamp, payload, [0])
@@ -197,12 +197,12 @@ def test_every_method_survives_malformed_messages(method: str) -> None:
 )
 def test_dispfl_survives_each_kind_of_malformed_message(kind: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=3, topology="ring", **options_of("dispfl"))), None, None)
-    payload = odd_payloads(run.clients[0].state.mailbox.form)[kind]
+    payload = odd_payloads(run.clients[0].mailbox.form)[kind]
     for stamp in (1, 2, 3):
         run.network.send(1, 1, stamp, payload, [0])
     messages = run.run().summary["messages"]
     assert torch.isfinite(run.clients[0].state.learning.w).all()
-    usable = payload.form == run.clients[0].state.mailbox.form and payload.is_finite
+    usable = payload.form == run.clients[0].mailbox.form and payload.is_finite
     assert messages["rejected"] == (0 if usable else 3)
 
 
@@ -213,7 +213,7 @@ def test_dispfl_survives_each_kind_of_malformed_message(kind: str) -> None:
 def test_every_attacker_survives_malformed_messages(attack: str, knowledge: str, method: str) -> None:
     adversary = {"attack": attack, "ids": [1, 4], "knowledge": knowledge}
     experiment = cheap(small_scenario(rounds=3, topology="ring", adversary=adversary, **options_of(method)))
-    form = Simulation(experiment, None, None).clients[0].state.mailbox.form
+    form = Simulation(experiment, None, None).clients[0].mailbox.form
     for kind, payload in odd_payloads(form).items():
         run = Simulation(experiment, None, None)
         for stamp in range(5):

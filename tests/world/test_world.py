@@ -640,8 +640,8 @@ def test_whatever_happens_the_world_ends_and_nothing_is_unaccounted_for(schedule
         assert done == sorted(set(done)), "no round is finished twice"
         assert client.id in gone or client.state.phase is Phase.FINISHED
     assert world.network.num_in_flight == 0
-    fates = sum(client.state.mailbox.outcomes.total() for client in world.clients)
-    unread = sum(1 for client in world.clients for _ in client.state.mailbox.unread())
+    fates = sum(client.mailbox.outcomes.total() for client in world.clients)
+    unread = sum(1 for client in world.clients for _ in client.mailbox.unread())
     assert world.network.num_delivered == fates + unread
     assert world.network.obstacles.clients_down == gone
     assert not world.network.obstacles.partitions

@@ -132,7 +132,7 @@ class Adversary:
         """Observe a message that has reached an attacker, unless its mailbox rejects it."""
         if self.plan.knowledge != "neighbourhood" or not self.plan.sees_honest:
             return
-        if message.sender not in self.byzantine and attacker.state.mailbox.rejection_reason(message) is None:
+        if message.sender not in self.byzantine and attacker.mailbox.rejection_reason(message) is None:
             self._observations_of(attacker.id).add(message.sender, message.round, message.payload.vector)
         self.recheck_waiting()
 
@@ -160,7 +160,7 @@ class Adversary:
         if not plan.sees_honest or not self.is_active(attacker):
             return True
         if plan.knowledge == "neighbourhood":
-            return state.mailbox.pending <= self.byzantine
+            return attacker.mailbox.pending <= self.byzantine
         if plan.knowledge == "own" and not plan.collude:
             return True
         return self._has_seen_all(state.round)
@@ -304,9 +304,9 @@ class Adversary:
         return self.alone[client] if apart else self.shared
 
     def _num_trusted(self, attacker: Client) -> int:
-        mine = attacker.state.mailbox
+        mine = attacker.mailbox
         others = (n for n in (*mine.queues, *mine.former_queues) if n not in self.byzantine)
-        return sum(self.clients[other].state.mailbox.num_used_from(attacker.id) for other in others)
+        return sum(self.clients[other].mailbox.num_used_from(attacker.id) for other in others)
 
     def _has_seen_all(self, round_: int) -> bool:
         """Return whether the updates of all running clients are known; those of passed rounds were."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import uniform
@@ -28,6 +29,13 @@ class LinksOf(dict[int, Link]):
         return link
 
 
+class Recipient(Protocol):
+    """A client as the network sees it."""
+
+    def receive(self, message: Message) -> None:
+        """Accept a message that has arrived."""
+
+
 class Network:
     """All links, their obstacles, and counts of message outcomes.
 
@@ -43,6 +51,7 @@ class Network:
         self,
         kernel: Kernel,
         num_clients: int,
+        recipients: Sequence[Recipient],
         observer: Observer,
         make_link: Callable[[int, int], Link],
         *,
@@ -52,6 +61,8 @@ class Network:
         compression: float = 1.0,
     ) -> None:
         self.kernel = kernel
+        self.recipients = recipients
+        """By client; complete when the first message is sent."""
         self.observer = observer
         self.links = [LinksOf(sender, make_link) for sender in range(num_clients)]
         self.bandwidth = bandwidth
@@ -59,7 +70,6 @@ class Network:
         self.duplication = duplication
         self.compression = compression
         self.obstacles = Obstacles()
-        self.receivers: list[Callable[[Message], None]] = []
         self.num_sent = self.num_copied = self.num_lost = self.num_delivered = self.num_reordered = 0
         self.num_bytes = 0.0
 
@@ -134,7 +144,7 @@ class Network:
         else:
             self.num_reordered += 1
         self.observer.message_delivered(message)
-        self.receivers[link.recipient](message)
+        self.recipients[link.recipient].receive(message)
 
     def lose(self, message: Message, reason: str) -> None:
         """Count and report a message that will never arrive."""

@@ -431,7 +431,7 @@ def test_claim_of_an_impossible_round_is_refused_and_keeps_everybody_waiting(off
     world = against(partial(wrong_stamp, offset=offset), wait=Wait(1.0, 0.5)).run()
     assert world.times(0) == [1.5, 3.0]
     assert drops(world, stamp=1 + offset) == drops(world, stamp=2 + offset) == ["rejected"] * 2
-    assert [world.clients[i].state.mailbox.outcomes for i in (0, 1)] == [{"used": 2, "rejected": 2}] * 2
+    assert [world.clients[i].mailbox.outcomes for i in (0, 1)] == [{"used": 2, "rejected": 2}] * 2
 
 
 def test_flood_of_copies_is_one_message_and_many_duplicates() -> None:
@@ -439,12 +439,12 @@ def test_flood_of_copies_is_one_message_and_many_duplicates() -> None:
     assert len(sent(world)) == 2 * 2 * 50
     assert world.times(0) == [1.25, 2.5]
     assert world.used(0) == [(r, sender, 0) for r in (1, 2) for sender in (1, 2)]
-    assert world.clients[0].state.mailbox.outcomes == {"used": 4, "duplicate": 2 * 49}
+    assert world.clients[0].mailbox.outcomes == {"used": 4, "duplicate": 2 * 49}
 
 
 def test_flood_of_future_rounds_does_not_fill_more_than_the_mailbox_holds() -> None:
     world = against(partial(flood, copies=50), rounds=60).run(until_s=1.25 + 0.5)
-    mailbox = world.clients[0].state.mailbox
+    mailbox = world.clients[0].mailbox
     # Stamps 1 to 50 arrive at 1.25, in this order; each beyond the capacity of 4 displaces the oldest.
     assert world.used(0) == [(1, 1, 0), (1, 2, 1 - 47)]
     assert sorted(mailbox.queues[2].unread) == [48, 49, 50]
@@ -456,7 +456,7 @@ def test_flood_stays_bounded_over_many_rounds() -> None:
     world = against(partial(flood, copies=20), rounds=40).run()
     assert world.times(0)[-1] == 40 * 1.25
     assert world.network.num_delivered == 40 * (4 + 2 * 20)
-    for mailbox in (client.state.mailbox for client in world.clients[:2]):
+    for mailbox in (client.mailbox for client in world.clients[:2]):
         assert len(list(mailbox.unread())) <= 4
         assert mailbox.outcomes.total() + len(list(mailbox.unread())) == 40 * (1 + 20)
 

@@ -1,0 +1,107 @@
+"""Jobs: what a client asks of an executor, and what it gets back.
+
+A `RoundJob` is all computation of one client between two sends: apply the messages of the last round, train,
+and make the next payload. Everything it needs is known when it is submitted, so an executor may compute it at
+once, in a thread, on another machine, or in one batch with the jobs of other clients. Only the executor knows
+when that happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rdpfl_sim.methods.base import State, Trained
+from rdpfl_sim.methods.batching import Received, Updated
+from rdpfl_sim.methods.payload import Payload
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job gives once its local training is done."""
+
+    state: State
+    """The method's state from now on."""
+    trained: Trained
+    payload: Payload
+    loss: float
+    """Mean training loss over the local steps."""
+
+    @property
+    def num_steps(self) -> int:
+        """K, the number of local steps."""
+        return self.trained.num_steps[0]
+
+
+class Job(Protocol):
+    """A submitted job. Reading a part that has not been computed waits for it."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a result."""
+
+    @property
+    def updated(self) -> Updated:
+        """The state after the update, and what the method reports about the last finished round."""
+
+    @property
+    def result(self) -> JobResult:
+        """The outcome of the local training, and what to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedJob:
+    """A job that needs no computation: an initial state, or a job from a checkpoint."""
+
+    updated: Updated
+    known_result: JobResult | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a result."""
+        return self.known_result is not None
+
+    @property
+    def result(self) -> JobResult:
+        """The outcome of the local training, which must be known."""
+        assert self.known_result is not None, "this job does not train"
+        return self.known_result
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """The end of a round: the messages that the client uses, and its number of neighbours at that time."""
+
+    round: int
+    messages: Sequence[Received]
+    degree: int
+    inspects: bool
+    """Whether statistics of single messages are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundJob:
+    """The computation of one client from the end of its last round to its next payload.
+
+    Without an exchange the client continues from the state of the previous job: at the start, and after a
+    crash, when the pending update counts and the pending training does not.
+    """
+
+    client: int
+    round: int
+    previous: Job
+    exchange: Exchange | None
+    degree: int
+    """The client's number of neighbours when it is submitted."""
+    poisoned: bool = False
+    """Whether it trains on poisoned data."""
+    trains: bool = True
+    """False after the last round."""
+
+
+class JobExecutor(Protocol):
+    """Computes jobs."""
+
+    def submit(self, job: RoundJob) -> Job:
+        """Accept a job; compute it now or later."""
