@@ -26,7 +26,7 @@ from rdpfl_sim.methods.base import (
     Trained,
     TrainingTask,
 )
-from rdpfl_sim.methods.batching import Received, make_inbox
+from rdpfl_sim.methods.batching import Received, Updated, make_inbox
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.payload import Form, Payload
 from rdpfl_sim.randomness import Streams
@@ -35,6 +35,7 @@ from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import ComputeTimes, TrainingTimes
 from rdpfl_sim.world.faults.fault import merged
+from rdpfl_sim.world.jobs import FinishedJob, RoundJob
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.links import Link, Loss, lossless
 from rdpfl_sim.world.network.message import Message
@@ -123,25 +124,37 @@ DROP = Staleness(0, 1.0)
 HONEST = Plan(none)
 
 
+Direction = Callable[[int, int, bool], float]
+"""A client's direction, from its id, its round and whether its data is poisoned."""
+
+
 class FakeTrainingData:
-    """Client i's direction is always i + 1 (with learning rate 1), or -100 if its data is poisoned."""
+    """By default client i's direction is i + 1 (learning rate 1), or -100 if its data is poisoned."""
 
     streams = Streams(0)
 
+    def __init__(self, direction: Direction | None = None) -> None:
+        self.direction = direction or (lambda client, round_, poisoned: -100 if poisoned else client + 1)
+
     def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
-        return TrainingJob(client, task, seed=0, poisoned=poisoned)
+        return TrainingJob(client, task, seed=round_, poisoned=poisoned)
 
     def train(self, model: None, job: TrainingJob) -> TrainingResult:
         [w] = job.task.w
-        return TrainingResult(w + 100 if job.poisoned else w - (job.client + 1), num_steps=1, loss=0.0)
+        return TrainingResult(w - self.direction(job.client, job.seed, job.poisoned), num_steps=1, loss=0.0)
 
     def batch(self, model: None, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
 
 
-def fake_executor(method: Method, training_data: Any = None) -> Executor:
+def fake_executor(method: Method, direction: Direction | None = None) -> Executor:
     """Return an executor whose training is arithmetic on two numbers."""
-    return Executor(cast(Any, None), training_data or cast(Any, FakeTrainingData()), method)
+    return Executor(cast(Any, None), cast(Any, FakeTrainingData(direction)), method)
+
+
+def round_job(client: int, round_: int, state: State, poisoned: bool = False) -> RoundJob:
+    """Return the job of a client that starts in a round, with two neighbours."""
+    return RoundJob(client, round_, FinishedJob(Updated(state)), None, degree=2, poisoned=poisoned)
 
 
 class CheapTrainingData(TrainingData):
@@ -265,7 +278,7 @@ class TinyWorld:
         plan: Plan = HONEST,
         method: Method | None = None,
         faults: Sequence[Any] = (),
-        training_data: Any = None,
+        direction: Direction | None = None,
         **network: Any,
     ) -> None:
         num_clients = len(neighbours)
@@ -304,7 +317,7 @@ class TinyWorld:
         shared = ClientContext(
             kernel=self.kernel,
             network=self.network,
-            executor=fake_executor(method, training_data),
+            executor=fake_executor(method, direction),
             observer=self.log,
             clients=self.clients,
             observing_adversaries=[self.adversary] if byzantine else [],

@@ -186,17 +186,19 @@ class Experiment(Deployment):
 
     def initial_model(self, client: int) -> Tensor:
         """Return the initial model of a client."""
-        if self.scenario.training.start == "same":
-            return self._shared_initial_model
-        return self.model.initial(self.streams.key("start", client))
+        index = () if self.scenario.training.start == "same" else (client,)
+        return self.model.initial(self.streams.key("start", *index))
 
     @cached_property
-    def _shared_initial_model(self) -> Tensor:
-        return self.model.initial(self.streams.key("start"))
+    def _shared_row(self) -> Tensor:
+        """The initial model as a row; one tensor for all clients saves memory and evaluations."""
+        return self.initial_model(0).unsqueeze(0)
 
     def initial_state(self, client: int) -> State:
         """Return the method's state of a client at its start, also if it starts again."""
-        return self.method.init(self.initial_model(client).unsqueeze(0), [self._view(client, 0)])
+        is_shared = self.scenario.training.start == "same"
+        w = self._shared_row if is_shared else self.initial_model(client).unsqueeze(0)
+        return self.method.init(w, [self._view(client, 0)])
 
     def message_form(self) -> Form:
         """Return the form of all messages: that of an update of client 0."""

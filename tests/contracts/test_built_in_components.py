@@ -12,7 +12,7 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.plugin import Plugin
 from rdpfl_sim.contracts.contract import Guard
 from rdpfl_sim.contracts.kinds import CONTRACTS, contract_of
-from rdpfl_sim.contracts.methods import MethodContract, RehearsalServices, rehearse
+from rdpfl_sim.contracts.methods import MethodContract, rehearse
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.simulation.experiment import Experiment
@@ -111,5 +111,5 @@ def test_method_keeps_its_contract(name: str) -> None:
         method,
         plugin,
         experiment.initial_model(0),
-        RehearsalServices(experiment.streams.key, experiment.trainer.batch),
+        experiment.steps,
     )

@@ -82,7 +82,7 @@ def test_auto_is_a_gpu_for_large_models(executor: str, changes: dict[str, Any], 
 
 def test_executor_auto_is_inline_on_a_gpu() -> None:
     with SimulatedGpu():
-        assert isinstance(Experiment(on("cuda")).trainer, Inline)
+        assert isinstance(Experiment(on("cuda")).make_executor(), Inline)
 
 
 def test_stacking_on_a_gpu_causes_a_warning() -> None:

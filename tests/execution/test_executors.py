@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from random import Random
 from threading import Event, Thread
@@ -22,14 +23,13 @@ from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
-from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result
 from rdpfl_sim.system.ray_session import RaySession
 from tests.killing import ray_processes
 from tests.runs import lived
-from tests.support import small_scenario
+from tests.support import round_job, small_scenario
 
 with_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 PARALLEL = ["threads", pytest.param("ray", marks=with_ray)]
@@ -98,26 +98,29 @@ def test_convolutions_can_be_stacked() -> None:
 
 def test_stacked_run_that_is_interrupted_after_any_event_has_the_same_traces() -> None:
     experiment = Experiment(on("stacked", **ATTACKED, model={"name": "mlp", "hidden": [5]}))
-    assert isinstance(experiment.trainer, Stacked)
+    assert isinstance(experiment.make_executor(), Stacked)
     expected = lived(experiment)
     for number in range(0, expected.num_events, 17):
         assert lived(experiment, lambda event, number=number: event == number).traces == expected.traces
 
 
-def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning(caplog: Any) -> None:
+def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning() -> None:
     experiment = Experiment(on("inline"))
     odd = FlatModel(nn.Sequential(nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 3)))
-    executor = stacked(odd, experiment.trainer.training_data)
+    executor = stacked(odd, experiment.training_data, experiment.method)
     assert isinstance(executor, Inline)
-    assert "Softplus" in caplog.text
-    assert executor.submit(0, 1, TrainingTask(odd.initial(0).unsqueeze(0))).result().num_steps > 0
+    assert executor.warning is not None
+    assert "Softplus" in executor.warning
+    state = experiment.method.init(odd.initial(0).unsqueeze(0), [])
+    assert executor.submit(round_job(0, 1, state)).result.num_steps > 0
 
 
 def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
-    training_data = Experiment(on("inline")).trainer.training_data
-    assert isinstance(auto(FlatModel(mlp([8], 3)), training_data, workers=1), Stacked)
-    assert isinstance(auto(FlatModel(mlp([8], 3, hidden=[10_000])), training_data, workers=2), Threads)
-    assert isinstance(auto(FlatModel(cnn([3, 8, 8], 3)), training_data, workers=1), Inline)
+    experiment = Experiment(on("inline"))
+    rest = experiment.training_data, experiment.method
+    assert isinstance(auto(FlatModel(mlp([8], 3)), *rest, workers=1), Stacked)
+    assert isinstance(auto(FlatModel(mlp([8], 3, hidden=[10_000])), *rest, workers=2), Threads)
+    assert isinstance(auto(FlatModel(cnn([3, 8, 8], 3)), *rest, workers=1), Inline)
 
 
 @pytest.mark.slow
@@ -129,13 +132,10 @@ def test_evaluations_are_the_same_with_every_executor(executor: str) -> None:
     jobs = [EvalJob(i, w, is_global=i % 2 == 0) for i, w in enumerate(models)] + [
         EvalJob(i, same) for i in range(6)
     ]
-    trainer = Experiment(on(executor)).trainer
-    try:
-        results = trainer.evaluate(jobs)
-    finally:
-        trainer.close()
+    with closing(Experiment(on(executor)).make_executor()) as made:
+        results = made.evaluate(jobs)
     for job, result in zip(jobs, results, strict=True):
-        expected = experiment.trainer.training_data.evaluate(experiment.model, job)
+        expected = experiment.training_data.evaluate(experiment.model, job)
         assert result.personal.accuracy == expected.personal.accuracy
         assert result.personal.loss == pytest.approx(expected.personal.loss, rel=1e-5)
         assert (result.on_global is None) == (not job.is_global)
@@ -143,7 +143,7 @@ def test_evaluations_are_the_same_with_every_executor(executor: str) -> None:
             assert result.on_global.accuracy == expected.on_global.accuracy
 
 
-def test_executor_can_be_used_again_after_close() -> None:
+def test_experiment_can_run_twice() -> None:
     experiment = Experiment(on({"name": "threads", "workers": 2}))
     assert simulate(experiment).summary["digest"] == simulate(experiment).summary["digest"]
 
@@ -154,19 +154,19 @@ def test_executor_can_be_used_again_after_close() -> None:
 def test_jobs_of_a_killed_ray_worker_are_repeated() -> None:
     import ray
 
-    inline, remote = Experiment(on("inline")).trainer, Experiment(on({"name": "ray", "workers": 2})).trainer
+    experiment = Experiment(on("inline"))
+    inline, state = experiment.make_executor(), experiment.initial_state(0)
+    remote = Experiment(on({"name": "ray", "workers": 2})).make_executor()
     assert isinstance(remote, RayActors)
-    task = TrainingTask(inline.model.initial(1).unsqueeze(0))
-    try:
-        remote.submit(0, 1, task).result()
+    with closing(remote):
+        assert remote.submit(round_job(0, 1, state)).result.num_steps > 0
         assert remote._actors is not None
         for _ in range(2):
             ray.kill(next(remote._actors), no_restart=False)
-        jobs = [remote.submit(client, 1, task) for client in range(6)]
+        jobs = [remote.submit(round_job(client, 1, state)) for client in range(6)]
         for client, job in enumerate(jobs):
-            assert torch.equal(job.result().w, inline.submit(client, 1, task).result().w)
-    finally:
-        remote.close()
+            expected = inline.submit(round_job(client, 1, state)).result.trained.w
+            assert torch.equal(job.result.trained.w, expected)
 
 
 @pytest.mark.slow

@@ -116,10 +116,10 @@ def test_training_of_a_large_model_synchronises_once_per_job() -> None:
     num_steps = 10
     scenario = on("cuda", **IMAGES, training={"local_steps": num_steps, "momentum": 0.9})
     with SimulatedGpu() as gpu:
-        trainer = Experiment(scenario).trainer
-        job = trainer.training_data.job(0, 1, TrainingTask(trainer.model.initial(0).unsqueeze(0)))
+        experiment = Experiment(scenario)
+        job = experiment.training_data.job(0, 1, TrainingTask(experiment.initial_model(0).unsqueeze(0)))
         with gpu.counting() as counts:
-            trainer.training_data.train(trainer.model, job)
+            experiment.training_data.train(experiment.model, job)
     assert counts.launches <= 55 * num_steps
     assert counts.synchronisations <= 1
     assert counts.to_host == 0

@@ -2,7 +2,7 @@
 
 import torch
 
-from rdpfl_sim.learning.training import train
+from rdpfl_sim.learning.training import TrainingResult, train
 from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import small_scenario
@@ -12,7 +12,12 @@ EXPERIMENT = Experiment(
         training={"momentum": 0.5, "weight_decay": 0.1, "batch_size": 8}, execution={"executor": "inline"}
     )
 )
-TRAINER = EXPERIMENT.trainer
+DATA = EXPERIMENT.training_data
+
+
+def run(task: TrainingTask) -> TrainingResult:
+    """Train client 2 in round 3."""
+    return DATA.train(EXPERIMENT.model, DATA.job(2, 3, task))
 
 
 def trained(w: torch.Tensor, client: int = 2, round_: int = 3, momentum: float = 0.5, **options):
@@ -33,16 +38,16 @@ def trained(w: torch.Tensor, client: int = 2, round_: int = 3, momentum: float =
 
 def test_momentum_is_that_of_the_task_or_of_the_scenario() -> None:
     w = EXPERIMENT.initial_model(0)
-    assert torch.equal(TRAINER.submit(2, 3, TrainingTask(w[None])).result().w, trained(w))
+    assert torch.equal(run(TrainingTask(w[None])).w, trained(w))
     for momentum in (0.0, 0.9):
-        result = TRAINER.submit(2, 3, TrainingTask(w[None], momentum=momentum)).result()
+        result = run(TrainingTask(w[None], momentum=momentum))
         assert torch.equal(result.w, trained(w, momentum=momentum))
         assert result.second_w is None
 
 
 def test_second_model_is_trained_on_the_same_batches_with_a_proximal_term() -> None:
     w, v = EXPERIMENT.initial_model(0), EXPERIMENT.initial_model(0) * 2
-    result = TRAINER.submit(2, 3, TrainingTask(w[None], second_w=v[None], proximal_mu=0.7)).result()
+    result = run(TrainingTask(w[None], second_w=v[None], proximal_mu=0.7))
     assert torch.equal(result.w, trained(w))
     assert torch.equal(result.second_w, trained(v, proximal_to=w, proximal_mu=0.7))
 
@@ -50,14 +55,14 @@ def test_second_model_is_trained_on_the_same_batches_with_a_proximal_term() -> N
 def test_mask_applies_to_both_models() -> None:
     w = EXPERIMENT.initial_model(0)
     mask = torch.arange(len(w)) % 2 == 0
-    result = TRAINER.submit(2, 3, TrainingTask(w[None], mask=mask[None], second_w=w[None] * 2)).result()
+    result = run(TrainingTask(w[None], mask=mask[None], second_w=w[None] * 2))
     assert torch.equal(result.w, trained(w, mask=mask))
     assert torch.equal(result.second_w[~mask], 2 * w[~mask])
 
 
 def test_batch_contains_own_data_and_differs_between_rounds() -> None:
     shard = EXPERIMENT.train_shards[1]
-    batches = [TRAINER.batch(1, round_) for round_ in (1, 2, 1)]
+    batches = [EXPERIMENT.steps.batch(1, round_) for round_ in (1, 2, 1)]
     own = {tuple(x) for x in shard.x[shard.indices].tolist()}
     assert all(len(batch.x) == min(8, len(shard)) for batch in batches)
     assert all(tuple(x) in own for batch in batches for x in batch.x.tolist())
@@ -66,5 +71,5 @@ def test_batch_contains_own_data_and_differs_between_rounds() -> None:
 
 
 def test_batch_of_a_client_with_few_examples_contains_all_of_them() -> None:
-    trainer = Experiment(small_scenario(training={"batch_size": 1000})).trainer
-    assert len(trainer.batch(0, 1).labels) == len(trainer.training_data.shards[0])
+    experiment = Experiment(small_scenario(training={"batch_size": 1000}))
+    assert len(experiment.steps.batch(0, 1).labels) == len(experiment.train_shards[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,13 @@ from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.ray_actors import RayActors
-from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
 from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.runners.ray_runner import GpuShares, RayRunner, RayTasks
 from tests.execution.test_gpu import assert_alike
 from tests.killing import wait_until
 from tests.simulated_gpu import NAME, SimulatedGpu, simulate_in_this_process
-from tests.support import small_scenario
+from tests.support import round_job, small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
@@ -88,15 +88,12 @@ def until_free(num_gpus: float) -> None:
 def test_workers_request_gpus(scenario: Scenario, free: float) -> None:
     until_free(2.0)
     experiment = Experiment(scenario)
-    trainer = experiment.trainer
-    assert isinstance(trainer, RayActors)
-    try:
-        trained = trainer.submit(0, 1, TrainingTask(trainer.model.initial(1).unsqueeze(0))).result()
-        assert trained.w.is_cpu
-        assert trainer.device_kind == ("cpu" if free == 2.0 else NAME)
+    with closing(experiment.make_executor()) as executor:
+        assert isinstance(executor, RayActors)
+        result = executor.submit(round_job(0, 1, experiment.initial_state(0))).result
+        assert result.trained.w.is_cpu
+        assert executor.device_kind == ("cpu" if free == 2.0 else NAME)
         until_free(free)
-    finally:
-        trainer.close()
 
 
 @pytest.mark.usefixtures("two_gpus")

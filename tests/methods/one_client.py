@@ -14,11 +14,9 @@ from rdpfl_sim.methods.batching import (
     Received,
     UpdateInput,
     make_inbox,
-    message_stats,
     update_in_batches,
 )
 from rdpfl_sim.methods.payload import Payload
-from rdpfl_sim.world.client import single_payload
 from tests.support import Services
 
 CLIENT = ClientView(0, 1, 2, Services())
@@ -62,19 +60,23 @@ def start(method: Method, w: Tensor, view: ClientView = CLIENT) -> State:
 def send(method: Method, state: State, trained: Trained, view: ClientView = CLIENT) -> tuple[State, Payload]:
     """Return the client's state and what it sends."""
     state, outgoing = method.payload(state, trained, [view])
-    return state, single_payload(outgoing)
+    [vector] = outgoing.vectors
+    return state, Payload(vector, None if outgoing.masks is None else outgoing.masks[0])
 
 
 def update(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> Any:
     """Return the state after a round, and its diagnostics as plain numbers."""
-    [result] = update_in_batches(method, [UpdateInput(state, trained, received, view)])
-    return result
+    [updated] = update_in_batches(method, [UpdateInput(state, trained, received, view)])
+    return updated.state, updated.diagnostics
 
 
 def stats(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> ClientMessageStats:
     """Return how the method treats each message."""
-    return message_stats(method, UpdateInput(state, trained, received, view))
+    one = UpdateInput(state, trained, received, view, inspects=True)
+    [updated] = update_in_batches(method, [one])
+    assert updated.message_stats is not None
+    return updated.message_stats

@@ -33,7 +33,9 @@ class Counting:
 
 def counted(**changes: Any) -> tuple[Counting, Any]:
     experiment = cheap(small_scenario(**changes))
-    counting = experiment.trainer.evaluate = Counting(experiment.trainer)
+    executor = experiment.make_executor()
+    executor.evaluate = counting = Counting(executor)  # type: ignore[method-assign]
+    experiment.make_executor = lambda: executor  # type: ignore[method-assign]
     return counting, lived(experiment)
 
 
@@ -132,6 +134,7 @@ def test_a_model_that_all_clients_have_is_tested_once(monkeypatch: pytest.Monkey
         return original(self, x)
 
     monkeypatch.setattr(module, "__call__", count)
-    w = experiment.initial_model(0)
-    experiment.trainer.evaluate([EvalJob(client, w, is_global=True) for client in range(6)])
+    models = [experiment.initial_state(client).w[0] for client in range(6)]
+    jobs = [EvalJob(client, w, is_global=True) for client, w in enumerate(models)]
+    experiment.make_executor().evaluate(jobs)
     assert calls["images"] == 60  # the whole test set, once

@@ -109,7 +109,7 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     """
     scenario, experiment = simulation.scenario, simulation.experiment
     method: Any = scenario.method
-    num_steps = max(experiment.trainer.settings.num_steps(len(shard)) for shard in experiment.train_shards)
+    num_steps = max(experiment.settings.num_steps(len(shard)) for shard in experiment.train_shards)
     gamma, added = scenario.training.learning_rate * num_steps, 0.0
     if method.name in ("rdpfl", "direct"):
         gamma = method.step if method.step != "local" else method.coefficient * gamma

@@ -49,8 +49,13 @@ def test_every_line_is_flat_and_has_its_simulated_time_in_order(tmp_path: Path) 
     kinds = {line["event"] for line in lines}
     assert {"run_started", "training_started", "training_finished", "message_sent", "message_lost"} <= kinds
     assert {"message_delivered", "message_used", "round_finished", "evaluation", "run_finished"} <= kinds
-    finished = next(line for line in lines if line["event"] == "round_finished" and line["num_used"])
-    assert {"beta", "tau", "delta_norm", "d_norm", "clipped", "bounded", "max_age"} <= finished.keys()
+    finished = next(line for line in lines if line["event"] == "round_finished")
+    assert finished.keys() == {"event", "time_s", "client", "round", "num_used", "max_age"}
+    assert any(
+        {"beta", "tau", "delta_norm", "d_norm", "clipped", "bounded"} <= line.keys()
+        for line in lines
+        if line["event"] == "estimate"
+    )
 
 
 def test_message_accounting_adds_up_and_agrees_with_the_events(tmp_path: Path) -> None:
@@ -222,7 +227,7 @@ def test_every_client_and_round_has_batches_of_its_own() -> None:
     experiment = Experiment(small_scenario())
     w = experiment.initial_model(0)
     seeds = {
-        experiment.trainer.training_data.job(client, t, TrainingTask(w.unsqueeze(0))).seed
+        experiment.training_data.job(client, t, TrainingTask(w.unsqueeze(0))).seed
         for client in range(6)
         for t in range(1, 5)
     }

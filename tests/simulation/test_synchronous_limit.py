@@ -61,7 +61,9 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
     for t in range(1, ROUNDS + 1):
         poisoned = byzantine if attack == "label_flip" else ()
         jobs = [
-            sim.trainer.submit(i, t, TrainingTask(w[i].unsqueeze(0)), poisoned=i in poisoned).result()
+            sim.training_data.train(
+                sim.model, sim.training_data.job(i, t, TrainingTask(w[i].unsqueeze(0)), i in poisoned)
+            )
             for i in range(n)
         ]
         u = [(w[i] - jobs[i].w) / (ETA * jobs[i].num_steps) for i in range(n)]

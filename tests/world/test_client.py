@@ -145,13 +145,13 @@ def test_stale_message_counts_by_the_weight_of_its_age() -> None:
     assert world.clients[0].state.learning.w[0].tolist() == [-3.0, -3.0]
 
 
-def test_what_a_client_is_doing_can_be_read_off_its_life() -> None:
+def test_state_has_the_phase_the_round_and_the_end_of_the_wait() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 4.0)).run(until_s=0.5)
     state = world.clients[0].state
     assert (state.phase, state.round, state.until_s) == (Phase.TRAINING, 1, 1.0)
     world.kernel.run(until=2.0)
     assert (state.phase, state.round, state.until_s) == (Phase.GATHERING, 1, 5.0)
-    assert state.mailbox.pending == {2}
+    assert world.clients[0].mailbox.pending == {2}
 
 
 def test_refused_messages_do_not_make_a_quorum() -> None:

@@ -21,7 +21,30 @@ class Drops(Observer):
 
 
 def mailbox(prefer: str = "round", capacity: int = 4) -> Mailbox:
-    return Mailbox([1, 2], Drops(), form=GOOD.form, last_round=10, capacity=capacity, prefer=prefer)
+    return Mailbox(
+        [1, 2],
+        Drops(),
+        form=GOOD.form,
+        last_round=10,
+        capacity=capacity,
+        prefer=prefer,
+        num_required=2,
+        on_ready=lambda: None,
+    )
+
+
+def masked_mailbox() -> Mailbox:
+    """Return the mailbox of a client that expects masked messages from one neighbour."""
+    return Mailbox(
+        [1],
+        Drops(),
+        form=Payload(torch.zeros(3), MASK).form,
+        last_round=10,
+        capacity=4,
+        prefer="round",
+        num_required=1,
+        on_ready=lambda: None,
+    )
 
 
 def message(sender: int, stamp: int, payload: Payload = GOOD) -> Message:
@@ -174,13 +197,13 @@ def test_a_former_neighbours_messages_are_stale_and_its_history_is_kept_for_its_
     box.take(3, 0)
     box.put(message(1, 4))
     box.put(message(2, 4))
-    box.set_neighbours([2, 5])
+    box.set_neighbours([2, 5], 2)
     assert box.observer.reasons == [(4, "stale", "no longer a neighbour")]
     box.put(message(1, 5))
     assert box.observer.reasons[-1] == (5, "stale", "no longer a neighbour")
     box.put(message(5, 4))
     assert taken(box, 4, 0) == [(2, 4), (5, 4)]
-    box.set_neighbours([1, 2])
+    box.set_neighbours([1, 2], 2)
     box.put(message(1, 3))
     assert box.observer.reasons[-1] == (3, "duplicate", "same sender and round")
 
@@ -189,10 +212,10 @@ def test_pending_senders_follow_a_change_of_neighbourhood() -> None:
     box = mailbox()
     box.start_round(2)
     box.put(message(1, 2))
-    box.set_neighbours([1])
+    box.set_neighbours([1], 1)
     box.start_round(2)
     assert (num_answered(box), box.pending) == (1, set())
-    box.set_neighbours([1, 2, 3])
+    box.set_neighbours([1, 2, 3], 3)
     box.start_round(2)
     assert (num_answered(box), box.pending) == (1, {2, 3})
 
@@ -242,9 +265,7 @@ MASK = torch.tensor([True, False, True])
     ids=["no mask", "too short", "a matrix", "float", "uint8"],
 )
 def test_mask_of_another_form_is_refused(mask: torch.Tensor | None) -> None:
-    box = Mailbox(
-        [1], Drops(), form=Payload(torch.zeros(3), MASK).form, last_round=10, capacity=4, prefer="round"
-    )
+    box = masked_mailbox()
     box.put(message(1, 4, Payload(torch.zeros(3), mask)))
     assert box.outcomes == {"rejected": 1}
 
@@ -253,9 +274,7 @@ def test_mask_of_another_form_is_refused(mask: torch.Tensor | None) -> None:
 def test_any_mask_of_the_right_form_is_taken_and_nan_is_refused_under_it_or_outside(
     mask: torch.Tensor,
 ) -> None:
-    box = Mailbox(
-        [1], Drops(), form=Payload(torch.zeros(3), MASK).form, last_round=10, capacity=4, prefer="round"
-    )
+    box = masked_mailbox()
     box.put(message(1, 4, Payload(torch.zeros(3), mask)))
     box.put(message(1, 5, Payload(torch.tensor([0.0, torch.nan, 0.0]), mask)))
     assert taken(box, 4, max_age=0) == [(1, 4)]

@@ -1,8 +1,10 @@
 """What attackers know, when they know it, and what they send: exact simulated times, directions by hand."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -19,7 +21,6 @@ from rdpfl_sim.methods.base import (
     RunInfo,
     State,
     Trained,
-    TrainingTask,
 )
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.dpsgd import Dpsgd
@@ -31,7 +32,7 @@ from rdpfl_sim.world.faults.churn import Leave
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import Change, End, Start
 from rdpfl_sim.world.waiting import Staleness, Wait
-from tests.support import RING, Job, TinyWorld, odd_payloads
+from tests.support import RING, TinyWorld, odd_payloads
 
 RING6 = [(1, 5), (0, 2), (1, 3), (2, 4), (3, 5), (0, 4)]
 COMPLETE = [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
@@ -67,9 +68,8 @@ class SpyWorld(TinyWorld):
         rounds = world.get("rounds", 2)
         if numbered:
             method = Direct(RunInfo(learning_rate=1.0, rounds=rounds), lambda_=0.0, aggregator=mean)
+            world = {"direction": numbered_direction, **world}
         super().__init__(plan=Plan(self.look, **{"sees_honest": True, **plan}), method=method, **world)
-        if numbered:
-            train_with(self, Numbered())
 
     def run(self, until_s: float | None = None) -> "SpyWorld":
         super().run(until_s)
@@ -84,14 +84,8 @@ class SpyWorld(TinyWorld):
         return [seen for seen in self.seen if abs(seen.own - attacker - 1) < 1e-5]  # models are rounded
 
 
-class Numbered:
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
-        return Job(task.w[0] - (100 * client + round_))
-
-
-def train_with(world: TinyWorld, trainer: Any) -> None:
-    for client in world.clients:
-        client.context = replace(client.context, trainer=trainer)
+def numbered_direction(client: int, round_: int, poisoned: bool) -> float:
+    return 100 * client + round_
 
 
 def sent(world: TinyWorld, sender: int) -> list[tuple[float, int, int, float]]:
@@ -281,14 +275,18 @@ def test_impatient_attacker_takes_the_latest_that_it_knows_and_first_of_all_its_
 
 
 def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -> None:
-    class Diverges(Numbered):
-        def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
-            job = super().submit(client, round_, task, poisoned)
-            return Job(job.w * torch.nan) if client == 1 else job
+    def diverges(client: int, round_: int, poisoned: bool) -> float:
+        return nan if client == 1 else numbered_direction(client, round_, poisoned)
 
     for knowledge in ("omniscient", "neighbourhood"):
-        world = SpyWorld(neighbours=COMPLETE, numbered=True, byzantine=(3,), knowledge=knowledge, rounds=1)
-        train_with(world, Diverges())
+        world = SpyWorld(
+            neighbours=COMPLETE,
+            numbered=True,
+            byzantine=(3,),
+            knowledge=knowledge,
+            rounds=1,
+            direction=diverges,
+        )
         (seen,) = world.run().seen
         assert seen.honest == {0: 1, 2: 201}
         assert seen.time_s == (1.0 if knowledge == "omniscient" else 1.25)
@@ -378,12 +376,10 @@ def test_message_that_was_there_before_the_training_ended_needs_no_waiting() -> 
 
 
 def test_refused_message_does_not_keep_a_neighbourhood_attacker_waiting() -> None:
-    class Diverges(Numbered):
-        def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
-            return Job(task.w[0] + torch.inf) if client == 0 else Job(task.w[0] - 2)
+    def diverges(client: int, round_: int, poisoned: bool) -> float:
+        return -inf if client == 0 else 2
 
-    world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", rounds=1)
-    train_with(world, Diverges())
+    world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", rounds=1, direction=diverges)
     assert [(seen.time_s, seen.honest) for seen in world.run().seen] == [(1.25, {1: 2})]
 
 
@@ -560,8 +556,8 @@ def test_equivocator_replays_to_each_what_it_was_told() -> None:
         plan=Plan(sign_flip, equivocation=scaled, timing=partial(replay, age=1), remembers=True),
         rounds=3,
         method=Direct(RunInfo(learning_rate=1.0, rounds=3), lambda_=0.0, aggregator=mean),
+        direction=numbered_direction,
     )
-    train_with(world, Numbered())
     world.run()
     first = told(world, 3, 1)
     assert len(set(first.values())) == 3
@@ -807,17 +803,13 @@ def test_omniscient_attacker_does_not_wait_for_a_client_that_has_left() -> None:
 
 
 def test_collective_attack_is_computed_again_when_an_update_was() -> None:
-    class Restless:
-        """Client i's direction is 10 i plus the number of times that it has trained."""
-
-        def __init__(self) -> None:
-            self.times = [0] * 4
-
-        def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
-            self.times[client] += 1
-            return Job(task.w[0] - (10 * client + self.times[client]))
-
     def run(collective: bool) -> dict[int, float]:
+        num_trained = Counter[int]()
+
+        def direction(client: int, round_: int, poisoned: bool) -> float:
+            num_trained[client] += 1
+            return 10 * client + num_trained[client]
+
         plan = Plan(min_max, sees_honest=True, collective=collective)
         world = TinyWorld(
             COMPLETE,
@@ -827,8 +819,8 @@ def test_collective_attack_is_computed_again_when_an_update_was() -> None:
             wait=Wait(1.0, 20.0),
             faults=[restarts(0, at_s=1.125, after_s=0.5)],
             rounds=1,
+            direction=direction,
         )
-        train_with(world, Restless())
         return told(world.run(), 3, 1)
 
     # Client 2 attacks at 1, when client 0's update is 1; client 3 at 3, when it is 2.

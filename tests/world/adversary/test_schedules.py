@@ -1,7 +1,6 @@
 """When Byzantine clients attack; in the worlds client 2 says 1 in place of its direction 3 while it does."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,7 +27,7 @@ from rdpfl_sim.world.faults.partition import Partition
 from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.network.links import Link
 from rdpfl_sim.world.waiting import Wait
-from tests.support import FakeTrainer, Job, TinyWorld
+from tests.support import TinyWorld
 
 COMPLETE = [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
 
@@ -232,40 +231,35 @@ def test_inactive_attacker_is_like_an_honest_client(compute: Sequence[float], kn
     assert honest_log(attacked) == honest_log(honest)
 
 
-class Submissions(FakeTrainer):
-    """Remembers the jobs whose data was poisoned: client, round."""
+def poisoned_world(
+    schedule: Schedule, poisons_labels: bool = True
+) -> tuple[TinyWorld, list[tuple[int, int]]]:
+    """Return a world after its run, and the jobs with poisoned data: client, round."""
+    jobs: list[tuple[int, int]] = []
 
-    def __init__(self) -> None:
-        self.poisoned: list[tuple[int, int]] = []
-
-    def submit(self, client: int, round_: int, task: Any, poisoned: bool) -> Job:
+    def direction(client: int, round_: int, poisoned: bool) -> float:
         if poisoned:
-            self.poisoned.append((client, round_))
-        return super().submit(client, round_, task, poisoned)
+            jobs.append((client, round_))
+        return -100 if poisoned else client + 1
 
-
-def poisoned_world(schedule: Schedule, poisons_labels: bool = True) -> tuple[TinyWorld, Submissions]:
     plan = Plan(label_flip, poisons_labels=poisons_labels, schedule=schedule)
-    world, trainer = TinyWorld(byzantine=(2,), plan=plan, rounds=4), Submissions()
-    for client in world.clients:
-        client.context = replace(client.context, trainer=trainer)
-    return world.run(), trainer
+    return TinyWorld(byzantine=(2,), plan=plan, rounds=4, direction=direction).run(), jobs
 
 
 def test_labels_are_flipped_only_while_the_attack_lasts() -> None:
-    world, trainer = poisoned_world(partial(window, from_round=2, until_round=3))
-    assert trainer.poisoned == [(2, 2), (2, 3)]
+    world, poisoned = poisoned_world(partial(window, from_round=2, until_round=3))
+    assert poisoned == [(2, 2), (2, 3)]
     # The direction on poisoned data is -100.
     assert told(world) == {1: 3.0, 2: -100.0, 3: -100.0, 4: 3.0}
 
 
 def test_whether_labels_are_flipped_is_decided_when_the_training_begins() -> None:
     # Training begins at 0, 1.25, 2.5 and 3.75.
-    _, trainer = poisoned_world(partial(window, from_s=0.5, until_s=2.5))
-    assert trainer.poisoned == [(2, 2)]
+    _, poisoned = poisoned_world(partial(window, from_s=0.5, until_s=2.5))
+    assert poisoned == [(2, 2)]
 
 
 def test_attack_that_does_not_flip_labels_trains_on_its_own_data() -> None:
-    world, trainer = poisoned_world(always, poisons_labels=False)
-    assert trainer.poisoned == []
+    world, poisoned = poisoned_world(always, poisons_labels=False)
+    assert poisoned == []
     assert set(told(world).values()) == {3.0}

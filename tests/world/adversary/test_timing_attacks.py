@@ -17,7 +17,6 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError, ScenarioError
 from rdpfl_sim.maths.attacks import View, min_max, sign_flip
-from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.adversary import Plan
@@ -39,7 +38,7 @@ from rdpfl_sim.world.adversary.timing import (
 from rdpfl_sim.world.faults.fault import Start
 from rdpfl_sim.world.faults.slow_down import SlowDown
 from rdpfl_sim.world.waiting import Staleness, Wait
-from tests.support import Job, TinyWorld, small_scenario
+from tests.support import TinyWorld, small_scenario
 
 PAST = {round_: Payload(torch.tensor([float(round_)])) for round_ in range(1, 8)}
 
@@ -55,13 +54,6 @@ def parcels(attack: TimingAttack, **changes: Any) -> list[tuple[float, int, floa
     return [
         (parcel.payload.vector.item(), parcel.stamp, parcel.delay_s) for parcel in attack(occasion(**changes))
     ]
-
-
-class Trainer:
-    """Client i's direction in round t is 10 i + t (with learning rate 1)."""
-
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> Job:
-        return Job(task.w[0] - (10 * client + round_))
 
 
 def against(
@@ -380,9 +372,11 @@ class ReplayWorld(TinyWorld):
 
     def __init__(self, timing: TimingAttack, **world: Any) -> None:
         plan = Plan(min_max, sees_honest=True, timing=timing, remembers=True)
-        super().__init__(byzantine=(2,), plan=plan, rounds=5, **world)
-        for client in self.clients:
-            client.context = replace(client.context, trainer=Trainer())
+
+        def direction(client: int, round_: int, poisoned: bool) -> float:
+            return 10 * client + round_
+
+        super().__init__(byzantine=(2,), plan=plan, rounds=5, direction=direction, **world)
 
 
 def test_replayed_message_with_a_fresh_stamp_is_used_as_if_it_were_new() -> None:

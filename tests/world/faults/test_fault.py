@@ -41,7 +41,7 @@ def test_names_of_changes_are_different() -> None:
 @built_in
 def test_end_undoes_the_start(fault: Fault) -> None:
     def state() -> list[object]:
-        slowdowns = [world.slowdown(client) for client in range(3)]
+        slowdowns = [world.training_times.duration_s(client, 1) for client in range(3)]
         counts = +world.num_stops, +world.num_withdrawals
         return [repr(vars(world.obstacles)), counts, slowdowns, world.topology]
 

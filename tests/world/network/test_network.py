@@ -24,22 +24,27 @@ PAYLOAD = Payload(torch.zeros(250))  # 1,000 bytes
 class Wires:
     """Three clients that only note when messages arrive."""
 
-    def __init__(self, latency=lambda u: 0.5, loses=lossless, bandwidth=None, **options) -> None:
+    def __init__(
+        self, latency=lambda u: 0.5, loses=lossless, bandwidth=None, on_arrival=None, **options
+    ) -> None:
+        self.on_arrival = on_arrival
         self.kernel = Kernel()
         self.log = Log(self.kernel)
         self.arrivals: list[tuple[int, float]] = []
         self.network = Network(
             self.kernel,
             3,
+            [self] * 3,
             self.log,
             lambda i, j: Link(i, j, Streams(1).key("link", i, j), latency=latency, loses=loses),
             bandwidth=None if bandwidth is None else bandwidth(self.kernel),
             **options,
         )
-        self.network.receivers = [self.arrive] * 3
 
-    def arrive(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         self.arrivals.append((message.recipient, self.kernel.now))
+        if self.on_arrival is not None:
+            self.on_arrival(message)
 
     def send(self, sender: int, recipient: int, round_: int = 1) -> None:
         self.network.send(sender, round_, round_, PAYLOAD, [recipient])
@@ -263,9 +268,12 @@ def test_copy_on_time_does_not_make_the_messages_behind_it_reordered() -> None:
 
 
 def test_compression_divides_the_transmitted_bytes_but_not_the_payload() -> None:
-    world = Wires(bandwidth=partial(Uplink, bytes_per_s=1000.0), compression=4.0)
     sizes: list[tuple[float, int]] = []
-    world.network.receivers = [lambda m: sizes.append((m.size_bytes, len(m.payload.vector)))] * 3
+    world = Wires(
+        bandwidth=partial(Uplink, bytes_per_s=1000.0),
+        compression=4.0,
+        on_arrival=lambda m: sizes.append((m.size_bytes, len(m.payload.vector))),
+    )
     world.send(0, 1)
     world.send(0, 2)
     world.kernel.run()
@@ -374,15 +382,14 @@ pairs = st.permutations(range(3)).map(lambda order: tuple(order[:2]))
     st.lists(st.tuples(moments, moments, pairs, st.booleans()), max_size=4),
 )
 def test_every_message_is_delivered_lost_or_in_flight(options, sends, troubles) -> None:
-    world = Wires(**options)
-    network, kernel = world.network, world.kernel
     numbers: Counter[int] = Counter()
 
-    def receive(message: Message) -> None:
+    def on_arrival(message: Message) -> None:
         numbers[message.number] += 1
         assert network.obstacles.reason(message.sender, message.recipient) is None
 
-    network.receivers = [receive] * 3
+    world = Wires(on_arrival=on_arrival, **options)
+    network, kernel = world.network, world.kernel
 
     def at(time_s: float, act) -> None:
         kernel.call_at(Call(lambda _: act()), time_s)
