@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -132,7 +132,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _figures(page: Page) -> dict[str, Any]:
+def _figures(page: Page) -> dict[str, object]:
     """Return the figures of all cards, by the key under which page.js looks them up."""
     return {
         f"{tab.slug}-{number}/{view}": {"data": figure.traces, "layout": figure.layout}

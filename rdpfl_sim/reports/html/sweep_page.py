@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.reports.html.accuracy import honest_mean
+from rdpfl_sim.reports.accuracy_curves import honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile, missing
-from rdpfl_sim.reports.html.plot import Figure, Trace, axis, compact, escape_markup, line, round_axis, rounded
+from rdpfl_sim.reports.html.plot import Figure, axis, compact, escape_markup, line, round_axis
 from rdpfl_sim.reports.text import escape_control, quantity
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _no_runs(title: str) -> Card:
     return missing(title, "No run is complete yet.")
 
 
-def _layouts(sweep: Sweep) -> list[dict[str, Any]]:
+def _layouts(sweep: Sweep) -> list[dict[str, object]]:
     """Return the tables of the sweep file, or else the mean and the worst accuracy of each case."""
     if sweep.plan.get("tables"):
         return list(sweep.plan["tables"])
@@ -113,38 +113,33 @@ def _interval_text(estimate: MeanInterval) -> str:
 def _heat_map(
     rows: Sequence[Labels],
     columns: Sequence[Labels],
-    values: dict[tuple[Labels, Labels], tuple[str, float, str]],
+    values: Mapping[tuple[Labels, Labels], tuple[str, float, str]],
     corner: Labels,
     across: Labels,
     diverging: bool,
 ) -> Figure:
     """Return a heat map; `values` holds the label, the value and the hover text of each cell."""
-    cells = [[values.get((row, column)) for column in columns] for row in rows]
-    means = [[None if cell is None else rounded(cell[1]) for cell in row] for row in cells]
-    finite = [abs(value) for row in means for value in row if value is not None]
-    trace: Trace = {
+    cells = [[values.get((row, column), ("", None, "")) for column in columns] for row in rows]
+    category: dict[str, object] = {"type": "category", "showgrid": False}
+    trace = {
         "type": "heatmap",
-        "z": means,
+        "z": [compact(mean for _, mean, _ in row) for row in cells],
+        "zmid": 0 if diverging else None,
         "xgap": 3,
         "ygap": 3,
         "hoverongaps": False,
         "x": [escape_markup(" / ".join(column)) for column in columns],
         "y": [escape_markup(" / ".join(row)) for row in rows],
-        "text": [["" if cell is None else cell[0] for cell in row] for row in cells],
-        "customdata": [["" if cell is None else cell[2] for cell in row] for row in cells],
+        "text": [[label for label, _, _ in row] for row in cells],
+        "customdata": [[hover for _, _, hover in row] for row in cells],
         "texttemplate": "%{text}" if len(columns) <= 14 else "",
         "hovertemplate": "<b>%{y} · %{x}</b><br>%{customdata}<extra></extra>",
         "colorbar": {"thickness": 12, "outlinewidth": 0, "len": 0.9},
         "colorscale": "@diverging" if diverging else "Viridis",
     }
-    if diverging:
-        limit = max(finite, default=1.0) or 1.0
-        trace |= {"zmin": -limit, "zmax": limit}
     layout = {
-        "xaxis": axis(escape_markup(", ".join(across)), type="category", side="top", showgrid=False),
-        "yaxis": axis(
-            escape_markup(", ".join(corner)), type="category", autorange="reversed", showgrid=False
-        ),
+        "xaxis": axis(escape_markup(", ".join(across)), side="top", **category),
+        "yaxis": axis(escape_markup(", ".join(corner)), autorange="reversed", **category),
         "margin": {"t": 70, "b": 20},
     }
     return Figure([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
@@ -189,11 +184,8 @@ def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInter
     values: dict[tuple[Labels, Labels], tuple[str, float, str]] = {}
     for labels, difference in differences.items():
         row = (*labels[:index], *labels[index + 1 :]) or ("all",)
-        text = (
-            f"<b>{_short(difference.mean, signed=True)}</b>"
-            if difference.excludes_zero
-            else _short(difference.mean, signed=True)
-        )
+        text = _short(difference.mean, signed=True)
+        text = f"<b>{text}</b>" if difference.excludes_zero else text
         values[row, (labels[index],)] = text, difference.mean, _difference_text(difference)
     rows = list(dict.fromkeys(row for row, _ in values))[:MAX_ROWS]
     columns = [(label,) for label in sweep.axes[name] if any(column == (label,) for _, column in values)]
@@ -223,27 +215,26 @@ def _curves_card(sweep: Sweep) -> Card:
     views = {view: figure for view, figure in views.items() if figure.traces}
     if not views:
         return missing("Curves", "No client has been evaluated yet.")
-    note = (
-        f"The first {MAX_VIEWS} of {len(groups)} combinations are shown." if len(groups) > MAX_VIEWS else ""
-    )
+    note = f"The first {MAX_VIEWS} of {len(groups)} combinations are shown."
     lines = f" One line per case of {compared}." if compared else ""
     text = f"Mean personal accuracy of honest clients, averaged over seeds.{lines}"
-    return Card("Curves", text, views, note=note, wide=True)
+    return Card("Curves", text, views, note=note if len(groups) > MAX_VIEWS else "", wide=True)
 
 
 def _curves_figure(cases: dict[str, list[SweepRun]]) -> Figure:
     traces = []
+    num_rounds = 0.0
     for colour, (label, runs) in zip(cycle(COLOURS), cases.items(), strict=False):
         curves = [honest_mean(run.run.metrics) for run in runs]
         rounds = sorted({round_ for x, _ in curves for round_ in x})
         if rounds:
-            lines = np.array([np.interp(rounds, x, y) for x, y in curves if x])
-            with np.errstate(all="ignore"):
-                mean = compact(lines.mean(axis=0))
-            hover = {"hovertemplate": f"%{{y}}<extra>{escape_markup(label)}</extra>"}
-            traces.append(line(compact(rounds), mean, escape_markup(label), colour, **hover))
+            num_rounds = max(num_rounds, rounds[-1])
+            mean = compact(np.mean([np.interp(rounds, x, y) for x, y in curves if x], axis=0))
+            name = escape_markup(label)
+            hover = f"%{{y}}<extra>{name}</extra>"
+            traces.append(line(compact(rounds), mean, name, colour, hovertemplate=hover))
     layout = {
-        "xaxis": round_axis(round_ for trace in traces for round_ in trace["x"]),
+        "xaxis": round_axis([num_rounds]),
         "yaxis": axis("personal accuracy"),
         "hovermode": "x unified",
     }
@@ -279,11 +270,9 @@ def _plan_card(sweep: Sweep) -> Card:
     rows = [(name, ", ".join(labels)) for name, labels in sweep.axes.items()]
     seeds = sorted({run.seed for run in sweep.runs})
     rows += [("seeds", ", ".join(map(str, seeds)) or "-"), ("folder", sweep.folder.resolve().name)]
-    text = (
-        "The axes of the sweep."
-        if sweep.plan
-        else "sweep.json is missing: these are the settings in which the runs differ."
-    )
+    text = "The axes of the sweep."
+    if not sweep.plan:
+        text = "sweep.json is missing: these are the settings in which the runs differ."
     return Card("Plan", text, content=HtmlTable((), rows, "facts"), wide=True)
 
 

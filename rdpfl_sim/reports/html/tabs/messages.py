@@ -1,15 +1,19 @@
-"""Outcomes of messages, their age when used, and their delay."""
+"""Messages: the space-time diagram, their outcomes, their age when used, and their delay."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.html.page import Card, missing
-from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, compact, escape_markup
+from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, axis, bars, compact, escape_markup
+from rdpfl_sim.reports.html.spacetime import spacetime_card
+from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 
 OUTCOMES = ("used", "stale", "duplicate", "rejected", "left over", "lost", "in flight")
 SENDERS = ((False, "from honest clients", HONEST), (True, "from Byzantine clients", BYZANTINE))
@@ -17,42 +21,49 @@ MAX_REASONS = 10
 NUM_BINS = 60
 
 
+@run_tab("Messages", position=40)
+def messages_tab(records: RunRecords) -> Sequence[Card]:
+    """Show messages in space and time, their ages and their delays."""
+    messages = records.messages
+    if not messages.height:
+        return [no_messages("Messages", records.run)]
+    return [spacetime_card(records.run, messages, records.rounds), age_card(messages), delay_card(messages)]
+
+
+def no_messages(title: str, run: Run) -> Card:
+    """Return a card that says why there are no messages."""
+    if not run.has_events:
+        return no_events(title, run)
+    if run.message_fraction == 0:
+        return missing(title, "Messages were not recorded: output.message_events is 0.")
+    if run.scenario.get("method", {}).get("name") == "local":
+        return missing(title, "With method local, clients send no messages.")
+    return missing(title, "No message was sent.")
+
+
 def outcomes_card(messages: pl.DataFrame) -> Card:
     """Show how many messages had each outcome, and for which reason, by role of the sender."""
-    reasons = messages.with_columns(
-        pl.when(pl.col("reason").is_null())
-        .then(pl.col("fate"))
-        .otherwise(pl.col("fate") + ": " + pl.col("reason"))
-        .alias("outcome_and_reason")
-    )
-    counts = reasons["outcome_and_reason"].value_counts()
-    most_frequent = counts.sort("count", "outcome_and_reason", descending=[True, False]).head(MAX_REASONS)
+    outcome_and_reason = pl.concat_str("fate", "reason", separator=": ", ignore_nulls=True)
+    reasons = messages.select("is_byzantine", outcome_and_reason.alias("reason"))
+    counts = reasons["reason"].value_counts().sort("count", "reason", descending=[True, False])
+    outcomes = [name for name in OUTCOMES if name in set(messages["fate"])]
     views = {
-        "outcomes": _bars(messages, "fate", [name for name in OUTCOMES if name in set(messages["fate"])]),
-        "reasons": _bars(reasons, "outcome_and_reason", most_frequent["outcome_and_reason"].to_list()),
+        "outcomes": _outcome_bars(messages, "fate", outcomes),
+        "reasons": _outcome_bars(reasons, "reason", counts["reason"].head(MAX_REASONS).to_list()),
     }
     text = "Left over: delivered but unread when the run ended. In flight: not delivered when the run ended."
     return Card("Outcomes of messages", text, views)
 
 
-def _bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
+def _outcome_bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
     traces = []
     for is_byzantine, name, colour in SENDERS:
         part = messages.filter(pl.col("is_byzantine") == is_byzantine)
         if part.height:
             counts = dict(part[column].value_counts().rows())
-            numbers = [counts.get(label, 0) for label in labels]
-            traces.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": name,
-                    "marker": {"color": colour},
-                    "y": [escape_markup(label) for label in labels],
-                    "x": numbers,
-                    "hovertemplate": f"%{{x:,}} {name}<extra></extra>",
-                }
-            )
+            numbers, names = [counts.get(label, 0) for label in labels], [*map(escape_markup, labels)]
+            hover = f"%{{x:,}} {name}<extra></extra>"
+            traces.append(bars(numbers, names, name, colour, orientation="h", hovertemplate=hover))
     layout = {
         "barmode": "stack",
         "xaxis": axis("messages", showgrid=True),
@@ -71,20 +82,12 @@ def age_card(messages: pl.DataFrame) -> Card:
         counts = used.filter(pl.col("is_byzantine") == is_byzantine)["age"].value_counts().sort("age")
         if counts.height:
             share = 100 * counts["count"] / counts["count"].sum()
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": name,
-                    "marker": {"color": colour},
-                    "x": counts["age"].to_list(),
-                    "y": compact(share),
-                    "customdata": counts["count"].to_list(),
-                    "hovertemplate": "age %{x}: %{customdata:,} messages, %{y} %<extra></extra>",
-                }
-            )
+            hover = "age %{x}: %{customdata:,} messages, %{y} %<extra></extra>"
+            ages, numbers = counts["age"].to_list(), counts["count"].to_list()
+            traces.append(bars(ages, compact(share), name, colour, customdata=numbers, hovertemplate=hover))
     layout = {
         "barmode": "group",
-        "xaxis": axis("age when used (rounds)", dtick=1 if _has_few_ages(used) else None),
+        "xaxis": axis("age when used (rounds)", dtick=1 if np.ptp(used["age"].to_numpy()) <= 20 else None),
         "yaxis": axis("share of used messages (%)"),
     }
     text = (
@@ -94,11 +97,6 @@ def age_card(messages: pl.DataFrame) -> Card:
     return Card("Age of messages", text, {"age": Figure(traces, layout, 360)})
 
 
-def _has_few_ages(used: pl.DataFrame) -> bool:
-    low, high = used.select(pl.col("age").min().alias("low"), pl.col("age").max().alias("high")).row(0)
-    return bool(high - low <= 20)
-
-
 def delay_card(messages: pl.DataFrame) -> Card:
     """Show how long messages took from sending to delivery."""
     delays = messages.filter(pl.col("delay_s").is_finite())
@@ -106,27 +104,17 @@ def delay_card(messages: pl.DataFrame) -> Card:
         return missing("Delay", "No message was delivered.")
     all_values = delays["delay_s"].to_numpy()
     edges = _bin_edges(all_values)
-    traces: list[Trace] = []
+    middles, widths = compact((edges[:-1] + edges[1:]) / 2), compact(np.diff(edges))
+    ranges = [f"{low:.3g} to {high:.3g} s" for low, high in pairwise(edges)]
+    hover = {"customdata": ranges, "hovertemplate": "%{customdata}: %{y:,}<extra></extra>"}
+    traces = []
     for is_byzantine, name, colour in SENDERS:
         values = delays.filter(pl.col("is_byzantine") == is_byzantine)["delay_s"].to_numpy()
         if len(values):
             counts, _ = np.histogram(np.minimum(values, edges[-1]), edges)
-            ranges = [f"{a:.3g} to {b:.3g} s" for a, b in pairwise(edges)]
-            traces.append(
-                {
-                    "type": "bar",
-                    "name": name,
-                    "marker": {"color": colour},
-                    "opacity": 0.85,
-                    "x": compact((edges[:-1] + edges[1:]) / 2),
-                    "width": compact(np.diff(edges)),
-                    "y": counts.tolist(),
-                    "customdata": ranges,
-                    "hovertemplate": "%{customdata}: %{y:,}<extra></extra>",
-                }
-            )
+            traces.append(bars(middles, counts.tolist(), name, colour, opacity=0.85, width=widths, **hover))
     median, p90, p99 = np.percentile(all_values, (50, 90, 99))
-    layout: dict[str, Any] = {
+    layout = {
         "barmode": "stack",
         "xaxis": axis("delay from sending to delivery (s)"),
         "yaxis": axis("messages"),
@@ -138,7 +126,7 @@ def delay_card(messages: pl.DataFrame) -> Card:
     return Card("Delay", text, {"delay": Figure(traces, layout, 360)})
 
 
-def _bin_edges(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _bin_edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return equal bins up to the 99th percentile, so that a long tail does not hide the rest."""
     high = float(np.percentile(values, 99)) or float(values.max()) or 1.0
     if values.max() < 1.5 * high:

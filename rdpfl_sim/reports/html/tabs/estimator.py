@@ -1,6 +1,8 @@
-"""Diagnostics of the method over rounds: threshold, deviation, clipping, and any other values."""
+"""Estimator: diagnostics of the method over rounds: threshold, deviation, clipping, and any other values."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -19,6 +21,7 @@ from rdpfl_sim.reports.html.plot import (
     line,
     round_axis,
 )
+from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
@@ -42,6 +45,14 @@ TITLES = {
 }
 """Titles of diagnostics; the part before the comma labels the axis."""
 STATES = ("no messages", "within the threshold", "clipped", "bounded by G_d")
+
+
+@run_tab("Estimator", position=50)
+def estimator_tab(records: RunRecords) -> Sequence[Card]:
+    """Show the diagnostics of honest clients."""
+    if not records.run.has_events:
+        return [no_events("Estimator", records.run)]
+    return estimator_cards(records.rounds)
 
 
 def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
@@ -133,7 +144,7 @@ def _median_and_band(honest: pl.DataFrame, name: str, label: str, colour: str) -
             compact(quantiles["high"]),
             f"{label}, 10 to 90 %",
             colour,
-            showlegend=False,
+            legend=False,
         ),
         line(x, compact(quantiles["mid"]), f"{label}, median", colour, hovertemplate="%{y}"),
     ]
