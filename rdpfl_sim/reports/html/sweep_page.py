@@ -13,7 +13,7 @@ from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.accuracy_curves import honest_mean
-from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile, missing
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile
 from rdpfl_sim.reports.html.plot import Figure, axis, compact, escape_markup, line, round_axis
 from rdpfl_sim.reports.text import escape_control, quantity
 
@@ -58,7 +58,7 @@ def _facts(sweep: Sweep) -> str:
 
 
 def _no_runs(title: str) -> Card:
-    return missing(title, "No run is complete yet.")
+    return Card(title, missing="No run is complete yet.")
 
 
 def _layouts(sweep: Sweep) -> list[dict[str, object]]:
@@ -81,7 +81,7 @@ def _compared_axis(sweep: Sweep) -> str:
 
 def _table_cards(table: Table) -> list[Card]:
     if not table.cells:
-        return [missing(table.title, "No complete run has the values of this table.")]
+        return [Card(table.title, missing="No complete run has the values of this table.")]
     cards = []
     num_cells = len(table.rows) * len(table.columns)
     if 2 <= num_cells <= MAX_CELLS:
@@ -159,7 +159,7 @@ def _difference_cards(sweep: Sweep) -> list[Card]:
         if len(labels) > 1 and sweep.runs
     ]
     return [card for card in cards if card is not None] or [
-        missing("Differences", "No two complete runs differ in exactly one axis.")
+        Card("Differences", missing="No two complete runs differ in exactly one axis.")
     ]
 
 
@@ -205,7 +205,7 @@ def _curves_card(sweep: Sweep) -> Card:
     if not sweep.runs:
         return _no_runs("Curves")
     if len(sweep.runs) > MAX_CURVES:
-        return missing("Curves", f"Curves are omitted for sweeps with more than {MAX_CURVES} runs.")
+        return Card("Curves", missing=f"Curves are omitted for sweeps with more than {MAX_CURVES} runs.")
     compared = _compared_axis(sweep) if sweep.axes else None
     groups: dict[str, dict[str, list[SweepRun]]] = {}
     for run in sweep.runs:
@@ -214,7 +214,7 @@ def _curves_card(sweep: Sweep) -> Card:
     views = {escape_control(view): _curves_figure(cases) for view, cases in [*groups.items()][:MAX_VIEWS]}
     views = {view: figure for view, figure in views.items() if figure.traces}
     if not views:
-        return missing("Curves", "No client has been evaluated yet.")
+        return Card("Curves", missing="No client has been evaluated yet.")
     note = f"The first {MAX_VIEWS} of {len(groups)} combinations are shown."
     lines = f" One line per case of {compared}." if compared else ""
     text = f"Mean personal accuracy of honest clients, averaged over seeds.{lines}"

@@ -17,12 +17,13 @@ import polars as pl
 from rdpfl_sim.frames import Run
 from rdpfl_sim.frames.run import last_evaluations
 from rdpfl_sim.reports.html import tabs
-from rdpfl_sim.reports.html.page import Card, Tab, missing
+from rdpfl_sim.reports.html.page import Card, Tab
 
 MESSAGE_COLUMNS = (
     *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
     *("fate", "reason", "age", "weight"),
 )
+NOT_EVALUATED = "No client has been evaluated yet, or metrics.csv is missing."
 
 
 @dataclass(frozen=True)
@@ -87,5 +88,5 @@ def run_tabs(records: RunRecords) -> list[Tab]:
 def no_events(title: str, run: Run) -> Card:
     """Return a card that says why there are no events."""
     if run.scenario.get("output", {}).get("events") is False:
-        return missing(title, "Events were not recorded: output.events is false.")
-    return missing(title, "events.jsonl is empty or missing.")
+        return Card(title, missing="Events were not recorded: output.events is false.")
+    return Card(title, missing="events.jsonl is empty or missing.")

@@ -11,8 +11,8 @@ import polars as pl
 
 from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.accuracy_curves import Curve, frame_curves, honest_mean
-from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
-from rdpfl_sim.reports.html.tab import RunRecords, run_tab
+from rdpfl_sim.reports.html.page import Card, HtmlTable
+from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import multiple, score
 
 MAX_CURVES = 60
@@ -47,7 +47,7 @@ class ClientCurves:
 def clients_tab(records: RunRecords) -> Sequence[Card]:
     """Show a curve and a table row per client, up to a limit."""
     if not records.last.height:
-        return [missing("Clients", "No client has been evaluated yet, or metrics.csv is missing.")]
+        return [Card("Clients", missing=NOT_EVALUATED)]
     return [_curves_card(records.metrics, records.last), _table_card(records.run, records.last)]
 
 

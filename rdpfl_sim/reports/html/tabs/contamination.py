@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.frames.run import last_evaluations
-from rdpfl_sim.reports.html.page import Card, missing
+from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import HONEST, INK, Figure, axis, compact, dots, line, round_axis
-from rdpfl_sim.reports.html.tab import RunRecords, run_tab
+from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
 
 MAX_POINTS = 2_000
@@ -29,9 +29,9 @@ def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
     reachable = metrics.filter(~pl.col("is_byzantine"), pl.col("hops").is_not_null())
     if not reachable.height:
         if not metrics.height:
-            return [missing("Contamination", "No client has been evaluated yet, or metrics.csv is missing.")]
+            return [Card("Contamination", missing=NOT_EVALUATED)]
         reason = "No honest client is connected to a Byzantine client, so no attack can spread."
-        return [missing("Contamination", reason)]
+        return [Card("Contamination", missing=reason)]
     return [_accuracy_card(reachable), _weight_card(reachable)]
 
 
@@ -68,7 +68,7 @@ def _accuracy_card(reachable: pl.DataFrame) -> Card:
 def _weight_card(reachable: pl.DataFrame) -> Card:
     weighted = reachable.filter(pl.col("byzantine_weight").is_finite())
     if not weighted.height:
-        return missing("Weight of Byzantine messages", "No message weights were recorded.")
+        return Card("Weight of Byzantine messages", missing="No message weights were recorded.")
     hops = sorted(set(weighted["hops"]))[:MAX_LINES]
     traces = []
     for colour, distance in zip(COLOURS, hops, strict=False):

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rdpfl_sim.reports.html.page import Card, missing
+from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
     HONEST,
@@ -59,7 +59,7 @@ def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
     """Show threshold, deviation and clipping, and every other diagnostic of the method."""
     honest = rounds.filter(~pl.col("is_byzantine"), pl.col("finished_s").is_not_null())
     if not honest.height:
-        return [missing("Estimator", "The records contain no completed round of an honest client.")]
+        return [Card("Estimator", missing="The records contain no completed round of an honest client.")]
     diagnostics = [
         name
         for name, data_type in honest.schema.items()
@@ -70,7 +70,7 @@ def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
         cards += [_threshold_card(honest), _clipping_card(honest)]
         diagnostics = [name for name in diagnostics if name not in ("tau", "delta_norm")]
     cards += [_diagnostic_card(honest, name) for name in diagnostics]
-    return cards or [missing("Estimator", "This method records no diagnostics.")]
+    return cards or [Card("Estimator", missing="This method records no diagnostics.")]
 
 
 def _threshold_card(honest: pl.DataFrame) -> Card:

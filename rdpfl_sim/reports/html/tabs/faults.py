@@ -8,7 +8,7 @@ from itertools import accumulate
 import polars as pl
 
 from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
-from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
+from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, bars, line, round_times
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.reports.text import affected_text, quantity
@@ -38,7 +38,7 @@ def faults_tab(records: RunRecords) -> Sequence[Card]:
 def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     """Show a timeline of clients and partitions, the number of links down, and a list of all changes."""
     if not faults.height:
-        return [missing("Faults", "No fault occurred.")]
+        return [Card("Faults", missing="No fault occurred.")]
     intervals = [*fault_intervals(faults.iter_rows(named=True))]
     links_down = [interval for interval in intervals if interval.condition is Condition.LINK_DOWN]
     others = [interval for interval in intervals if interval.condition is not Condition.LINK_DOWN]

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.html.page import Card, missing
+from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, axis, bars, compact, escape_markup
 from rdpfl_sim.reports.html.spacetime import spacetime_card
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
@@ -35,10 +35,10 @@ def no_messages(title: str, run: Run) -> Card:
     if not run.has_events:
         return no_events(title, run)
     if run.message_fraction == 0:
-        return missing(title, "Messages were not recorded: output.message_events is 0.")
+        return Card(title, missing="Messages were not recorded: output.message_events is 0.")
     if run.scenario.get("method", {}).get("name") == "local":
-        return missing(title, "With method local, clients send no messages.")
-    return missing(title, "No message was sent.")
+        return Card(title, missing="With method local, clients send no messages.")
+    return Card(title, missing="No message was sent.")
 
 
 def outcomes_card(messages: pl.DataFrame) -> Card:
@@ -76,7 +76,7 @@ def age_card(messages: pl.DataFrame) -> Card:
     """Show the age of messages, in rounds, when they were used."""
     used = messages.filter(pl.col("age").is_not_null())
     if not used.height:
-        return missing("Age of messages", "No message was used.")
+        return Card("Age of messages", missing="No message was used.")
     traces = []
     for is_byzantine, name, colour in SENDERS:
         counts = used.filter(pl.col("is_byzantine") == is_byzantine)["age"].value_counts().sort("age")
@@ -101,7 +101,7 @@ def delay_card(messages: pl.DataFrame) -> Card:
     """Show how long messages took from sending to delivery."""
     delays = messages.filter(pl.col("delay_s").is_finite())
     if not delays.height:
-        return missing("Delay", "No message was delivered.")
+        return Card("Delay", missing="No message was delivered.")
     all_values = delays["delay_s"].to_numpy()
     edges = _bin_edges(all_values)
     middles, widths = compact((edges[:-1] + edges[1:]) / 2), compact(np.diff(edges))

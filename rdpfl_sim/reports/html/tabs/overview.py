@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.reports.accuracy_curves import frame_curves, latest_values
-from rdpfl_sim.reports.html.page import Card, missing
+from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
     HONEST,
@@ -20,7 +20,7 @@ from rdpfl_sim.reports.html.plot import (
     line,
     round_axis,
 )
-from rdpfl_sim.reports.html.tab import RunRecords, run_tab
+from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.html.tabs.contamination import contamination_cards
 from rdpfl_sim.reports.html.tabs.messages import delay_card, no_messages, outcomes_card
 
@@ -53,7 +53,7 @@ def accuracy_card(metrics: pl.DataFrame) -> Card:
         if (traces := _traces(metrics, column, by))
     }
     if not views:
-        return missing("Accuracy", "No client has been evaluated yet, or metrics.csv is missing.")
+        return Card("Accuracy", missing=NOT_EVALUATED)
     text = "The latest evaluation of each client on its own test data. The global test set has all classes."
     return Card("Accuracy", text, views, wide=True)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.records.reader import Record
-from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
+from rdpfl_sim.frames.run import JsonObject
+from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
 
@@ -20,7 +20,7 @@ def provenance_tab(records: RunRecords) -> Sequence[Card]:
     sessions = run.provenance.get("sessions", [])
     cards = [_session_card(session, i, len(sessions)) for i, session in enumerate(sessions, start=1)]
     if not cards:
-        cards = [missing("Provenance", "provenance.json is missing: the origin of this run is unknown.")]
+        cards = [Card("Provenance", missing="provenance.json is missing: the origin of this run is unknown.")]
     return [_identity_card(run), *cards, *_theory_cards(run)]
 
 
@@ -36,7 +36,7 @@ def _identity_card(run: Run) -> Card:
     return Card("Identity", content=_facts_table(facts), wide=True)
 
 
-def _session_card(session: Record, number: int, num_sessions: int) -> Card:
+def _session_card(session: JsonObject, number: int, num_sessions: int) -> Card:
     code, machine = session.get("code", {}), dict(session.get("machine", {}))
     versions = session.get("versions", {})
     changed = " (with uncommitted changes)" if code.get("changed") else ""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.graph_layout import graph_layout
-from rdpfl_sim.reports.html.page import Card, missing
+from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import BYZANTINE, INK, Figure, Points, Trace, compact, dots, line, segments
 from rdpfl_sim.reports.html.tab import RunRecords, run_tab
 from rdpfl_sim.reports.text import score
@@ -46,7 +46,9 @@ def topology_tab(records: RunRecords) -> Sequence[Card]:
 def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
     """Show the graph with links coloured by the share of lost, or used, messages."""
     if not run.num_clients:
-        return missing("Topology", "topology.json is missing: the run ended before the topology was built.")
+        return Card(
+            "Topology", missing="topology.json is missing: the run ended before the topology was built."
+        )
     links = _link_counts(run, messages)
     step = -(-links.height // MAX_LINKS) or 1
     drawn = links.gather_every(step)
