@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.stacked_models import StackedModel, round_up
+from rdpfl_sim.learning.stacked_models import StackedModel, aligned
 from rdpfl_sim.learning.training import TrainingResult, augmentation_rng
 
 MAX_SUMMED = 8192
@@ -100,7 +100,7 @@ class BatchedLoader:
         self.data = clients[0].shard
         shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
-        chosen = np.zeros((*shape, round_up(batch_size)), dtype=np.int64)
+        chosen = np.zeros((*shape, aligned(batch_size)), dtype=np.int64)
         self.sizes = np.zeros(shape, dtype=np.int64)
         """Number of real examples per step and client."""
         generator = torch.Generator()

@@ -21,7 +21,7 @@ REFRESH_S = 0.2
 LINE_S = 5.0
 SWEEP_LINE_S = 30.0
 
-State: TypeAlias = tuple[int, float, float | None, int]  # the arguments of ProgressDisplay.update
+ProgressState: TypeAlias = tuple[int, float, float | None, int]  # the arguments of ProgressDisplay.update
 
 
 class ProgressDisplay(Protocol):
@@ -68,7 +68,7 @@ class LiveProgress:
         )
         self._task = self._bar.add_task("", total=total_rounds, state="")
         self._total_rounds = total_rounds
-        self._state: State = (0, 0.0, None, 0)
+        self._state: ProgressState = (0, 0.0, None, 0)
         self._due = 0.0
 
     def __enter__(self) -> Self:
@@ -101,8 +101,8 @@ class PlainProgress:
     def __init__(self, stream: IO[str], total_rounds: int) -> None:
         self._stream = stream
         self._total_rounds = total_rounds
-        self._state: State | None = None
-        self._shown: State | None = None
+        self._state: ProgressState | None = None
+        self._shown: ProgressState | None = None
         self._start = (0.0, 0)
         self._due = 0.0
         self._due_rounds = 0.0

@@ -20,7 +20,7 @@ from rdpfl_sim.cli.main import main
 from rdpfl_sim.frames import Run, Sweep, events
 from rdpfl_sim.reports.html import spacetime, tabs
 from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, render
-from rdpfl_sim.reports.html.plot import Figure, compact
+from rdpfl_sim.reports.html.plot import Plot, compact
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
 from rdpfl_sim.reports.html.tabs import clients, estimator
@@ -398,7 +398,7 @@ def test_scenario_is_shown_as_toml_with_arrays_on_one_line() -> None:
 
 
 def test_data_of_figures_cannot_end_its_script_element() -> None:
-    text = render(page_with(Card("a", views={"view": Figure([{"name": "</script><!--"}])})))
+    text = render(page_with(Card("a", views={"view": Plot([{"name": "</script><!--"}])})))
     data = text.partition('id="figures">')[2].partition("</script>")[0]
     assert "<" not in data
     assert json.loads(data)["tab-0/view"]["data"] == [{"name": "</script><!--"}]

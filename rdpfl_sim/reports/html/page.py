@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from rdpfl_sim.reports.html.plot import Figure
+from rdpfl_sim.reports.html.plot import Plot
 
 
 class Content(Protocol):
@@ -58,7 +58,7 @@ class Card:
 
     title: str
     text: str = ""
-    views: Mapping[str, Figure] = field(default_factory=dict)
+    views: Mapping[str, Plot] = field(default_factory=dict)
     content: Content | None = None
     missing: str = ""
     """Why there is nothing to show."""

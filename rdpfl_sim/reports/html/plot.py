@@ -25,7 +25,7 @@ HONEST, BYZANTINE, INK = "@honest", "@byzantine", "@ink"
 
 
 @dataclass(frozen=True)
-class Figure:
+class Plot:
     """Traces and layout of a plotly figure, and its height in pixels."""
 
     traces: Sequence[Trace]

@@ -16,7 +16,7 @@ from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
     HONEST,
-    Figure,
+    Plot,
     Trace,
     axis,
     compact,
@@ -88,7 +88,7 @@ def _windows(messages: pl.DataFrame) -> dict[str, pl.DataFrame]:
     }
 
 
-def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: Mapping[int, int], run: Run) -> Figure:
+def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: Mapping[int, int], run: Run) -> Plot:
     start, end = _time_span(messages)
     arrows = [
         _arrows(messages.filter(condition), name, colour, rows)
@@ -108,7 +108,7 @@ def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: Mapping[int, int
         "dragmode": "pan",
         "meta": {"scroll": True},
     }
-    return Figure(traces, layout, height=min(900, 190 + 30 * max(6, len(rows))))
+    return Plot(traces, layout, height=min(900, 190 + 30 * max(6, len(rows))))
 
 
 def _initial_range(messages: pl.DataFrame, start: float) -> list[float | None]:

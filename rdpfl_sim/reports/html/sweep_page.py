@@ -14,7 +14,7 @@ from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.accuracy_curves import honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile
-from rdpfl_sim.reports.html.plot import Figure, axis, compact, escape_markup, line, round_axis
+from rdpfl_sim.reports.html.plot import Plot, axis, compact, escape_markup, line, round_axis
 from rdpfl_sim.reports.text import escape_control, quantity
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _heat_map(
     corner: Labels,
     across: Labels,
     diverging: bool,
-) -> Figure:
+) -> Plot:
     """Return a heat map; `values` holds the label, the value and the hover text of each cell."""
     cells = [[values.get((row, column), ("", None, "")) for column in columns] for row in rows]
     category: dict[str, object] = {"type": "category", "showgrid": False}
@@ -142,7 +142,7 @@ def _heat_map(
         "yaxis": axis(escape_markup(", ".join(corner)), autorange="reversed", **category),
         "margin": {"t": 70, "b": 20},
     }
-    return Figure([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
+    return Plot([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
 
 
 def _short(value: float, signed: bool = False) -> str:
@@ -179,7 +179,7 @@ def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
     return Card(f"{name}: difference to {baseline}", text, views, wide=True)
 
 
-def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Figure:
+def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Plot:
     index = [*sweep.axes].index(name)
     values: dict[tuple[Labels, Labels], tuple[str, float, str]] = {}
     for labels, difference in differences.items():
@@ -221,7 +221,7 @@ def _curves_card(sweep: Sweep) -> Card:
     return Card("Curves", text, views, note=note if len(groups) > MAX_VIEWS else "", wide=True)
 
 
-def _curves_figure(cases: dict[str, list[SweepRun]]) -> Figure:
+def _curves_figure(cases: dict[str, list[SweepRun]]) -> Plot:
     traces = []
     num_rounds = 0.0
     for colour, (label, runs) in zip(cycle(COLOURS), cases.items(), strict=False):
@@ -238,7 +238,7 @@ def _curves_figure(cases: dict[str, list[SweepRun]]) -> Figure:
         "yaxis": axis("personal accuracy"),
         "hovermode": "x unified",
     }
-    return Figure(traces, layout, 440)
+    return Plot(traces, layout, 440)
 
 
 def _runs_card(sweep: Sweep) -> Card:

@@ -9,7 +9,7 @@ import polars as pl
 
 from rdpfl_sim.frames.run import last_evaluations
 from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import HONEST, INK, Figure, axis, compact, dots, line, round_axis
+from rdpfl_sim.reports.html.plot import HONEST, INK, Plot, axis, compact, dots, line, round_axis
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
 
@@ -62,7 +62,7 @@ def _accuracy_card(reachable: pl.DataFrame) -> Card:
         "yaxis": axis("last personal accuracy"),
     }
     text = "Each dot is an honest client; the line is the mean of the clients at this distance."
-    return Card("Accuracy by distance", text, {"accuracy": Figure([clients, mean_marks], layout, 400)})
+    return Card("Accuracy by distance", text, {"accuracy": Plot([clients, mean_marks], layout, 400)})
 
 
 def _weight_card(reachable: pl.DataFrame) -> Card:
@@ -89,4 +89,4 @@ def _weight_card(reachable: pl.DataFrame) -> Card:
     }
     text = "Share of Byzantine messages in the aggregates of honest clients, by distance."
     note = "Only neighbours of a Byzantine client receive its messages directly." if hops[-1] > 1 else ""
-    return Card("Weight of Byzantine messages", text, {"weight": Figure(traces, layout, 400)}, note=note)
+    return Card("Weight of Byzantine messages", text, {"weight": Plot(traces, layout, 400)}, note=note)

@@ -12,7 +12,7 @@ from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
     HONEST,
-    Figure,
+    Plot,
     Trace,
     axis,
     band,
@@ -96,7 +96,7 @@ def _threshold_card(honest: pl.DataFrame) -> Card:
             ),
             "hovermode": "x unified",
         }
-        views[view] = Figure(traces, layout, 420)
+        views[view] = Plot(traces, layout, 420)
     clipped = clipped_share(honest)
     share = "" if clipped is None else f" This happened in {clipped:.1%} of the rounds of honest clients."
     return Card(
@@ -231,7 +231,7 @@ def _clipping_card(honest: pl.DataFrame) -> Card:
     return Card(
         "Clipping by round",
         "Clipped: the deviation exceeded τ. Bounded: the direction was also longer than G_d.",
-        {"rounds": Figure([trace], layout, height)},
+        {"rounds": Plot([trace], layout, height)},
         note=" ".join(notes),
         wide=True,
     )
@@ -250,5 +250,5 @@ def _diagnostic_card(honest: pl.DataFrame, name: str) -> Card:
     return Card(
         title,
         "Honest clients: median, and the area from the 10th to the 90th percentile.",
-        {name: Figure(traces, layout, 300)},
+        {name: Plot(traces, layout, 300)},
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
 from rdpfl_sim.reports.html.page import Card, HtmlTable
-from rdpfl_sim.reports.html.plot import Figure, Trace, axis, bars, line, round_times
+from rdpfl_sim.reports.html.plot import Plot, Trace, axis, bars, line, round_times
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.reports.text import affected_text, quantity
 from rdpfl_sim.world.faults.fault import Condition
@@ -77,7 +77,7 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
         text += f" Dotted lines: {quantity(len(rewired_s), 'change')} of the graph."
     note = f"{len(shown)} of {len(clients):,} clients are shown." if len(shown) < len(clients) else ""
     height = min(1000, 170 + 24 * max(3, len(rows)))
-    return Card("Timeline", text, {"timeline": Figure(traces, layout, height)}, note=note, wide=True)
+    return Card("Timeline", text, {"timeline": Plot(traces, layout, height)}, note=note, wide=True)
 
 
 def _row(interval: FaultInterval) -> str:
@@ -131,7 +131,7 @@ def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
     )
     layout = {"xaxis": axis("simulated time (s)"), "yaxis": axis("directed links down", rangemode="tozero")}
     text = "Number of links that are down; each direction counts."
-    return Card("Links down", text, {"links": Figure([trace], layout, 280)}, wide=True)
+    return Card("Links down", text, {"links": Plot([trace], layout, 280)}, wide=True)
 
 
 def _changes_card(faults: pl.DataFrame) -> Card:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, axis, bars, compact, escape_markup
+from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Plot, axis, bars, compact, escape_markup
 from rdpfl_sim.reports.html.spacetime import spacetime_card
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 
@@ -55,7 +55,7 @@ def outcomes_card(messages: pl.DataFrame) -> Card:
     return Card("Outcomes of messages", text, views)
 
 
-def _outcome_bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Figure:
+def _outcome_bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Plot:
     traces = []
     for is_byzantine, name, colour in SENDERS:
         part = messages.filter(pl.col("is_byzantine") == is_byzantine)
@@ -69,7 +69,7 @@ def _outcome_bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Fig
         "xaxis": axis("messages", showgrid=True),
         "yaxis": {"autorange": "reversed", "showgrid": False},
     }
-    return Figure(traces, layout, height=max(380, 110 + 30 * len(labels)))
+    return Plot(traces, layout, height=max(380, 110 + 30 * len(labels)))
 
 
 def age_card(messages: pl.DataFrame) -> Card:
@@ -94,7 +94,7 @@ def age_card(messages: pl.DataFrame) -> Card:
         "The recipient's round minus the round stamped on the message; negative if the sender was ahead. "
         "Byzantine clients may forge the stamp."
     )
-    return Card("Age of messages", text, {"age": Figure(traces, layout, 360)})
+    return Card("Age of messages", text, {"age": Plot(traces, layout, 360)})
 
 
 def delay_card(messages: pl.DataFrame) -> Card:
@@ -123,7 +123,7 @@ def delay_card(messages: pl.DataFrame) -> Card:
     text = f"Median {median:.3g} s, 90th percentile {p90:.3g} s, 99th percentile {p99:.3g} s."
     if edges[-1] < all_values.max():
         text += f" The last bar includes all longer delays, up to {all_values.max():.3g} s."
-    return Card("Delay", text, {"delay": Figure(traces, layout, 360)})
+    return Card("Delay", text, {"delay": Plot(traces, layout, 360)})
 
 
 def _bin_edges(values: NDArray[np.float64]) -> NDArray[np.float64]:

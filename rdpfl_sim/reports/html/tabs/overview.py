@@ -12,7 +12,7 @@ from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
     HONEST,
-    Figure,
+    Plot,
     Trace,
     axis,
     band,
@@ -48,7 +48,7 @@ def overview_tab(records: RunRecords) -> Sequence[Card]:
 def accuracy_card(metrics: pl.DataFrame) -> Card:
     """Show accuracy by round and by simulated time, on both test sets, and the loss."""
     views = {
-        view: Figure(traces, _layout(metrics, column, by), height=420)
+        view: Plot(traces, _layout(metrics, column, by), height=420)
         for view, column, by in VIEWS
         if (traces := _traces(metrics, column, by))
     }

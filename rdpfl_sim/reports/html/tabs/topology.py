@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.graph_layout import graph_layout
 from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import BYZANTINE, INK, Figure, Points, Trace, compact, dots, line, segments
+from rdpfl_sim.reports.html.plot import BYZANTINE, INK, Plot, Points, Trace, compact, dots, line, segments
 from rdpfl_sim.reports.html.tab import RunRecords, run_tab
 from rdpfl_sim.reports.text import score
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
@@ -76,14 +76,14 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
     return Card("Topology", text, views, note=" ".join(notes), wide=True)
 
 
-def _figure(traces: Sequence[Trace]) -> Figure:
+def _figure(traces: Sequence[Trace]) -> Plot:
     layout = {
         "xaxis": {"visible": False},
         "yaxis": {"visible": False, "scaleanchor": "x", "constrain": "domain"},
         "margin": {"l": 10, "r": 10, "t": 40, "b": 10},
         "meta": {"scroll": True},
     }
-    return Figure(traces, layout, 620)
+    return Plot(traces, layout, 620)
 
 
 def _link_counts(run: Run, messages: pl.DataFrame) -> pl.DataFrame:
