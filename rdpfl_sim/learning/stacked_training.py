@@ -80,17 +80,19 @@ def train_stacked(
             if velocities is not None:
                 g = velocities[layer][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
-    trained: list[TrainingResult | None] = [None] * len(clients)
     ends = stack.pack(parameters)
     lengths = torch.tensor([learning_rate * client.num_steps for client in clients], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
-    rows = zip(order, clients, ends, directions, losses.tolist(), strict=True)
-    for row, client, end, direction, loss_sum in rows:
+    trained = {
         # Copies, so that one client's model does not keep the whole matrix in memory.
-        trained[row] = TrainingResult(
+        row: TrainingResult(
             end.clone(), client.num_steps, loss_sum / client.num_steps, direction=direction.clone()
         )
-    return [result for result in trained if result is not None]
+        for row, client, end, direction, loss_sum in zip(
+            order, clients, ends, directions, losses.tolist(), strict=True
+        )
+    }
+    return [trained[row] for row in range(len(clients))]
 
 
 class BatchedLoader:
