@@ -88,9 +88,8 @@ def execute(options: argparse.Namespace) -> int:
     runner = make_runner(options)
     with console.status("building the scenario"):
         runner.prepare()
-        from rdpfl_sim.reports.breakdown import conclusion, points_table, search_header
-        from rdpfl_sim.reports.breakdown_figure import draw_breakdown
-        from rdpfl_sim.reports.sweep_progress import BreakdownProgress
+        from rdpfl_sim.reports.breakdown import conclusion, draw_breakdown, points_table, search_header
+        from rdpfl_sim.reports.progress import BreakdownProgress
         from rdpfl_sim.scenario.scenario import Scenario
         from rdpfl_sim.sweeps.breakdown.bisection import Bisection
         from rdpfl_sim.sweeps.breakdown.parameter_range import reject_lost_overrides

@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Download the data set unless it is already there, and print its path."""
     with make_console(stderr=True).status("checking the data folder") as status:
-        from rdpfl_sim.learning.datasets.download import DataError, data_folder, fetch
+        from rdpfl_sim.learning.datasets.arrays import DataError
+        from rdpfl_sim.learning.datasets.download import data_folder, fetch
 
         def show_progress(done: int, total: int | None, what: str) -> None:
             size = f"{done / 1e6:.0f} MB" if total is None else f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"

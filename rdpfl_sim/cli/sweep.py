@@ -52,7 +52,7 @@ def execute(options: argparse.Namespace) -> int:
     with closing(make_runner(options)) as runner:
         with console.status("building the sweep"):
             runner.prepare()
-            from rdpfl_sim.reports.sweep_progress import SweepProgress
+            from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.plan import plan_runs, write_plan
             from rdpfl_sim.sweeps.spec import SweepSpec
@@ -91,8 +91,7 @@ def execute(options: argparse.Namespace) -> int:
 def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
     """Write and print the results of the runs that are complete."""
     from rdpfl_sim.records.run_folder import write_atomically
-    from rdpfl_sim.reports.heatmap import draw_table
-    from rdpfl_sim.reports.sweep_table import sweep_table
+    from rdpfl_sim.reports.sweep_table import draw_table, sweep_table
     from rdpfl_sim.sweeps.results import read_results, write_csv
     from rdpfl_sim.sweeps.table_formats import latex_page, markdown_page
     from rdpfl_sim.sweeps.tables import make_tables

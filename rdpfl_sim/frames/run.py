@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 import polars as pl
@@ -17,8 +17,11 @@ from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.status import RunStatus
 
+JsonObject: TypeAlias = dict[str, Any]
+"""The content of a JSON or TOML file."""
+
 INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
-METRIC_TYPES: dict[str, Any] = {name: INTEGER_COLUMNS.get(name, pl.Float64) for name in METRICS}
+METRIC_TYPES: dict[str, type[pl.DataType]] = {name: INTEGER_COLUMNS.get(name, pl.Float64) for name in METRICS}
 
 
 class Run:
@@ -35,17 +38,17 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
     @cached_property
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self) -> JsonObject:
         """The resolved scenario: every option with its value."""
         return self._reader.read_scenario()
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """summary.json: of a failed run `status` and `error`, of an unfinished run empty."""
         return self._reader.read_summary() or {}
 
     @cached_property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> JsonObject:
         """Commit, versions, command and machine; empty without provenance.json."""
         return self._reader.read_provenance() or {}
 

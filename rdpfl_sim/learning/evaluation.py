@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacked_models import FLOATS_PER_LINE, StackedModel, round_up
+from rdpfl_sim.learning.stacked_models import FLOATS_PER_LINE, StackedModel, aligned
 
 BATCH_SIZE = 256
 
@@ -34,10 +34,10 @@ class Predictions:
 
     @classmethod
     @torch.inference_mode()
-    def of(cls, model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Predictions:
+    def of(cls, model: FlatModel, w: Tensor, shard: Shard) -> Predictions:
         """Evaluate the model on all examples of the data set that the shard is a part of."""
         model.load(w)
-        batches = zip(torch.split(shard.x, batch_size), torch.split(shard.y, batch_size), strict=True)
+        batches = zip(torch.split(shard.x, BATCH_SIZE), torch.split(shard.y, BATCH_SIZE), strict=True)
         correct, losses = zip(*(_judge(model(x), y) for x, y in batches), strict=True)
         return cls(torch.cat(correct), torch.cat(losses).double())
 
@@ -49,7 +49,7 @@ class Predictions:
 
 
 @torch.inference_mode()
-def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_SIZE) -> Evaluation:
+def evaluate(model: FlatModel, w: Tensor, shard: Shard) -> Evaluation:
     """Return the accuracy and loss of `w` on a shard of test examples.
 
     A prediction with a logit that is not finite is wrong, so a model that has diverged is never right.
@@ -58,7 +58,7 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_
     model.load(w)
     num_correct = torch.zeros((), dtype=torch.int64, device=device)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    for positions in torch.split(torch.arange(len(shard), device=device), batch_size):
+    for positions in torch.split(torch.arange(len(shard), device=device), BATCH_SIZE):
         x, y = shard.take(positions)
         correct, losses = _judge(model(x), y)
         num_correct += correct.sum()
@@ -67,9 +67,7 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard, batch_size: int = BATCH_
 
 
 @torch.inference_mode()
-def evaluate_stacked(
-    stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard], batch_size: int = BATCH_SIZE
-) -> list[Evaluation]:
+def evaluate_stacked(stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
     """Evaluate every model on its own shard; models with shards of similar size are computed together.
 
     As in training, small batches are padded with copies of their first example, which do not count. The
@@ -81,22 +79,19 @@ def evaluate_stacked(
         rows_by_size.setdefault(_padded_size(len(shard)), []).append(row)
     results: dict[int, Evaluation] = {}
     for size, rows in rows_by_size.items():
-        evaluations = _evaluate_padded(
-            stack, [w[i] for i in rows], [shards[i] for i in rows], size, batch_size
-        )
+        evaluations = _evaluate_padded(stack, [w[i] for i in rows], [shards[i] for i in rows], size)
         results.update(zip(rows, evaluations, strict=True))
     return [results[row] for row in range(len(shards))]
 
 
 def _padded_size(num_samples: int) -> int:
     """Return the number of examples to which a shard is padded. Many shards share one."""
-    return round_up(
-        num_samples, FLOATS_PER_LINE if num_samples <= 4 * FLOATS_PER_LINE else 4 * FLOATS_PER_LINE
-    )
+    unit = FLOATS_PER_LINE if num_samples <= 4 * FLOATS_PER_LINE else 4 * FLOATS_PER_LINE
+    return aligned(num_samples, unit)
 
 
 def _evaluate_padded(
-    stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard], size: int, batch_size: int
+    stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard], size: int
 ) -> list[Evaluation]:
     """Evaluate models whose shards are all padded to the same number of examples."""
     device, data = w[0].device, shards[0]
@@ -108,9 +103,8 @@ def _evaluate_padded(
     is_real = torch.arange(chosen.shape[1], device=device) < sizes
     num_correct = torch.zeros(len(shards), dtype=torch.int64, device=device)
     loss = torch.zeros(len(shards), dtype=torch.float64, device=device)
-    for batch, real in zip(
-        torch.split(chosen, batch_size, dim=1), torch.split(is_real, batch_size, dim=1), strict=True
-    ):
+    batches = (torch.split(each, BATCH_SIZE, dim=1) for each in (chosen, is_real))
+    for batch, real in zip(*batches, strict=True):
         x = data.x.index_select(0, batch.flatten()).view(*batch.shape, *data.x.shape[1:])
         y = data.y.index_select(0, batch.flatten())
         correct, losses = _judge(stack.logits(parameters, x).flatten(0, 1), y)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from itertools import pairwise
 from math import prod
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import torch
 from annotated_types import MaxLen
@@ -136,7 +136,8 @@ class FlatModel:
         with seeded(seed):
             for layer in module.modules():
                 if next(layer.parameters(recurse=False), None) is not None:
-                    cast(Any, layer).reset_parameters()
+                    assert callable(layer.reset_parameters), f"{layer} cannot be initialised again"
+                    layer.reset_parameters()
         return torch.cat([_flat(p) for p in module.parameters()]).to(self.vector.device)
 
 

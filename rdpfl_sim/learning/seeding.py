@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from threading import RLock
-from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -44,11 +43,11 @@ class _PassGenerator(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: OpOverload[..., Any],
+        func: OpOverload[..., object],
         types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
         """Call the function; if it is random and has no generator, pass the generator."""
         given = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -60,16 +59,16 @@ class _PassGenerator(TorchDispatchMode):
 
 
 @cache
-def _with_generator(func: OpOverload[..., Any]) -> OpOverload[..., Any]:
+def _with_generator(func: OpOverload[..., object]) -> OpOverload[..., object]:
     """Return the overload of a random function that takes a generator."""
     names = {*_argument_names(func), "generator"}
     packet = func.overloadpacket
-    overloads: list[OpOverload[..., Any]] = [getattr(packet, name) for name in packet.overloads()]
+    overloads: list[OpOverload[..., object]] = [getattr(packet, name) for name in packet.overloads()]
     for overload in (func, *overloads):
         if names == set(_argument_names(overload)):
             return overload
     raise ValueError(f"{packet} draws from torch's global generator and accepts no other")
 
 
-def _argument_names(func: OpOverload[..., Any]) -> list[str]:
+def _argument_names(func: OpOverload[..., object]) -> list[str]:
     return [argument.name for argument in func._schema.arguments]

@@ -76,13 +76,13 @@ class StackedModel:
         return x if self.num_outputs is None else x[..., : self.num_outputs]
 
 
-def round_up(size: int, unit: int = FLOATS_PER_LINE) -> int:
+def aligned(size: int, unit: int = FLOATS_PER_LINE) -> int:
     """Return the smallest multiple of `unit` that is at least `size`."""
     return -(-size // unit) * unit
 
 
 def _padded_shape(shape: torch.Size) -> Sequence[int]:
-    return shape if len(shape) == 4 else [round_up(size) for size in shape]
+    return shape if len(shape) == 4 else [aligned(size) for size in shape]
 
 
 def _unpadded(p: Tensor, shape: torch.Size) -> Tensor:

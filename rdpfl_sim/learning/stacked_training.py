@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.stacked_models import StackedModel, round_up
+from rdpfl_sim.learning.stacked_models import StackedModel, aligned
 from rdpfl_sim.learning.training import TrainingResult, augmentation_rng
 
 MAX_SUMMED = 8192
@@ -80,17 +80,19 @@ def train_stacked(
             if velocities is not None:
                 g = velocities[layer][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
-    trained: list[TrainingResult | None] = [None] * len(clients)
     ends = stack.pack(parameters)
     lengths = torch.tensor([learning_rate * client.num_steps for client in clients], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
-    rows = zip(order, clients, ends, directions, losses.tolist(), strict=True)
-    for row, client, end, direction, loss_sum in rows:
+    trained = {
         # Copies, so that one client's model does not keep the whole matrix in memory.
-        trained[row] = TrainingResult(
+        row: TrainingResult(
             end.clone(), client.num_steps, loss_sum / client.num_steps, direction=direction.clone()
         )
-    return [result for result in trained if result is not None]
+        for row, client, end, direction, loss_sum in zip(
+            order, clients, ends, directions, losses.tolist(), strict=True
+        )
+    }
+    return [trained[row] for row in range(len(clients))]
 
 
 class BatchedLoader:
@@ -100,7 +102,7 @@ class BatchedLoader:
         self.data = clients[0].shard
         shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
-        chosen = np.zeros((*shape, round_up(batch_size)), dtype=np.int64)
+        chosen = np.zeros((*shape, aligned(batch_size)), dtype=np.int64)
         self.sizes = np.zeros(shape, dtype=np.int64)
         """Number of real examples per step and client."""
         generator = torch.Generator()

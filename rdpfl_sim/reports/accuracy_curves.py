@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rdpfl_sim.records.metrics_file import MetricsRow
+if TYPE_CHECKING:  # takes a third of a second; a run does not need it
+    import polars as pl
 
 MAX_POINTS = 600  # about the width of a panel in pixels
 
@@ -28,17 +29,27 @@ class Curve(NamedTuple):
 Curves: TypeAlias = dict[int, Curve]
 
 
-def accuracy_curves(rows: Iterable[MetricsRow]) -> tuple[Curves, Curves]:
-    """Return the finite personal accuracies of honest and of Byzantine clients from rows of metrics.csv."""
-    points: tuple[dict[int, list[tuple[float, float, float]]], ...] = (defaultdict(list), defaultdict(list))
-    for row in rows:
-        accuracy = row["personal_accuracy"]
-        if accuracy is not None and math.isfinite(accuracy):
-            points[row["byzantine"]][row["client"]].append((row["time_s"], row["round"], accuracy))
-    honest, byzantine = (
-        {client: Curve(*np.array(own, dtype=float).T) for client, own in group.items()} for group in points
-    )
-    return honest, byzantine
+def client_curves(evaluations: Iterable[tuple[int, float, int, float | None]]) -> Curves:
+    """Return the finite values of each client, given its id, time, round and value of each evaluation."""
+    points: dict[int, list[tuple[float, int, float]]] = defaultdict(list)
+    for client, time_s, round_, value in evaluations:
+        if value is not None and isfinite(value):
+            points[client].append((time_s, round_, value))
+    return {client: Curve(*np.array(own, dtype=float).T) for client, own in points.items()}
+
+
+def frame_curves(metrics: pl.DataFrame, column: str = "personal_accuracy") -> Curves:
+    """Return the curves of the clients in a frame of `Run.metrics`."""
+    return client_curves(metrics.select("client", "time_s", "round", column).iter_rows())
+
+
+def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
+    """Return rounds and the mean accuracy of honest clients in each of them."""
+    curves = frame_curves(metrics.filter(~metrics["is_byzantine"]))
+    if not curves:
+        return [], []
+    x, values = latest_values(curves, "round")
+    return x.tolist(), np.nanmean(values, axis=0).tolist()
 
 
 def latest_values(curves: Curves, by: str) -> tuple[Array, Array]:

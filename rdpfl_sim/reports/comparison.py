@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import rich.box
 from rich.console import Group, RenderableType
@@ -164,7 +164,7 @@ def _difference(estimate: MeanInterval, digits: int) -> str:
     return f"{estimate.mean:+,.{digits}f}{interval}"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) else json.dumps(value, default=str)

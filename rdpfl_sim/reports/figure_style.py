@@ -5,10 +5,11 @@ Figures are built without pyplot, so drawing has no global state and needs no di
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,7 +19,6 @@ from rdpfl_sim.system.files import open_atomic
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 DASHES = (0, (4, 2))
-LEGEND: dict[str, Any] = {"loc": "outside lower center", "frameon": False, "labelcolor": INK}
 LAYOUT_PAD = 3 / 72  # inches that the constrained layout leaves at the edge, by default
 
 
@@ -26,11 +26,12 @@ def new_figure(name: str, description: str, width: float, height: float) -> Figu
     """Return an empty figure with a name in bold and up to three lines of description above it."""
     figure = Figure(figsize=(width, height), layout="constrained")
     lines = "\n".join(wrap(description, int(11 * width), max_lines=3, placeholder=" ..."))
-    style: dict[str, Any] = {"x": 0.012, "ha": "left", "va": "top", "fontsize": 12, "parse_math": False}
     # The description starts on the second line, below the name; the layout makes room for the suptitle.
-    figure.suptitle(f"\n{lines}", color=MUTED, **style)
+    below = figure.suptitle(f"\n{lines}", color=MUTED)
     title = _shorten(name, int(8 * width))
-    figure.text(y=1 - LAYOUT_PAD / height, s=f"{title}\n", color=INK, fontweight="bold", **style)
+    above = figure.text(0, 1 - LAYOUT_PAD / height, f"{title}\n", color=INK, fontweight="bold")
+    for text in (below, above):
+        text.set(x=0.012, ha="left", va="top", fontsize=12, parse_math=False)
     return figure
 
 
@@ -45,6 +46,18 @@ def style_axes(axes: Axes) -> None:
     axes.tick_params(labelcolor=MUTED, labelsize=11, length=0, labelleft=True)
     axes.grid(axis="y", color=FAINT, lw=0.8)
     axes.set_axisbelow(True)
+
+
+def add_legend(figure: Figure, keys: Sequence[Artist], ncols: int, fontsize: int) -> None:
+    """Add a legend below the axes."""
+    figure.legend(
+        handles=keys,
+        loc="outside lower center",
+        ncols=ncols,
+        fontsize=fontsize,
+        frameon=False,
+        labelcolor=INK,
+    )
 
 
 def save(figure: Figure, path: Path) -> Path:

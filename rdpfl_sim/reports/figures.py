@@ -1,21 +1,51 @@
-"""The PNG figures of a run, drawn from the files in its folder."""
+"""The PNG figures of a run, drawn from the files in its folder: learning curves and topology."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import matplotlib as mpl
+import networkx as nx
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from rdpfl_sim.records.reader import RunReader, Topology
 from rdpfl_sim.records.run_folder import SUMMARY
-from rdpfl_sim.reports.accuracy_curves import accuracy_curves
-from rdpfl_sim.reports.curves_figure import curves_figure
-from rdpfl_sim.reports.figure_style import save
-from rdpfl_sim.reports.topology_figure import topology_figure
+from rdpfl_sim.reports.accuracy_curves import Array, Curves, client_curves, latest_values
+from rdpfl_sim.reports.figure_style import (
+    BYZANTINE,
+    DASHES,
+    FAINT,
+    HONEST,
+    INK,
+    MUTED,
+    add_legend,
+    new_figure,
+    save,
+    style_axes,
+)
+from rdpfl_sim.reports.graph_layout import graph_layout
 from rdpfl_sim.system.files import remove_partial
+from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 
 CURVES_PNG, TOPOLOGY_PNG = "curves.png", "topology.png"
 NBSP = "\N{NO-BREAK SPACE}"
+MAX_LINES = 12
+"""With more clients, one line per client is clutter."""
+MAX_LABELS = 50
+MAX_LINKS = 20_000
+"""More links would only blacken the figure."""
 
 
 def are_up_to_date(run_dir: Path) -> bool:
@@ -30,7 +60,15 @@ def draw(run_dir: Path) -> list[Path]:
     for name in (CURVES_PNG, TOPOLOGY_PNG):
         remove_partial(run_dir / name)
     reader = RunReader(run_dir)
-    honest, byzantine = accuracy_curves(reader.read_metrics())
+    rows = reader.read_metrics()
+    honest, byzantine = (
+        client_curves(
+            (row["client"], row["time_s"], row["round"], row["personal_accuracy"])
+            for row in rows
+            if bool(row["byzantine"]) is is_byzantine
+        )
+        for is_byzantine in (False, True)
+    )
     topology = reader.read_topology()
     summary = reader.read_summary() or {"name": run_dir.name}  # unfinished runs have none
     name, description = summary["name"], _description(summary, topology)
@@ -40,7 +78,159 @@ def draw(run_dir: Path) -> list[Path]:
     ]
 
 
-def _description(summary: Mapping[str, Any], topology: Topology) -> str:
+def _description(summary: Mapping[str, object], topology: Topology) -> str:
     facts = [f"{key} {summary[key]}" for key in ("method", "attack", "topology") if summary.get(key)]
     facts += [f"{topology['num_clients']:,}{NBSP}clients", f"{len(topology['byzantine']):,}{NBSP}Byzantine"]
     return ", ".join(facts)
+
+
+def curves_figure(honest: Curves, byzantine: Curves, name: str, description: str) -> Figure:
+    """Draw the mean and the range of honest clients, and Byzantine clients for comparison."""
+    figure = new_figure(name, description, 12, 4.8)
+    panels = figure.subplots(1, 2, sharey=True)
+    per_client = len(honest) + len(byzantine) <= MAX_LINES
+    for axes, by, label in zip(panels, ("round", "time_s"), ("round", "simulated time (s)"), strict=True):
+        style_axes(axes)
+        axes.set_xlabel(label, fontsize=12, color=INK)
+        if by == "round":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if byzantine:
+            _draw_byzantine(axes, byzantine, by, per_client)
+        if honest:
+            _draw_honest(axes, honest, by, per_client)
+        if not honest and not byzantine:
+            axes.set(xticks=[], yticks=[])
+            axes.text(0.5, 0.5, "no evaluations", transform=axes.transAxes, ha="center", color=MUTED)
+    panels[0].set_ylabel("personal accuracy", fontsize=12, color=INK)
+    panels[0].set_ylim(top=min(panels[0].get_ylim()[1], 1.005))
+    keys = _curve_keys(bool(honest), bool(byzantine), per_client)
+    add_legend(figure, keys, ncols=4, fontsize=11)
+    return figure
+
+
+def _draw_honest(axes: Axes, curves: Curves, by: str, per_client: bool) -> None:
+    x, values = latest_values(curves, by)
+    low, high = np.nanpercentile(values, [0, 100] if per_client else [10, 90], axis=0)
+    axes.fill_between(x, low, high, step="post" if by == "time_s" else None, color=HONEST, alpha=0.13, lw=0)
+    for curve in curves.values() if per_client else ():
+        axes.plot(getattr(curve, by), curve.accuracy, ds=_draw_style(by), color=HONEST, lw=0.8, alpha=0.45)
+    mean = np.nanmean(values, axis=0)
+    axes.plot(x, mean, ds=_draw_style(by), color=HONEST, lw=2.8)
+    last = axes.annotate(f"{mean[-1]:.3f}", (x[-1], mean[-1]), (7, 0), textcoords="offset points")
+    last.set(va="center", color=HONEST, fontsize=12, fontweight="bold")
+
+
+def _draw_byzantine(axes: Axes, curves: Curves, by: str, per_client: bool) -> None:
+    if per_client:
+        lines = [(getattr(curve, by), curve.accuracy) for curve in curves.values()]
+    else:
+        x, values = latest_values(curves, by)
+        lines = [(x, np.nanmean(values, axis=0))]
+    for x, accuracy in lines:
+        axes.plot(x, accuracy, ds=_draw_style(by), color=BYZANTINE, lw=1.2 if per_client else 2.0, ls=DASHES)
+
+
+def _draw_style(by: str) -> Literal["steps-post", "default"]:
+    """Return steps for simulated time, in which a value holds until the next evaluation."""
+    return "steps-post" if by == "time_s" else "default"
+
+
+def _curve_keys(honest: bool, byzantine: bool, per_client: bool) -> list[Line2D | Patch]:
+    keys: list[Line2D | Patch] = []
+    if honest:
+        band = "worst to best honest client" if per_client else "10th to 90th percentile of honest clients"
+        keys += [Line2D([], [], color=HONEST, lw=2.8, label="honest mean")]
+        keys += [Line2D([], [], color=HONEST, lw=0.8, alpha=0.6, label="honest client")] if per_client else []
+        keys += [Patch(color=HONEST, alpha=0.13, lw=0, label=band)]
+    if byzantine:
+        label = "Byzantine client's own model" if per_client else "mean of Byzantine clients' own models"
+        keys += [Line2D([], [], color=BYZANTINE, lw=1.6, ls=DASHES, label=label)]
+    return keys
+
+
+def topology_figure(topology: Topology, honest: Curves, name: str, description: str) -> Figure:
+    """Draw the graph; colours show the last personal accuracy, rings clients outside the threat model."""
+    num_clients = topology["num_clients"]
+    byzantine = sorted(topology["byzantine"])
+    others = sorted(set(range(num_clients)) - set(byzantine))
+    accuracy = np.array([honest[c].accuracy[-1] if c in honest else np.nan for c in others])
+    graph = nx.empty_graph(num_clients)
+    graph.add_edges_from(topology["edges"])
+    ringed = Neighbourhoods.of(graph, byzantine).outside_threat_model
+    positions = graph_layout(graph)
+
+    figure = new_figure(name, description, 8, 6.8)
+    axes = figure.subplots()
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_axis_off()
+    axes.margins(0.06)
+    stride = math.ceil(graph.number_of_edges() / MAX_LINKS) or 1
+    _draw_links(axes, positions, np.array(graph.edges, dtype=np.int64).reshape(-1, 2)[::stride])
+    dots = _draw_clients(axes, positions, byzantine, others, accuracy, ringed)
+    if np.isfinite(accuracy).any():
+        _add_colour_bar(figure, axes, dots)
+    if num_clients <= MAX_LABELS:
+        colours = dict(zip(others, dots.to_rgba(accuracy), strict=True))
+        _label_clients(axes, positions, colours | dict.fromkeys(byzantine, to_rgba(BYZANTINE)))
+    keys = _client_keys(len(others), len(byzantine), len(ringed), int(np.isnan(accuracy).sum()))
+    if stride > 1:
+        keys.append(Line2D([], [], color=MUTED, lw=0.4, label=f"link (1 of {stride} is drawn)"))
+    add_legend(figure, keys, ncols=3, fontsize=10)
+    return figure
+
+
+def _draw_links(axes: Axes, positions: Array, links: NDArray[np.int64]) -> None:
+    width = 1.2 if len(positions) <= MAX_LABELS else 0.4
+    alpha = min(0.6, 8 / math.sqrt(len(links) + 1))  # many links are only a backdrop
+    axes.add_collection(
+        LineCollection(list(positions[links]), colors=MUTED, linewidths=width, alpha=alpha, zorder=1)
+    )
+
+
+def _draw_clients(
+    axes: Axes, positions: Array, byzantine: list[int], others: list[int], accuracy: Array, ringed: list[int]
+) -> PathCollection:
+    few = len(positions) <= 4 * MAX_LABELS
+    size = float(np.clip(18_000 / len(positions), 6, 520))
+    scatter = partial(axes.scatter, s=size, edgecolors="white", linewidths=1.0 if few else 0.2)
+    scatter(*positions[byzantine].T, facecolors=BYZANTINE, marker="s", zorder=2)
+    colours = mpl.colormaps["viridis"].with_extremes(bad=FAINT)
+    dots = scatter(*positions[others].T, c=accuracy, cmap=colours, plotnonfinite=True, zorder=3)
+    rings = scatter(*positions[ringed].T, facecolors="none", edgecolors=BYZANTINE, zorder=4)
+    rings.set(sizes=[2 * size], linewidths=2.4 if few else 0.8)
+    finite = accuracy[np.isfinite(accuracy)] if np.isfinite(accuracy).any() else np.array([0.0, 1.0])
+    slack = max(0.0, 0.02 - np.ptp(finite)) / 2  # differences by chance should not fill the colour range
+    dots.set_clim(finite.min() - slack, finite.max() + slack)
+    return dots
+
+
+def _add_colour_bar(figure: Figure, axes: Axes, dots: PathCollection) -> None:
+    bar = figure.colorbar(dots, ax=axes, shrink=0.75, aspect=28, pad=0.02)
+    bar.set_label("last personal accuracy of honest clients", fontsize=11, color=INK)
+    bar.ax.tick_params(labelcolor=MUTED, labelsize=10, length=0)
+    bar.outline.set_linewidth(0)
+
+
+def _label_clients(
+    axes: Axes, positions: Array, colours: Mapping[int, tuple[float, float, float, float]]
+) -> None:
+    write = partial(axes.text, ha="center", va="center_baseline", fontsize=9, fontweight="bold", zorder=5)
+    for client, (red, green, blue, _) in colours.items():
+        is_dark = 0.30 * red + 0.59 * green + 0.11 * blue < 0.55
+        x, y = positions[client]
+        write(x, y, str(client), color="white" if is_dark else INK)
+
+
+def _client_keys(num_honest: int, num_byzantine: int, num_ringed: int, num_unevaluated: int) -> list[Line2D]:
+    dot = partial(Line2D, [], [], ls="", ms=9, marker="o")
+    keys = {
+        dot(color=mpl.colormaps["viridis"](0.6), label="honest"): num_honest - num_unevaluated,
+        dot(color=FAINT, label="honest, never evaluated"): num_unevaluated,
+        dot(color=BYZANTINE, marker="s", label="Byzantine"): num_byzantine,
+        dot(
+            color=BYZANTINE, mfc="none", mew=2, label="honest, at least half of its neighbours Byzantine"
+        ): num_ringed,
+    }
+    for key, num in keys.items():
+        key.set_label(f"{key.get_label()} ({num:,})")
+    return [key for key, num in keys.items() if num]

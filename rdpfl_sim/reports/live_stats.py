@@ -11,7 +11,7 @@ import orjson
 from rdpfl_sim.records.fault_timeline import FaultTimeline
 from rdpfl_sim.records.metrics_file import parse_metrics
 from rdpfl_sim.records.reader import Record
-from rdpfl_sim.reports.fault_text import fault_text
+from rdpfl_sim.reports.text import fault_text
 
 MESSAGE_PREFIX = b'{"event":"message_'
 MAX_FAULTS = 100

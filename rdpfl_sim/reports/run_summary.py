@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rich.box
 from rich.console import Group, RenderableType
@@ -23,12 +23,15 @@ from rdpfl_sim.reports.text import (
     score,
 )
 
+if TYPE_CHECKING:
+    from rdpfl_sim.frames.run import JsonObject
+
 TEXT_WIDTH = 68
 OUTCOMES_ON_LINK = ("delivered", "lost", "in_flight")
 OUTCOMES_IN_MAILBOX = ("used", "stale", "duplicate", "rejected", "left_over")
 
 
-def summary_table(summary: Mapping[str, Any]) -> RenderableType:
+def summary_table(summary: JsonObject) -> RenderableType:
     """Return the results of a run in at most 80 columns."""
     num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
     status = f", seed {summary['seed']}: {summary['status']}{_rounds_done(summary)}"
@@ -51,7 +54,7 @@ def summary_table(summary: Mapping[str, Any]) -> RenderableType:
 
 
 def unfinished_lines(
-    scenario: Mapping[str, Any], summary: Mapping[str, Any] | None, last: Mapping[str, Any] | None
+    scenario: JsonObject, summary: JsonObject | None, last: JsonObject | None
 ) -> RenderableType:
     """Return the status of a run without results; `last` is its last record."""
     name = escape_control(str(scenario.get("name")))
@@ -64,7 +67,7 @@ def unfinished_lines(
     return Group(title, fact_grid([("records", extent)]))
 
 
-def provenance_table(provenance: Mapping[str, Any] | None, digest: str | None) -> RenderableType:
+def provenance_table(provenance: JsonObject | None, digest: str | None) -> RenderableType:
     """Return date, command, code, versions and machine of every session of a run."""
     if provenance is None:
         return Text("no provenance.json: the origin of this run is unknown")
@@ -75,7 +78,7 @@ def provenance_table(provenance: Mapping[str, Any] | None, digest: str | None) -
     return fact_grid(facts)
 
 
-def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
     messages, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
     yield "messages", f"{messages['sent']:,} sent: {_counts(messages, *OUTCOMES_ON_LINK)}"
     yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES_IN_MAILBOX)}"
@@ -109,7 +112,7 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "digest", summary["digest"][:16]
 
 
-def _rounds_done(summary: Mapping[str, Any]) -> str:
+def _rounds_done(summary: JsonObject) -> str:
     least, most = summary["rounds_done"]
     return "" if least == summary["rounds"] else f" ({count_range(least, most)} rounds done)"
 
@@ -120,7 +123,7 @@ def _counts(messages: Mapping[str, int], first: str, *others: str) -> str:
     return ", ".join(f"{messages[key]:,} {key.replace('_', ' ')}" for key in keys)
 
 
-def _session_facts(session: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _session_facts(session: JsonObject) -> Iterator[tuple[str, str]]:
     machine, code, versions = session["machine"], session["code"], dict(session["versions"])
     commit = "" if code["commit"] is None else f", commit {code['commit'][:12]}"
     changed = ", with uncommitted changes" if code["changed"] else ""

@@ -6,12 +6,12 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import orjson
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.reader import Topology
+from rdpfl_sim.records.reader import Record, Topology
 from rdpfl_sim.system.files import make_folder
 
 EVALUATION_TAGS = {
@@ -66,7 +66,7 @@ def write_series(series: Mapping[str, Series], folder: Path) -> None:
                     writer.add_scalar(tag, value, int(round_), walltime=time_s)
 
 
-def _tagged_numbers(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
     """Yield the tags and values of a record, except missing values."""
     match record["event"]:
         case "evaluation":

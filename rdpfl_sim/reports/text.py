@@ -1,10 +1,14 @@
-"""Formatting of numbers, lists and untrusted text, shared by all reports."""
+"""Formatting of numbers, lists, faults and untrusted text, shared by all reports."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import islice
 from math import isfinite
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rdpfl_sim.records.reader import Record
 
 MAX_ITEMS = 10
 
@@ -101,3 +105,32 @@ def seed_list(seeds: Collection[int]) -> str:
     if len(seeds) > MAX_ITEMS:
         return f"{len(seeds):,} seeds from {min(seeds)} to {max(seeds)}"
     return named_items("seed", seeds)
+
+
+def fault_text(record: Record) -> str:
+    """Return the change of a fault record and what it affects.
+
+    >>> fault_text({"change": "links_down", "links": [[0, 1], [1, 0]]})
+    'links down: 2 links: 0 to 1, 1 to 0'
+    """
+    return f"{record['change'].replace('_', ' ')}: {affected_text(record)}"
+
+
+def affected_text(record: Record) -> str:
+    """Return the clients or links that a fault record affects; missing fields may be None.
+
+    >>> affected_text({"change": "slow", "clients": [3], "factor": 4.0})
+    'client 3, 4 times as slow'
+    >>> affected_text({"change": "cut", "sides": [[0, 1], [2]]})
+    '0, 1 | 2'
+    """
+    clients, sides, links = (record.get(key) for key in ("clients", "sides", "links"))
+    if clients is not None:
+        factor = "" if record.get("factor") is None else f", {record['factor']:g} times as slow"
+        permanent = ", permanently" if record.get("for_good") else ""
+        return f"{named_items('client', clients)}{factor}{permanent}"
+    if sides is not None:
+        return " | ".join(map(first_items, sides))
+    between = "-" if record["change"] == "rewire" else " to "
+    pairs = [f"{i}{between}{j}" for i, j in links or []]
+    return f"{quantity(len(pairs), 'link')}: {first_items(pairs)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import orjson
 
@@ -155,7 +155,7 @@ class TraceWriter:
             self._slice(client, track.activity, track.start_us, {**(track.details or {}), **(details or {})})
         track.activity = None
 
-    def _mark(self, client: int, name: str, **details: Any) -> None:
+    def _mark(self, client: int, name: str, **details: object) -> None:
         """Write a slice of zero duration, unless the last one on this track has the same name and time."""
         track = self._tracks[client]
         if track.mark != (name, self._now_us):
@@ -203,7 +203,7 @@ class TraceWriter:
         width = len(str(len(self._tracks) - 1))
         return f"client {client:0{width}} {'Byzantine' if client in self._byzantine else 'honest'}"
 
-    def _write(self, **event: Any) -> None:
+    def _write(self, **event: object) -> None:
         self._file.write(self._separator + orjson.dumps(event))
         self._separator = b",\n"
 

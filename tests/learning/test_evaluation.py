@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 
+from rdpfl_sim.learning import evaluation
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.models import FlatModel, softmax
@@ -23,8 +24,11 @@ def model() -> FlatModel:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
-def test_accuracy_and_loss_are_means_over_examples_for_any_batch_size(batch_size: int) -> None:
-    result = evaluate(model(), MODEL_W, Shard(X, Y, EVERYTHING), batch_size)
+def test_accuracy_and_loss_are_means_over_examples_for_any_batch_size(
+    batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", batch_size)
+    result = evaluate(model(), MODEL_W, Shard(X, Y, EVERYTHING))
     # -log softmax: log(1 + exp(-x)) where the label agrees with the sign of x, else log(1 + exp(|x|)).
     margins = [1, -2, 1, 3, 5]
     assert result.accuracy == 0.8

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from rdpfl_sim import learning
 from rdpfl_sim.execution.determinism import deterministic_torch
+from rdpfl_sim.learning import evaluation
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Predictions, evaluate, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
@@ -170,22 +171,26 @@ def test_a_trained_model_does_not_keep_the_others_in_memory() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_evaluation_of_many_models_is_that_of_each(name: str) -> None:
+def test_evaluation_of_many_models_is_that_of_each(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 16)
     make, shape = MODELS[name]
     model, data = FlatModel(make()), shards(shape)
     models = [model.initial(i) for i in range(len(data))]
     models[3] = torch.full_like(models[3], torch.nan)
-    stacked = evaluate_stacked(StackedModel(model), models, data, batch_size=16)
+    stacked = evaluate_stacked(StackedModel(model), models, data)
     for w, shard, found in zip(models, data, stacked, strict=True):
         expected = evaluate(model, w, shard)
         assert (found.accuracy, found.num_samples) == (expected.accuracy, expected.num_samples)
         assert found.loss == pytest.approx(expected.loss, rel=1e-5, nan_ok=True)
 
 
-def test_predictions_on_a_whole_set_give_the_evaluation_on_every_part_of_it() -> None:
+def test_predictions_on_a_whole_set_give_the_evaluation_on_every_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evaluation, "BATCH_SIZE", 16)
     model, data = FlatModel(mlp([5], 3)), shards([5])
     w = model.initial(1)
-    predictions = Predictions.of(model, w, data[0], batch_size=16)
+    predictions = Predictions.of(model, w, data[0])
     for shard in data:
         expected = evaluate(model, w, shard)
         assert predictions.on(shard).accuracy == expected.accuracy

@@ -1,34 +1,23 @@
-from typing import Any
-
 import numpy as np
 
-from rdpfl_sim.reports.accuracy_curves import MAX_POINTS, Curve, accuracy_curves, latest_values
+from rdpfl_sim.reports.accuracy_curves import MAX_POINTS, Curve, client_curves, latest_values
 
 
 def curve(time_s: list[float], accuracy: list[float]) -> Curve:
     return Curve(np.array(time_s), np.arange(len(time_s), dtype=float), np.array(accuracy))
 
 
-def evaluation(
-    time_s: float, client: int, round_: int, accuracy: float | None, byzantine: int = 0
-) -> dict[str, Any]:
-    row = {"time_s": time_s, "client": client, "byzantine": byzantine, "round": round_}
-    return row | {"personal_accuracy": accuracy}
-
-
 def test_missing_and_non_finite_accuracies_are_left_out() -> None:
-    rows = [
-        evaluation(0.0, client=0, round_=0, accuracy=0.1),
-        evaluation(0.5, client=1, round_=0, accuracy=0.2, byzantine=1),
-        evaluation(1.0, client=0, round_=2, accuracy=float("nan")),
-        evaluation(1.5, client=0, round_=4, accuracy=None),
-        evaluation(2.0, client=0, round_=6, accuracy=0.3),
-        evaluation(2.5, client=2, round_=6, accuracy=float("inf")),
+    evaluations = [
+        (0, 0.0, 0, 0.1),
+        (0, 1.0, 2, float("nan")),
+        (0, 1.5, 4, None),
+        (0, 2.0, 6, 0.3),
+        (2, 2.5, 6, float("inf")),
     ]
-    honest, byzantine = accuracy_curves(rows)
-    assert list(honest) == [0]
-    assert [list(values) for values in honest[0]] == [[0.0, 2.0], [0.0, 6.0], [0.1, 0.3]]
-    assert [list(values) for values in byzantine[1]] == [[0.5], [0.0], [0.2]]
+    curves = client_curves(evaluations)
+    assert list(curves) == [0]
+    assert [list(values) for values in curves[0]] == [[0.0, 2.0], [0.0, 6.0], [0.1, 0.3]]
 
 
 def test_latest_value_holds_until_the_next_and_after_the_last() -> None:

@@ -28,6 +28,15 @@ FAULTY = {
     ],
 }
 TABS = "[...document.querySelectorAll('[role=tab]')].map(tab => tab.id.slice(4))"
+ROWS = """(() => {
+  const rows = {};
+  for (const card of document.querySelectorAll("section:not([hidden]) .card")) {
+    const box = card.getBoundingClientRect();
+    rows[box.top] = (rows[box.top] ?? 0) + box.width + 16;
+  }
+  return Object.values(rows).map(Math.round);
+})()"""
+"""Widths of the rows of cards, with gaps."""
 VISIBLE = "[...document.querySelectorAll('section:not([hidden])')].map(section => section.id)"
 
 
@@ -124,3 +133,12 @@ def test_text_from_files_is_never_executed(browser: Browser, tmp_path: Path) -> 
     assert browser.evaluate("document.querySelectorAll('img, a, iframe, object').length") == 0
     assert browser.errors == []
     assert browser.requests == []
+
+
+def test_cards_fill_their_rows(browser: Browser, page: Path) -> None:
+    browser.show(page, 1300, False)
+    widths = []
+    for tab in browser.evaluate(TABS):
+        browser.select_tab(tab)
+        widths += browser.evaluate(ROWS)
+    assert len(set(widths)) == 1

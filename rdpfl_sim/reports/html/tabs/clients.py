@@ -1,4 +1,4 @@
-"""Each client: a small accuracy curve, and a row of a table."""
+"""Clients: for each of them a small accuracy curve, and a row of a table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.accuracy_curves import Curve
-from rdpfl_sim.reports.html.accuracy import curves, honest_mean
-from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
+from rdpfl_sim.reports.accuracy_curves import Curve, frame_curves, honest_mean
+from rdpfl_sim.reports.html.page import Card, HtmlTable
+from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import multiple, score
 
 MAX_CURVES = 60
@@ -43,11 +43,12 @@ class ClientCurves:
     template: ClassVar[str] = "client_curves.html"
 
 
-def client_cards(run: Run, metrics: pl.DataFrame, last: pl.DataFrame) -> list[Card]:
+@run_tab("Clients", position=20)
+def clients_tab(records: RunRecords) -> Sequence[Card]:
     """Show a curve and a table row per client, up to a limit."""
-    if last.height == 0:
-        return [missing("Clients", "No client has been evaluated yet, or metrics.csv is missing.")]
-    return [_curves_card(metrics, last), _table_card(run, last)]
+    if not records.last.height:
+        return [Card("Clients", missing=NOT_EVALUATED)]
+    return [_curves_card(records.metrics, records.last), _table_card(records.run, records.last)]
 
 
 def sample_clients(last: pl.DataFrame, limit: int) -> list[int]:
@@ -65,7 +66,7 @@ def sample_clients(last: pl.DataFrame, limit: int) -> list[int]:
 
 
 def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame) -> Card:
-    by_client = curves(metrics)
+    by_client = frame_curves(metrics)
     shown = sample_clients(last, MAX_CURVES)
     last_round = max((curve.round[-1] for curve in by_client.values()), default=1) or 1
     top = max((float(curve.accuracy.max()) for curve in by_client.values()), default=1) or 1

@@ -1,0 +1,92 @@
+"""Tabs of the report of a run: every file in `tabs/` is one tab.
+
+To add a tab, add a file there with a function under `@run_tab`, which receives the records and returns cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TypeAlias
+
+import polars as pl
+
+from rdpfl_sim.frames import Run
+from rdpfl_sim.frames.run import last_evaluations
+from rdpfl_sim.reports.html import tabs
+from rdpfl_sim.reports.html.page import Card, Tab
+
+MESSAGE_COLUMNS = (
+    *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
+    *("fate", "reason", "age", "weight"),
+)
+NOT_EVALUATED = "No client has been evaluated yet, or metrics.csv is missing."
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """A run, and its records as frames, each of which is read once for all tabs."""
+
+    run: Run
+
+    @cached_property
+    def metrics(self) -> pl.DataFrame:
+        """One row per client and evaluation."""
+        return self.run.metrics
+
+    @cached_property
+    def last(self) -> pl.DataFrame:
+        """The last evaluation of each client."""
+        return last_evaluations(self.metrics)
+
+    @cached_property
+    def messages(self) -> pl.DataFrame:
+        """One row per recorded message."""
+        return self.run.messages.select(MESSAGE_COLUMNS).collect()
+
+    @cached_property
+    def rounds(self) -> pl.DataFrame:
+        """One row per round that a client has started."""
+        return self.run.rounds.collect()
+
+    @cached_property
+    def end_s(self) -> float:
+        """The simulated end of the run, or the time of its last record."""
+        if "simulated_s" in self.run.summary:
+            return float(self.run.summary["simulated_s"])
+        frames = [frame for frame in (self.metrics, self.messages, self.rounds) if frame.height]
+        latest = [time_s for frame in frames for time_s in frame.select(pl.col("^.*_s$").max()).row(0)]
+        return max((time_s for time_s in latest if time_s is not None), default=0.0)
+
+
+MakeCards: TypeAlias = Callable[[RunRecords], Sequence[Card]]
+
+_tabs: dict[int, tuple[str, MakeCards]] = {}
+
+
+def run_tab(name: str, *, position: int) -> Callable[[MakeCards], MakeCards]:
+    """Register a function as a tab of the report; tabs are ordered by position."""
+
+    def register(make_cards: MakeCards) -> MakeCards:
+        assert position not in _tabs, f"two tabs have the position {position}"
+        _tabs[position] = name, make_cards
+        return make_cards
+
+    return register
+
+
+def run_tabs(records: RunRecords) -> list[Tab]:
+    """Return all tabs of the report."""
+    for module in iter_modules(tabs.__path__):
+        import_module(f"{tabs.__name__}.{module.name}")
+    return [Tab(name, make_cards(records)) for _, (name, make_cards) in sorted(_tabs.items())]
+
+
+def no_events(title: str, run: Run) -> Card:
+    """Return a card that says why there are no events."""
+    if run.scenario.get("output", {}).get("events") is False:
+        return Card(title, missing="Events were not recorded: output.events is false.")
+    return Card(title, missing="events.jsonl is empty or missing.")

@@ -1,0 +1,1 @@
+"""The tabs of the report of a run, one per file."""

@@ -1,0 +1,93 @@
+"""Overview: accuracy and loss over time, outcomes of messages, and the reach of an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from rdpfl_sim.reports.accuracy_curves import frame_curves, latest_values
+from rdpfl_sim.reports.html.page import Card
+from rdpfl_sim.reports.html.plot import (
+    BYZANTINE,
+    HONEST,
+    Plot,
+    Trace,
+    axis,
+    band,
+    compact,
+    line,
+    round_axis,
+)
+from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
+from rdpfl_sim.reports.html.tabs.contamination import contamination_cards
+from rdpfl_sim.reports.html.tabs.messages import delay_card, no_messages, outcomes_card
+
+MAX_FULL_RANGE = 12
+"""For larger groups, the area shows the 10th to 90th percentile instead of the full range."""
+GROUPS = ((True, "Byzantine (own models)", BYZANTINE, "dash"), (False, "honest", HONEST, "solid"))
+VIEWS = (
+    ("by round", "personal_accuracy", "round"),
+    ("by time", "personal_accuracy", "time_s"),
+    ("global test", "global_accuracy", "round"),
+    ("loss", "personal_loss", "round"),
+)
+
+
+@run_tab("Overview", position=10)
+def overview_tab(records: RunRecords) -> Sequence[Card]:
+    """Show accuracy and outcomes, and the reach of the attack or, without an attack, the delays."""
+    accuracy, messages = accuracy_card(records.metrics), records.messages
+    if not messages.height:
+        return [accuracy, no_messages("Outcomes of messages", records.run)]
+    reach, *others = contamination_cards(records.metrics)
+    return [accuracy, outcomes_card(messages), reach if others else delay_card(messages)]
+
+
+def accuracy_card(metrics: pl.DataFrame) -> Card:
+    """Show accuracy by round and by simulated time, on both test sets, and the loss."""
+    views = {
+        view: Plot(traces, _layout(metrics, column, by), height=420)
+        for view, column, by in VIEWS
+        if (traces := _traces(metrics, column, by))
+    }
+    if not views:
+        return Card("Accuracy", missing=NOT_EVALUATED)
+    text = "The latest evaluation of each client on its own test data. The global test set has all classes."
+    return Card("Accuracy", text, views, wide=True)
+
+
+def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
+    """Return the mean of each group, and its full range or, for large groups, the middle 80 % of it."""
+    traces: list[Trace] = []
+    shape = "hv" if by == "time_s" else "linear"
+    for is_byzantine, name, colour, dash in GROUPS:
+        members = frame_curves(metrics.filter(pl.col("is_byzantine") == is_byzantine), column)
+        if not members:
+            continue
+        x, values = latest_values(members, by)
+        rounds = compact(x)
+        if len(members) == 1:
+            label = f"{name}, one client"
+            traces.append(line(rounds, compact(values[0]), label, colour, dash=dash, shape=shape))
+            continue
+        percentiles, label = ((10, 90), "10th to 90th percentile")
+        if len(members) <= MAX_FULL_RANGE:
+            percentiles, label = ((0, 100), "worst to best")
+        low, high = np.nanpercentile(values, percentiles, axis=0)
+        mean = compact(np.nanmean(values, axis=0))
+        hover = f"%{{y}}<extra>{name}, mean of {len(members)}</extra>"
+        traces += band(rounds, compact(low), compact(high), f"{name}, {label}", colour, shape=shape)
+        traces.append(
+            line(rounds, mean, f"{name}, mean", colour, dash=dash, shape=shape, hovertemplate=hover)
+        )
+    return traces
+
+
+def _layout(metrics: pl.DataFrame, column: str, by: str) -> dict[str, object]:
+    y = axis(column.replace("_", " "), rangemode="tozero")
+    if column == "personal_loss":
+        y = axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
+    x = round_axis(metrics["round"]) if by == "round" else axis("simulated time (s)")
+    return {"xaxis": x, "yaxis": y, "hovermode": "x unified"}
