@@ -14,7 +14,6 @@ from rdpfl_sim.rounding import round_down, round_up
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
 from rdpfl_sim.scenario.paths import get_value, leaves
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.scenario.sections import AdversarySection
 
 NUM_INTERVALS = 32
 """Intervals into which a range is divided unless a tolerance is given."""
@@ -34,7 +33,7 @@ def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
     """Yield the reasons why a path cannot be varied."""
     raw = base.to_dict()
     del raw["seed"]  # every value is tried with the same seeds
-    if path.startswith("adversary") and not any(_attacks(group) for group in base.adversary):
+    if path.startswith("adversary") and not any(group.attacks for group in base.adversary):
         yield Problem(
             "adversary.attack", "no attack configured: set one, for instance --set adversary.attack=sign_flip"
         )
@@ -44,10 +43,6 @@ def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
         similar = [key for key in numbers if key.startswith((f"{section}.", f"{section}["))] or numbers
         hint = suggest(path, similar)
         yield Problem("--vary", f"the scenario has no such number (--set can add it){hint}", path)
-
-
-def _attacks(group: AdversarySection) -> bool:
-    return any(part.name != "none" for part in (group.attack, group.timing, group.equivocation))
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
