@@ -55,8 +55,8 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.reports.sweep_progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.plan import plan_runs, write_plan
+            from rdpfl_sim.sweeps.results import missing_runs
             from rdpfl_sim.sweeps.spec import SweepSpec
-            from rdpfl_sim.sweeps.summaries import missing_runs
 
             sweep = SweepSpec.load(options.file, options.set)
             check_metrics(sweep)
@@ -94,8 +94,7 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, c
     from rdpfl_sim.reports.heatmap import draw_table
     from rdpfl_sim.reports.sweep_table import sweep_table
     from rdpfl_sim.sweeps.results import read_results, write_csv
-    from rdpfl_sim.sweeps.table_formats import latex_page, markdown_page
-    from rdpfl_sim.sweeps.tables import make_tables
+    from rdpfl_sim.sweeps.tables import latex_page, make_tables, markdown_page
 
     results = read_results(runs, output)
     if not results:

@@ -23,7 +23,7 @@ from rdpfl_sim.reports.figure_style import (
 )
 
 if TYPE_CHECKING:
-    from rdpfl_sim.sweeps.breakdown.result import Breakdown
+    from rdpfl_sim.sweeps.breakdown.bisection import Breakdown
 
 
 def draw_breakdown(breakdown: Breakdown, path: Path) -> Path:

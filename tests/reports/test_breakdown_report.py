@@ -6,8 +6,7 @@ from rich.console import Console
 
 from rdpfl_sim.reports.breakdown import points_table
 from rdpfl_sim.reports.breakdown_figure import breakdown_figure
-from rdpfl_sim.sweeps.breakdown.bisection import Bisection
-from rdpfl_sim.sweeps.breakdown.result import Breakdown, Point
+from rdpfl_sim.sweeps.breakdown.bisection import Bisection, Breakdown, Point
 from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 from tests.support import small_scenario
 
