@@ -9,7 +9,7 @@ from contextlib import closing
 from math import isfinite
 from pathlib import Path
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
+from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 MAX_SEEDS = 10_000
@@ -132,7 +132,7 @@ def execute(options: argparse.Namespace) -> int:
         draw_breakdown(breakdown, output / "breakdown.png")
         console.print(points_table(breakdown))
     console.print(conclusion(breakdown))
-    print(output)  # noqa: T201  # even with --quiet: scripts read it
+    print_plain(output)
     return FAILED if progress.failures else 0
 
 

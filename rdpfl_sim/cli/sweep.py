@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
+from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def execute(options: argparse.Namespace) -> int:
         console.print(
             f"{reason}; {num_missing} of {len(runs)} runs are missing; run the same command again to continue"
         )
-    print(output)  # noqa: T201  # even with --quiet: scripts read it
+    print_plain(output)
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 
 
