@@ -71,15 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
     )
     add_overrides(parser, "change a key; may be repeated")
-    add_runner(parser)
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("breakdowns"),
-        metavar="FOLDER",
-        help="output folder (default: breakdowns)",
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder")
+    add_runner(parser, output="breakdowns")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -35,15 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a sweep (TOML)")
     add_overrides(parser, "change a key of the base scenario; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version that the file defines")
-    add_runner(parser)
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("sweeps"),
-        metavar="FOLDER",
-        help="output folder (default: sweeps)",
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the sweep's folder")
+    add_runner(parser, output="sweeps")
 
 
 def execute(options: argparse.Namespace) -> int:
