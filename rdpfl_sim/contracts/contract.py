@@ -1,4 +1,4 @@
-"""Try plug-ins before a run, and check their results during the run."""
+"""Contracts: what components of a kind take and return; plug-ins are held to them before and during a run."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import Count
 from rdpfl_sim.components.table import Strict
-from rdpfl_sim.contracts.kinds import guard_and_try, plugins_in
+from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.checks import CHECKS

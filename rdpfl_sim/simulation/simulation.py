@@ -14,7 +14,7 @@ import torch
 from simpy.core import EmptySchedule
 from torch import Tensor
 
-from rdpfl_sim.contracts.kinds import plugins_in
+from rdpfl_sim.contracts.plugin_check import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch

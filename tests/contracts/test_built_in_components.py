@@ -11,8 +11,8 @@ import pytest
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Plugin
 from rdpfl_sim.contracts.contract import Guard
-from rdpfl_sim.contracts.kinds import CONTRACTS, contract_of
 from rdpfl_sim.contracts.methods import RehearsalServices, check_steps, rehearse
+from rdpfl_sim.contracts.plugin_check import CONTRACTS, contract_of
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.simulation.experiment import Experiment

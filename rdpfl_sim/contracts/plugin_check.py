@@ -1,4 +1,4 @@
-"""The contract of every kind of component, and the plug-ins of a scenario."""
+"""Find the plug-ins of a scenario and check them against the contract of their kind."""
 
 from __future__ import annotations
 
