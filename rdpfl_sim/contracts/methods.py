@@ -14,7 +14,7 @@ from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.contract import (
     Contract,
     FlawError,
-    GlobalDraws,
+    Guard,
     call_plugin,
     check_tensor,
     describe,
@@ -166,30 +166,23 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
 
     A row must have the same bits alone and in a batch.
     """
-    for num_messages in (0, 1, NUM_MESSAGES) if method.exchanges else (0,):
-        draws = GlobalDraws()
-        with draws:
-            first = _round(method, plugin, w, num_messages, services)
-            second = _round(method, plugin, w, num_messages, services)
-        if draws.found is not None:
-            raise PluginError(plugin, draws.flaw)
-        if not equal(first, second):
-            flaw = "returns two different results for the same state and messages"
+    nums_messages = (0, 1, NUM_MESSAGES) if method.exchanges else (0,)
+    run_round = partial(_round, method, w, services)
+    contract = Contract(
+        check=lambda result, num_messages: None,  # every step checks its result
+        samples=lambda target: [(num,) for num in nums_messages],
+        mismatch="returns two different results for the same state and messages",
+    )
+    Guard(run_round, plugin, contract).try_out({})
+    for num in nums_messages if method.batched else ():
+        alone, together = (call_plugin(plugin, run_round, num, num_rows) for num_rows in (1, 2))
+        if not torch.equal(together.updated.w[:1], alone.updated.w):
+            flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
             raise PluginError(plugin, flaw)
-        if method.batched:
-            together = _round(method, plugin, w, num_messages, services, num_rows=2)
-            if not torch.equal(together.updated.w[:1], first.updated.w):
-                flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
-                raise PluginError(plugin, flaw)
 
 
 def _round(
-    method: Method,
-    plugin: Plugin,
-    w: Tensor,
-    num_messages: int,
-    services: ClientServices,
-    num_rows: int = 1,
+    method: Method, w: Tensor, services: ClientServices, num_messages: int, num_rows: int = 1
 ) -> Round:
     """Run one round; every further row has other training results and messages."""
     clients = [ClientView(0, 1, 2, services)] * num_rows
@@ -210,7 +203,7 @@ def _round(
     stats = method.message_stats(state, trained, inbox, clients) if num_messages else None
     updated, diagnostics = method.update(state, trained, inbox, clients)
     if not equal(tensors, untouched):
-        raise PluginError(plugin, "modifies a tensor that is an argument; it must work on a copy")
+        raise FlawError("modifies a tensor that is an argument; it must work on a copy")
     points = method.reference_point(updated), method.predicted_direction(updated)
     return Round(updated, diagnostics, sent, stats, *points)
 
