@@ -13,7 +13,7 @@ from rdpfl_sim.cli.common import UsageError, make_console, print_plain
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.paths import TomlTable
+    from rdpfl_sim.scenario.toml_file import TomlTable
 
 HELP = "create a scenario file from questions or options"
 EXAMPLES = """\
@@ -139,8 +139,8 @@ def build_scenario(answers: dict[str, str | None]) -> NewScenario:
     from copy import deepcopy
 
     from rdpfl_sim.scenario.overrides import Draft, parse_override
-    from rdpfl_sim.scenario.paths import get_value, set_value
     from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.scenario.toml_file import get_value, set_value
 
     raw = deepcopy(DEFAULTS)
     draft = Draft(Scenario, raw)
@@ -192,7 +192,7 @@ def _component_name(value: object) -> object:
 
 def _ask(answers: dict[str, str | None]) -> NewScenario:
     """Ask the unanswered questions and return the scenario; repeat a question after an invalid answer."""
-    from rdpfl_sim.scenario.paths import get_value
+    from rdpfl_sim.scenario.toml_file import get_value
 
     console = make_console()
     console.print("Press Enter for the default in [brackets], or type ? for a list of choices.", markup=False)

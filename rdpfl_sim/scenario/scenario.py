@@ -22,7 +22,6 @@ from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.checks import CHECKS
 from rdpfl_sim.scenario.overrides import Draft
-from rdpfl_sim.scenario.paths import TomlTable, join_path
 from rdpfl_sim.scenario.sections import (
     CHOICES,
     AdversarySection,
@@ -36,7 +35,7 @@ from rdpfl_sim.scenario.sections import (
     TrainingSection,
     component_field,
 )
-from rdpfl_sim.scenario.toml_file import read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, join_path, read_toml
 
 
 def _as_list(value: object) -> object:

@@ -14,9 +14,8 @@ from rdpfl_sim.components.options import Count, NonNegativeInt
 from rdpfl_sim.components.table import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
-from rdpfl_sim.scenario.paths import TomlTable
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
-from rdpfl_sim.scenario.toml_file import read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, read_toml
 
 MAX_RUNS = 100_000
 RESERVED = {

@@ -15,8 +15,8 @@ from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.records.statistics import HONEST_ACCURACIES
 from rdpfl_sim.rounding import round_down, round_up
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
-from rdpfl_sim.scenario.paths import get_value, leaves, set_value
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.toml_file import get_value, leaves, set_value
 from rdpfl_sim.sweeps.plan import PlannedRun
 
 METRICS = tuple(HONEST_ACCURACIES)

@@ -12,8 +12,7 @@ from string import ascii_uppercase
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.json_file import read_json_if_present
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
-from rdpfl_sim.scenario.paths import TomlTable
-from rdpfl_sim.scenario.toml_file import LimitError, parse_value, read_toml
+from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value, read_toml
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
 from rdpfl_sim.sweeps.results import JsonTable, finite_number, flatten, run_folders
 

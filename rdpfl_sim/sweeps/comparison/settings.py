@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pydantic import BaseModel
 
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.scenario.paths import TomlTable, leaves
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.toml_file import TomlTable, leaves
 
 WITHOUT_EFFECT = ("name", "seed", "output", "notes")
 """Runs whose scenarios differ only in these keys are samples of the same experiment."""

@@ -33,7 +33,7 @@ from rdpfl_sim.sweeps.runners.runner import SweepListener, run_one
 from rdpfl_sim.sweeps.runners.staging import StagingFolder, staging_folder
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.paths import TomlTable
+    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 CONTEXT = multiprocessing.get_context("forkserver")

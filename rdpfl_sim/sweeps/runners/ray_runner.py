@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.util.queue import Queue
 
-    from rdpfl_sim.scenario.paths import TomlTable
+    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 MAX_IN_FLIGHT = 1000

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.paths import TomlTable
+    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 REPORT_EVERY_S = 0.5
