@@ -9,7 +9,7 @@ from contextlib import closing
 from math import isfinite
 from pathlib import Path
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
+from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 MAX_SEEDS = 10_000
@@ -71,15 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an accuracy of honest clients in summary.json (default: accuracy.honest.personal.mean)",
     )
     add_overrides(parser, "change a key; may be repeated")
-    add_runner(parser)
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("breakdowns"),
-        metavar="FOLDER",
-        help="output folder (default: breakdowns)",
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder")
+    add_runner(parser, output="breakdowns")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -91,11 +83,9 @@ def execute(options: argparse.Namespace) -> int:
         from rdpfl_sim.reports.breakdown import conclusion, draw_breakdown, points_table, search_header
         from rdpfl_sim.reports.progress import BreakdownProgress
         from rdpfl_sim.scenario.scenario import Scenario
-        from rdpfl_sim.sweeps.breakdown.bisection import Bisection
-        from rdpfl_sim.sweeps.breakdown.parameter_range import reject_lost_overrides
-        from rdpfl_sim.sweeps.breakdown.result import write_breakdown
-        from rdpfl_sim.sweeps.breakdown.spec import make_spec
-        from rdpfl_sim.sweeps.summaries import missing_runs
+        from rdpfl_sim.sweeps.breakdown.bisection import Bisection, write_breakdown
+        from rdpfl_sim.sweeps.breakdown.spec import make_spec, reject_lost_overrides
+        from rdpfl_sim.sweeps.results import missing_runs
 
         reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
         spec = make_spec(
@@ -133,7 +123,7 @@ def execute(options: argparse.Namespace) -> int:
         draw_breakdown(breakdown, output / "breakdown.png")
         console.print(points_table(breakdown))
     console.print(conclusion(breakdown))
-    print(output)  # noqa: T201  # even with --quiet: scripts read it
+    print_plain(output)
     return FAILED if progress.failures else 0
 
 

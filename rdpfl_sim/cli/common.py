@@ -42,6 +42,11 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
     return PipeConsole(file=file, quiet=quiet, width=PIPE_WIDTH)
 
 
+def print_plain(text: object, end: str = "\n") -> None:
+    """Print to stdout without wrapping and colours, also with --quiet: scripts read it."""
+    print(text, end=end)  # noqa: T201
+
+
 class RightTrimmedStream:
     """A stream that removes spaces at the end of lines, which pad tables."""
 
@@ -54,6 +59,19 @@ class RightTrimmedStream:
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
+
+
+class UsageError(Exception):
+    """Arguments with which a command cannot run; each string in `args` is printed on a line of its own."""
+
+
+def require_run_folders(*folders: Path) -> None:
+    """Raise a `UsageError` that names every folder that is not a run folder."""
+    from rdpfl_sim.records.reader import run_folder_problem
+
+    problems = [problem for folder in folders if (problem := run_folder_problem(folder)) is not None]
+    if problems:
+        raise UsageError(*problems)
 
 
 def error_text(error: Exception) -> str:

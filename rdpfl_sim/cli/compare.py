@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
+from rdpfl_sim.cli.common import UsageError, make_console, print_plain, report_damage
 from rdpfl_sim.errors import ScenarioError
 
 HELP = "compare runs, paired by seed"
@@ -62,10 +61,9 @@ def execute(options: argparse.Namespace) -> int:
                 groups = baseline_first(groups, options.baseline)
             comparison = compare(groups, options.metric)
             if options.markdown:
-                print(comparison_markdown(comparison))  # noqa: T201  # the command's output
+                print_plain(comparison_markdown(comparison))
             else:
                 make_console().print(comparison_table(comparison))
     except (ComparisonError, ScenarioError) as error:
-        sys.stderr.write(f"rdpfl-sim compare: {error}\n")
-        return BAD_INPUT
+        raise UsageError(str(error)) from error
     return 0

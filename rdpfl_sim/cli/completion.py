@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 
 from rdpfl_sim.cli import run
+from rdpfl_sim.cli.common import print_plain
 from rdpfl_sim.cli.new import PROMPTS
 
 HELP = "print a completion script for bash, zsh or fish"
@@ -47,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
             action.complete = files[metavar]  # type: ignore[attr-defined]  # read by shtab
     _add_options_of_run(parser)
     before, after = _first_word_lines(options.shell, scenarios)
-    print(shtab.complete(parser, options.shell, preamble=before), after, sep="\n")  # noqa: T201  # the output
+    print_plain(f"{shtab.complete(parser, options.shell, preamble=before)}\n{after}")
     return 0
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console
+from rdpfl_sim.cli.common import UsageError, make_console, print_plain
 
 HELP = "download a data set, such as cifar10, into a cache"
 EXAMPLES = """\
@@ -40,7 +39,6 @@ def execute(options: argparse.Namespace) -> int:
         try:
             path = fetch(options.name, data_folder(options.folder), show_progress)
         except DataError as error:
-            sys.stderr.write(f"rdpfl-sim data: {error}\n")
-            return BAD_INPUT
-    print(path)  # noqa: T201  # the command's output
+            raise UsageError(str(error)) from error
+    print_plain(path)
     return 0

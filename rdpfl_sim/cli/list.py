@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console
+from rdpfl_sim.cli.common import UsageError, make_console, print_plain
 
 HELP = "list components: attacks, methods, topologies and others"
 EXAMPLES = """\
@@ -43,19 +42,13 @@ def execute(options: argparse.Namespace) -> int:
     if options.kind not in (None, "all"):
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
-            sys.stderr.write(
-                f"rdpfl-sim list: there is no kind {options.kind!r}{suggest(options.kind, kinds)}\n"
-            )
-            return BAD_INPUT
+            raise UsageError(f"there is no kind {options.kind!r}{suggest(options.kind, kinds)}")
         kinds = {name: kinds[name]}
     if options.markdown:
-        print(markdown_table(kinds))  # noqa: T201  # the command's output
+        print_plain(markdown_table(kinds))
         return 0
     console = make_console()
-    if options.kind is not None:
-        console.print(details(kinds))
-    else:
-        console.print(overview(kinds))
+    console.print(overview(kinds) if options.kind is None else details(kinds))
     for sentence in broken_plugins(kinds):
         console.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
     if options.kind is None:

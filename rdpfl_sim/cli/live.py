@@ -16,8 +16,8 @@ from rdpfl_sim.reports.progress import ProgressDisplay, make_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from rdpfl_sim.scenario.paths import TomlTable
     from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.scenario.toml_file import TomlTable
 
 READ_EVERY_S = 0.5
 REDRAWS_PER_S = 4

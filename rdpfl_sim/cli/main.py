@@ -30,7 +30,7 @@ from rdpfl_sim.cli import (
     watch,
 )
 from rdpfl_sim.cli import list as list_command
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, error_text, make_console
+from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, UsageError, error_text, make_console
 from rdpfl_sim.errors import RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.version import __version__
 
@@ -77,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except ScenarioError as error:
         _print_problems(error, str(getattr(options, "file", "the scenario")))
+        return BAD_INPUT
+    except UsageError as error:
+        sys.stderr.writelines(f"rdpfl-sim {options.command}: {line}\n" for line in error.args)
         return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console
+from rdpfl_sim.cli.common import UsageError, make_console, print_plain
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.paths import TomlTable
+    from rdpfl_sim.scenario.toml_file import TomlTable
 
 HELP = "create a scenario file from questions or options"
 EXAMPLES = """\
@@ -108,11 +108,9 @@ def execute(options: argparse.Namespace) -> int:
     """Prompt for missing options on a terminal, validate the answers, and write the file."""
     to_stdout = options.stdout or str(options.output) == "-"
     if not to_stdout and options.output.is_dir():
-        sys.stderr.write(f"rdpfl-sim new: {options.output} is a folder, not a file\n")
-        return BAD_INPUT
+        raise UsageError(f"{options.output} is a folder, not a file")
     if not to_stdout and options.output.exists() and not options.force:
-        sys.stderr.write(f"rdpfl-sim new: {options.output} already exists; replace it with --force\n")
-        return BAD_INPUT
+        raise UsageError(f"{options.output} already exists; replace it with --force")
     interactive = not options.yes and not to_stdout and sys.stdin.isatty() and sys.stdout.isatty()
     console = make_console(stderr=True)
     with console.status("loading"):
@@ -129,7 +127,7 @@ def execute(options: argparse.Namespace) -> int:
     text = commented_scenario(raw, f"{name}: {_title(raw)}")
     console.print(warning_lines(notes))
     if to_stdout:
-        print(text, end="")  # noqa: T201  # the command's output
+        print_plain(text, end="")
         return 0
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(text, encoding="utf-8")
@@ -141,8 +139,8 @@ def build_scenario(answers: dict[str, str | None]) -> NewScenario:
     from copy import deepcopy
 
     from rdpfl_sim.scenario.overrides import Draft, parse_override
-    from rdpfl_sim.scenario.paths import get_value, set_value
     from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.scenario.toml_file import get_value, set_value
 
     raw = deepcopy(DEFAULTS)
     draft = Draft(Scenario, raw)
@@ -194,7 +192,7 @@ def _component_name(value: object) -> object:
 
 def _ask(answers: dict[str, str | None]) -> NewScenario:
     """Ask the unanswered questions and return the scenario; repeat a question after an invalid answer."""
-    from rdpfl_sim.scenario.paths import get_value
+    from rdpfl_sim.scenario.toml_file import get_value
 
     console = make_console()
     console.print("Press Enter for the default in [brackets], or type ? for a list of choices.", markup=False)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
+from rdpfl_sim.cli.common import UsageError, make_console, print_plain, report_damage
 from rdpfl_sim.errors import RunError
 
 if TYPE_CHECKING:
@@ -39,12 +38,11 @@ def execute(options: argparse.Namespace) -> int:
         try:
             source = _open_folder(options.folder)
         except RunError as error:
-            sys.stderr.write(f"rdpfl-sim report: {error}\n")
-            return BAD_INPUT
+            raise UsageError(str(error)) from error
         with report_damage(options.folder):
             page = _render(source)
         write_atomically(path, page.encode(errors="replace"))
-    print(path)  # noqa: T201  # for scripts
+    print_plain(path)
     if options.open:
         import webbrowser
 

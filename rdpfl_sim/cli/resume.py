@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdpfl_sim.cli.common import (
-    BAD_INPUT,
     FAILED,
     add_allow_cluster,
     gc_frozen,
     make_console,
+    print_plain,
     print_warnings,
+    require_run_folders,
 )
 from rdpfl_sim.cli.run import add_live, draw_figures, show_result
 
@@ -42,13 +42,9 @@ def execute(options: argparse.Namespace) -> int:
     """Continue the run from its last checkpoint, draw figures and print a table."""
     console = make_console(quiet=options.quiet)
     with console.status("building the scenario"), gc_frozen():
-        from rdpfl_sim.records.reader import RunReader, run_folder_problem
-
-        reason = run_folder_problem(options.file)
-        if reason is not None:
-            sys.stderr.write(f"rdpfl-sim resume: {reason}\n")
-            return BAD_INPUT
+        require_run_folders(options.file)
         from rdpfl_sim.cli.live import LiveDashboard, make_run_progress
+        from rdpfl_sim.records.reader import RunReader
         from rdpfl_sim.scenario.scenario import reject_network_access
         from rdpfl_sim.simulation.experiment import Experiment
         from rdpfl_sim.simulation.resume import resume, scenario_of
@@ -82,5 +78,5 @@ def _finish_complete_run(folder: Path, scenario: Scenario, console: Console) -> 
         drawn = draw_figures(folder, console)
         actions += ["drew its figures"] if are_up_to_date(folder) else []
     console.print(f"this run is already complete; {' and '.join(actions) or 'there is nothing to resume'}")
-    print(folder)  # noqa: T201  # also with --quiet, as `run` does
+    print_plain(folder)
     return 0 if drawn else FAILED

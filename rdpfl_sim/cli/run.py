@@ -16,6 +16,7 @@ from rdpfl_sim.cli.common import (
     gc_frozen,
     load_scenario,
     make_console,
+    print_plain,
     print_warnings,
     report_damage,
 )
@@ -90,7 +91,7 @@ def show_result(result: Result, experiment: Experiment, console: Console) -> int
     console.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
     if summary["status"] == RunStatus.INTERRUPTED:
         console.print(f"resume with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
-    print(result.folder)  # noqa: T201  # also with --quiet, for scripts
+    print_plain(result.folder)
     if summary["status"] == RunStatus.INTERRUPTED:
         return INTERRUPTED
     return 0 if drawn else FAILED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdpfl_sim.cli.common import parse_count
@@ -11,7 +12,6 @@ from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.runners.runner import Runner
 
 
-def add_runner(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that choose a runner."""
+def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
+    """Add the arguments that choose a runner and its output; `output` is the default folder."""
     parser.add_argument(
         "--engine",
         choices=["processes", "ray"],
@@ -44,6 +44,14 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of a GPU per run that can use one, with --engine ray (default: 1)",
     )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(output),
+        metavar="FOLDER",
+        help=f"output folder (default: {output})",
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder of the results")
 
 
 def _share(text: str) -> float:
@@ -81,7 +89,7 @@ def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) ->
 
 def print_repeated(missing: Sequence[PlannedRun], output: Path, console: Console) -> None:
     """Print which of the missing runs were complete before and are repeated."""
-    from rdpfl_sim.sweeps.summaries import damaged_folders
+    from rdpfl_sim.sweeps.results import damaged_folders
 
     for folder in damaged_folders(missing, output):
         console.print(f"{folder}: summary.json is missing or damaged; this run is repeated", soft_wrap=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from rdpfl_sim.cli.common import print_plain
+
 HELP = "print the JSON schema of scenarios, for editors"
 EXAMPLES = """\
 examples:
@@ -23,5 +25,5 @@ def execute(options: argparse.Namespace) -> int:
     """Print the schema."""
     from rdpfl_sim.scenario.scenario import Scenario
 
-    print(json.dumps(Scenario.model_json_schema(), indent=2))  # noqa: T201  # the command's output
+    print_plain(json.dumps(Scenario.model_json_schema(), indent=2))
     return 0

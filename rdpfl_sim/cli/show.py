@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
+from rdpfl_sim.cli.common import make_console, report_damage, require_run_folders
 
 HELP = "print the results and the provenance of a run"
 EXAMPLES = """\
@@ -23,17 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Print the summary, or the progress of an unfinished run, and the provenance."""
     from rdpfl_sim.records.json_file import read_json_if_present
-    from rdpfl_sim.records.reader import RunReader, run_folder_problem
+    from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY
     from rdpfl_sim.reports.run_summary import provenance_table, summary_table, unfinished_lines
     from rdpfl_sim.reports.terminal import warning_lines
     from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run
-    reason = run_folder_problem(run)
-    if reason is not None:
-        sys.stderr.write(f"rdpfl-sim show: {reason}\n")
-        return BAD_INPUT
+    require_run_folders(run)
     with report_damage(run):
         summary, console = read_json_if_present(run / SUMMARY), make_console()
         if summary is None or "accuracy" not in summary:

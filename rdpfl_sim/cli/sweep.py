@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_warnings
+from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 if TYPE_CHECKING:
@@ -35,15 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a sweep (TOML)")
     add_overrides(parser, "change a key of the base scenario; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version that the file defines")
-    add_runner(parser)
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("sweeps"),
-        metavar="FOLDER",
-        help="output folder (default: sweeps)",
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the sweep's folder")
+    add_runner(parser, output="sweeps")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -55,8 +47,8 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.plan import plan_runs, write_plan
+            from rdpfl_sim.sweeps.results import missing_runs
             from rdpfl_sim.sweeps.spec import SweepSpec
-            from rdpfl_sim.sweeps.summaries import missing_runs
 
             sweep = SweepSpec.load(options.file, options.set)
             check_metrics(sweep)
@@ -84,7 +76,7 @@ def execute(options: argparse.Namespace) -> int:
         console.print(
             f"{reason}; {num_missing} of {len(runs)} runs are missing; run the same command again to continue"
         )
-    print(output)  # noqa: T201  # even with --quiet: scripts read it
+    print_plain(output)
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 
 
@@ -93,8 +85,7 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, c
     from rdpfl_sim.records.run_folder import write_atomically
     from rdpfl_sim.reports.sweep_table import draw_table, sweep_table
     from rdpfl_sim.sweeps.results import read_results, write_csv
-    from rdpfl_sim.sweeps.table_formats import latex_page, markdown_page
-    from rdpfl_sim.sweeps.tables import make_tables
+    from rdpfl_sim.sweeps.tables import latex_page, make_tables, markdown_page
 
     results = read_results(runs, output)
     if not results:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, make_console, report_damage
+from rdpfl_sim.cli.common import make_console, print_plain, report_damage, require_run_folders
+from rdpfl_sim.errors import RunError
 
 HELP = "export the metrics of runs to TensorBoard"
 EXAMPLES = """\
@@ -36,18 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Write the time series of each run and print how to view them."""
     if find_spec("tensorboard") is None:
-        sys.stderr.write(
-            "rdpfl-sim tensorboard: needs TensorBoard, which is not installed: "
-            "pip install 'rdpfl-sim[tensorboard]'\n"
-        )
-        return FAILED
-    from rdpfl_sim.records.reader import RunReader, run_folder_problem
+        raise RunError("needs TensorBoard, which is not installed: pip install 'rdpfl-sim[tensorboard]'")
+    from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.tensorboard import read_series, write_series
 
-    reasons = [reason for run in options.runs if (reason := run_folder_problem(run)) is not None]
-    if reasons:
-        sys.stderr.write("".join(f"rdpfl-sim tensorboard: {reason}\n" for reason in reasons))
-        return BAD_INPUT
+    require_run_folders(*options.runs)
     console = make_console(quiet=options.quiet)
     for run in options.runs:
         folder = options.output / run.resolve().name
@@ -58,5 +51,5 @@ def execute(options: argparse.Namespace) -> int:
             options.output.mkdir(parents=True, exist_ok=True)
             write_series(series, folder)
     console.print(f"view with: tensorboard --logdir {options.output}", markup=False, highlight=False)
-    print(options.output)  # noqa: T201  # also with --quiet, for scripts
+    print_plain(options.output)
     return 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from rdpfl_sim.cli.common import BAD_INPUT, make_console, report_damage
+from rdpfl_sim.cli.common import make_console, print_plain, report_damage, require_run_folders
 from rdpfl_sim.system.files import open_atomic
 
 HELP = "export a run as a Perfetto trace, with messages as arrows"
@@ -38,14 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the trace and print how to view it."""
-    from rdpfl_sim.records.reader import RunReader, run_folder_problem
+    from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.trace import write_trace
 
     run: Path = options.run
-    reason = run_folder_problem(run)
-    if reason is not None:
-        sys.stderr.write(f"rdpfl-sim trace: {reason}\n")
-        return BAD_INPUT
+    require_run_folders(run)
     RunReader(run).record_lines()  # fail before anything is written
     console = make_console(quiet=options.quiet)
     output: Path = options.output or run / "trace.json"
@@ -62,7 +58,7 @@ def execute(options: argparse.Namespace) -> int:
     console.print(
         "Open it in chrome://tracing or at https://ui.perfetto.dev, which does not upload the file."
     )
-    print(output)  # noqa: T201  # also with --quiet, for scripts
+    print_plain(output)
     return 0
 
 

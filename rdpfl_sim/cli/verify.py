@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, add_allow_cluster, make_console, report_damage
+from rdpfl_sim.cli.common import (
+    FAILED,
+    add_allow_cluster,
+    make_console,
+    print_plain,
+    report_damage,
+    require_run_folders,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,14 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Check the runs one by one; return 1 if a check is violated."""
     with make_console(stderr=True).status("loading"):
-        from rdpfl_sim.records.reader import run_folder_problem
         from rdpfl_sim.reports.terminal import replay_note, verification_table
         from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
     console, results, violated = make_console(), [], False
-    reasons = [reason for path in options.runs if (reason := run_folder_problem(path)) is not None]
-    if reasons:
-        sys.stderr.write("".join(f"rdpfl-sim verify: {reason}\n" for reason in reasons))
-        return BAD_INPUT
+    require_run_folders(*options.runs)
     for path in options.runs:
         checks = _run_checks(path, options, make_console(stderr=True))
         violated |= any(check["outcome"] == "violated" for check in checks)
@@ -54,7 +56,7 @@ def execute(options: argparse.Namespace) -> int:
     if not options.json and not options.replay:
         console.print(replay_note(ONLY_BY_REPLAY))
     if options.json:
-        print(json.dumps(results, indent=2))  # noqa: T201  # the command's output
+        print_plain(json.dumps(results, indent=2))
     return FAILED if violated else 0
 
 

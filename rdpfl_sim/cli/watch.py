@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, make_console, report_damage
+from rdpfl_sim.cli.common import FAILED, INTERRUPTED, UsageError, make_console, print_plain, report_damage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,8 +55,7 @@ def execute(options: argparse.Namespace) -> int:
     if reason is not None:
         newest = newest_run(run)
         if newest is None:
-            sys.stderr.write(f"rdpfl-sim watch: {reason}\n")
-            return BAD_INPUT
+            raise UsageError(reason)
         run = newest
     console = make_console()
     with report_damage(run):
@@ -72,7 +71,7 @@ def execute(options: argparse.Namespace) -> int:
     if summary is not None and "accuracy" in summary:
         with report_damage(run):
             console.print(summary_table(summary))
-        print(run)  # noqa: T201  # as `run` does
+        print_plain(run)
         return 0
     monitor.dashboard.state = "killed" if summary is None else "failed"
     if console.is_interactive:

@@ -12,30 +12,29 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args, get_o
 from pydantic import Field, PrivateAttr, create_model
 from typing_extensions import Doc
 
-from rdpfl_sim.components.plugin import Plugin
-from rdpfl_sim.components.registry import Registered
+from rdpfl_sim.components.registry import Facts, Plugin, Registered, Target
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import PluginError
 
-Guard: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+Wrapper: TypeAlias = Callable[[Target], Target]
 
 
 class Component(Strict):
     """A named component with its options, as read from TOML."""
 
-    target: ClassVar[Callable[..., Any]]
+    target: ClassVar[Target]
     plugin: ClassVar[Plugin | None] = None
     name: str
-    _guard: Guard | None = PrivateAttr(None)
+    _guard: Wrapper | None = PrivateAttr(None)
 
-    def bind(self) -> Callable[..., Any]:
+    def bind(self) -> Target:
         """Return the component with its options filled in; call it with its positional arguments."""
         values = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
         options = {k: v.bind() if isinstance(v, Component) else v for k, v in values.items()}
         target = type(self).target if self._guard is None else self._guard(type(self).target)
         return partial(target, **options) if options else target
 
-    def guard_with(self, guard: Guard) -> None:
+    def guard_with(self, guard: Wrapper) -> None:
         """Let `guard` wrap the component's function whenever it is bound."""
         self._guard = guard
 
@@ -44,7 +43,7 @@ _RESERVED = frozenset(dir(Component)) | {"name"}
 
 
 @cache
-def option_table(record: Registered[Any]) -> type[Component]:
+def option_table(record: Registered[Facts]) -> type[Component]:
     """Return the table of a component's options; raise a `PluginError` if TOML cannot hold them."""
     if record.plugin is None:
         return _table(record)
@@ -61,7 +60,7 @@ def option_table(record: Registered[Any]) -> type[Component]:
     return table
 
 
-def _table(record: Registered[Any]) -> type[Component]:
+def _table(record: Registered[Facts]) -> type[Component]:
     target, name = record.target, record.facts.name
     hints = get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
     fields: dict[str, Any] = {"name": (Literal[name], ...)}
@@ -80,15 +79,15 @@ def _table(record: Registered[Any]) -> type[Component]:
     return table
 
 
-def _bad_option(record: Registered[Any], option: str, problem: str) -> Exception:
+def _bad_option(record: Registered[Facts], option: str, problem: str) -> Exception:
     if record.plugin is None:
         return TypeError(f"{record.facts.name!r}: option {option!r} {problem}")
     return PluginError(record.plugin, f"has an option {option!r} that {problem}")
 
 
-def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
+def _field(parameter: inspect.Parameter, hint: object) -> tuple[object, object]:
     metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    default: Any = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    default: object = ... if parameter.default is inspect.Parameter.empty else parameter.default
     if callable(default):
         names = [mark.name_of(default) for mark in metadata if hasattr(mark, "name_of")]
         if names == [None]:
@@ -99,6 +98,6 @@ def _field(parameter: inspect.Parameter, hint: Any) -> tuple[Any, Any]:
     return hint, Field(default=default, description=doc, alias=alias)
 
 
-def summary(target: Callable[..., Any]) -> str:
+def summary(target: Target) -> str:
     """Return the first line of a component's docstring."""
     return (inspect.getdoc(target) or "").split("\n")[0]

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
-from typing import Any, cast
+from typing import cast
 
-from rdpfl_sim.components.plugin import Plugin
-from rdpfl_sim.components.registry import Registry, name_taken
+from rdpfl_sim.components.registry import Facts, Plugin, Registry, name_taken
 from rdpfl_sim.errors import PluginError
 
 
 @cache
-def load_plugins(registry: Registry[..., Any]) -> Mapping[str, PluginError]:
+def load_plugins(registry: Registry[..., Facts]) -> Mapping[str, PluginError]:
     """Import the packages that offer components of a kind; return an error per name that cannot be used.
 
     Every choice calls it before it looks up a name, so that a scenario is validated against all of them. A
@@ -56,7 +55,7 @@ def _plugin(kind: str, entry: EntryPoint) -> Plugin:
     return Plugin(kind, entry.name, package or f"module {entry.module}", entry.module)
 
 
-def _load(registry: Registry[..., Any], entry: EntryPoint) -> None:
+def _load(registry: Registry[..., Facts], entry: EntryPoint) -> None:
     plugin = _plugin(registry.kind, entry)
     try:
         target = entry.load()

@@ -17,9 +17,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
-from rdpfl_sim.components.plugin import Plugin
 from rdpfl_sim.errors import PluginError
 
 _BUILT_IN = __name__.partition(".")[0]
@@ -33,17 +34,48 @@ class Facts:
     """The name in TOML; by default that of the function, or that of the class in snake case."""
 
 
+@dataclass(frozen=True)
+class Plugin:
+    """A component that does not come with rdpfl-sim, and its origin."""
+
+    kind: str
+    name: str
+    origin: str
+    """Such as "package drag-attack 0.1", or "module drag"."""
+    module: str
+
+    def __str__(self) -> str:
+        return f"the {self.kind.replace('_', ' ')} {self.name!r} of the {self.origin}"
+
+    def explain(self, error: BaseException) -> str:
+        """Return an error on one line: type, message, and the last line of the plug-in's code that ran."""
+        text = " ".join(str(error).split())
+        lines = self.lines(error)
+        return f"{type(error).__name__}{': ' if text else ''}{text}" + (f" ({lines[-1]})" if lines else "")
+
+    def lines(self, error: BaseException) -> list[str]:
+        """Return the lines of the plug-in's code that an error passed through, the innermost last."""
+        package, found = self.module.partition(".")[0], []
+        for frame, line in walk_tb(error.__traceback__):
+            if str(frame.f_globals.get("__name__")).partition(".")[0] == package:
+                found.append(f"{Path(frame.f_code.co_filename).name}, line {line}")
+        return found
+
+
+Target: TypeAlias = Callable[..., Any]
+"""A function or class that is a component; its kind decides what it takes and returns."""
+
 P = ParamSpec("P")
-F = TypeVar("F", bound=Facts)
-T = TypeVar("T", bound=Callable[..., Any])
+F_co = TypeVar("F_co", bound=Facts, covariant=True)
+T = TypeVar("T", bound=Target)
 
 
 @dataclass(frozen=True, eq=False)
-class Registered(Generic[F]):
+class Registered(Generic[F_co]):
     """A component with its facts."""
 
-    target: Callable[..., Any]
-    facts: F
+    target: Target
+    facts: F_co
     plugin: Plugin | None
     """None if it comes with rdpfl-sim."""
 
@@ -53,13 +85,13 @@ class Registered(Generic[F]):
         return "rdpfl-sim" if self.plugin is None else f"the {self.plugin.origin}"
 
 
-class Registry(Mapping[str, Callable[..., Any]], Generic[P, F]):
+class Registry(Mapping[str, Target], Generic[P, F_co]):
     """The components of one kind by name; `register` is the decorator that adds one."""
 
-    def __init__(self, kind: str, facts: Callable[P, F]) -> None:
+    def __init__(self, kind: str, facts: Callable[P, F_co]) -> None:
         self.kind = kind
         self._facts = facts
-        self._records: dict[str, Registered[F]] = {}
+        self._records: dict[str, Registered[F_co]] = {}
 
     @overload
     def register(self, target: T, /) -> T: ...
@@ -69,11 +101,10 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[P, F]):
 
     def register(self, *args: Any, **facts: Any) -> Any:
         """Add a function or class; use it as `@register` or with facts as `@register(name="other")`."""
-        if args:
-            return self._add(self._facts(), *args)  # type: ignore[call-arg]
-        return partial(self._add, self._facts(**facts))  # type: ignore[call-arg]
+        add = partial(self._add, facts=self._facts(**facts))  # type: ignore[call-arg]
+        return add(*args) if args else add
 
-    def _add(self, facts: F, target: T) -> T:
+    def _add(self, target: T, facts: F_co) -> T:  # type: ignore[misc]  # private: no caller has other facts
         name = facts.name or _name_in_toml(target)
         module = str(getattr(target, "__module__", None))
         built_in = module.partition(".")[0] == _BUILT_IN
@@ -84,15 +115,15 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[P, F]):
         self._records[name] = new
         return target
 
-    def record(self, name: str) -> Registered[F]:
+    def record(self, name: str) -> Registered[F_co]:
         """Return a component with all that is known about it."""
         return self._records[name]
 
-    def facts(self, name: str) -> F:
+    def facts(self, name: str) -> F_co:
         """Return what the decorator of a component said."""
         return self._records[name].facts
 
-    def facts_of(self, target: Callable[..., Any]) -> F:
+    def facts_of(self, target: Target) -> F_co:
         """Return the facts of a function, possibly wrapped or with options bound; defaults if unknown."""
         function = inspect.unwrap(target.func if isinstance(target, partial) else target)
         for record in self._records.values():
@@ -108,7 +139,7 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[P, F]):
         """Remove a component, such as one that a test or a notebook has added."""
         del self._records[name]
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
+    def __getitem__(self, name: str) -> Target:
         return self._records[name].target
 
     def __iter__(self) -> Iterator[str]:
@@ -127,11 +158,11 @@ def name_taken(kind: str, name: str, origins: list[str]) -> PluginError:
     return PluginError(f"the {kind.replace('_', ' ')} {name!r}", flaw)
 
 
-def _name_in_toml(target: Callable[..., Any]) -> str:
+def _name_in_toml(target: Target) -> str:
     name = target.__name__
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() if inspect.isclass(target) else name
 
 
-def _place(target: Callable[..., Any]) -> tuple[str, str]:
+def _place(target: Target) -> tuple[str, str]:
     """Return where a component is defined: defining it again there, as in a notebook, replaces it."""
     return target.__module__, target.__qualname__

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 _MESSAGES = {
     "missing": "is required",
@@ -34,7 +34,7 @@ class Strict(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _explain(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _explain(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         try:
             return handler(data)
         except ValidationError as error:
@@ -48,7 +48,7 @@ class Strict(BaseModel):
         for e in error.errors():
             nested = len(e["loc"]) > 1 and e["type"] != "problem" and not isinstance(e["loc"][1], int)
             location = e["loc"][:1] if nested else e["loc"]
-            texts.setdefault(location, []).append(cls._text(dict(e)))
+            texts.setdefault(location, []).append(cls._text(e))
             inputs[location] = e["input"]
         return [
             InitErrorDetails(
@@ -60,12 +60,12 @@ class Strict(BaseModel):
         ]
 
     @classmethod
-    def _text(cls, error: dict[str, Any]) -> str:
+    def _text(cls, error: ErrorDetails) -> str:
         if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
             return f"unknown key{suggest(error['loc'][0], cls.keys())}"
         if error["type"] in _MESSAGES:
             return _MESSAGES[error["type"]]
-        text: str = error["msg"]
+        text = error["msg"]
         return text[0].lower() + text[1:]
 
     @classmethod

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial, wraps
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rdpfl_sim.components.plugin import Plugin
+from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.contract import (
-    Arguments,
     Contract,
-    GlobalDraws,
+    FlawError,
+    Guard,
     call_plugin,
+    check_tensor,
     describe,
     equal,
-    tensor_flaw,
 )
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.methods.base import (
@@ -28,6 +28,7 @@ from rdpfl_sim.methods.base import (
     MessageStats,
     Method,
     Outgoing,
+    RunInfo,
     State,
     Trained,
     TrainingTask,
@@ -39,102 +40,104 @@ from rdpfl_sim.methods.rows import stack
 NUM_MESSAGES = 3
 
 
-class MethodContract(Contract):
-    """A `Method`, created from facts about the run."""
+def _check_state(step: str, state: object, w: Tensor, *, finite: bool = False) -> None:
+    if not isinstance(state, State):
+        raise FlawError(f"returns {describe(state)} from '{step}', not a State")
+    try:
+        check_tensor(state.w, tuple(w.shape), w, finite=finite)
+    except FlawError as error:
+        raise FlawError(f"{error}, as the models in the state that '{step}' returns") from error
 
-    def flaw(self, arguments: Arguments, result: Any) -> str | None:
-        """Reject any other object."""
-        return None if isinstance(result, Method) else f"returns {describe(result)}, not a Method"
 
-    def guarded(self, result: Any, plugin: Plugin) -> Any:
-        """Return the method itself; its steps are checked from now on."""
-        object.__setattr__(result, "__class__", _checked(cast("type[Method]", type(result)), plugin))
-        return result
+def _check_init(result: object, w: Tensor, clients: Sequence[ClientView]) -> None:
+    _check_state("init", result, w)
+
+
+def _check_training(result: object, state: State) -> None:
+    if not isinstance(result, TrainingTask):
+        raise FlawError(f"returns {describe(result)} from 'training', not a TrainingTask")
+
+
+def _check_payload(result: object, state: State, trained: Trained, clients: Sequence[ClientView]) -> None:
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Outgoing):
+        raise FlawError(f"returns {describe(result)} from 'payload', not a State and an Outgoing")
+    _check_state("payload", result[0], state.w)
+    vectors = result[1].vectors
+    if vectors.requires_grad or vectors.dim() != 2 or len(vectors) != len(clients):
+        raise FlawError("does not send one flat, detached vector per client")
+
+
+def _check_update(
+    result: object, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+) -> None:
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], Mapping):
+        raise FlawError(f"returns {describe(result)} from 'update', not a State and a mapping")
+    finite = all(squares_finite(tensor.flatten()) for tensor in (state.w, trained.w, inbox.vectors))
+    _check_state("update", result[0], state.w, finite=finite)
+    for name, values in result[1].items():
+        if not isinstance(name, str) or not isinstance(values, Tensor) or len(values) != len(clients):
+            raise FlawError(
+                f"reports {name!r} as {describe(values)} from 'update', not one number per client"
+            )
+
+
+def _check_message_stats(
+    result: object, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+) -> None:
+    if not isinstance(result, MessageStats):
+        raise FlawError(f"returns {describe(result)} from 'message_stats', not a MessageStats")
+    for part in (result.distance_to_own, result.distance_to_predicted, result.weight):
+        if part is not None and part.shape != inbox.weights.shape:
+            raise FlawError("does not return one number per message from 'message_stats'")
+
+
+def _check_rows(step: str, result: object, state: State) -> None:
+    if result is not None and (not isinstance(result, Tensor) or result.dim() != 2):
+        raise FlawError(f"returns {describe(result)} from '{step}', not a matrix or None")
+
+
+STEPS: Mapping[str, Callable[..., None]] = {
+    "init": _check_init,
+    "training": _check_training,
+    "payload": _check_payload,
+    "update": _check_update,
+    "message_stats": _check_message_stats,
+    "reference_point": partial(_check_rows, "reference_point"),
+    "predicted_direction": partial(_check_rows, "predicted_direction"),
+}
+"""The checks of what the steps of a method return."""
+
+
+def _check_method(result: object, info: RunInfo) -> None:
+    if not isinstance(result, Method):
+        raise FlawError(f"returns {describe(result)}, not a Method")
+
+
+def check_steps(plugin: Plugin, method: Method) -> Method:
+    """Return the method itself; its steps are checked from now on."""
+    object.__setattr__(method, "__class__", _checked(type(method), plugin))
+    return method
+
+
+METHOD_CONTRACT = Contract(check=_check_method, guarded=check_steps)
 
 
 @cache
 def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
-    """Return a subclass that checks what the methods of `cls` return, and names the plug-in if they fail."""
-
-    class Checked(cls):  # type: ignore[misc, valid-type]
-        def init(self, w: Tensor, clients: Sequence[ClientView]) -> State:
-            return _check_state(plugin, "init", call_plugin(plugin, super().init, w, clients), w)
-
-        def training(self, state: State) -> TrainingTask:
-            task = call_plugin(plugin, super().training, state)
-            if not isinstance(task, TrainingTask):
-                raise PluginError(plugin, f"returns {describe(task)} from 'training', not a TrainingTask")
-            return task
-
-        def payload(
-            self, state: State, trained: Trained, clients: Sequence[ClientView]
-        ) -> tuple[State, Outgoing]:
-            sent = call_plugin(plugin, super().payload, state, trained, clients)
-            if not isinstance(sent, tuple) or len(sent) != 2 or not isinstance(sent[1], Outgoing):
-                raise PluginError(
-                    plugin, f"returns {describe(sent)} from 'payload', not a State and an Outgoing"
-                )
-            _check_state(plugin, "payload", sent[0], state.w)
-            vectors = sent[1].vectors
-            if vectors.requires_grad or vectors.dim() != 2 or len(vectors) != len(clients):
-                raise PluginError(plugin, "does not send one flat, detached vector per client")
-            return sent
-
-        def update(
-            self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
-        ) -> tuple[State, Diagnostics]:
-            outcome = call_plugin(plugin, super().update, state, trained, inbox, clients)
-            if not isinstance(outcome, tuple) or len(outcome) != 2 or not isinstance(outcome[1], Mapping):
-                raise PluginError(
-                    plugin, f"returns {describe(outcome)} from 'update', not a State and a mapping"
-                )
-            given = [state.w, trained.w, inbox.vectors]
-            finite = all(squares_finite(tensor.flatten()) for tensor in given)
-            _check_state(plugin, "update", outcome[0], state.w, finite=finite)
-            for name, values in outcome[1].items():
-                if not isinstance(name, str) or not isinstance(values, Tensor) or len(values) != len(clients):
-                    text = f"reports {name!r} as {describe(values)} from 'update', not one number per client"
-                    raise PluginError(plugin, text)
-            return outcome
-
-        def message_stats(
-            self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
-        ) -> MessageStats:
-            stats = call_plugin(plugin, super().message_stats, state, trained, inbox, clients)
-            if not isinstance(stats, MessageStats):
-                raise PluginError(
-                    plugin, f"returns {describe(stats)} from 'message_stats', not a MessageStats"
-                )
-            for part in (stats.distance_to_own, stats.distance_to_predicted, stats.weight):
-                if part is not None and part.shape != inbox.weights.shape:
-                    raise PluginError(plugin, "does not return one number per message from 'message_stats'")
-            return stats
-
-        def reference_point(self, state: State) -> Tensor | None:
-            return _check_rows(plugin, "reference_point", call_plugin(plugin, super().reference_point, state))
-
-        def predicted_direction(self, state: State) -> Tensor | None:
-            rows = call_plugin(plugin, super().predicted_direction, state)
-            return _check_rows(plugin, "predicted_direction", rows)
-
-    Checked.__name__, Checked.__qualname__ = cls.__name__, cls.__qualname__
-    Checked.__module__ = cls.__module__  # where checkpoints look for the classes of states
-    return Checked
+    """Return a subclass that checks what the steps of `cls` return, and names the plug-in if they fail."""
+    steps = {step: _checked_step(getattr(cls, step), check, plugin) for step, check in STEPS.items()}
+    place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}  # checkpoints name classes by it
+    return type(cls.__name__, (cls,), {**place, **steps})
 
 
-def _check_state(plugin: Plugin, step: str, state: Any, w: Tensor, *, finite: bool = False) -> State:
-    if not isinstance(state, State):
-        raise PluginError(plugin, f"returns {describe(state)} from '{step}', not a State")
-    flaw = tensor_flaw(state.w, tuple(w.shape), w, finite=finite)
-    if flaw is not None:
-        raise PluginError(plugin, f"{flaw}, as the models in the state that '{step}' returns")
-    return state
+def _checked_step(step: Target, check: Callable[..., None], plugin: Plugin) -> Target:
+    @wraps(step)
+    def call(self: Method, *arguments: object, **named: object) -> object:
+        result: object = call_plugin(plugin, step, self, *arguments, **named)
+        call_plugin(plugin, check, result, *arguments, **named)
+        return result
 
-
-def _check_rows(plugin: Plugin, step: str, rows: Any) -> Tensor | None:
-    if rows is not None and (not isinstance(rows, Tensor) or rows.dim() != 2):
-        raise PluginError(plugin, f"returns {describe(rows)} from '{step}', not a matrix or None")
-    return rows
+    return call
 
 
 class Round(NamedTuple):
@@ -153,30 +156,23 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
 
     A row must have the same bits alone and in a batch.
     """
-    for num_messages in (0, 1, NUM_MESSAGES) if method.exchanges else (0,):
-        draws = GlobalDraws()
-        with draws:
-            first = _round(method, plugin, w, num_messages, services)
-            second = _round(method, plugin, w, num_messages, services)
-        if draws.found is not None:
-            raise PluginError(plugin, draws.flaw)
-        if not equal(first, second):
-            flaw = "returns two different results for the same state and messages"
+    nums_messages = (0, 1, NUM_MESSAGES) if method.exchanges else (0,)
+    run_round = partial(_round, method, w, services)
+    contract = Contract(
+        check=lambda result, num_messages: None,  # every step checks its result
+        samples=lambda target: [(num,) for num in nums_messages],
+        mismatch="returns two different results for the same state and messages",
+    )
+    Guard(run_round, plugin, contract).try_out({})
+    for num in nums_messages if method.batched else ():
+        alone, together = (call_plugin(plugin, run_round, num, num_rows) for num_rows in (1, 2))
+        if not torch.equal(together.updated.w[:1], alone.updated.w):
+            flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
             raise PluginError(plugin, flaw)
-        if method.batched:
-            together = _round(method, plugin, w, num_messages, services, num_rows=2)
-            if not torch.equal(together.updated.w[:1], first.updated.w):
-                flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
-                raise PluginError(plugin, flaw)
 
 
 def _round(
-    method: Method,
-    plugin: Plugin,
-    w: Tensor,
-    num_messages: int,
-    services: ClientServices,
-    num_rows: int = 1,
+    method: Method, w: Tensor, services: ClientServices, num_messages: int, num_rows: int = 1
 ) -> Round:
     """Run one round; every further row has other training results and messages."""
     clients = [ClientView(0, 1, 2, services)] * num_rows
@@ -197,7 +193,7 @@ def _round(
     stats = method.message_stats(state, trained, inbox, clients) if num_messages else None
     updated, diagnostics = method.update(state, trained, inbox, clients)
     if not equal(tensors, untouched):
-        raise PluginError(plugin, "modifies a tensor that is an argument; it must work on a copy")
+        raise FlawError("modifies a tensor that is an argument; it must work on a copy")
     points = method.reference_point(updated), method.predicted_direction(updated)
     return Round(updated, diagnostics, sent, stats, *points)
 

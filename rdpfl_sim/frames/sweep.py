@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -16,7 +15,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.run import Run
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.json_file import read_json_if_present
-from rdpfl_sim.records.run_folder import SCENARIO
+from rdpfl_sim.sweeps.results import JsonTable, finite_number, flatten, run_folders
 
 if TYPE_CHECKING:  # these import torch, which takes seconds
     from rdpfl_sim.sweeps.tables import Table
@@ -33,14 +32,11 @@ class SweepRun:
     run: Run
     labels: dict[str, str]
     seed: int
-    summary: dict[str, Any]
+    summary: JsonTable
 
     def value(self, metric: str) -> float | None:
         """Return a finite number of the summary, or None."""
-        value = self.summary.get(metric)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return None
-        return float(value) if isfinite(value) else None
+        return finite_number(self.summary.get(metric))
 
 
 MAX_AXES = 4
@@ -62,14 +58,13 @@ class Sweep:
         return f"Sweep({str(self.folder)!r})"
 
     @cached_property
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> JsonTable:
         """sweep.json: `name`, `axes`, `runs` (folders, labels) and `tables`; empty without the file."""
         return read_json_if_present(self.folder / PLAN) or {}
 
     @cached_property
     def _folders(self) -> list[Path]:
-        folders = sorted(path.parent for path in self.folder.glob(f"*/{SCENARIO}"))
-        return [folder for folder in folders if not folder.name.startswith(".")]
+        return run_folders(self.folder)
 
     @property
     def name(self) -> str:
@@ -101,8 +96,6 @@ class Sweep:
     @cached_property
     def runs(self) -> list[SweepRun]:
         """The runs that exist so far, in the order of the axes."""
-        from rdpfl_sim.sweeps.summaries import flatten
-
         runs = []
         for folder, labels in self._labelled_folders():
             run = Run(folder)
@@ -162,7 +155,7 @@ class Sweep:
                 values.setdefault(tuple(run.labels[axis] for axis in self.axes), {})[run.seed] = value
         return values
 
-    def tables(self, layouts: Sequence[Mapping[str, Any]] = ()) -> list[Table]:
+    def tables(self, layouts: Sequence[Mapping[str, object]] = ()) -> list[Table]:
         """Return the tables of the sweep file, or tables with other layouts (see docs/sweeps.md)."""
         from rdpfl_sim.sweeps.spec import SweepSpec
         from rdpfl_sim.sweeps.tables import make_tables

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple, TypeAlias
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.world.faults.fault import Condition, fault_classes
 from rdpfl_sim.world.faults.topology_change import TopologyChange
+from rdpfl_sim.world.network.obstacles import DirectedLink, Sides
 
-Link: TypeAlias = tuple[int, int]
-"""Sender and recipient."""
-Sides: TypeAlias = tuple[frozenset[int], ...]
-Subject: TypeAlias = int | Link | Sides
+Subject: TypeAlias = int | DirectedLink | Sides
 """What a fault affects: a client, a directed link, or the sides of a partition."""
 
 
@@ -102,7 +100,7 @@ class FaultTimeline:
         return self._active[Condition.PARTITIONED].keys()
 
     @property
-    def links_down(self) -> Set[Link]:
+    def links_down(self) -> Set[DirectedLink]:
         """The directed links that are interrupted."""
         return self._active[Condition.LINK_DOWN].keys()
 

@@ -11,7 +11,13 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.errors import OptionError, Problem
 from rdpfl_sim.rounding import round_down
-from rdpfl_sim.scenario.sections import AdversarySection, Clients, NetworkSection, Timing, Training
+from rdpfl_sim.scenario.sections import (
+    AdversarySection,
+    ClientsSection,
+    NetworkSection,
+    TimingSection,
+    TrainingSection,
+)
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults import FAULTS
 
@@ -19,7 +25,7 @@ MAX_LINKS = 10_000_000
 
 
 def no_deadlock(
-    network: NetworkSection, timing: Timing, adversary: list[AdversarySection], faults: list[Component]
+    network: NetworkSection, timing: TimingSection, adversary: list[AdversarySection], faults: list[Component]
 ) -> Iterator[Problem]:
     """Require a timeout for clients that wait for messages that may never arrive."""
     wait = timing.wait.bind()()
@@ -43,20 +49,29 @@ def _causes_of_missing_messages(
         probabilities = [value for key, value in loss if key in ("probability", "loss_calm", "loss_burst")]
         if loss.name != "none" and (any(probabilities) or not probabilities):
             yield path, loss.name
-    for index, group in enumerate(adversary):
+    for path, group in groups_by_path(adversary).items():
         if TIMING_ATTACKS.facts(group.timing.name).withholds:
-            yield f"{group_path(adversary, index)}.timing", group.timing.name
+            yield f"{path}.timing", group.timing.name
     for index, fault in enumerate(faults):
         if FAULTS.facts(fault.name).may_lose_messages:
             yield f"faults[{index}]", fault.name
 
 
-def byzantine_clients_are_possible(clients: Clients, adversary: list[AdversarySection]) -> Iterator[Problem]:
+def groups_by_path(adversary: list[AdversarySection]) -> dict[str, AdversarySection]:
+    """Return the groups of Byzantine clients by TOML path: a single group is a table, not a list."""
+    if len(adversary) == 1:
+        return {"adversary": adversary[0]}
+    return {f"adversary[{index}]": group for index, group in enumerate(adversary)}
+
+
+def byzantine_clients_are_possible(
+    clients: ClientsSection, adversary: list[AdversarySection]
+) -> Iterator[Problem]:
     """Require attackers if there is an attack, an honest client, and at most one group per client."""
     taken: set[int] = set()
     num_byzantine = 0
-    for index, group in enumerate(adversary):
-        path = group_path(adversary, index)
+    groups = groups_by_path(adversary)
+    for path, group in groups.items():
         if group.ids is not None:
             for other in ("fraction", "placement"):
                 if other in group.model_fields_set:
@@ -73,66 +88,61 @@ def byzantine_clients_are_possible(clients: Clients, adversary: list[AdversarySe
         elif group.fraction > 0 and round_down(group.fraction * clients.count) == 0:
             allowed = f"allowed: 0, or at least 1/{clients.count}"
             yield Problem(f"{path}.fraction", f"is less than one client; {allowed}", group.fraction)
-        elif "fraction" not in group.model_fields_set and _attacks(group):
-            key = next(
-                key for key in ("attack", "timing", "equivocation") if getattr(group, key).name != "none"
-            )
-            yield Problem(
-                f"{path}.{key}", "no attackers configured: set fraction or ids", getattr(group, key).name
-            )
+        elif "fraction" not in group.model_fields_set and group.attacks:
+            key, name = next(iter(group.attacks.items()))
+            yield Problem(f"{path}.{key}", "no attackers configured: set fraction or ids", name)
         else:
             num_byzantine += round_down(group.fraction * clients.count)
     if num_byzantine >= clients.count:
-        option = "ids" if adversary[-1].ids is not None else "fraction"
-        value = getattr(adversary[-1], option)
-        yield Problem(
-            f"{group_path(adversary, len(adversary) - 1)}.{option}", "leaves no honest client", value
-        )
+        path, group = groups.popitem()
+        option = "ids" if group.ids is not None else "fraction"
+        yield Problem(f"{path}.{option}", "leaves no honest client", getattr(group, option))
 
 
-def _attacks(group: AdversarySection) -> bool:
-    return any(component.name != "none" for component in (group.attack, group.timing, group.equivocation))
-
-
-def group_path(adversary: list[AdversarySection], index: int) -> str:
-    """Return the TOML path of a group of Byzantine clients: a single group is a table, not a list."""
-    return "adversary" if len(adversary) == 1 else f"adversary[{index}]"
-
-
-def just_in_time_needs_a_deadline(timing: Timing, adversary: list[AdversarySection]) -> Iterator[Problem]:
+def just_in_time_needs_a_deadline(
+    timing: TimingSection, adversary: list[AdversarySection]
+) -> Iterator[Problem]:
     """Require a deadline of the victims if attackers send just in time for it."""
     if timing.wait.bind()().timeout_s is not None:
         return
-    for index, group in enumerate(adversary):
+    for path, group in groups_by_path(adversary).items():
         if group.timing.name == "just_in_time":
             message = "needs a timing.wait with a timeout_s, or 'deadline'"
-            yield Problem(f"{group_path(adversary, index)}.timing", message, group.timing.name)
+            yield Problem(f"{path}.timing", message, group.timing.name)
 
 
-def victims_exist(clients: Clients, adversary: list[AdversarySection]) -> Iterator[Problem]:
+def victims_exist(clients: ClientsSection, adversary: list[AdversarySection]) -> Iterator[Problem]:
     """Require that the victims of selective silence are clients of the scenario."""
-    for index, group in enumerate(adversary):
+    for path, group in groups_by_path(adversary).items():
         victims = getattr(group.timing, "victims", None)
         try:
             if victims is not None:
                 client_ids("victims", victims, clients.count)
         except OptionError as error:
-            yield Problem(f"{group_path(adversary, index)}.timing.victims", error.message, victims)
+            yield Problem(f"{path}.timing.victims", error.message, victims)
+
+
+def victims_or_fraction(adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """Require that the victims of selective silence are set in one way only."""
+    for path, group in groups_by_path(adversary).items():
+        victims = getattr(group.timing, "victims", None)
+        if victims is not None and "fraction" in group.timing.model_fields_set:
+            yield Problem(f"{path}.timing.victims", "set either victims or fraction, not both", victims)
 
 
 def schedules_are_possible(adversary: list[AdversarySection]) -> Iterator[Problem]:
     """Require that an attack ends after it starts."""
-    for index, group in enumerate(adversary):
+    for path, group in groups_by_path(adversary).items():
         window = group.schedule
         for low, high in (("from_round", "until_round"), ("from_s", "until_s")):
             end = getattr(window, high, None)
             if end is not None and end <= getattr(window, low) - (low == "from_round"):
-                path = f"{group_path(adversary, index)}.schedule.{high}"
-                yield Problem(path, f"must be after {low} = {getattr(window, low)}", end)
+                message = f"must be after {low} = {getattr(window, low)}"
+                yield Problem(f"{path}.schedule.{high}", message, end)
 
 
 def links_fit_into_memory(
-    clients: Clients, topology: Component, faults: list[Component]
+    clients: ClientsSection, topology: Component, faults: list[Component]
 ) -> Iterator[Problem]:
     """Reject a dense graph of very many clients before it is built."""
     topologies = {"topology": topology}
@@ -165,7 +175,7 @@ def _num_links(topology: Component, num_clients: int) -> float:
     return 0.0
 
 
-def steps_or_epochs(training: Training) -> Iterator[Problem]:
+def steps_or_epochs(training: TrainingSection) -> Iterator[Problem]:
     """Require that the number of local steps is set in one way only."""
     if training.local_steps is not None and "local_epochs" in training.model_fields_set:
         yield Problem(
@@ -173,17 +183,25 @@ def steps_or_epochs(training: Training) -> Iterator[Problem]:
         )
 
 
-def ranges_are_in_order(network: NetworkSection, timing: Timing) -> Iterator[Problem]:
+def ranges_are_in_order(network: NetworkSection, timing: TimingSection) -> Iterator[Problem]:
     """Require low_s <= high_s."""
-    for path, component in (
-        ("network.latency", network.latency),
-        ("network.geography", network.geography),
-        ("timing.compute", timing.compute),
-        *((f"network.links[{index}].latency", link.latency) for index, link in enumerate(network.links)),
-    ):
-        low, high = getattr(component, "low_s", 0), getattr(component, "high_s", 0)
-        if low > high:
-            yield Problem(f"{path}.low_s", f"must be at most high_s = {high}", low)
+    yield from _is_in_order("network.latency", network.latency, "low_s", "high_s")
+    yield from _is_in_order("network.geography", network.geography, "low_s", "high_s")
+    yield from _is_in_order("timing.compute", timing.compute, "low_s", "high_s")
+    for index, link in enumerate(network.links):
+        yield from _is_in_order(f"network.links[{index}].latency", link.latency, "low_s", "high_s")
+
+
+def equivocations_are_in_order(adversary: list[AdversarySection]) -> Iterator[Problem]:
+    """Require low <= high."""
+    for path, group in groups_by_path(adversary).items():
+        yield from _is_in_order(f"{path}.equivocation", group.equivocation, "low", "high")
+
+
+def _is_in_order(path: str, component: Component | None, low: str, high: str) -> Iterator[Problem]:
+    least, most = getattr(component, low, 0), getattr(component, high, 0)
+    if least > most:
+        yield Problem(f"{path}.{low}", f"must be at most {high} = {most}", least)
 
 
 def link_exceptions_have_an_effect(network: NetworkSection) -> Iterator[Problem]:
@@ -193,25 +211,7 @@ def link_exceptions_have_an_effect(network: NetworkSection) -> Iterator[Problem]
             yield Problem(f"network.links[{index}]", "has no effect: set latency, loss, or both")
 
 
-def equivocations_are_in_order(adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require low <= high."""
-    for index, group in enumerate(adversary):
-        low, high = getattr(group.equivocation, "low", 0), getattr(group.equivocation, "high", 0)
-        if low > high:
-            path = f"{group_path(adversary, index)}.equivocation.low"
-            yield Problem(path, f"must be at most high = {high}", low)
-
-
-def victims_or_fraction(adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require that the victims of selective silence are set in one way only."""
-    for index, group in enumerate(adversary):
-        victims = getattr(group.timing, "victims", None)
-        if victims is not None and "fraction" in group.timing.model_fields_set:
-            path = f"{group_path(adversary, index)}.timing.victims"
-            yield Problem(path, "set either victims or fraction, not both", victims)
-
-
-def every_client_has_a_compute_time(clients: Clients, timing: Timing) -> Iterator[Problem]:
+def every_client_has_a_compute_time(clients: ClientsSection, timing: TimingSection) -> Iterator[Problem]:
     """Require one entry per client in a list of compute times."""
     seconds = getattr(timing.compute, "seconds", None)
     if isinstance(seconds, list) and len(seconds) != clients.count:

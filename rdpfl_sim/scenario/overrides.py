@@ -15,8 +15,16 @@ from pydantic import ValidationError
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.scenario.paths import TomlTable, get_value, leaves, set_value, split_path
-from rdpfl_sim.scenario.toml_file import LimitError, parse_value, to_toml
+from rdpfl_sim.scenario.toml_file import (
+    LimitError,
+    TomlTable,
+    get_value,
+    leaves,
+    parse_value,
+    set_value,
+    split_path,
+    to_toml,
+)
 
 
 def parse_override(override: str) -> tuple[str, object]:

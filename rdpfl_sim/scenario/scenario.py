@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
@@ -17,26 +17,25 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import Count
 from rdpfl_sim.components.table import Strict
-from rdpfl_sim.contracts.kinds import guard_and_try, plugins_in
+from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.checks import CHECKS
 from rdpfl_sim.scenario.overrides import Draft
-from rdpfl_sim.scenario.paths import TomlTable, join_path
 from rdpfl_sim.scenario.sections import (
     CHOICES,
     AdversarySection,
     CheckpointSection,
-    Clients,
+    ClientsSection,
     EvaluationSection,
-    Execution,
+    ExecutionSection,
     NetworkSection,
-    Output,
-    Timing,
-    Training,
+    OutputSection,
+    TimingSection,
+    TrainingSection,
     component_field,
 )
-from rdpfl_sim.scenario.toml_file import read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, join_path, read_toml
 
 
 def _as_list(value: object) -> object:
@@ -49,12 +48,12 @@ class Scenario(Strict):
     name: str = Field(default="scenario", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1  # what TOML can hold
     rounds: Count = Field(default=50, description="rounds per client")
-    clients: Clients = Clients()
+    clients: ClientsSection = ClientsSection()
     topology: Annotated[Component, CHOICES["topology"]] = component_field("topology")
     data: Annotated[Component, CHOICES["data"]] = component_field("data")
     partition: Annotated[Component, CHOICES["partition"]] = component_field("partition")
     model: Annotated[Component, CHOICES["model"]] = component_field("model")
-    training: Training = Training()
+    training: TrainingSection = TrainingSection()
     method: Annotated[Component, CHOICES["method"]] = component_field("method")
     adversary: Annotated[
         list[AdversarySection],
@@ -64,11 +63,11 @@ class Scenario(Strict):
     faults: list[Annotated[Component, CHOICES["fault"]]] = Field(
         default=[], description="faults that happen during the run: a list of tables"
     )
-    timing: Timing = Timing()
+    timing: TimingSection = TimingSection()
     evaluation: EvaluationSection = EvaluationSection()
-    output: Output = Output()
+    output: OutputSection = OutputSection()
     checkpoint: CheckpointSection = CheckpointSection()
-    execution: Execution = Execution()
+    execution: ExecutionSection = ExecutionSection()
     notes: list[str] = Field(
         default=[],
         description="remarks that become warnings of the run; --set adds one for each setting that gets lost",
@@ -184,8 +183,7 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, object]) -> Iterator[tup
             yield name, getattr(default, name)
             continue
         try:
-            annotation: Any = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-            yield name, TypeAdapter(annotation).validate_python(raw[name])
+            yield name, TypeAdapter(info.rebuild_annotation()).validate_python(raw[name])
         except ValidationError:
             continue
 

@@ -67,22 +67,22 @@ def component_field(kind: str) -> Any:
     return Field(default=CHOICES[kind].default, description=f"one of: {', '.join(CHOICES[kind].registry)}")
 
 
-class Clients(Strict):
+class ClientsSection(Strict):
     """The clients that take part."""
 
     count: Annotated[Count, Field(le=1_000_000)] = 10  # about 50 kB of memory each
 
 
-Steps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn at once
+NumSteps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn at once
 
 
-class Training(Strict):
+class TrainingSection(Strict):
     """Local SGD."""
 
-    local_epochs: Steps = Field(
+    local_epochs: NumSteps = Field(
         default=1, description="passes over the shard per round: K = epochs * ceil(n / batch_size)"
     )
-    local_steps: Steps | None = Field(default=None, description="K itself, instead of local_epochs")
+    local_steps: NumSteps | None = Field(default=None, description="K itself, instead of local_epochs")
     batch_size: Annotated[Count, Field(le=1_000_000)] = 64
     learning_rate: Positive = 0.01
     momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
@@ -113,6 +113,12 @@ class AdversarySection(Strict):
         "timeout of timing.wait, or without limit if there is no timeout",
     )
 
+    @property
+    def attacks(self) -> dict[str, str]:
+        """The names of its attacks, by key; empty if its clients behave like honest ones."""
+        parts = {"attack": self.attack, "timing": self.timing, "equivocation": self.equivocation}
+        return {key: part.name for key, part in parts.items() if part.name != "none"}
+
 
 class LinkSection(Strict):
     """Exceptions for some links."""
@@ -142,7 +148,7 @@ class NetworkSection(Strict):
     )
 
 
-class Timing(Strict):
+class TimingSection(Strict):
     """Compute times, and how clients wait for messages."""
 
     compute: Annotated[Component, CHOICES["compute"]] = component_field("compute")
@@ -183,7 +189,7 @@ class EvaluationSection(Strict):
     )
 
 
-class Output(Strict):
+class OutputSection(Strict):
     """The files that a run writes."""
 
     folder: str = Field(default="runs", min_length=1)
@@ -204,7 +210,7 @@ class CheckpointSection(Strict):
     every_minutes: Positive = Field(default=5.0, description="minutes of wall-clock time between checkpoints")
 
 
-class Execution(Strict):
+class ExecutionSection(Strict):
     """Where models are computed; this never changes simulated time."""
 
     executor: Annotated[Component, CHOICES["executor"]] = component_field("executor")

@@ -14,10 +14,9 @@ from pydantic.json_schema import JsonSchemaValue
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.scenario.component_list import describe_option
-from rdpfl_sim.scenario.paths import TomlTable
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
-from rdpfl_sim.scenario.toml_file import to_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, to_toml
 
 WIDTH = 88
 TOP_KEYS = "rounds", "seed"

@@ -1,18 +1,28 @@
-"""Reading TOML files and values, with limits on their size and depth, and writing values."""
+"""TOML: files, values on the command line, and values in nested tables, by paths such as `faults[0].at_s`.
+
+Files and values are limited in size and depth, because they may come from other people.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.scenario.paths import MAX_DEPTH, TomlTable, join_path
 from rdpfl_sim.system.files import open_input, open_inside
+
+TomlTable: TypeAlias = dict[str, Any]
+"""A table as `tomllib` returns it, not validated."""
 
 MAX_BYTES = 64 << 20
 MAX_BITS = 64
+MAX_DEPTH = 50
+INDEX = re.compile("[0-9]{1,9}")
 _TOO_DEEP = f"tables and lists are nested more than {MAX_DEPTH} levels deep"
 
 
@@ -83,3 +93,76 @@ def _check_limits(table: TomlTable) -> None:
             pending += [((*location, key), item) for key, item in items]
         elif isinstance(value, int) and value.bit_length() > MAX_BITS:
             raise LimitError(f"{join_path(location)} has {value.bit_length():,} bits; allowed: {MAX_BITS}")
+
+
+def set_value(raw: TomlTable, path: str, value: object) -> None:
+    """Set the value at a path and create missing tables."""
+    steps = split_path(path)
+    if len(steps) > MAX_DEPTH:
+        raise ScenarioError([Problem("--set", f"a path has at most {MAX_DEPTH} keys", path)])
+    table: Any = raw
+    for depth, (step, next_step) in enumerate(pairwise(steps), start=1):
+        inner = table.setdefault(step, {}) if isinstance(table, dict) else table[step]
+        if isinstance(inner, str):  # the short form of a component: its name
+            inner = table[step] = {"name": inner}
+        fits = isinstance(inner, list) if isinstance(next_step, int) else isinstance(inner, dict)
+        if not fits or (isinstance(next_step, int) and next_step >= len(inner)):
+            reason = f"has no entry [{next_step}]" if isinstance(next_step, int) else "is not a table"
+            message = f"{reason}, so {path} cannot be set"
+            raise ScenarioError([Problem(join_path(steps[:depth]), message, inner)])
+        table = inner
+    table[steps[-1]] = value
+
+
+def get_value(raw: TomlTable, path: str) -> Any:
+    """Return the value at a path, or None if there is none.
+
+    >>> get_value({"faults": [{"at_s": 3.0}]}, "faults[0].at_s")
+    3.0
+    """
+    value: object = raw
+    for step in split_path(path):
+        if isinstance(step, int):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+        else:
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def split_path(path: str) -> list[str | int]:
+    """Return the keys and indices of a path.
+
+    >>> split_path("faults[0].at_s")
+    ['faults', 0, 'at_s']
+    """
+    steps: list[str | int] = []
+    for part in path.split("."):
+        name, *indices = part.replace("]", "").split("[")
+        steps += [name, *(int(index) if INDEX.fullmatch(index) else index for index in indices)]
+    return steps
+
+
+def join_path(steps: Iterable[int | str]) -> str:
+    """Return the path with these keys and indices.
+
+    >>> join_path(("faults", 0, "at_s"))
+    'faults[0].at_s'
+    """
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return text.removeprefix(".")
+
+
+def leaves(value: object, location: tuple[int | str, ...] = ()) -> dict[str, object]:
+    """Return all values in tables and in lists of tables, by path.
+
+    >>> leaves({"model": {"hidden": [64]}, "faults": [{"at_s": 3.0}]})
+    {'model.hidden': [64], 'faults[0].at_s': 3.0}
+    """
+    items: Iterable[tuple[int | str, object]]
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        items = enumerate(value)
+    else:
+        return {join_path(location): value}
+    return {path: leaf for key, item in items for path, leaf in leaves(item, (*location, key)).items()}

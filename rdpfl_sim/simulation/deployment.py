@@ -16,7 +16,7 @@ from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.rounding import round_down
-from rdpfl_sim.scenario.checks import group_path
+from rdpfl_sim.scenario.checks import groups_by_path
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods, hops_to
 from rdpfl_sim.world.faults import FAULTS
@@ -133,13 +133,13 @@ class Deployment:
             if section.ids is not None
         }
         taken = {client for ids in explicit.values() for client in ids}
-        for place, section in enumerate(self.scenario.adversary):
+        for place, (path, section) in enumerate(groups_by_path(self.scenario.adversary).items()):
             if place in explicit:
                 groups.append(list(explicit[place]))
                 continue
             rng = self.streams.generator("placement", *([place] if place else []))
             count = round_down(section.fraction * num_clients)
-            with errors_at(f"{group_path(self.scenario.adversary, place)}.placement", section.placement):
+            with errors_at(f"{path}.placement", section.placement):
                 groups.append(section.placement.bind()(self.graph, count, rng, taken))
             taken.update(groups[-1])
         return groups

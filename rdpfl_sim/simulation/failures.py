@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rdpfl_sim.contracts.kinds import plugins_in
+from rdpfl_sim.contracts.plugin_check import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, RunError, is_out_of_memory
 from rdpfl_sim.records.run_folder import TRACEBACK, RunFolder
 from rdpfl_sim.scenario.scenario import Scenario

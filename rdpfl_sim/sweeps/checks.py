@@ -13,7 +13,7 @@ from rdpfl_sim.records.evaluation_log import TARGETS
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import load_data
 from rdpfl_sim.simulation.simulation import simulate
-from rdpfl_sim.sweeps.summaries import flatten
+from rdpfl_sim.sweeps.results import flatten
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun

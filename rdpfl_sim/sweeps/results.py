@@ -1,4 +1,7 @@
-"""Read the results of a sweep, and write them as results.csv."""
+"""The results of a sweep: which runs are complete, their summaries, and results.csv.
+
+Light to import: worker processes are started by a module that imports this one (see `process_runner`).
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,81 @@ import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
+from math import isfinite
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rdpfl_sim.records.run_folder import write_atomically
-from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.summaries import flatten, read_summary
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, write_atomically
 
-RunSummary: TypeAlias = tuple[PlannedRun, Mapping[str, object]]
-"""A complete run, and its summary with dotted keys."""
+if TYPE_CHECKING:
+    from rdpfl_sim.sweeps.plan import PlannedRun
+
+JsonTable: TypeAlias = dict[str, Any]
+"""A table of a JSON file, such as summary.json."""
 
 
-def read_results(runs: Iterable[PlannedRun], output: Path) -> list[RunSummary]:
-    """Return the complete runs with their summaries."""
+def folder_of(run: PlannedRun, output: Path) -> Path:
+    """Return the folder that a run has once it is complete."""
+    return output / run.key
+
+
+def run_folders(parent: Path) -> list[Path]:
+    """Return the run folders in a folder; hidden ones are left out, because their runs are not complete."""
+    folders = sorted(path.parent for path in parent.glob(f"*/{SCENARIO}"))
+    return [folder for folder in folders if not folder.name.startswith(".")]
+
+
+def read_summary(run: PlannedRun, output: Path) -> JsonTable | None:
+    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable."""
+    try:
+        return read_json(folder_of(run, output) / SUMMARY) or None
+    except (OSError, RunError):
+        return None
+
+
+def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:
+    """Return the runs that are not complete, each scenario once."""
+    unique = {run.key: run for run in runs}
+    return [run for run in unique.values() if read_summary(run, output) is None]
+
+
+def damaged_folders(missing: Iterable[PlannedRun], output: Path) -> list[Path]:
+    """Return the folders of missing runs that were complete before and have to be repeated."""
+    folders = (folder_of(run, output) for run in missing)
+    return [folder for folder in folders if folder.exists()]
+
+
+def flatten(table: Mapping[str, object], prefix: str = "") -> JsonTable:
+    """Return nested tables as one table with dotted keys.
+
+    >>> flatten({"a": {"b": 1}, "c": [2]})
+    {'a.b': 1, 'c': [2]}
+    """
+    flat: JsonTable = {}
+    for key, item in table.items():
+        if isinstance(item, Mapping):
+            flat |= flatten(item, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = item
+    return flat
+
+
+def finite_number(value: object) -> float | None:
+    """Return a value of a summary as a float, or None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
+
+
+def read_results(runs: Iterable[PlannedRun], output: Path) -> list[tuple[PlannedRun, JsonTable]]:
+    """Return the complete runs, and their summaries with dotted keys."""
     found = ((run, read_summary(run, output)) for run in runs)
     return [(run, flatten(summary)) for run, summary in found if summary is not None]
 
 
-def write_csv(path: Path, results: Sequence[RunSummary]) -> None:
+def write_csv(path: Path, results: Sequence[tuple[PlannedRun, JsonTable]]) -> None:
     """Write one row per run, with its labels, every parameter of its scenario, and every metric."""
     rows = []
     for run, summary in results:

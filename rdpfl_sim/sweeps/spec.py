@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -15,7 +15,7 @@ from rdpfl_sim.components.table import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
-from rdpfl_sim.scenario.toml_file import read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, read_toml
 
 MAX_RUNS = 100_000
 RESERVED = {
@@ -27,7 +27,7 @@ RESERVED = {
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Overrides = Annotated[
-    dict[str, Any], Field(description="values by their path in the scenario, such as method.lambda")
+    TomlTable, Field(description="values by their path in the scenario, such as method.lambda")
 ]
 
 
@@ -70,7 +70,7 @@ class TableLayout(Strict):
         default="deviation", description="shown after each mean: standard deviation, or 95 % interval"
     )
     digits: Count = 4
-    paper: dict[str, Any] = Field(
+    paper: TomlTable = Field(
         default={},
         description="published numbers, nested by the labels of rows, of columns, and of several metrics",
     )
@@ -87,13 +87,13 @@ class SweepSpec(Strict):
     """A base scenario, what varies, the seeds, and the tables to print."""
 
     name: Name = "sweep"
-    base: dict[str, Any] = Field(default={}, description="a scenario, or the path of a scenario file")
+    base: TomlTable = Field(default={}, description="a scenario, or the path of a scenario file")
     set: Overrides = Field(
         default={},
         description="changes to the base for all runs, by path; profiles, axes and the grid take precedence",
     )
     seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
-    grid: dict[str, list[Any]] = Field(default={}, description="values by path; every combination is run")
+    grid: dict[str, list[object]] = Field(default={}, description="values by path; every combination is run")
     axis: list[Axis] = Field(default=[], description="sets of changes that vary together")
     profiles: dict[str, Profile] = Field(
         default={}, description="scaled-down versions, by name, or the path of a file with them"
@@ -134,7 +134,7 @@ class SweepSpec(Strict):
         return sweep
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> SweepSpec:
+    def from_dict(cls, raw: Mapping[str, object]) -> SweepSpec:
         """Return the validated sweep, or raise a `ScenarioError` that lists all problems."""
         try:
             sweep = cls.model_validate(dict(raw))

@@ -11,7 +11,7 @@ from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.verification.check import Check, Needs, Record
 from rdpfl_sim.world.faults.fault import Condition
 
-Neighbours = dict[int, None]
+NeighbourSet = dict[int, None]
 """A set of clients in the order of their ids."""
 
 UNMATCHED = {
@@ -159,7 +159,7 @@ class ClientChecks:
         return max(self.states[other].round for other in (client, *around))
 
 
-def _neighbours_of(num_clients: int, edges: Iterable[Sequence[int]]) -> list[Neighbours]:
+def _neighbours_of(num_clients: int, edges: Iterable[Sequence[int]]) -> list[NeighbourSet]:
     found: list[set[int]] = [set() for _ in range(num_clients)]
     for i, j in edges:
         found[i].add(j)

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from rdpfl_sim import simulate
-from rdpfl_sim.contracts.kinds import CONTRACTS
+from rdpfl_sim.contracts.plugin_check import CONTRACTS
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.plugins import View, attack
 from rdpfl_sim.simulation.experiment import Experiment

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.plugin import Plugin
+from rdpfl_sim.components.registry import Plugin
 from rdpfl_sim.contracts.contract import Guard
-from rdpfl_sim.contracts.kinds import CONTRACTS, contract_of
-from rdpfl_sim.contracts.methods import MethodContract, rehearse
+from rdpfl_sim.contracts.methods import check_steps, rehearse
+from rdpfl_sim.contracts.plugin_check import CONTRACTS, contract_of
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.simulation.experiment import Experiment
@@ -106,7 +106,7 @@ def test_component_keeps_its_contract_on_real_arguments(kind: str, name: str) ->
 def test_method_keeps_its_contract(name: str) -> None:
     experiment = Experiment(small_scenario(method=name, model="mlp"))
     plugin = Plugin("method", name, "package itself 1.0", "rdpfl_sim")
-    method = MethodContract().guarded(experiment.method, plugin)
+    method = check_steps(plugin, experiment.method)
     rehearse(
         method,
         plugin,

@@ -11,8 +11,8 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.sweeps.plan import plan_runs, write_plan
+from rdpfl_sim.sweeps.results import folder_of, missing_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
-from rdpfl_sim.sweeps.summaries import folder_of, missing_runs
 
 pytestmark = pytest.mark.slow
 

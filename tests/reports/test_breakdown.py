@@ -5,8 +5,7 @@ import pytest
 from rich.console import Console
 
 from rdpfl_sim.reports.breakdown import breakdown_figure, points_table
-from rdpfl_sim.sweeps.breakdown.bisection import Bisection
-from rdpfl_sim.sweeps.breakdown.result import Breakdown, Point
+from rdpfl_sim.sweeps.breakdown.bisection import Bisection, Breakdown, Point
 from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 from tests.support import small_scenario
 

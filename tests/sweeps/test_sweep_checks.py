@@ -6,8 +6,8 @@ from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.checks import check_data, check_metrics
+from rdpfl_sim.sweeps.results import flatten
 from rdpfl_sim.sweeps.spec import SweepSpec
-from rdpfl_sim.sweeps.summaries import flatten
 from tests.support import small_scenario
 from tests.sweeps.sweeping import make_run
 

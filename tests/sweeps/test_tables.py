@@ -7,8 +7,7 @@ from rich.console import Console
 from rdpfl_sim.reports.sweep_table import sweep_table
 from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
-from rdpfl_sim.sweeps.table_formats import latex, markdown, markdown_page
-from rdpfl_sim.sweeps.tables import Table, make_tables
+from rdpfl_sim.sweeps.tables import Table, latex, make_tables, markdown, markdown_page
 
 RAW = {
     "seeds": [1, 2],

@@ -6,17 +6,15 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, product
-from math import isfinite
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.json_file import read_json_if_present
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
-from rdpfl_sim.scenario.toml_file import LimitError, parse_value, read_toml
+from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value, read_toml
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
-from rdpfl_sim.sweeps.summaries import flatten
+from rdpfl_sim.sweeps.results import JsonTable, finite_number, flatten, run_folders
 
 
 class ComparisonError(Exception):
@@ -30,8 +28,8 @@ class RunResult:
     folder: Path
     argument: int
     """the index of the argument that named it"""
-    scenario: dict[str, Any]
-    summary: dict[str, Any]
+    scenario: TomlTable
+    summary: JsonTable
 
     @property
     def seed(self) -> int:
@@ -40,10 +38,7 @@ class RunResult:
 
     def metric(self, path: str) -> float | None:
         """Return a number of its summary, or None if there is no such finite number."""
-        value = self.summary.get(path)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            return None
-        return float(value)
+        return finite_number(self.summary.get(path))
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Group:
     """by seed"""
 
     @property
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self) -> TomlTable:
         """The scenario of its first run."""
         return next(iter(self.runs.values())).scenario
 
@@ -81,8 +76,7 @@ def _run_folders(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ComparisonError(f"{path} is not a folder" if path.exists() else f"there is no folder {path}")
-    folders = sorted(file.parent for file in path.glob(f"*/{SCENARIO}"))
-    folders = [folder for folder in folders if not folder.name.startswith(".")]
+    folders = run_folders(path)
     if not folders:
         raise ComparisonError(
             f"{path} is not a run folder (with scenario.toml and summary.json) and does not contain any"

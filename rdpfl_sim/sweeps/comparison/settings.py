@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.scenario.paths import leaves
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.scenario.toml_file import TomlTable, leaves
 
 WITHOUT_EFFECT = ("name", "seed", "output", "notes")
 """Runs whose scenarios differ only in these keys are samples of the same experiment."""
 
 
-def without_seed(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def without_seed(scenario: TomlTable) -> TomlTable:
     """Return a scenario without its seed and without the keys that do not affect results."""
     return {key: value for key, value in scenario.items() if key not in WITHOUT_EFFECT}
 
 
-def settings_of(scenario: dict[str, Any]) -> dict[str, Any]:
+def settings_of(scenario: TomlTable) -> dict[str, object]:
     """Return every setting of a scenario by its path, in the form that `--set` takes.
 
     >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}, "adversary": []})
@@ -29,7 +28,7 @@ def settings_of(scenario: dict[str, Any]) -> dict[str, Any]:
     return {path: value for path, value in leaves(scenario).items() if value != []}
 
 
-def differing_settings(scenarios: Sequence[dict[str, Any]]) -> dict[str, list[object]]:
+def differing_settings(scenarios: Sequence[TomlTable]) -> dict[str, list[object]]:
     """Return the settings that differ, by path: one value per scenario, None where it has no such setting.
 
     Options of a component that only some scenarios have are left out where they are at their defaults.
@@ -44,7 +43,7 @@ def differing_settings(scenarios: Sequence[dict[str, Any]]) -> dict[str, list[ob
     return {path: row for path, row in differing.items() if path not in unchanged}
 
 
-def all_differing_settings(scenarios: Iterable[dict[str, Any]]) -> dict[str, list[object]]:
+def all_differing_settings(scenarios: Iterable[TomlTable]) -> dict[str, list[object]]:
     """Return the settings that differ, by path, including all options of differing components."""
     found = [settings_of(without_seed(scenario)) for scenario in scenarios]
     paths = dict.fromkeys(path for settings in found for path in settings)
@@ -52,7 +51,7 @@ def all_differing_settings(scenarios: Iterable[dict[str, Any]]) -> dict[str, lis
     return {path: row for path, row in rows.items() if any(value != row[0] for value in row)}
 
 
-def _paths_at_default(scenario: dict[str, Any]) -> set[str]:
+def _paths_at_default(scenario: TomlTable) -> set[str]:
     """Return the paths whose values are defaults; none if the scenario is of another version."""
     try:
         return set(_default_paths(Scenario.from_dict(scenario)))

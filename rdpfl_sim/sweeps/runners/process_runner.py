@@ -25,15 +25,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.simulation.signals import on_interrupt
-from rdpfl_sim.sweeps.runners.run_one import run_one
-from rdpfl_sim.sweeps.runners.runner import SweepListener
+from rdpfl_sim.sweeps.runners.runner import SweepListener, run_one
 from rdpfl_sim.sweeps.runners.staging import StagingFolder, staging_folder
 
 if TYPE_CHECKING:
+    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -44,7 +44,7 @@ MAX_STARTS = 3
 EXIT_TIMEOUT_S = 5.0
 """Time that a worker has to exit after its pipe is closed."""
 
-Request: TypeAlias = tuple[dict[str, Any], str]
+Request: TypeAlias = "tuple[TomlTable, str]"
 """A scenario, and the folder in which to run it."""
 
 

@@ -16,13 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import gettempdir
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rdpfl_sim.errors import Problem, RunError, ScenarioError
 from rdpfl_sim.simulation.experiment import wants_gpu
 from rdpfl_sim.simulation.signals import on_interrupt
-from rdpfl_sim.sweeps.runners.run_one import run_one
-from rdpfl_sim.sweeps.runners.runner import SweepListener
+from rdpfl_sim.sweeps.runners.runner import SweepListener, run_one
 from rdpfl_sim.sweeps.runners.staging import locked_folder, staging_folder
 from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.util.queue import Queue
 
+    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 MAX_IN_FLIGHT = 1000
@@ -167,7 +167,7 @@ class RayTasks:
         self.reports.shutdown(force=True)
 
 
-def run_and_pack(raw: dict[str, Any], key: str, reports: Queue) -> tuple[str | None, bytes]:
+def run_and_pack(raw: TomlTable, key: str, reports: Queue) -> tuple[str | None, bytes]:
     """Run a scenario in a Ray task; return its error message, if any, and its files as a ZIP archive."""
     from ray.exceptions import RayError
 

@@ -1,13 +1,21 @@
-"""The interface of sweep runners, and of the listeners that they report to."""
+"""The interface of sweep runners and of their listeners, and the execution of one run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
+
+REPORT_EVERY_S = 0.5
+LOG = "log.txt"
 
 
 class SweepListener(Protocol):
@@ -38,3 +46,62 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Release the resources that all runs shared."""
+
+
+def run_one(raw: TomlTable, parent: Path, report: Callable[[float], None]) -> str | None:
+    """Run a scenario in a new folder inside the new folder `parent`; return an error message if it fails.
+
+    Everything that is printed during the run, and the traceback of an error, goes to log.txt in `parent`.
+    """
+    from rdpfl_sim.records.status import RunStatus
+    from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.simulation.simulation import simulate
+
+    try:
+        parent.mkdir(parents=True)
+        with (parent / LOG).open("w", encoding="utf-8") as log, _output_to(log):
+            scenario = Scenario.from_dict(raw)
+            progress = _FractionReporter(report, scenario.rounds * scenario.clients.count)
+            result = simulate(scenario, parent, progress)
+    except Exception as error:
+        return _one_line(error)
+    return "interrupted by a signal" if result.summary["status"] == RunStatus.INTERRUPTED else None
+
+
+class _FractionReporter:
+    """Reports the fraction of a run that is done, at most every `REPORT_EVERY_S` seconds."""
+
+    def __init__(self, report: Callable[[float], None], total: int) -> None:
+        self.report = report
+        self.total = total
+        self.last = time.monotonic()
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        """Report the rounds that all clients together have done."""
+        now = time.monotonic()
+        if now - self.last >= REPORT_EVERY_S:
+            self.last = now
+            self.report(rounds_done / self.total)
+
+
+@contextmanager
+def _output_to(log: IO[str]) -> Iterator[None]:
+    """Redirect stdout and stderr of the process, C libraries included, and any traceback to a file."""
+    originals = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
+    for descriptor, _ in originals:
+        os.dup2(log.fileno(), descriptor)
+    try:
+        yield
+    except Exception:
+        traceback.print_exc(file=log)
+        raise
+    finally:
+        for descriptor, original in originals:
+            os.dup2(original, descriptor)
+            os.close(original)
+
+
+def _one_line(error: Exception) -> str:
+    """Return an error in one line, also if its `__str__` fails."""
+    message = str(traceback.TracebackException.from_exception(error))
+    return f"{type(error).__name__}: {'; '.join(message.splitlines())}"

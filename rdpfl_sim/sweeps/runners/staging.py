@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, BinaryIO
 
-from rdpfl_sim.sweeps.summaries import folder_of, read_summary
+from rdpfl_sim.sweeps.results import folder_of, read_summary
 from rdpfl_sim.system.files import check_folder, make_folder, open_to_append
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.world.adversary.observations import Observations, stacked
-from rdpfl_sim.world.adversary.schedules import Schedule, ScheduleView, always
+from rdpfl_sim.world.adversary.schedules import AttackSchedule, ScheduleView, always
 from rdpfl_sim.world.adversary.timing import (
     MEMORY_ROUNDS,
     ScheduledMessage,
@@ -53,7 +53,7 @@ class Plan:
     timing: TimingAttack = immediate
     remembers: bool = False
     """Whether the timing attack sends messages of earlier rounds."""
-    schedule: Schedule = always
+    schedule: AttackSchedule = always
     equivocation: Equivocation = same
     knowledge: Level = "omniscient"
     collude: bool = True

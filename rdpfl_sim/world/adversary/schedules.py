@@ -25,7 +25,7 @@ class ScheduleView:
     """Number of its messages that honest neighbours have used so far."""
 
 
-Schedule: TypeAlias = Callable[[ScheduleView], bool]
+AttackSchedule: TypeAlias = Callable[[ScheduleView], bool]
 
 
 @attack_schedule

@@ -29,8 +29,8 @@ topology = TOPOLOGIES.register
 
 MAX_NODES = 1_000_000
 
-Clients: TypeAlias = NDArray[np.int64]
-Rows: TypeAlias = Annotated[
+ClientArray: TypeAlias = NDArray[np.int64]
+NumRows: TypeAlias = Annotated[
     Count | None, Doc("a divisor of the number of clients; by default the most square grid")
 ]
 Format: TypeAlias = Literal[
@@ -79,7 +79,7 @@ def star(num_clients: int, rng: np.random.Generator) -> nx.Graph:
 
 
 @topology
-def grid(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx.Graph:
+def grid(num_clients: int, rng: np.random.Generator, *, rows: NumRows = None) -> nx.Graph:
     """Clients row by row in a rectangle, linked to those on the left and right, above and below."""
     clients = _rectangle(num_clients, rows)
     return _graph(
@@ -89,7 +89,7 @@ def grid(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx
 
 
 @topology
-def torus(num_clients: int, rng: np.random.Generator, *, rows: Rows = None) -> nx.Graph:
+def torus(num_clients: int, rng: np.random.Generator, *, rows: NumRows = None) -> nx.Graph:
     """A grid whose opposite sides are joined: four neighbours each if both sides exceed 2."""
     clients = _rectangle(num_clients, rows)
     return _graph(
@@ -213,11 +213,11 @@ def _graph(num_clients: int, edges: ArrayLike) -> nx.Graph:
     return graph
 
 
-def _pairs(a: Clients, b: Clients) -> Clients:
+def _pairs(a: ClientArray, b: ClientArray) -> ClientArray:
     return np.stack([a.ravel(), b.ravel()], axis=1)
 
 
-def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> Clients:
+def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> ClientArray:
     """Draw each pair of distinct clients with probability p, in time proportional to the pairs drawn.
 
     The pair (low, high) has the number high (high - 1) / 2 + low. The block model of networkx would try every
@@ -231,7 +231,7 @@ def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> Clien
     return _pairs(kept - first[high], high)
 
 
-def _rectangle(num_clients: int, rows: int | None) -> Clients:
+def _rectangle(num_clients: int, rows: int | None) -> ClientArray:
     if rows is None:
         rows = next(r for r in range(isqrt(num_clients), 0, -1) if num_clients % r == 0)
     if num_clients % rows:

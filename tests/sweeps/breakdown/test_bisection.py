@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
 from rdpfl_sim.reports.breakdown import conclusion_lines
-from rdpfl_sim.sweeps.breakdown.bisection import Bisection, local_accuracy
-from rdpfl_sim.sweeps.breakdown.result import Breakdown, write_breakdown
+from rdpfl_sim.sweeps.breakdown.bisection import Bisection, Breakdown, local_accuracy, write_breakdown
 from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec, make_spec
-from rdpfl_sim.sweeps.summaries import folder_of
+from rdpfl_sim.sweeps.results import folder_of
 from tests.support import small_scenario
 
 ATTACKED = small_scenario(adversary={"fraction": 0.4, "attack": "sign_flip"}, method={"name": "direct"})

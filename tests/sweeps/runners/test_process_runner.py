@@ -14,10 +14,9 @@ import tomli_w
 
 from rdpfl_sim import simulate
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.results import read_results
+from rdpfl_sim.sweeps.results import folder_of, missing_runs, read_results
 from rdpfl_sim.sweeps.runners import process_runner
 from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
-from rdpfl_sim.sweeps.summaries import folder_of, missing_runs
 from tests.killing import Command, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run

@@ -1,7 +1,7 @@
 from pathlib import Path
 
+from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.runners.staging import staging_folder
-from rdpfl_sim.sweeps.summaries import folder_of
 from tests.sweeps.sweeping import make_run
 
 RUN = make_run(1)

@@ -13,7 +13,7 @@ from rdpfl_sim.maths.attacks.equivocation import mirrored
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.schedules import (
     SCHEDULES,
-    Schedule,
+    AttackSchedule,
     ScheduleView,
     always,
     during_partitions,
@@ -42,11 +42,11 @@ def never(moment: ScheduleView) -> bool:
     return False
 
 
-def rounds_of_attack(schedule: Schedule, rounds: int = 10) -> list[int]:
+def rounds_of_attack(schedule: AttackSchedule, rounds: int = 10) -> list[int]:
     return [round_ for round_ in range(1, rounds + 1) if schedule(moment(round_))]
 
 
-def lies(schedule: Schedule, **world: Any) -> dict[int, float]:
+def lies(schedule: AttackSchedule, **world: Any) -> dict[int, float]:
     """What client 2 of a triangle sends to client 0, by round: its direction 3, or the lie 1."""
     plan = Plan(min_max, sees_honest=True, schedule=schedule, patience_s=0.5)
     return told(TinyWorld(byzantine=(2,), plan=plan, **{"rounds": 5, **world}).run())
@@ -232,7 +232,7 @@ def test_inactive_attacker_is_like_an_honest_client(compute: Sequence[float], kn
 
 
 def poisoned_world(
-    schedule: Schedule, poisons_labels: bool = True
+    schedule: AttackSchedule, poisons_labels: bool = True
 ) -> tuple[TinyWorld, list[tuple[int, int]]]:
     """Return a world after its run, and the jobs with poisoned data: client, round."""
     jobs: list[tuple[int, int]] = []

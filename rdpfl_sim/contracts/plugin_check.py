@@ -1,80 +1,50 @@
-"""The contract of every kind of component, and the plug-ins of a scenario."""
+"""Find the plug-ins of a scenario and check them against the contract of their kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pydantic import BaseModel
 
 from rdpfl_sim.components.choice import Steps
 from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.contracts.contract import Contract, Guard
-from rdpfl_sim.contracts.execution import ExecutorContract
-from rdpfl_sim.contracts.learning import DataContract, ModelContract, PartitionContract
-from rdpfl_sim.contracts.methods import MethodContract
-from rdpfl_sim.contracts.vectors import (
-    AggregatorContract,
-    AttackContract,
-    EquivocationContract,
-    MalformedAttackContract,
-    PreAggregatorContract,
-)
-from rdpfl_sim.contracts.world import (
-    BandwidthContract,
-    ComputeContract,
-    FaultContract,
-    GeographyContract,
-    LatencyContract,
-    LossContract,
-    PlacementContract,
-    ScheduleContract,
-    StalenessContract,
-    TimingAttackContract,
-    TopologyContract,
-    TransportContract,
-    WaitContract,
-)
+from rdpfl_sim.components.registry import Target
+from rdpfl_sim.contracts.contract import Contract, FlawError, Guard, describe
+from rdpfl_sim.contracts.learning import LEARNING_CONTRACTS
+from rdpfl_sim.contracts.maths import MALFORMED_ATTACK, MATHS_CONTRACTS
+from rdpfl_sim.contracts.methods import METHOD_CONTRACT
+from rdpfl_sim.contracts.world import WORLD_CONTRACTS
 from rdpfl_sim.errors import OptionError, PluginError
+from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.maths.attacks import ATTACKS
 
 Location: TypeAlias = tuple[int | str, ...]
 
+
+def _check_executor(result: object, *arguments: object) -> None:
+    if not isinstance(result, Executor):
+        raise FlawError(f"returns {describe(result)}, not an Executor")
+
+
 CONTRACTS: Mapping[str, Contract] = {
-    "topology": TopologyContract(),
-    "data": DataContract(),
-    "partition": PartitionContract(),
-    "model": ModelContract(),
-    "method": MethodContract(),
-    "attack": AttackContract(),
-    "timing_attack": TimingAttackContract(),
-    "attack_schedule": ScheduleContract(),
-    "equivocation": EquivocationContract(),
-    "placement": PlacementContract(),
-    "latency": LatencyContract(),
-    "geography": GeographyContract(),
-    "loss": LossContract(),
-    "bandwidth": BandwidthContract(),
-    "transport": TransportContract(),
-    "fault": FaultContract(),
-    "compute": ComputeContract(),
-    "wait": WaitContract(),
-    "staleness": StalenessContract(),
-    "executor": ExecutorContract(),
-    "aggregator": AggregatorContract(),
-    "pre_aggregator": PreAggregatorContract(),
+    **MATHS_CONTRACTS,
+    **LEARNING_CONTRACTS,
+    **WORLD_CONTRACTS,
+    "method": METHOD_CONTRACT,
+    "executor": Contract(check=_check_executor),
 }
 
 
-def contract_of(kind: str, target: Callable[..., Any]) -> Contract:
+def contract_of(kind: str, target: Target) -> Contract:
     """Return the contract that a component must keep."""
     if kind == "attack" and ATTACKS.facts_of(target).sends_malformed:
-        return MalformedAttackContract()
+        return MALFORMED_ATTACK
     return CONTRACTS[kind]
 
 
-def plugins_in(part: Any, location: Location = ()) -> Iterator[tuple[Location, Component]]:
+def plugins_in(part: object, location: Location = ()) -> Iterator[tuple[Location, Component]]:
     """Yield the plug-ins in a part of a scenario with their locations, nested ones first."""
     if isinstance(part, Steps):
         yield from plugins_in(part.steps, location)

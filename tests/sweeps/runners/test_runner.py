@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.sweeps.runners import run_one as module
-from rdpfl_sim.sweeps.runners.run_one import LOG, run_one
+from rdpfl_sim.sweeps.runners import runner as module
+from rdpfl_sim.sweeps.runners.runner import LOG, run_one
 from tests.support import small_scenario
 
 RAW = small_scenario(rounds=2).to_dict()

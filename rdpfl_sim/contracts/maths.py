@@ -1,0 +1,109 @@
+"""The contracts of attacks, equivocations, aggregators and pre-aggregators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from rdpfl_sim.components.registry import Target
+from rdpfl_sim.contracts.contract import Arguments, Contract, FlawError, check_tensor, check_type, describe
+from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.attacks import ATTACKS, View
+from rdpfl_sim.methods.payload import squares_finite
+
+SIZE = 6
+"""Size of the vectors on which plug-ins are tried."""
+
+
+def _attack_samples(attack: Target) -> Iterator[Arguments]:
+    """Yield views with one and several honest updates, of methods that send directions or models."""
+    needs = ATTACKS.facts_of(attack).needs
+    nums_honest = (0,) if needs == "own" else (1, 4)
+    for num_honest, origin, knows_victim in product(nums_honest, (None, vector(9)), (False, True)):
+        if knows_victim and needs != "victim":
+            continue
+        view = View(
+            own=vector(1),
+            seen=rows(num_honest) if num_honest else None,
+            ids=range(num_honest),
+            victim=vector(2) if knows_victim else None,
+            expected=vector(3) if knows_victim else None,
+            num_byzantine=2,
+            round=3,
+            seed=5,
+            origin=origin,
+        )
+        yield (view,)
+
+
+def _check_attack(result: object, view: View) -> None:
+    """Check that mailboxes would accept the vector."""
+    known = [] if view.seen is None else [*view.seen]
+    known += [v for v in (view.own, view.victim, view.expected, view.origin) if v is not None]
+    check_tensor(result, tuple(view.own.shape), view.own, finite=are_moderate(*known))
+
+
+def _check_malformed(result: object, view: View) -> None:
+    check_type(result, Tensor, "a tensor")
+
+
+def _check_equivocation(result: object, update: Tensor, message: Tensor, draw: float) -> None:
+    check_tensor(result, tuple(message.shape), message, finite=are_moderate(update, message))
+
+
+def _message_samples(aggregator: Target) -> Iterator[Arguments]:
+    """Yield one, two and more messages, for two clients if the aggregator takes rows."""
+    facts = AGGREGATORS.facts_of(aggregator)
+    for num in (1, 2, 3, 8):
+        u, own = rows(num), vector(1)
+        if facts.rows:
+            u, own = u.repeat(2, 1, 1), own.repeat(2, 1)
+        yield (u, own) if facts.needs_own else (u,)
+
+
+def _check_aggregate(result: object, u: Tensor, own: Tensor | None = None) -> None:
+    check_tensor(result, (*u.shape[:-2], u.shape[-1]), u, finite=are_moderate(*u.flatten(0, -2)))
+
+
+def _check_rows(result: object, u: Tensor, own: Tensor | None = None) -> None:
+    if not isinstance(result, Tensor) or result.dim() != 2 or len(result) == 0:
+        shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
+        raise FlawError(f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one")
+    check_tensor(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
+
+
+def vector(seed: int) -> Tensor:
+    """Return a vector of ordinary numbers."""
+    return torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
+
+
+def rows(num: int) -> Tensor:
+    """Return ordinary messages."""
+    return torch.stack([vector(10 + row) for row in range(num)])
+
+
+def are_moderate(*vectors: Tensor) -> bool:
+    """Return whether sums of these vectors cannot overflow."""
+    return all(map(squares_finite, vectors))
+
+
+ATTACK = Contract(
+    check=_check_attack,
+    samples=_attack_samples,
+    unchanged=lambda view: replace(view, memory={}),  # the memory is there to be modified
+)
+MALFORMED_ATTACK = replace(ATTACK, check=_check_malformed)
+
+MATHS_CONTRACTS: Mapping[str, Contract] = {
+    "attack": ATTACK,
+    "equivocation": Contract(
+        check=_check_equivocation,
+        samples=lambda target: [(vector(1), vector(2), draw) for draw in (0.1, 0.9)],
+    ),
+    "aggregator": Contract(check=_check_aggregate, samples=_message_samples),
+    "pre_aggregator": Contract(check=_check_rows, samples=_message_samples),
+}
