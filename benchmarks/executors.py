@@ -118,8 +118,11 @@ def measure(work: str, rounds: int, repeats: int) -> dict[str, float]:
     executors = {name: Experiment(scenario(work, rounds, name, **more)) for name, more in EXECUTORS[work]}
     module = MODULES[work]()
     ratios: dict[str, list[float]] = {name: [] for name in executors}
-    for experiment in executors.values():
-        experiment.trainer.close = lambda: None  # type: ignore[method-assign]  # keep the workers for all repeats
+    kept = {name: experiment.make_executor() for name, experiment in executors.items()}
+    for name, experiment in executors.items():  # keep the workers for all repeats
+        executor = kept[name]
+        executor.close = lambda: None  # type: ignore[method-assign]
+        experiment.make_executor = lambda executor=executor: executor  # type: ignore[method-assign, misc]
     try:
         for repeat in range(repeats + 1):
             plain = plain_loop(next(iter(executors.values())), module, rounds)
@@ -128,8 +131,8 @@ def measure(work: str, rounds: int, repeats: int) -> dict[str, float]:
                 if repeat > 0:  # the first repeat starts the workers
                     ratios[name].append(seconds / plain)
     finally:
-        for experiment in executors.values():
-            type(experiment.trainer).close(experiment.trainer)
+        for executor in kept.values():
+            type(executor).close(executor)
     return {name: median(values) for name, values in ratios.items()}
 
 

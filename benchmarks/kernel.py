@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -23,83 +21,39 @@ from simpy import Environment
 from table import Row, show
 
 from rdpfl_sim.execution.allocation import gc_paused
-from rdpfl_sim.methods.base import (
-    ClientView,
-    Diagnostics,
-    Inbox,
-    MessageStats,
-    Method,
-    Outgoing,
-    State,
-    Trained,
-    TrainingTask,
-)
-from rdpfl_sim.methods.deferred import Update, Updates
+from rdpfl_sim.methods.base import State, Trained
+from rdpfl_sim.methods.batching import Updated
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.world.client import Client, ClientContext, ClientState
+from rdpfl_sim.world.client import Client, ClientContext
+from rdpfl_sim.world.compute_time import ComputeTimes, TrainingTimes
+from rdpfl_sim.world.jobs import FinishedJob, JobResult, RoundJob
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.latency import exponential
 from rdpfl_sim.world.network.links import Link, bernoulli, lossless
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.topology import k_regular, neighbours
 from rdpfl_sim.world.observer import Observer
 from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.world import World
 
 NUM_CLIENTS, DEGREE, NUM_MESSAGES, NUM_RUNS = 100, 4, 40_000, 15
 MANY_CLIENTS, NUM_LONG_RUNS = 10_000, 3
 W = torch.zeros(10)
 
 
-@dataclass
-class TrainingResult:
-    """A training job with a fixed result."""
-
-    w: torch.Tensor = W
-    num_steps: int = 1
-    loss: float = 0.0
-    second_w: torch.Tensor | None = None
-    direction: torch.Tensor | None = None
-
-    def result(self) -> TrainingResult:
-        """Return the job itself."""
-        return self
+STATE = State(W.unsqueeze(0))
+DONE = FinishedJob(Updated(STATE), JobResult(STATE, Trained(STATE.w, (1,)), Payload(W), loss=0.0))
 
 
-DONE = TrainingResult()
+class FakeExecutor:
+    """An executor that computes nothing."""
 
-
-class FakeTrainer:
-    """A trainer that does not train."""
-
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool) -> TrainingResult:
+    def submit(self, job: RoundJob) -> FinishedJob:
         """Return a finished job."""
         return DONE
-
-
-class FakeMethod(Method):
-    """A method that sends a vector and ignores what it receives."""
-
-    def payload(
-        self, state: State, trained: Trained, clients: Sequence[ClientView]
-    ) -> tuple[State, Outgoing]:
-        """Send a vector, which recipients have to check."""
-        return state, Outgoing(W.unsqueeze(0))
-
-    def update(
-        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
-    ) -> tuple[State, Diagnostics]:
-        """Return the state unchanged."""
-        return state, {}
-
-    def message_stats(
-        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
-    ) -> MessageStats:
-        """Fail: telemetry is off."""
-        raise AssertionError
 
 
 class Counting(Kernel):
@@ -127,9 +81,10 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
         telemetry = Telemetry(frozenset(), [None] * num_clients, lambda n: False)
         observer = Observer()
         if recorded:
-            observer = Recorder(lambda: kernel.now, streams, file, 1.0, telemetry, inspects=False)
-        network = network_of(kernel, num_clients, observer, streams, lossy)
-        begin(kernel, network, observer, streams, rounds, timeout_s=0.5 if lossy else None)
+            observer = Recorder(kernel, streams, file, 1.0, telemetry, inspects=False)
+        clients: list[Client] = []
+        network = network_of(kernel, num_clients, clients, observer, streams, lossy)
+        begin(kernel, network, clients, observer, streams, rounds, timeout_s=0.5 if lossy else None)
         started = time.process_time()
         with gc_paused():  # as in every run
             kernel.run_until_paused()
@@ -139,7 +94,12 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
 
 
 def network_of(
-    kernel: Kernel, num_clients: int, observer: Observer, streams: Streams, lossy: bool
+    kernel: Kernel,
+    num_clients: int,
+    clients: list[Client],
+    observer: Observer,
+    streams: Streams,
+    lossy: bool,
 ) -> Network:
     """Return a network of links with exponential delays that lose a tenth of the messages or none."""
     latency = partial(exponential, mean_s=0.1)
@@ -148,12 +108,13 @@ def network_of(
     def link(i: int, j: int) -> Link:
         return Link(i, j, streams.key("link", i, j), latency=latency, loses=loses)
 
-    return Network(kernel, num_clients, observer, link)
+    return Network(kernel, num_clients, clients, observer, link)
 
 
 def begin(
     kernel: Kernel,
     network: Network,
+    clients: list[Client],
     observer: Observer,
     streams: Streams,
     rounds: int,
@@ -161,40 +122,38 @@ def begin(
 ) -> None:
     """Start the clients; the kernel pauses when all of them have finished."""
     around = neighbours(k_regular(len(network.links), np.random.default_rng(1), k=DEGREE))
-    unfinished = set(range(len(around)))
-
-    def on_finish(client: int) -> None:
-        unfinished.discard(client)
-        if not unfinished:
-            kernel.pause()
-
-    method = FakeMethod()
-    surroundings = ClientContext(
+    compute_times = ComputeTimes(lambda u, client: 1.0, [1] * len(around), 0.0, streams)
+    training_times = TrainingTimes(compute_times)
+    context = ClientContext(
         kernel=kernel,
         network=network,
-        trainer=FakeTrainer(),
-        method=method,
-        updates=Updates(method),
-        observing_adversaries=(),
+        executor=FakeExecutor(),
         observer=observer,
-        degree=lambda client: DEGREE,
-        seed=streams.key,
+        clients=clients,
+        observing_adversaries=(),
+        training_times=training_times,
         wait=Wait(1.0, timeout_s),
         staleness=Staleness(5, 1.0),
         rounds=rounds,
-        duration_s=lambda client, round_: 1.0,
+        exchanges=True,
+        message_form=Payload(W).form,
+        messages_per_sender=8,
+        prefer="round",
         on_training=lambda: None,
         on_round=lambda client: None,
-        on_finish=on_finish,
     )
-    form = Payload(W).form
-    for client, others in enumerate(around):
-        mailbox = Mailbox(others, observer, form=form, last_round=rounds, capacity=8, prefer="round")
-        living = Client(
-            client, others, None, ClientState(Update(State(W.unsqueeze(0))), mailbox), surroundings
-        )
-        network.receivers.append(living.receive)
-        kernel.process(living.run())
+    clients += [Client(client, others, None, STATE, context) for client, others in enumerate(around)]
+    World(
+        kernel,
+        network,
+        clients,
+        observer,
+        training_times,
+        changes=iter(()),
+        initial_state=lambda client: STATE,
+        on_departure=lambda client: None,
+        on_end=kernel.pause,
+    ).start()
 
 
 def bare_simpy() -> Run:

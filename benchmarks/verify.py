@@ -13,16 +13,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import resource
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from table import Row, show
-from torch import Tensor
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.execution.jobs import TrainingData, TrainingJob
+from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.verification.verify import verify
 
@@ -37,36 +35,22 @@ SCENARIO = {
     "timing": {"wait": {"name": "deadline", "seconds": 0.2}, "compute": "lognormal", "staleness": "keep"},
     "evaluation": {"every": 100, "global_test": False},
     "output": {"telemetry": False},
+    "execution": {"executor": "inline"},
 }
 
 
-@dataclass
-class TrainingResult:
-    """A training job with a fixed result."""
+class FakeTrainingData(TrainingData):
+    """Data on which models are evaluated but not trained."""
 
-    w: Tensor
-    num_steps: int = 1
-    loss: float = 0.0
-    second_w: Tensor | None = None
-    direction: Tensor | None = None
-
-    def result(self) -> TrainingResult:
-        """Return the job itself."""
-        return self
-
-
-class FakeTrainer(Inline):
-    """A trainer that evaluates models but does not train them."""
-
-    def submit(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingResult:
-        """Return a finished job."""
-        return TrainingResult(task.w[0] * 0.999)
+    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
+        """Return a slightly smaller model."""
+        return TrainingResult(job.task.w[0] * 0.999, num_steps=1, loss=0.0)
 
 
 def rows() -> list[Row]:
     """Simulate a run and verify it."""
-    experiment: Any = Experiment(Scenario.from_dict(SCENARIO))
-    experiment.trainer = FakeTrainer(experiment.model, experiment.trainer.training_data)
+    experiment = Experiment(Scenario.from_dict(SCENARIO))
+    experiment.training_data = FakeTrainingData(**vars(experiment.training_data))
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
         run = simulate(experiment, folder).folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -21,8 +21,7 @@ ClientDiagnostics: TypeAlias = Mapping[str, float | bool | None]
 """Diagnostics of one client; None where a value does not apply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A message that a client uses: its sender's number of neighbours, its age in rounds, its weight."""
 
     sender: int

@@ -187,7 +187,7 @@ class Client:
             yield self.pending_event or self._wait(context.wait.timeout_s)
         self.pending_event = None
         messages = self.mailbox.take(round_, context.staleness.max_age)
-        used = [UsedMessage(m.number, m.sender, self.id, m.round) for m in messages]
+        used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]
         exchange = Exchange(round_, received, len(self.neighbours), context.observer.inspects)
