@@ -36,7 +36,8 @@ class SenderQueue:
     def take(self, round_: int) -> Message:
         """Remove the message for this round and mark it as used."""
         self.last_used = round_
-        self.last_settled = max(self.last_settled, round_)
+        if round_ > self.last_settled:
+            self.last_settled = round_
         self.num_used += 1
         return self.unread.pop(round_)
 
@@ -91,8 +92,9 @@ class Mailbox:
     @property
     def is_ready(self) -> bool:
         """Whether enough neighbours have answered, or none is pending."""
-        num_answered = len(self.queues) - len(self.pending) - self.num_rejected
-        return not self.pending or num_answered >= self.num_required
+        if not self.pending:
+            return True
+        return len(self.queues) - len(self.pending) - self.num_rejected >= self.num_required
 
     def put(self, message: Message) -> None:
         """Store a message, or drop it and record why."""

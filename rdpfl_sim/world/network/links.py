@@ -63,7 +63,9 @@ class Link:
 
     def next_draw(self, round_: int) -> int:
         """Reserve the draws for the next message of the sender's current round, and return the first."""
-        draw = max(round_ * ROUND, self.next_draws)
+        draw = round_ * ROUND
+        if draw < self.next_draws:
+            draw = self.next_draws
         self.next_draws = draw + MESSAGE
         return draw
 

@@ -83,16 +83,14 @@ class Network:
         size_bytes = payload.size_bytes / self.compression
         broadcast = Broadcast(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)
-        links = self.links[sender]
+        links, arrive, report = self.links[sender], self.arrive, self.observer.message_sent
+        start = self.transmit if self.reliable is None else self.reliable.start
         for recipient in self.send_order(recipients, round_):
             link = links[recipient]
-            message = Message(self.num_sent, link, broadcast, link.next_draw(round_), self.arrive)
+            message = Message(self.num_sent, link, broadcast, link.next_draw(round_), arrive)
             self.num_sent += 1
-            self.observer.message_sent(message)
-            if self.reliable is None:
-                self.transmit(message)
-            else:
-                self.reliable.start(message)
+            report(message)
+            start(message)
 
     def send_order(self, recipients: Sequence[int], round_: int) -> Sequence[int]:
         """Return the order in which to send: with limited bandwidth, each round starts with another one."""
@@ -111,12 +109,12 @@ class Network:
 
     def cross(self, message: Message) -> None:
         """Lose a message whose last byte has left its sender, or schedule its arrival."""
-        link, draw = message.link, message.draw
+        link, draw, now_s = message.link, message.draw, self.kernel.now
         reason = self.loss_reason(link, draw)
         if reason is not None:
             self.lose(message, reason)
             return
-        self.kernel.call_at(message, self.kernel.now + link.delay_s(draw + LATENCY))
+        self.kernel.call_at(message, now_s + link.delay_s(draw + LATENCY))
         if self.duplication > 0 and uniform(link.key, draw + COPY) < self.duplication:
             self._copy(message)
 
