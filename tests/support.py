@@ -237,7 +237,7 @@ class Log(Observer):
         self.used: list[tuple[int, int, int, int]] = []
         """client, round, sender, age"""
         self.dropped: list[tuple[int, str]] = []
-        """stamp, fate"""
+        """stamp, outcome"""
         self.changes: list[tuple[float, str]] = []
         """time, name of the change"""
 
@@ -255,8 +255,8 @@ class Log(Observer):
         self.rounds.append((self.kernel.now, client, round_, len(messages)))
         self.used += [(client, round_, message.sender, round_ - message.round) for message in messages]
 
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        self.dropped.append((message.round, fate))
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        self.dropped.append((message.round, outcome))
 
     def changed(self, fault, change) -> None:
         self.changes.append((self.kernel.now, change.name))

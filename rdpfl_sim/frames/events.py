@@ -21,18 +21,17 @@ _MESSAGE: Schema = {"message": pl.Int64, "sender": pl.Int32, "recipient": pl.Int
 _DROPPED: Schema = {**_MESSAGE, "reason": pl.String}
 
 EVENTS: dict[str, Schema] = {
-    "run_started": {"seed": pl.Int64, "num_parameters": pl.Int64, "byzantine": pl.List(pl.Int32)},
+    "run_started": {"schema": pl.Int64, "seed": pl.Int64, "num_parameters": pl.Int64, "byzantine": pl.List(pl.Int32)},
     "training_started": {**_ROUND, "duration_s": pl.Float64},
     "training_finished": {**_ROUND, "loss": pl.Float64, "num_steps": pl.Int64},
-    "round_finished": {
+    "round_finished": {**_ROUND, "num_used": pl.Int64, "max_age": pl.Int64},
+    "estimate": {
         **_ROUND,
-        "num_used": pl.Int64,
-        "max_age": pl.Int64,
         **dict.fromkeys(("u_norm", "d_norm", "neighbour_share", "delta_norm", "beta", "tau"), pl.Float64),
         "clipped": pl.Boolean,
         "bounded": pl.Boolean,
     },
-    "evaluation": {
+    "evaluated": {
         **_ROUND,
         **dict.fromkeys(("personal_accuracy", "personal_loss", "global_accuracy", "global_loss"), pl.Float64),
     },
@@ -41,20 +40,18 @@ EVENTS: dict[str, Schema] = {
     "message_copied": {**_MESSAGE, "original": pl.Int64},
     "message_lost": _DROPPED,
     "message_delivered": {**_MESSAGE, "delay_s": pl.Float64},
-    "message_used": {
+    "message_used": {**_MESSAGE, "age": pl.Int64},
+    "message_stats": {
         **_MESSAGE,
-        "age": pl.Int64,
-        "distance_to_own": pl.Float64,
-        "distance_to_predicted": pl.Float64,
-        "weight": pl.Float64,
-        "clipped": pl.Boolean,
+        **dict.fromkeys(("weight", "distance_to_own", "distance_to_predicted"), pl.Float64),
     },
     "message_stale": _DROPPED,
     "message_duplicate": _DROPPED,
     "message_rejected": _DROPPED,
     "fault": {
         "fault": pl.Int32,
-        "change": pl.String,
+        "kind": pl.String,
+        "phase": pl.String,
         "clients": pl.List(pl.Int32),
         "links": pl.List(pl.List(pl.Int32)),
         "sides": pl.List(pl.List(pl.Int32)),
@@ -70,7 +67,7 @@ EVENTS: dict[str, Schema] = {
         **dict.fromkeys(("duplicate", "rejected", "left_over", "copied", "reordered", "bytes"), pl.Int64),
     },
 }
-"""Fields of each record besides `event` and `time_s`; methods add diagnostics to `round_finished`."""
+"""Fields of each record besides `event` and `time_s`; methods add diagnostics to `estimate`."""
 
 COMMON_FIELDS: Schema = {"event": pl.String, "time_s": pl.Float64}
 NUM_INSPECTED = 5_000

@@ -113,8 +113,8 @@ class Run:
 
         `message` (its number), `sender`, `recipient`, `is_byzantine` (of the sender), `round` (the stamp),
         `true_round`, `original` (of a copy), `size_bytes`, `sent_s`, `delivered_s`, `lost_s`, `used_s`,
-        `dropped_s`, `delay_s`, `fate` (used, lost, stale, duplicate, rejected, left over, in flight),
-        `reason`, `age`, `weight`, `distance_to_own`, `distance_to_predicted`, `clipped`.
+        `dropped_s`, `delay_s`, `outcome` (used, lost, stale, duplicate, rejected, left over, in flight),
+        `reason`, `age`, `weight`, `distance_to_own`, `distance_to_predicted`.
         """
         return messages_and_rounds.messages(self.events(*messages_and_rounds.MESSAGE_EVENTS), self.byzantine)
 
@@ -129,7 +129,7 @@ class Run:
 
     @property
     def faults(self) -> pl.DataFrame:
-        """One row per change: `time_s`, `fault` (index in the scenario), `change`, and what it affects."""
+        """One row per record: `time_s`, `fault` (index in the scenario), `kind`, `phase`, what it affects."""
         return self.events("fault").drop("event").collect()
 
     def events(self, *names: str) -> pl.LazyFrame:

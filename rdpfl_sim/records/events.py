@@ -115,13 +115,20 @@ class Recorder(Observer):
         update: Update,
         inspection: ClientMessageStats | None,
     ) -> None:
-        write = partial(self._round_finished, self.now_s(), client, round_, messages, update, inspection)
+        time_s = self.now_s()
+        oldest = max([round_ - message.broadcast.round for message in messages], default=None)
+        self._round(
+            "round_finished", time_s, client, round_, {"num_used": len(messages), "max_age": oldest}
+        )
+        for message in messages:
+            self._message("message_used", time_s, message, {"age": round_ - message.broadcast.round})
+        write = partial(self._estimate, time_s, client, round_, messages, update, inspection)
         if update.is_known:
             write()
         else:
             self.sink.defer(write)
 
-    def _round_finished(
+    def _estimate(
         self,
         time_s: float,
         client: int,
@@ -131,16 +138,12 @@ class Recorder(Observer):
         inspection: ClientMessageStats | None,
     ) -> None:
         diagnostics = update.diagnostics
-        oldest = max([round_ - message.broadcast.round for message in messages], default=None)
-        fields = {"num_used": len(messages), "max_age": oldest, **diagnostics}
-        self._round("round_finished", time_s, client, round_, fields)
+        if diagnostics:
+            self._round("estimate", time_s, client, round_, dict(diagnostics))
         self.telemetry.round_finished(client, round_, messages, diagnostics, inspection)
-        if self.message_fraction > 0:
-            clipped = diagnostics.get("clipped")
+        if inspection is not None:
             for place, message in enumerate(messages):
-                details = {} if inspection is None else _details(inspection, place)
-                fields = {"age": round_ - message.broadcast.round, **details, "clipped": clipped}
-                self._message("message_used", time_s, message, fields)
+                self._message("message_stats", time_s, message, _details(inspection, place))
 
     def catch_up(self) -> None:
         """Write the records of deferred updates, which have been computed."""
@@ -174,9 +177,9 @@ class Recorder(Observer):
             self._message("message_delivered", time_s, message, {"delay_s": delay_s})
 
     @override
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        self.telemetry.dropped(message, fate)
-        self._message(f"message_{fate}", self.now_s(), message, {"reason": reason})
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        self.telemetry.dropped(message, outcome)
+        self._message(f"message_{outcome}", self.now_s(), message, {"reason": reason})
 
     # Records of rounds and messages bypass structlog, which takes several times as long for the same lines.
 
@@ -208,16 +211,16 @@ def _details(inspection: ClientMessageStats, place: int) -> dict[str, float | No
     return {
         name: None if values is None else values[place]
         for name, values in (
+            ("weight", inspection.weight),
             ("distance_to_own", inspection.distance_to_own),
             ("distance_to_predicted", inspection.distance_to_predicted),
-            ("weight", inspection.weight),
         )
     }
 
 
 def fault_fields(fault: int, change: Change) -> dict[str, Any]:
     """Return the fields of a fault record; `fault` is the position of the fault in the scenario."""
-    return {"fault": fault, "change": change.name, **change.fields}
+    return {"fault": fault, **change.fields}
 
 
 def _logger(sink: Sink) -> Any:

@@ -112,7 +112,7 @@ class RoundStats:
 class SenderStats:
     """Outcomes and weights of the messages of honest or of Byzantine senders at honest recipients."""
 
-    fates: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     num_weighed: int = 0
     num_ignored: int = 0
     relative_weight: float = 0.0
@@ -120,7 +120,7 @@ class SenderStats:
     def summary(self) -> dict[str, Any]:
         """Return outcomes, the share of used messages with weight 0, and the mean weight relative to 1/n."""
         return {
-            **{fate: self.fates[fate] for fate in ("used", "stale", "duplicate", "rejected")},
+            **{outcome: self.outcomes[outcome] for outcome in ("used", "stale", "duplicate", "rejected")},
             "ignored": _ratio(self.num_ignored, self.num_weighed),
             "relative_weight": _ratio(self.relative_weight, self.num_weighed),
         }
@@ -164,10 +164,10 @@ class Telemetry:
         """Count the delay of a message."""
         self.delays_s.add(delay_s)
 
-    def dropped(self, message: MessageInfo, fate: str) -> None:
+    def dropped(self, message: MessageInfo, outcome: str) -> None:
         """Count a message that its recipient dropped."""
         if message.recipient not in self.byzantine:
-            self._treatment(message).fates[fate] += 1
+            self._treatment(message).outcomes[outcome] += 1
 
     def round_finished(
         self,
@@ -193,9 +193,9 @@ class Telemetry:
             for age in ages:
                 self.ages[age] += 1
             if num_byzantine < num_used:
-                self.treatment["honest"].fates["used"] += num_used - num_byzantine
+                self.treatment["honest"].outcomes["used"] += num_used - num_byzantine
             if num_byzantine > 0:
-                self.treatment["byzantine"].fates["used"] += num_byzantine
+                self.treatment["byzantine"].outcomes["used"] += num_byzantine
             if num_used > 0 and self.trims_less(num_used):
                 self.num_trimmed_less += 1
         weights = None if inspection is None else inspection.weight
@@ -237,13 +237,13 @@ class Telemetry:
     def summary(self) -> dict[str, Any]:
         """Return the section `telemetry` of summary.json."""
         honest = self.treatment["honest"]
-        num_honest = honest.fates.total()
+        num_honest = honest.outcomes.total()
         return {
             "delay_s": self.delays_s.summary(),
             "age": dict(sorted(self.ages.items())),
             "neighbour_share": self.neighbour_shares.summary(),
             "messages_from": {who: treatment.summary() for who, treatment in self.treatment.items()},
-            "false_rejections": _ratio(honest.fates["rejected"], num_honest),
+            "false_rejections": _ratio(honest.outcomes["rejected"], num_honest),
             "rounds": {kind: {"num": stat.num_rounds, **stat.means()} for kind, stat in self.rounds.items()},
             "num_trimmed_less": self.num_trimmed_less,
             "by_hops": {

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rdpfl_sim.records.schema import check_schema
 from rdpfl_sim.system.files import open_inside
 
 if TYPE_CHECKING:
@@ -22,13 +23,20 @@ def folder_of(run: PlannedRun, output: Path) -> Path:
 
 
 def read_summary(run: PlannedRun, output: Path) -> dict[str, Any] | None:
-    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable."""
+    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable.
+
+    Raise `SchemaError` if another version wrote the run.
+    """
+    folder = folder_of(run, output)
     try:
-        with open_inside(folder_of(run, output) / "summary.json") as file:
+        with open_inside(folder / "summary.json") as file:
             summary = json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None
-    return summary if isinstance(summary, dict) and summary else None
+    if not isinstance(summary, dict) or not summary:
+        return None
+    check_schema(folder)
+    return summary
 
 
 def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:

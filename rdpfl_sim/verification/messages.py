@@ -66,8 +66,8 @@ class MessageChecks:
         self.numbering = Check(
             "numbering", "Messages are numbered in the order of sending, without gaps.", Needs.MESSAGES
         )
-        self.fates = Check(
-            "fates",
+        self.outcomes = Check(
+            "outcomes",
             "Every message is sent, then lost or delivered, then used or dropped, at most once each.",
             Needs.MESSAGES,
         )
@@ -95,7 +95,7 @@ class MessageChecks:
             "sizes", "An honest client sends equally many bytes to every neighbour.", Needs.MESSAGES
         )
         self.checks = [
-            *(self.numbering, self.fates, self.causality, self.links, self.stamps),
+            *(self.numbering, self.outcomes, self.causality, self.links, self.stamps),
             *(self.reasons, self.sizes),
         ]
         network, timing = scenario.network, scenario.timing
@@ -152,7 +152,7 @@ class MessageChecks:
         self._begin(number, line, "copied")
         message = self.in_transit.get(original)
         if message is None and self.is_recorded(original):
-            self.fates.violated(line, f"message {original} is copied, but is not in transit")
+            self.outcomes.violated(line, f"message {original} is copied, but is not in transit")
         if message is None:
             message = TrackedMessage(
                 record["sender"], record["recipient"], record["round"], record["time_s"], False, (0, number)
@@ -248,14 +248,14 @@ class MessageChecks:
         self.next_number = number + 1
 
     def _end(
-        self, record: Record, line: int, place: dict[int, TrackedMessage], fate: str, before: str
+        self, record: Record, line: int, place: dict[int, TrackedMessage], outcome: str, before: str
     ) -> TrackedMessage | None:
         """Remove a message from a place, after checking that it is there and has not changed."""
-        self.counts[fate] += 1
-        self.fates.num_items += 1
+        self.counts[outcome] += 1
+        self.outcomes.num_items += 1
         message = place.pop(record["message"], None)
         if message is None:
-            self.fates.violated(line, f"message {record['message']} is {fate}, but was not {before}")
+            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but was not {before}")
             return None
         self._compare(record, line, message)
         return message
@@ -263,10 +263,10 @@ class MessageChecks:
     def _compare(self, record: Record, line: int, message: TrackedMessage) -> None:
         if (record["sender"], record["recipient"], record["round"]) != message[:3]:
             expected = f"from {message.sender} to {message.recipient}, of round {message.stamp}"
-            self.fates.violated(line, f"message {record['message']} was sent {expected}")
+            self.outcomes.violated(line, f"message {record['message']} was sent {expected}")
 
-    def _leave_mailbox(self, record: Record, line: int, fate: str) -> None:
-        self._end(record, line, self.in_mailbox, fate, "delivered")
+    def _leave_mailbox(self, record: Record, line: int, outcome: str) -> None:
+        self._end(record, line, self.in_mailbox, outcome, "delivered")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
         if inbox.held.pop(record["message"], None) is not None:
             inbox.last_removed = max(inbox.last_removed, record["round"])
@@ -282,7 +282,7 @@ class MessageChecks:
 
     def _reasons(self, message: TrackedMessage, now_s: float) -> list[str]:
         """Return the possible reasons for the loss of a message now."""
-        usual = "given up" if self.retransmits else self._obstacle(message)
+        usual = "all attempts failed" if self.retransmits else self._obstacle(message)
         if self.leaves_at_once or self.stopped_at_s.get(message.sender) != now_s:
             return [usual or "loss"]
         return [SENDER_DOWN, *([] if usual is None else [usual])]  # it may still be queued
@@ -349,15 +349,15 @@ DropReason: TypeAlias = Callable[[DroppedMessage], bool]
 
 STALE: Mapping[str, DropReason] = {
     "no longer a neighbour": lambda drop: not drop.is_neighbour,
-    "its recipient began afresh": lambda drop: drop.is_neighbour and drop.has_restarted,
+    "recipient restarted with a new model": lambda drop: drop.is_neighbour and drop.has_restarted,
     "too old": lambda drop: drop.is_possible and drop.is_too_old,
-    "made room for a newer one": lambda drop: (
+    "mailbox full": lambda drop: (
         drop.is_possible and len(drop.others) >= drop.capacity and drop.stamp < min(drop.others)
     ),
-    "a later one is used": lambda drop: (
+    "newer message chosen": lambda drop: (
         drop.is_possible and not drop.is_too_old and drop.stamp < max(drop.others, default=0)
     ),
-    "a later one was used": lambda drop: drop.is_possible and drop.stamp < drop.last_used,
+    "newer message already used": lambda drop: drop.is_possible and drop.stamp < drop.last_used,
 }
 DUPLICATE: Mapping[str, DropReason] = {
     "same sender and round": lambda drop: (

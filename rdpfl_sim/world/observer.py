@@ -34,8 +34,8 @@ class Observer:
     def message_delivered(self, message: Message) -> None:
         """A message reached its recipient."""
 
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        """The recipient dropped a message; `fate` is stale, duplicate or rejected."""
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        """The recipient dropped a message; `outcome` is stale, duplicate or rejected."""
 
     def round_finished(
         self,

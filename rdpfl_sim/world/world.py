@@ -151,7 +151,7 @@ class World:
                 continue
             if fresh:
                 state.learning, state.needs_evaluation = self.fresh_state(client), True
-                state.mailbox.clear("its recipient began afresh")
+                state.mailbox.clear("recipient restarted with a new model")
             if catch_up:
                 state.round = rounds[client]
             self.starting[client] = None

@@ -223,12 +223,12 @@ def test_inspection_without_weights_weighs_nothing() -> None:
 def test_fates_are_counted_for_honest_and_byzantine_senders() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 3])
-    for sender, fate in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
-        seen.dropped(message(sender), fate)
-    fates = ("used", "stale", "duplicate", "rejected")
+    for sender, outcome in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
+        seen.dropped(message(sender), outcome)
+    outcomes = ("used", "stale", "duplicate", "rejected")
     messages_from = seen.summary()["messages_from"]
-    assert [messages_from["honest"][fate] for fate in fates] == [1, 2, 1, 0]
-    assert [messages_from["byzantine"][fate] for fate in fates] == [1, 0, 1, 1]
+    assert [messages_from["honest"][outcome] for outcome in outcomes] == [1, 2, 1, 0]
+    assert [messages_from["byzantine"][outcome] for outcome in outcomes] == [1, 0, 1, 1]
 
 
 def test_false_rejections_are_the_fraction_of_honest_messages_that_were_refused() -> None:

@@ -47,8 +47,8 @@ def test_statistics_after_a_run_equal_its_summary(tmp_path: Path) -> None:
     assert stats.honest_accuracy == pytest.approx(summary["accuracy"]["honest"]["personal"]["mean"])
     assert stats.clipped_share == pytest.approx(summary["telemetry"]["rounds"]["all"]["clipped"])
     assert stats.messages["sent"] + stats.messages["copied"] == messages["sent"]
-    for fate in ("lost", "delivered", "used", "stale"):
-        assert stats.messages[fate] == messages[fate]
+    for outcome in ("lost", "delivered", "used", "stale"):
+        assert stats.messages[outcome] == messages[outcome]
     byzantine = [number for number, client in enumerate(stats.clients) if client.is_byzantine]
     assert byzantine == summary["byzantine"]
 

@@ -99,7 +99,7 @@ DROPPED = {
     "evaluation": "evaluations",
     "message_sent": "numbering",
     "message_copied": "numbering",
-    "message_delivered": "fates",
+    "message_delivered": "outcomes",
     "message_lost": "counts",
     "message_used": "use",
     "message_rejected": "counts",
@@ -125,10 +125,10 @@ DOUBLED = {
     "fault": "digest",
     "message_sent": "numbering",
     "message_copied": "numbering",
-    "message_delivered": "fates",
-    "message_lost": "fates",
-    "message_used": "fates",
-    "message_rejected": "fates",
+    "message_delivered": "outcomes",
+    "message_lost": "outcomes",
+    "message_used": "outcomes",
+    "message_rejected": "outcomes",
 }
 
 
@@ -149,8 +149,8 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("scenario", "run_started", {}, {"byzantine": [4]}),
     ("rounds", "training_started", {"round": 3}, {"duration_s": 0.123}),
     ("rounds", "training_started", {"round": 3}, {"round": 4}),
-    ("fates", "message_delivered", {}, {"recipient": 99}),
-    ("fates", "message_used", {}, {"sender": 3, "recipient": 4, "round": 9}),
+    ("outcomes", "message_delivered", {}, {"recipient": 99}),
+    ("outcomes", "message_used", {}, {"sender": 3, "recipient": 4, "round": 9}),
     ("causality", "message_delivered", {}, {"delay_s": 0.001}),
     ("causality", "message_delivered", {}, {"delay_s": -1.0}),
     ("links", "message_sent", {"sender": 0}, {"recipient": 3}),
@@ -172,7 +172,7 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("form", "message_delivered", {"recipient": 1}, {"recipient": True}),
     ("reasons", "message_lost", {"reason": "loss"}, {"reason": "partition"}),
     ("reasons", "message_lost", {"reason": "partition"}, {"reason": "loss"}),
-    ("reasons", "message_stale", {"reason": "too old"}, {"reason": "made room for a newer one"}),
+    ("reasons", "message_stale", {"reason": "too old"}, {"reason": "mailbox full"}),
     ("reasons", "message_stale", {"reason": "too old"}, {"reason": "no longer a neighbour"}),
     ("reasons", "message_rejected", {}, {"reason": "no such round"}),
     ("reasons", "message_rejected", {}, {"reason": "a bad mood"}),
@@ -229,12 +229,12 @@ def test_message_from_the_future_is_not_under_way(run: Path) -> None:
     record = records.pop(arrived)
     records.insert(sent, {**record, "time_s": records[sent]["time_s"]})
     write(run, records)
-    assert violated(run)["fates"].line == sent + 1
+    assert violated(run)["outcomes"].line == sent + 1
 
 
 def test_older_message_in_place_of_a_newer_one_is_the_wrong_choice(run: Path) -> None:
     records = read(run)
-    place = index(records, "message_stale", reason="a later one is used")
+    place = index(records, "message_stale", reason="newer message chosen")
     dropped = records[place]
     pair = {key: dropped[key] for key in ("sender", "recipient")}
     later = place + index(records[place:], "message_used", **pair)
@@ -386,7 +386,7 @@ def test_thinned_records_are_checked_as_far_as_they_go(tmp_path: Path) -> None:
         index(records, "message_sent", message=records[index(records, "message_delivered")]["message"])
     ]
     write(run, records)
-    assert {"numbering", "fates"} <= violated(run).keys()
+    assert {"numbering", "outcomes"} <= violated(run).keys()
 
 
 @pytest.mark.parametrize("output", [{"message_events": 0.0}, {"events": False}])
@@ -397,7 +397,7 @@ def test_what_was_not_written_down_is_not_checked(tmp_path: Path, output: dict[s
     assert set(outcomes.values()) == {"ok", "not checked"}
     assert outcomes["scenario"] == outcomes["accounts"] == outcomes["complete"] == "ok"
     assert (outcomes["digest"] == "ok") == ("events" not in output)
-    assert outcomes["fates"] == outcomes["use"] == "not checked"
+    assert outcomes["outcomes"] == outcomes["use"] == "not checked"
 
 
 def test_run_whose_events_were_deleted_is_not_complete(run: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
-from rdpfl_sim.reports.fault_text import affected_text
+from rdpfl_sim.records.fault_timeline import FaultInterval, condition_of, fault_intervals
+from rdpfl_sim.reports.fault_text import affected_text, change_text
 from rdpfl_sim.reports.html.page import Card, HtmlTable, missing
 from rdpfl_sim.reports.html.plot import Figure, Trace, axis, round_times
 from rdpfl_sim.reports.text import quantity
@@ -35,7 +35,7 @@ def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     intervals = [*fault_intervals(faults.iter_rows(named=True))]
     links_down = [interval for interval in intervals if interval.condition is Condition.LINK_DOWN]
     others = [interval for interval in intervals if interval.condition is not Condition.LINK_DOWN]
-    rewired_s = faults.filter(pl.col("change") == REWIRE)["time_s"].to_list()
+    rewired_s = [row["time_s"] for row in faults.iter_rows(named=True) if condition_of(row) is None]
     cards = []
     if others or rewired_s:
         cards.append(_timeline_card(others, rewired_s, end_s))
@@ -142,7 +142,7 @@ def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
 
 def _changes_card(faults: pl.DataFrame) -> Card:
     rows = [
-        (f"{row['time_s']:.3f} s", row["change"].replace("_", " "), affected_text(row))
+        (f"{row['time_s']:.3f} s", change_text(row), affected_text(row))
         for row in faults.head(MAX_ROWS).iter_rows(named=True)
     ]
     note = (

@@ -21,14 +21,14 @@ def outcomes_card(messages: pl.DataFrame) -> Card:
     """Show how many messages had each outcome, and for which reason, by role of the sender."""
     reasons = messages.with_columns(
         pl.when(pl.col("reason").is_null())
-        .then(pl.col("fate"))
-        .otherwise(pl.col("fate") + ": " + pl.col("reason"))
+        .then(pl.col("outcome"))
+        .otherwise(pl.col("outcome") + ": " + pl.col("reason"))
         .alias("outcome_and_reason")
     )
     counts = reasons["outcome_and_reason"].value_counts()
     most_frequent = counts.sort("count", "outcome_and_reason", descending=[True, False]).head(MAX_REASONS)
     views = {
-        "outcomes": _bars(messages, "fate", [name for name in OUTCOMES if name in set(messages["fate"])]),
+        "outcomes": _bars(messages, "outcome", [name for name in OUTCOMES if name in set(messages["outcome"])]),
         "reasons": _bars(reasons, "outcome_and_reason", most_frequent["outcome_and_reason"].to_list()),
     }
     text = "Left over: delivered but unread when the run ended. In flight: not delivered when the run ended."
