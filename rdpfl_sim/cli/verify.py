@@ -37,7 +37,7 @@ def execute(options: argparse.Namespace) -> int:
     with make_console(stderr=True).status("loading"):
         from rdpfl_sim.records.reader import run_folder_problem
         from rdpfl_sim.reports.verification_table import replay_note, verification_table
-        from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
+        from rdpfl_sim.verification.replay import ONLY_BY_REPLAY
     console, results, violated = make_console(), [], False
     reasons = [reason for path in options.runs if (reason := run_folder_problem(path)) is not None]
     if reasons:

@@ -21,7 +21,12 @@ _MESSAGE: Schema = {"message": pl.Int64, "sender": pl.Int32, "recipient": pl.Int
 _DROPPED: Schema = {**_MESSAGE, "reason": pl.String}
 
 EVENTS: dict[str, Schema] = {
-    "run_started": {"schema": pl.Int64, "seed": pl.Int64, "num_parameters": pl.Int64, "byzantine": pl.List(pl.Int32)},
+    "run_started": {
+        "schema": pl.Int64,
+        "seed": pl.Int64,
+        "num_parameters": pl.Int64,
+        "byzantine": pl.List(pl.Int32),
+    },
     "training_started": {**_ROUND, "duration_s": pl.Float64},
     "training_finished": {**_ROUND, "loss": pl.Float64, "num_steps": pl.Int64},
     "round_finished": {**_ROUND, "num_used": pl.Int64, "max_age": pl.Int64},

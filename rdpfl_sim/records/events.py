@@ -117,9 +117,7 @@ class Recorder(Observer):
     ) -> None:
         time_s = self.now_s()
         oldest = max([round_ - message.broadcast.round for message in messages], default=None)
-        self._round(
-            "round_finished", time_s, client, round_, {"num_used": len(messages), "max_age": oldest}
-        )
+        self._round("round_finished", time_s, client, round_, {"num_used": len(messages), "max_age": oldest})
         for message in messages:
             self._message("message_used", time_s, message, {"age": round_ - message.broadcast.round})
         write = partial(self._estimate, time_s, client, round_, messages, update, inspection)
@@ -151,7 +149,7 @@ class Recorder(Observer):
 
     @override
     def changed(self, fault: int, change: Change) -> None:
-        self.event("fault", **fault_fields(fault, change))
+        self.event("fault", fault=fault, **change.fields)
 
     @override
     def message_sent(self, message: Message) -> None:
@@ -216,11 +214,6 @@ def _details(inspection: ClientMessageStats, place: int) -> dict[str, float | No
             ("distance_to_predicted", inspection.distance_to_predicted),
         )
     }
-
-
-def fault_fields(fault: int, change: Change) -> dict[str, Any]:
-    """Return the fields of a fault record; `fault` is the position of the fault in the scenario."""
-    return {"fault": fault, **change.fields}
 
 
 def _logger(sink: Sink) -> Any:

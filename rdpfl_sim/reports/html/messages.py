@@ -28,7 +28,9 @@ def outcomes_card(messages: pl.DataFrame) -> Card:
     counts = reasons["outcome_and_reason"].value_counts()
     most_frequent = counts.sort("count", "outcome_and_reason", descending=[True, False]).head(MAX_REASONS)
     views = {
-        "outcomes": _bars(messages, "outcome", [name for name in OUTCOMES if name in set(messages["outcome"])]),
+        "outcomes": _bars(
+            messages, "outcome", [name for name in OUTCOMES if name in set(messages["outcome"])]
+        ),
         "reasons": _bars(reasons, "outcome_and_reason", most_frequent["outcome_and_reason"].to_list()),
     }
     text = "Left over: delivered but unread when the run ended. In flight: not delivered when the run ended."

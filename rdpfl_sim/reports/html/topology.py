@@ -69,7 +69,10 @@ def _link_counts(run: Run, messages: pl.DataFrame) -> list[dict[str, Any]]:
         messages.group_by(pair[0].alias("i"), pair[1].alias("j"))
         .agg(
             pl.len().alias("sent"),
-            *((pl.col("outcome") == outcome).sum().alias(outcome) for outcome in ("lost", "used", "stale", "rejected")),
+            *(
+                (pl.col("outcome") == outcome).sum().alias(outcome)
+                for outcome in ("lost", "used", "stale", "rejected")
+            ),
         )
         .sort("i", "j")
     )
