@@ -60,6 +60,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
 
     A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
+    RunReader(folder)  # raises an error if another version wrote the run
     scenario = Scenario.of_run(folder)
     reject_network_access(scenario, allow_cluster)
     experiment = Experiment(scenario)

@@ -60,11 +60,11 @@ def test_diagnostics_of_plug_ins_become_columns(tmp_path: Path) -> None:
     assert rounds["moved"].to_list() == [None, 0.25]
 
 
-def test_faults_are_rows_with_time_change_and_affected_clients(tmp_path: Path) -> None:
+def test_faults_are_rows_with_time_kind_phase_and_affected_clients(tmp_path: Path) -> None:
     faults = Run(write_run(tmp_path)).faults
-    assert faults.select("time_s", "fault", "change", "clients", "factor", "for_good").rows() == [
-        (0.0, 0, "slow", [1], 3.0, None),
-        (2.0, 1, "crash", [0], None, False),
+    assert faults.select("time_s", "fault", "kind", "phase", "clients", "factor", "for_good").rows() == [
+        (0.0, 0, "slow_down", "start", [1], 3.0, None),
+        (2.0, 1, "crash", "start", [0], None, False),
     ]
 
 
