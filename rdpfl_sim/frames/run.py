@@ -92,10 +92,7 @@ class Run:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """One row per client and evaluation, from metrics.csv, with the Boolean `is_byzantine`.
-
-        Columns that an older version did not write are null.
-        """
+        """One row per client and evaluation, from metrics.csv, with the Boolean `is_byzantine`."""
         rows = self._reader.read_metrics() if self._reader.has_metrics() else []
         metrics = pl.DataFrame(rows, schema=METRIC_TYPES)
         return metrics.with_columns(pl.col("byzantine").cast(pl.Boolean)).rename(

@@ -58,7 +58,7 @@ def is_noticed(run: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_single_edits_are_noticed(name: str, tmp_path: Path) -> None:
+def test_every_single_edit_is_detected_by_a_replay_and_most_by_verify(name: str, tmp_path: Path) -> None:
     run, again = (simulate(small_scenario(**RUNS[name]), tmp_path).folder for _ in range(2))
     assert run is not None
     assert again is not None

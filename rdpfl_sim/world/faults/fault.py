@@ -132,6 +132,7 @@ class End:
     @property
     def fields(self) -> dict[str, Any]:
         """Its fields in the records."""
+        assert self.fault.ends(), f"{type(self.fault).__name__} never ends"
         return {"kind": self.fault.KIND, "phase": END, **self.fault.end_fields()}
 
     def apply(self, target: FaultTarget) -> None:
