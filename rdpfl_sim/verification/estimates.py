@@ -72,6 +72,8 @@ class EstimateChecks:
         self.has_telemetry = scenario.output.telemetry
         self.clients, self.telemetry = clients, telemetry
         self.open: dict[int, OpenRound] = {}
+        self.closed: dict[int, OpenRound] = {}
+        """The latest closed round of every client."""
         self.current: int | None = None
         """The client whose estimate or statistics were read last."""
         self.diagnostics: dict[int, tuple[str, ...]] = {}
@@ -95,13 +97,8 @@ class EstimateChecks:
         self._turn_to(client, line)
         round_ = self.open.get(client)
         what = f"the estimate of round {record['round']} of client {client}"
-        if round_ is None or round_.finished["round"] != record["round"]:
-            self.estimates.violated(
-                line, f"{what} does not follow the round, or is not the first, or too late"
-            )
-            return
-        if round_.estimate is not None:
-            self.estimates.violated(line, f"{what} is not the first")
+        if round_ is None or round_.finished["round"] != record["round"] or round_.estimate is not None:
+            self.estimates.violated(line, f"{what} {self._flaw(record)}")
             return
         if round_.stats:
             self.estimates.violated(line, f"{what} follows the statistics of messages")
@@ -166,6 +163,14 @@ class EstimateChecks:
         for client in list(self.open):
             self._close(client, line)
 
+    def _flaw(self, record: Estimate) -> str:
+        """Return what is wrong with an estimate that no round expects."""
+        client = record["client"]
+        for round_ in (self.open.get(client), self.closed.get(client)):
+            if round_ is not None and round_.finished["round"] == record["round"]:
+                return "is too late" if round_.estimate is None else "is not the first"
+        return "does not follow the end of that round"
+
     def _turn_to(self, client: int, line: int) -> None:
         """Close the round whose records these were so far, unless it is a round of the same client."""
         if self.current is not None and self.current != client:
@@ -179,14 +184,17 @@ class EstimateChecks:
         round_ = self.open.pop(client, None)
         if round_ is None:
             return
+        self.closed[client] = round_
         record, estimate = round_.finished, round_.estimate
         of_round = f"round {record['round']} of client {client}"
         names = tuple(key for key in estimate or () if key not in COMMON_FIELDS)
         expected = self.diagnostics.setdefault(record["num_used"], names)
-        if names != expected:
-            expected_text = f"another round has: {', '.join(expected) or 'none'}"
+        if not names and expected:
+            self.estimates.violated(line, f"{of_round} has no estimate before this record")
+        elif names != expected:
             self.estimates.violated(
-                line, f"the estimate of {of_round} has: {', '.join(names) or 'none'}; {expected_text}"
+                line,
+                f"the estimate of {of_round} has {', '.join(names)}; others have {', '.join(expected) or 'none'}",
             )
         if self.largest_norm is not None:
             self.lemma_3.num_items += 1

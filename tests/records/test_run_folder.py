@@ -71,7 +71,7 @@ def test_folder_can_be_opened_by_one_process_at_a_time(tmp_path: Path) -> None:
         (None, False),
     ],
 )
-def test_status_in_the_summary_decides_whether_a_run_is_complete(
+def test_summary_states_whether_a_run_is_complete(
     tmp_path: Path, summary: dict | None, complete: bool
 ) -> None:
     if summary is not None:

@@ -96,12 +96,14 @@ DROPPED = {
     "training_started": "rounds",
     "training_finished": "rounds",
     "round_finished": "rounds",
-    "evaluation": "evaluations",
+    "evaluated": "evaluations",
+    "estimate": "lemma 3",
     "message_sent": "numbering",
     "message_copied": "numbering",
     "message_delivered": "outcomes",
     "message_lost": "counts",
     "message_used": "use",
+    "message_stats": "weights",
     "message_rejected": "counts",
     "final_model": "digest",
     "run_started": "complete",
@@ -121,13 +123,15 @@ DOUBLED = {
     "training_started": "rounds",
     "training_finished": "rounds",
     "round_finished": "rounds",
-    "evaluation": "evaluations",
+    "evaluated": "evaluations",
+    "estimate": "estimates",
     "fault": "digest",
     "message_sent": "numbering",
     "message_copied": "numbering",
     "message_delivered": "outcomes",
     "message_lost": "outcomes",
     "message_used": "outcomes",
+    "message_stats": "weights",
     "message_rejected": "outcomes",
 }
 
@@ -146,6 +150,7 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("digest", "training_finished", {}, {"loss": 0.123}),
     ("digest", "final_model", {"client": 3}, {"blake2b": "0" * 32}),
     ("scenario", "run_started", {}, {"seed": 2}),
+    ("scenario", "run_started", {}, {"schema": 3}),
     ("scenario", "run_started", {}, {"byzantine": [4]}),
     ("rounds", "training_started", {"round": 3}, {"duration_s": 0.123}),
     ("rounds", "training_started", {"round": 3}, {"round": 4}),
@@ -159,9 +164,9 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("ages", "message_used", {"round": 2}, {"age": -1}),
     ("use", "round_finished", {"num_used": 1}, {"num_used": 2}),
     ("use", "round_finished", {"num_used": 1}, {"max_age": 2}),
-    ("lemma 3", "round_finished", {"round": 2}, {"d_norm": 10.1}),
-    ("lemma 3", "round_finished", {"round": 2}, {"d_norm": None}),
-    ("evaluations", "evaluation", {"round": 2}, {"personal_accuracy": 0.123}),
+    ("lemma 3", "estimate", {"round": 2}, {"d_norm": 10.1}),
+    ("lemma 3", "estimate", {"round": 2}, {"d_norm": None}),
+    ("evaluations", "evaluated", {"round": 2}, {"personal_accuracy": 0.123}),
     ("summary", "run_finished", {}, {"status": "interrupted"}),
     ("summary", "run_finished", {}, {"used": 1}),
     ("form", "message_sent", {}, {"sender": 99}),
@@ -178,17 +183,25 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("reasons", "message_rejected", {}, {"reason": "a bad mood"}),
     ("sizes", "message_sent", {"sender": 0}, {"size_bytes": 107.0}),
     ("counts", "message_sent", {"sender": 5}, {"size_bytes": 107.0}),
-    ("weights", "message_used", {}, {"weight": -0.5}),
-    ("weights", "message_used", {}, {"weight": 1.5}),
-    ("weights", "message_used", {}, {"distance_to_own": -1.0}),
-    ("weights", "message_used", {"clipped": False}, {"clipped": True}),
-    ("summary", "message_used", {"weight": 0.5}, {"weight": 0.25}),
+    ("weights", "message_stats", {}, {"weight": -0.5}),
+    ("weights", "message_stats", {}, {"weight": 1.5}),
+    ("weights", "message_stats", {}, {"distance_to_own": -1.0}),
+    ("weights", "message_stats", {}, {"message": 999}),
+    ("weights", "message_stats", {}, {"sender": 9}),
+    ("summary", "message_stats", {"weight": 0.5}, {"weight": 0.25}),
+    ("summary", "estimate", {"clipped": False}, {"clipped": True}),
+    ("estimates", "estimate", {"round": 2}, {"round": 3}),
+    ("estimates", "estimate", {"round": 2}, {"another": 1.0}),
+    ("form", "estimate", {"round": 2}, {"tau": "large"}),
+    ("form", "round_finished", {}, {"clipped": True}),
+    ("form", "message_used", {}, {"weight": 0.5}),
     ("deployment", "fault", {"kind": "crash", "phase": "start"}, {"clients": [2]}),
     ("faults", "fault", {"kind": "crash", "phase": "end"}, {"clients": [1, 2]}),
     ("faults", "fault", {"kind": "partition", "phase": "end"}, {"sides": [[0], [1, 2, 3, 4, 5]]}),
     ("faults", "fault", {"kind": "link_outage", "phase": "end"}, {"links": [[0, 1]]}),
     ("faults", "fault", {"kind": "slow_down", "phase": "end"}, {"factor": 3.0}),
     ("faults", "fault", {"kind": "slow_down", "phase": "start"}, {"kind": "meteor"}),
+    ("faults", "fault", {"kind": "slow_down", "phase": "start"}, {"phase": "middle"}),
 ]
 
 
@@ -298,7 +311,8 @@ def test_round_that_ends_before_enough_messages_arrived_is_reported(patient: Pat
     number = records[place + 1]["message"]
     records[place]["num_used"] -= 1
     arrived = index(records, "message_delivered", message=number)
-    write(run, [record for i, record in enumerate(records) if i not in (arrived, place + 1)])
+    removed = arrived, place + 1, index(records, "message_stats", message=number)
+    write(run, [record for i, record in enumerate(records) if i not in removed])
     found = violated(run)
     assert found["waiting"].line == place
     assert "use" not in found
@@ -329,7 +343,10 @@ def test_changed_scenario_is_reported(run: Path) -> None:
         ("summary", lambda summary: summary["accuracy"]["honest"]["personal"].update(mean=0.99)),
         ("summary", lambda summary: summary.update(rounds_done=[6, 6], num_faults=0)),
         ("digest", lambda summary: summary.update(digest="0" * 64)),
-        ("complete", lambda summary: (summary.clear(), summary.update(status="failed", error="full disk"))),
+        (
+            "complete",
+            lambda summary: (summary.clear(), summary.update(schema=2, status="failed", error="full disk")),
+        ),
     ],
 )
 def test_changed_summary_is_reported(run: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
@@ -347,7 +364,7 @@ def test_changed_metrics_are_reported(run: Path) -> None:
 
 def test_evaluation_of_an_unfinished_round_is_reported(run: Path) -> None:
     records = read(run)
-    records[index(records, "evaluation", round=2)]["round"] = 3
+    records[index(records, "evaluated", round=2)]["round"] = 3
     write(run, records)
     path = run / "metrics.csv"
     head, *rows = path.read_text().splitlines()
