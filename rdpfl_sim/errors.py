@@ -34,6 +34,10 @@ class RunError(Exception):
     """A run that fails for a reason outside its scenario, such as a full disk or a damaged file."""
 
 
+class SchemaError(RunError):
+    """A run folder that another version has written, with records that this version cannot read."""
+
+
 class PluginError(RunError):
     """A plug-in that cannot be used: which one, and what is wrong with it."""
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, SchemaError, is_out_of_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,7 +98,7 @@ def report_damage(folder: Path | str) -> Iterator[None]:
     """Turn any error caused by damaged files of a folder into a `RunError` that names the folder."""
     try:
         yield
-    except ScenarioError:
+    except (ScenarioError, SchemaError):
         raise
     except (RunError, *_DAMAGE) as error:
         if isinstance(error, RunError) and str(folder) in str(error):

@@ -31,7 +31,7 @@ from rdpfl_sim.cli import (
 )
 from rdpfl_sim.cli import list as list_command
 from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, UsageError, error_text, make_console
-from rdpfl_sim.errors import RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.errors import RunError, ScenarioError, SchemaError, is_out_of_memory
 from rdpfl_sim.version import __version__
 
 COMMANDS: dict[str, ModuleType] = {
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         sys.stderr.write(f"rdpfl-sim {options.command}: {error_text(error)}\n")
         _discard_stdout()
-        return FAILED
+        return BAD_INPUT if isinstance(error, SchemaError) else FAILED
     finally:
         gc.unfreeze()  # commands freeze what they build (gc_frozen)
     return code

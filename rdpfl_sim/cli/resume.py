@@ -50,8 +50,9 @@ def execute(options: argparse.Namespace) -> int:
         from rdpfl_sim.simulation.resume import resume, scenario_of
 
         folder: Path = options.file
+        reader = RunReader(folder)
         scenario = scenario_of(folder)
-        if RunReader(folder).is_complete():
+        if reader.is_complete():
             experiment = None
         else:
             reject_network_access(scenario, options.allow_cluster)

@@ -21,23 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Print the summary, or the progress of an unfinished run, and the provenance."""
-    from rdpfl_sim.records.json_file import read_json_if_present
     from rdpfl_sim.records.reader import RunReader
-    from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY
     from rdpfl_sim.reports.run_summary import provenance_table, summary_table, unfinished_lines
     from rdpfl_sim.reports.terminal import warning_lines
-    from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run
     require_run_folders(run)
     with report_damage(run):
-        summary, console = read_json_if_present(run / SUMMARY), make_console()
+        reader, console = RunReader(run), make_console()
+        summary = reader.read_summary()
         if summary is None or "accuracy" not in summary:
-            scenario = read_toml(run / SCENARIO, follow_links=False)
-            console.print(unfinished_lines(scenario, summary, RunReader(run).last_record()))
+            console.print(unfinished_lines(reader.read_scenario(), summary, reader.last_record()))
         else:
             console.print(summary_table(summary))
             console.print(warning_lines(summary["warnings"]))
         console.print()
-        console.print(provenance_table(read_json_if_present(run / PROVENANCE), (summary or {}).get("digest")))
+        console.print(provenance_table(reader.read_provenance(), (summary or {}).get("digest")))
     return 0

@@ -42,7 +42,7 @@ def execute(options: argparse.Namespace) -> int:
     """Check the runs one by one; return 1 if a check is violated."""
     with make_console(stderr=True).status("loading"):
         from rdpfl_sim.reports.terminal import replay_note, verification_table
-        from rdpfl_sim.verification.limits import ONLY_BY_REPLAY
+        from rdpfl_sim.verification.replay import ONLY_BY_REPLAY
     console, results, violated = make_console(), [], False
     require_run_folders(*options.runs)
     for path in options.runs:

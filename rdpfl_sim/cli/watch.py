@@ -44,11 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Follow the run until it ends, then print its results."""
     from rdpfl_sim.cli.live import RunMonitor
-    from rdpfl_sim.records.json_file import read_json_if_present
-    from rdpfl_sim.records.reader import newest_run, run_folder_problem
-    from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
+    from rdpfl_sim.records.reader import RunReader, newest_run, run_folder_problem
     from rdpfl_sim.reports.run_summary import summary_table
-    from rdpfl_sim.scenario.toml_file import read_toml
 
     run: Path = options.run
     reason = run_folder_problem(run)
@@ -59,7 +56,8 @@ def execute(options: argparse.Namespace) -> int:
         run = newest
     console = make_console()
     with report_damage(run):
-        monitor = RunMonitor(run, read_toml(run / SCENARIO, follow_links=False))
+        reader = RunReader(run)
+        monitor = RunMonitor(run, reader.read_scenario())
     try:
         with report_damage(run):
             _follow(monitor, run, console)
@@ -67,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
         monitor.dashboard.state = "no longer watched"
         console.print(monitor.dashboard)
         return INTERRUPTED
-    summary = read_json_if_present(run / SUMMARY)
+    summary = reader.read_summary()
     if summary is not None and "accuracy" in summary:
         with report_damage(run):
             console.print(summary_table(summary))

@@ -85,7 +85,7 @@ class TrainingData:
     def batch(self, model: FlatModel, client: int, round_: int) -> OwnBatch:
         """Draw a batch of the client's own data, a different one in every round."""
         shard = self.shards[client]
-        seed = self.streams.key("examination", client, round_)
+        seed = self.streams.key("batch", client, round_)
         (positions,) = batches(len(shard), self.settings.batch_size, 1, seed)
         x, labels = shard.take(positions.to(model.vector.device))
         return OwnBatch(model, x, labels)

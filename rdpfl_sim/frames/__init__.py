@@ -3,7 +3,7 @@
 from rdpfl_sim import Run
 
 run = Run("runs/ring_30pct-20260101-120000")
-run.messages.group_by("fate").len().collect()
+run.messages.group_by("outcome").len().collect()
 """
 
 from rdpfl_sim.frames.run import Run

@@ -8,25 +8,30 @@ import polars as pl
 
 DROPPED = ("stale", "duplicate", "rejected")
 MESSAGE_EVENTS = tuple(
-    f"message_{name}" for name in ("sent", "copied", "lost", "delivered", "used", *DROPPED)
+    f"message_{name}" for name in ("sent", "copied", "lost", "delivered", "used", "stats", *DROPPED)
 )
-ROUND_EVENTS = ("training_started", "training_finished", "round_finished")
+TIMES = {
+    "started_s": "training_started",
+    "trained_s": "training_finished",
+    "finished_s": "round_finished",
+}
+ROUND_EVENTS = (*TIMES.values(), "estimate")
 
 
 def messages(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
-    """Return one row per message: when it was sent, its outcome (`fate`) and the reason."""
+    """Return one row per message: when it was sent, its outcome and the reason."""
     times = {
         "sent_s": ("message_sent", "message_copied"),
         "delivered_s": ("message_delivered",),
         "lost_s": ("message_lost",),
         "used_s": ("message_used",),
-        "dropped_s": tuple(f"message_{fate}" for fate in DROPPED),
+        "dropped_s": tuple(f"message_{outcome}" for outcome in DROPPED),
     }
-    fate = pl.col("event").str.strip_prefix("message_")
+    outcome = pl.col("event").str.strip_prefix("message_")
     merged = (
         events.with_columns(
             *(_time_of(names).alias(column) for column, names in times.items()),
-            pl.when(fate.is_in(["lost", "used", *DROPPED])).then(fate).alias("fate"),
+            pl.when(outcome.is_in(["lost", "used", *DROPPED])).then(outcome).alias("outcome"),
         )
         .group_by("message")
         .agg(pl.exclude("event", "time_s", "message").max())  # records of one message agree on common fields
@@ -40,8 +45,8 @@ def messages(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
         pl.col("sender").is_in(list(byzantine)).alias("is_byzantine"),
         *("round", "true_round", "original", "size_bytes"),
         *("sent_s", "delivered_s", "lost_s", "used_s", "dropped_s", "delay_s"),
-        pl.coalesce("fate", without_outcome).alias("fate"),
-        *("reason", "age", "weight", "distance_to_own", "distance_to_predicted", "clipped"),
+        pl.coalesce("outcome", without_outcome).alias("outcome"),
+        *("reason", "age", "weight", "distance_to_own", "distance_to_predicted"),
     )
 
 
@@ -50,10 +55,9 @@ def rounds(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
 
     A client that crashes starts its round again. The row describes the last attempt.
     """
-    times = dict(zip(("started_s", "trained_s", "finished_s"), ROUND_EVENTS, strict=True))
     last_start = pl.col("started_s").max().over("client", "round")
     return (
-        events.with_columns(*(_time_of([name]).alias(column) for column, name in times.items()))
+        events.with_columns(*(_time_of([name]).alias(column) for column, name in TIMES.items()))
         .filter(pl.col("time_s") >= last_start)
         .group_by("client", "round")
         .agg(pl.exclude("event", "time_s", "client", "round").max())
@@ -61,8 +65,8 @@ def rounds(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
         .select(
             *("client", "round"),
             pl.col("client").is_in(list(byzantine)).alias("is_byzantine"),
-            *times,
-            pl.exclude("client", "round", *times),
+            *TIMES,
+            pl.exclude("client", "round", *TIMES),
         )
     )
 

@@ -95,10 +95,7 @@ class Run:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """One row per client and evaluation, from metrics.csv, with the Boolean `is_byzantine`.
-
-        Columns that an older version did not write are null.
-        """
+        """One row per client and evaluation, from metrics.csv, with the Boolean `is_byzantine`."""
         rows = self._reader.read_metrics() if self._reader.has_metrics() else []
         metrics = pl.DataFrame(rows, schema=METRIC_TYPES)
         return metrics.with_columns(pl.col("byzantine").cast(pl.Boolean)).rename(
@@ -116,8 +113,8 @@ class Run:
 
         `message` (its number), `sender`, `recipient`, `is_byzantine` (of the sender), `round` (the stamp),
         `true_round`, `original` (of a copy), `size_bytes`, `sent_s`, `delivered_s`, `lost_s`, `used_s`,
-        `dropped_s`, `delay_s`, `fate` (used, lost, stale, duplicate, rejected, left over, in flight),
-        `reason`, `age`, `weight`, `distance_to_own`, `distance_to_predicted`, `clipped`.
+        `dropped_s`, `delay_s`, `outcome` (used, lost, stale, duplicate, rejected, left over, in flight),
+        `reason`, `age`, `weight`, `distance_to_own`, `distance_to_predicted`.
         """
         return messages_and_rounds.messages(self.events(*messages_and_rounds.MESSAGE_EVENTS), self.byzantine)
 
@@ -132,7 +129,7 @@ class Run:
 
     @property
     def faults(self) -> pl.DataFrame:
-        """One row per change: `time_s`, `fault` (index in the scenario), `change`, and what it affects."""
+        """One row per record: `time_s`, `fault` (index in the scenario), `kind`, `phase`, what it affects."""
         return self.events("fault").drop("event").collect()
 
     def events(self, *names: str) -> pl.LazyFrame:

@@ -110,7 +110,7 @@ class Recorder(Observer):
 
     @override
     def changed(self, fault: int, change: Change) -> None:
-        self.event("fault", **fault_fields(fault, change))
+        self.event("fault", fault=fault, **change.fields)
 
     @override
     def message_sent(self, message: Message) -> None:
@@ -174,11 +174,6 @@ def _stats_of(stats: ClientMessageStats, place: int) -> Fields:
             ("distance_to_predicted", stats.distance_to_predicted),
         )
     }
-
-
-def fault_fields(fault: int, change: Change) -> dict[str, Any]:
-    """Return the fields of a fault record; `fault` is the position of the fault in the scenario."""
-    return {"fault": fault, "change": change.name, **change.fields}
 
 
 def _logger(sink: Sink) -> Any:

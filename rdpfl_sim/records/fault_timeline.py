@@ -6,14 +6,13 @@ same rules as the simulated world: faults of the same kind may overlap, and each
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any, NamedTuple, TypeAlias
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.world.faults.fault import Condition, fault_classes
-from rdpfl_sim.world.faults.topology_change import TopologyChange
+from rdpfl_sim.world.faults.fault import END, START, Condition, fault_class
 from rdpfl_sim.world.network.obstacles import DirectedLink, Sides
 
 Subject: TypeAlias = int | DirectedLink | Sides
@@ -22,12 +21,6 @@ Subject: TypeAlias = int | DirectedLink | Sides
 
 STOPPING = (Condition.CRASHED, Condition.ABSENT, Condition.DEPARTED)
 """Conditions in which a client does nothing."""
-
-STARTS = {kind.START: kind.CONDITION for kind in fault_classes() if kind.CONDITION is not None}
-ENDS = {kind.END: kind.CONDITION for kind in fault_classes() if kind.END and kind.CONDITION is not None}
-REWIRE = TopologyChange.START
-CHANGES = frozenset((*STARTS, *ENDS, REWIRE))
-"""The values of the field `change`. Each starts or ends a condition, except `rewire`, which has no end."""
 
 
 class FaultInterval(NamedTuple):
@@ -42,6 +35,8 @@ class FaultInterval(NamedTuple):
 class FaultEffect(NamedTuple):
     """The consequences of one fault record."""
 
+    condition: Condition | None
+    """What starts or ends; None if the topology changes."""
     stopped: list[int]
     """Clients that were running until now."""
     resumed: list[int]
@@ -65,6 +60,8 @@ class FaultTimeline:
         self.stopped: set[int] = set()
         """Clients that do nothing because they are crashed, not yet joined, or departed."""
         self.num_records = 0
+        self.links: Sequence[Sequence[int]] | None = None
+        """All links after the latest change of the topology; None if it has not changed."""
         self._active: dict[Condition, dict[Any, _Active]] = {condition: {} for condition in Condition}
 
     @property
@@ -113,16 +110,16 @@ class FaultTimeline:
         )
 
     def apply(self, record: Mapping[str, Any]) -> FaultEffect:
-        """Update the state with the next fault record, or raise `RunError` if its change is unknown."""
-        change = record["change"]
-        if change not in CHANGES:
-            raise RunError(f"unknown fault change {change!r}")
+        """Update the state with the next fault record, or raise `RunError` if its kind is unknown."""
+        condition = condition_of(record)
         self.num_records += 1
-        effect = FaultEffect([], [], [], [])
-        if change in STARTS:
-            self._start(STARTS[change], record, effect)
-        elif change in ENDS:
-            self._end(ENDS[change], record, effect)
+        effect = FaultEffect(condition, [], [], [], [])
+        if condition is None:
+            self.links = record["links"]
+        elif record["phase"] == START:
+            self._start(condition, record, effect)
+        else:
+            self._end(condition, record, effect)
         return effect
 
     def active(self) -> Iterator[FaultInterval]:
@@ -164,6 +161,20 @@ def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInter
     for record in records:
         yield from timeline.apply(record).ended
     yield from timeline.active()
+
+
+def condition_of(record: Mapping[str, Any]) -> Condition | None:
+    """Return what a fault record starts or ends, None if it changes the topology.
+
+    Raise `RunError` if no fault has this kind and phase.
+    """
+    kind, phase = record["kind"], record["phase"]
+    fault = fault_class(kind)
+    if fault is None:
+        raise RunError(f"unknown kind of fault {kind!r}; is the package that defines it installed?")
+    if phase not in ((START, END) if fault.ends() else (START,)):
+        raise RunError(f"unknown phase {phase!r} of a fault of kind {kind!r}")
+    return fault.CONDITION
 
 
 def _subjects(condition: Condition, record: Mapping[str, Any]) -> Iterable[Any]:

@@ -42,3 +42,19 @@ def read_json_if_present(path: Path) -> dict[str, Any] | None:
         return read_json(path)
     except FileNotFoundError:
         return None
+
+
+def first_difference(said: Any, found: Any, path: str = "") -> str | None:
+    """Return where two JSON values first differ and how, or None if they are equal."""
+    if isinstance(said, dict) and isinstance(found, dict):
+        for key in {**found, **said}:
+            inner = f"{path}.{key}" if path else key
+            if key not in found:
+                return f"{inner} is unexpected"
+            if key not in said:
+                return f"{inner} is missing"
+            difference = first_difference(said[key], found[key], inner)
+            if difference is not None:
+                return difference
+        return None if list(said) == list(found) else f"{path or 'the table'} has its keys in another order"
+    return None if encode_json(said) == encode_json(found) else f"{path} is {said!r}, should be {found!r}"

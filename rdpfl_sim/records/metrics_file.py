@@ -37,19 +37,16 @@ INTEGERS = frozenset(("client", "byzantine", "round", "hops"))
 
 
 def parse_metrics(lines: Iterable[str]) -> Iterator[MetricsRow]:
-    """Yield the rows in lines of metrics.csv, or raise `ValueError` if a line is not a row.
+    """Yield the rows in lines of metrics.csv, which may include the header.
 
-    A header may name other columns, as older versions wrote; missing ones become None. Lines without a
-    header, such as those appended to a file since it was last read, have the columns of this version.
+    Raise `ValueError` if another line is not a row.
     """
-    columns = METRICS
     for line in lines:
-        cells = line.rstrip("\r\n").split(",")
-        if cells[0] in METRICS:
-            columns = tuple(cells)
+        text = line.rstrip("\r\n")
+        if text == HEADER:
             continue
-        row = dict.fromkeys(METRICS) | {
+        row = {
             column: None if cell == "" else int(cell) if column in INTEGERS else float(cell)
-            for column, cell in zip(columns, cells, strict=True)
+            for column, cell in zip(METRICS, text.split(","), strict=True)
         }
         yield cast("MetricsRow", row)

@@ -24,6 +24,7 @@ from rdpfl_sim.records.run_folder import (
     SUMMARY,
     TOPOLOGY,
 )
+from rdpfl_sim.records.schema import check_schema
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.system.files import lines_inside, open_inside, size_inside
@@ -43,9 +44,13 @@ class Topology(TypedDict):
 
 
 class RunReader:
-    """Reads one run folder. Nothing is cached: every call reads the file as it is now."""
+    """Reads one run folder. Nothing is cached: every call reads the file as it is now.
+
+    Raises `SchemaError` if another version wrote the folder with another schema.
+    """
 
     def __init__(self, folder: Path) -> None:
+        check_schema(folder)
         self.folder = folder
 
     def read_bytes(self, name: str) -> bytes:

@@ -22,6 +22,7 @@ import tomli_w
 
 from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.system.files import open_atomic, open_inside, open_to_append, open_to_change, remove_partial
 
@@ -133,7 +134,7 @@ class RunFolder:
         for name in (EVENTS, METRICS_FILE):
             _truncate_partial_line(self.path / name)
         with suppress(OSError):
-            self.write_json(SUMMARY, {"status": RunStatus.FAILED, "error": error})
+            self.write_json(SUMMARY, {"schema": SCHEMA, "status": RunStatus.FAILED, "error": error})
 
     def _descriptors(self) -> tuple[int, int]:
         return self.events.fileno(), self._metrics_file.fileno()

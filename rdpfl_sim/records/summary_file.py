@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rdpfl_sim.records.record_types import RunFinished
+
 OUTCOMES = ("used", "stale", "duplicate", "rejected")
 """What can happen to a message in the mailbox of its recipient."""
 
-MESSAGE_COUNTS = (
-    *("sent", "delivered", "lost", "in_flight", *OUTCOMES),
-    *("left_over", "copied", "reordered", "bytes"),
-)
+MESSAGE_COUNTS = tuple(key for key in RunFinished.__annotations__ if key not in ("event", "time_s", "status"))
 """The keys of the section `messages`."""
 
 

@@ -104,8 +104,10 @@ class LiveStats:
                 client = self.clients[record["client"]]
                 client.activity, client.round = "waiting", max(client.round, record["round"])
             case "round_finished":
-                self._add_round(record)
-            case "evaluation":
+                self.clients[record["client"]].activity = "done"
+            case "estimate":
+                self._add_estimate(record)
+            case "evaluated":
                 client = self.clients[record["client"]]
                 client.add_evaluation(record["round"], record["personal_accuracy"])
             case "fault":
@@ -113,10 +115,8 @@ class LiveStats:
             case "run_finished":
                 self.status = record["status"]
 
-    def _add_round(self, record: Record) -> None:
-        client = self.clients[record["client"]]
-        client.activity = "done"
-        if not client.is_byzantine and "tau" in record:
+    def _add_estimate(self, record: Record) -> None:
+        if not self.clients[record["client"]].is_byzantine and "tau" in record:
             self.num_estimates += 1
             self.num_clipped += bool(record.get("clipped"))
 

@@ -69,11 +69,11 @@ def write_series(series: Mapping[str, Series], folder: Path) -> None:
 def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
     """Yield the tags and values of a record, except missing values."""
     match record["event"]:
-        case "evaluation":
+        case "evaluated":
             tags = EVALUATION_TAGS
         case "training_finished":
             tags = {"loss": "loss/training"}
-        case "round_finished":
+        case "round_finished" | "estimate":
             tags = {key: f"round/{key}" for key in record if key not in COMMON_FIELDS}
         case _:
             return

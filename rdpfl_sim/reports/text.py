@@ -7,6 +7,9 @@ from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from rdpfl_sim.world.faults.fault import END
+from rdpfl_sim.world.faults.topology_change import TopologyChange
+
 if TYPE_CHECKING:
     from rdpfl_sim.records.reader import Record
 
@@ -108,20 +111,30 @@ def seed_list(seeds: Collection[int]) -> str:
 
 
 def fault_text(record: Record) -> str:
-    """Return the change of a fault record and what it affects.
+    """Return what a fault record starts or ends, and what it affects.
 
-    >>> fault_text({"change": "links_down", "links": [[0, 1], [1, 0]]})
-    'links down: 2 links: 0 to 1, 1 to 0'
+    >>> fault_text({"kind": "link_outage", "phase": "end", "links": [[0, 1], [1, 0]]})
+    'link outage ends: 2 links: 0 to 1, 1 to 0'
     """
-    return f"{record['change'].replace('_', ' ')}: {affected_text(record)}"
+    return f"{change_text(record)}: {affected_text(record)}"
+
+
+def change_text(record: Record) -> str:
+    """Return what a fault record starts or ends.
+
+    >>> change_text({"kind": "slow_down", "phase": "start"}), change_text({"kind": "crash", "phase": "end"})
+    ('slow down', 'crash ends')
+    """
+    kind: str = record["kind"].replace("_", " ")
+    return f"{kind} ends" if record["phase"] == END else kind
 
 
 def affected_text(record: Record) -> str:
     """Return the clients or links that a fault record affects; missing fields may be None.
 
-    >>> affected_text({"change": "slow", "clients": [3], "factor": 4.0})
+    >>> affected_text({"kind": "slow_down", "clients": [3], "factor": 4.0})
     'client 3, 4 times as slow'
-    >>> affected_text({"change": "cut", "sides": [[0, 1], [2]]})
+    >>> affected_text({"kind": "partition", "sides": [[0, 1], [2]]})
     '0, 1 | 2'
     """
     clients, sides, links = (record.get(key) for key in ("clients", "sides", "links"))
@@ -131,6 +144,6 @@ def affected_text(record: Record) -> str:
         return f"{named_items('client', clients)}{factor}{permanent}"
     if sides is not None:
         return " | ".join(map(first_items, sides))
-    between = "-" if record["change"] == "rewire" else " to "
+    between = "-" if record["kind"] == TopologyChange.KIND else " to "
     pairs = [f"{i}{between}{j}" for i, j in links or []]
     return f"{quantity(len(pairs), 'link')}: {first_items(pairs)}"

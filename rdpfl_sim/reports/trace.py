@@ -15,6 +15,7 @@ import orjson
 
 from rdpfl_sim.records.fault_timeline import FaultTimeline
 from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.reports.fault_text import change_text
 
 RUN, CLIENTS, ACCURACY = 1, 2, 3
 """Groups of tracks, which the format calls processes."""
@@ -94,7 +95,9 @@ class TraceWriter:
         elif event == "round_finished":
             self._stop(record["client"])
             self._mark(record["client"], "update", **_details(record))
-        elif event == "evaluation":
+        elif event == "estimate":
+            self._client_instant(record["client"], "estimate", "client", record)
+        elif event == "evaluated":
             self._write_evaluation(record)
         elif event == "fault":
             self._write_fault(record)
@@ -119,9 +122,8 @@ class TraceWriter:
         elif kind == "used":
             self._mark(recipient, "update")
             self._arrow("f", recipient, record)
-        else:
-            self._instant(CLIENTS, FIRST_CLIENT_TRACK + recipient, kind, "message", _details(record))
-            self._tracks[recipient].mark = None
+        elif kind != "stats":
+            self._client_instant(recipient, kind, "message", record)
 
     def _write_evaluation(self, record: Record) -> None:
         client, accuracy = record["client"], record["personal_accuracy"]
@@ -135,7 +137,7 @@ class TraceWriter:
                 self._counter("honest mean", sum(self._honest_accuracy.values()) / num_evaluated)
 
     def _write_fault(self, record: Record) -> None:
-        change = record["change"]
+        change = change_text(record)
         self._instant(RUN, FAULT_TRACK, change, "fault", _details(record))
         effect = self._timeline.apply(record)
         for client in effect.stopped:
@@ -185,6 +187,10 @@ class TraceWriter:
             tid=FIRST_CLIENT_TRACK + client,
             ts=self._now_us,
         )
+
+    def _client_instant(self, client: int, name: str, category: str, record: Record) -> None:
+        self._instant(CLIENTS, FIRST_CLIENT_TRACK + client, name, category, _details(record))
+        self._tracks[client].mark = None
 
     def _instant(self, group: int, track: int, name: str, category: str, details: Record) -> None:
         self._write(

@@ -111,7 +111,7 @@ class EvaluationSchedule:
     def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
         candidate.client.report_update()
         client, recorder = candidate.client.id, self.recorder
-        recorder.event("evaluation", client=client, round=candidate.round, **scores)
+        recorder.event("evaluated", client=client, round=candidate.round, **scores)
         if self.theory is not None and client not in self.experiment.byzantine:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)

@@ -14,6 +14,7 @@ from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder
+from rdpfl_sim.records.schema import check_schema
 from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
@@ -39,6 +40,7 @@ def resume(
     `ScenarioError`. A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
     folder = Path(folder)
+    check_schema(folder)
     scenario = scenario_of(folder) if experiment is None else experiment.scenario
     reject_network_access(scenario, allow_cluster)
     if experiment is None:

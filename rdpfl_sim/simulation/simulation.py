@@ -24,6 +24,7 @@ from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.metrics_file import MetricsRow
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary_file import message_counts
 from rdpfl_sim.records.telemetry import Telemetry
@@ -312,6 +313,7 @@ class Simulation:
             self.files.write_json(TOPOLOGY, experiment.topology)
         self.recorder.event(
             "run_started",
+            schema=SCHEMA,
             seed=self.scenario.seed,
             num_parameters=experiment.model.num_parameters,
             byzantine=experiment.byzantine,

@@ -8,6 +8,7 @@ from typing import Any
 
 from rdpfl_sim.records import statistics
 from rdpfl_sim.records.evaluation_log import EvaluationLog
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.description import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
@@ -45,6 +46,7 @@ def summarise_run(scenario: Scenario, outcome: RunOutcome) -> dict[str, Any]:
     latest = outcome.scores.latest
     by_hops = statistics.with_accuracy(outcome.telemetry["by_hops"], latest.values())
     return {
+        "schema": SCHEMA,
         "name": scenario.name,
         "status": outcome.status,
         "seed": scenario.seed,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.json_file import read_json
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, write_atomically
+from rdpfl_sim.records.schema import check_schema
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
@@ -36,11 +37,19 @@ def run_folders(parent: Path) -> list[Path]:
 
 
 def read_summary(run: PlannedRun, output: Path) -> JsonTable | None:
-    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable."""
+    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable.
+
+    Raise `SchemaError` if another version wrote the run.
+    """
+    folder = folder_of(run, output)
     try:
-        return read_json(folder_of(run, output) / SUMMARY) or None
+        summary = read_json(folder / SUMMARY)
     except (OSError, RunError):
         return None
+    if not summary:
+        return None
+    check_schema(folder)
+    return summary
 
 
 def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, TypeAlias
-
-Record: TypeAlias = dict[str, Any]
+from typing import Any
 
 
 class Needs(IntEnum):

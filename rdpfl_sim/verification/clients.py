@@ -6,9 +6,18 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
-from rdpfl_sim.records.fault_timeline import CHANGES, ENDS, REWIRE, FaultTimeline
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.fault_timeline import FaultEffect, FaultTimeline
+from rdpfl_sim.records.record_types import (
+    FaultRecord,
+    RoundFinished,
+    RoundRecord,
+    RunFinished,
+    TrainingFinished,
+    TrainingStarted,
+)
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.world.faults.fault import Condition
 
 NeighbourSet = dict[int, None]
@@ -22,6 +31,8 @@ UNMATCHED = {
     Condition.LINK_DOWN: "the link from {0[0]} to {0[1]} comes up, but is not down",
 }
 """What is wrong if a condition ends that has not started."""
+
+NO_EFFECT = FaultEffect(None, [], [], [], [])
 
 
 class ClientPhase(Enum):
@@ -67,15 +78,19 @@ class ClientChecks:
         self.graph = _neighbours_of(num_clients, edges)
         self.neighbours = self.graph
         self.timeline = FaultTimeline()
+        self.effect = NO_EFFECT
+        """What the latest fault record has changed."""
+        self.stopped_at_s: dict[int, float] = {}
+        """When clients last stopped."""
 
-    def training_started(self, record: Record, line: int) -> None:
+    def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that a round starts when the previous one ended or when the client resumed."""
         state = self._check_phase(record, line, ClientPhase.IDLE)
         if record["time_s"] != state.time_s:
             self.rounds.violated(line, f"client {record['client']} was idle since {state.time_s} s")
         state.phase, state.time_s = ClientPhase.TRAINING, record["time_s"] + record["duration_s"]
 
-    def training_finished(self, record: Record, line: int) -> None:
+    def training_finished(self, record: TrainingFinished, line: int) -> None:
         """Check that the training took as long as its start record states."""
         state = self._check_phase(record, line, ClientPhase.TRAINING)
         if record["time_s"] != state.time_s:
@@ -84,7 +99,7 @@ class ClientChecks:
             )
         state.phase, state.time_s = ClientPhase.GATHERING, record["time_s"]
 
-    def round_finished(self, record: Record, line: int) -> None:
+    def round_finished(self, record: RoundFinished, line: int) -> None:
         """Check that the client was waiting for messages, and count the round."""
         state = self._check_phase(record, line, ClientPhase.GATHERING)
         state.phase, state.time_s = ClientPhase.IDLE, record["time_s"]
@@ -92,28 +107,31 @@ class ClientChecks:
         state.num_rounds += 1
         state.last_round, state.is_untested = record["round"], True
 
-    def fault(self, record: Record, line: int) -> None:
+    def fault(self, record: FaultRecord, line: int) -> None:
         """Apply a fault to the clients and their neighbours."""
         self.faults.num_items += 1
-        change = record["change"]
-        if change not in CHANGES:
-            self.faults.violated(line, f"unknown fault change {change!r}")
+        self.effect = NO_EFFECT
+        try:
+            self.effect = effect = self.timeline.apply(record)
+        except RunError as error:
+            self.faults.violated(line, str(error))
             return
-        effect = self.timeline.apply(record)
         for subject in effect.unmatched:
-            self.faults.violated(line, UNMATCHED[ENDS[change]].format(subject))
-        if change == REWIRE:
+            assert effect.condition is not None
+            self.faults.violated(line, UNMATCHED[effect.condition].format(subject))
+        if effect.condition is None:
             self.graph = _neighbours_of(len(self.states), record["links"])
-        if change in (REWIRE, "absent", "join", "leave"):
+        if effect.condition in (None, Condition.ABSENT, Condition.DEPARTED):
             away = self.timeline.absent | self.timeline.departed
             self.neighbours = [
                 {other: None for other in around if other not in away} for around in self.graph
             ]
         for client in effect.stopped:
             self.states[client].phase = ClientPhase.IDLE
+            self.stopped_at_s[client] = record["time_s"]
         self._resume(effect.resumed, record)
 
-    def run_finished(self, record: Record, line: int) -> None:
+    def run_finished(self, record: RunFinished, line: int) -> None:
         """Check that every client of a finished run has finished its rounds or has stopped for good."""
         gone = self.timeline.stopped_for_good
         late = [
@@ -126,7 +144,7 @@ class ClientChecks:
                 line, f"client {late[0]} is in round {self.states[late[0]].round} at the end"
             )
 
-    def _check_phase(self, record: Record, line: int, phase: ClientPhase) -> TrackedClient:
+    def _check_phase(self, record: RoundRecord, line: int, phase: ClientPhase) -> TrackedClient:
         """Return the state of the client of a record, after checking that it is in this phase and round."""
         self.rounds.num_items += 1
         client, round_ = record["client"], record["round"]
@@ -142,7 +160,7 @@ class ClientChecks:
         state.round = round_
         return state
 
-    def _resume(self, clients: Sequence[int], record: Record) -> None:
+    def _resume(self, clients: Sequence[int], record: FaultRecord) -> None:
         """Continue at the client's own round, or at the one of its furthest running neighbour."""
         excluded = self.timeline.stopped.union(clients)
         furthest = {client: self._furthest_round(client, excluded) for client in clients}

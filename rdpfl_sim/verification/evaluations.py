@@ -8,9 +8,16 @@ from typing import Any
 
 from rdpfl_sim.records.metrics_file import HEADER, METRICS
 from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.record_types import (
+    Evaluated,
+    RoundFinished,
+    RunFinished,
+    RunStarted,
+    TrainingStarted,
+)
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.telemetry import OF_MESSAGES, RecomputedTelemetry
 
@@ -37,13 +44,13 @@ class EvaluationChecks:
         self.due: dict[tuple[int, int], float] = {}
         """The clients and rounds to be evaluated before simulated time advances, and since when."""
 
-    def run_started(self, record: Record, line: int) -> None:
+    def run_started(self, record: RunStarted, line: int) -> None:
         """Check the header of metrics.csv."""
         head = next(self.lines, "")
         if head != HEADER + END:
             self.evaluations.violated(line, f"metrics.csv has the header {head!r}")
 
-    def evaluation(self, record: Record, line: int) -> None:
+    def evaluated(self, record: Evaluated, line: int) -> None:
         """Check that the evaluation was due, and its row of metrics.csv."""
         client = record["client"]
         self.evaluations.num_items += 1
@@ -60,17 +67,17 @@ class EvaluationChecks:
         else:
             self._compare(text, line)
 
-    def round_finished(self, record: Record, line: int) -> None:
+    def round_finished(self, record: RoundFinished, line: int) -> None:
         """Note that an evaluation is due after this round, if it is."""
         self._check_due(line, record["time_s"])
         if record["round"] % self.every == 0 or record["round"] == self.last_round:
             self.due[record["client"], record["round"]] = record["time_s"]
 
-    def training_started(self, record: Record, line: int) -> None:
+    def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that no evaluation of an earlier time is missing."""
         self._check_due(line, record["time_s"])
 
-    def run_finished(self, record: Record, line: int) -> None:
+    def run_finished(self, record: RunFinished, line: int) -> None:
         """Check that no evaluation is missing; those of the last instant of an interrupted run may be."""
         self._check_due(line, record["time_s"] if record["status"] == RunStatus.INTERRUPTED else inf)
         untested = [client for client, state in enumerate(self.clients.states) if state.is_untested]

@@ -1,4 +1,4 @@
-"""The small files of the run folder that is verified."""
+"""The small files of the run folder that is verified, and the checks of scenario, topology and faults."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import orjson
+import tomli_w
 
 from rdpfl_sim.errors import RunError, ScenarioError
-from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.json_file import encode_json, first_difference, read_json
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import TOPOLOGY
+from rdpfl_sim.records.record_types import FaultRecord, RunFinished, RunStarted
+from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, TOPOLOGY
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.deployment import Deployment
+from rdpfl_sim.verification.check import Check, Needs
 
 
 class VerifiedFolder:
@@ -60,3 +65,79 @@ class VerifiedFolder:
             return frozenset(self.topology["byzantine"])
         except (LookupError, TypeError) as error:
             raise RunError(f"{self.folder / TOPOLOGY} is damaged: {error}") from error
+
+
+class FileChecks:
+    """Compares topology, provenance, faults and the first record with the scenario."""
+
+    def __init__(self, files: VerifiedFolder) -> None:
+        self.scenario_check = Check(
+            "scenario",
+            "scenario.toml has the hash in provenance.json and agrees with the first record.",
+            Needs.NOTHING,
+        )
+        self.deployment_check = Check(
+            "deployment",
+            "Topology, Byzantine clients and faults follow from scenario and seed.",
+            Needs.NOTHING,
+        )
+        self.checks = [self.scenario_check, self.deployment_check]
+        self.files, self.scenario, self.deployment = files, files.scenario, files.deployment
+        self.changes = iter(()) if self.deployment is None else self.deployment.changes()
+        self.next_change = next(self.changes, None)
+        self.deployment_check.unchecked = files.not_built
+        self._check_form()
+        self._check_hash()
+
+    def run_started(self, record: RunStarted, line: int) -> None:
+        """Compare the first record with the scenario."""
+        self.scenario_check.num_items += 3
+        if record["schema"] != SCHEMA:
+            self.scenario_check.violated(line, f"the schema is {SCHEMA}")
+        if record["seed"] != self.scenario.seed:
+            self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
+        if record["byzantine"] != sorted(self.files.byzantine):
+            self.scenario_check.violated(line, "the Byzantine clients are not those of the scenario")
+
+    def fault(self, record: FaultRecord, line: int) -> None:
+        """Check that the fault is the next one that follows from the scenario."""
+        if self.deployment is None:
+            return
+        self.deployment_check.num_items += 1
+        found = None
+        if self.next_change is not None:
+            time_s, place, change = self.next_change
+            found = {"event": "fault", "time_s": max(time_s, 0.0), "fault": place, **change.fields}
+        self.next_change = next(self.changes, None)
+        if found is None or encode_json(found) != encode_json(record):
+            self.deployment_check.violated(line, "scenario and seed imply another fault, or none")
+
+    def run_finished(self, record: RunFinished, line: int) -> None:
+        """Check that no fault is missing."""
+        if self.next_change is not None and self.next_change[0] < record["time_s"]:
+            self.deployment_check.violated(line, f"a fault at {self.next_change[0]} s is missing")
+
+    def _check_form(self) -> None:
+        """Check that the files are encoded as a run writes them."""
+        reader, deployment, provenance = self.files.reader, self.deployment, self.files.provenance
+        if reader.read_bytes(SCENARIO) != tomli_w.dumps(self.scenario.to_dict()).encode():
+            self.scenario_check.violated(None, "scenario.toml is formatted differently")
+        if provenance is not None:
+            is_written = encode_json(provenance) == reader.read_bytes(PROVENANCE)
+            if list(provenance) != ["scenario_hash", "sessions"] or not is_written:
+                self.scenario_check.violated(None, "provenance.json is formatted differently")
+        self.deployment_check.num_items += 1
+        if deployment is not None and encode_json(deployment.topology) != reader.read_bytes(TOPOLOGY):
+            difference = first_difference(self.files.topology, orjson.loads(encode_json(deployment.topology)))
+            self.deployment_check.violated(
+                None, f"topology.json: {difference or 'it is formatted differently'}"
+            )
+
+    def _check_hash(self) -> None:
+        self.scenario_check.num_items += 1
+        provenance = self.files.provenance
+        if provenance is None:
+            self.scenario_check.unchecked = "there is no provenance.json"
+        elif provenance.get("scenario_hash") != self.scenario.hash:
+            hashes = f"expected {provenance.get('scenario_hash')}, found {self.scenario.hash}"
+            self.scenario_check.violated(None, f"scenario.toml has another hash: {hashes}")

@@ -7,9 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from rdpfl_sim.records.fault_timeline import STARTS, STOPPING
+from rdpfl_sim.records.record_types import (
+    FaultRecord,
+    MessageCopied,
+    MessageDelivered,
+    MessageDropped,
+    MessageRecord,
+    MessageSent,
+    MessageUsed,
+)
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks, ClientPhase
 
 FINAL_REJECTIONS = ("not finite", "wrong shape or type")
@@ -66,8 +74,8 @@ class MessageChecks:
         self.numbering = Check(
             "numbering", "Messages are numbered in the order of sending, without gaps.", Needs.MESSAGES
         )
-        self.fates = Check(
-            "fates",
+        self.outcomes = Check(
+            "outcomes",
             "Every message is sent, then lost or delivered, then used or dropped, at most once each.",
             Needs.MESSAGES,
         )
@@ -95,7 +103,7 @@ class MessageChecks:
             "sizes", "An honest client sends equally many bytes to every neighbour.", Needs.MESSAGES
         )
         self.checks = [
-            *(self.numbering, self.fates, self.causality, self.links, self.stamps),
+            *(self.numbering, self.outcomes, self.causality, self.links, self.stamps),
             *(self.reasons, self.sizes),
         ]
         network, timing = scenario.network, scenario.timing
@@ -117,11 +125,9 @@ class MessageChecks:
         self.latest_size: dict[int, tuple[float, float]] = {}
         """When each honest client last sent, and the size of that message."""
         self.restarted_at_s: dict[int, float] = {}
-        """When clients last recovered with a fresh model and an empty mailbox."""
-        self.stopped_at_s: dict[int, float] = {}
-        """When clients last stopped."""
+        """When clients last recovered with a new model and an empty mailbox."""
 
-    def message_sent(self, record: Record, line: int) -> None:
+    def message_sent(self, record: MessageSent, line: int) -> None:
         """Check number, link, stamp and size of a new message."""
         number, sender, recipient = record["message"], record["sender"], record["recipient"]
         stamp, true_round, time_s = record["round"], record["true_round"], record["time_s"]
@@ -146,13 +152,13 @@ class MessageChecks:
         self.num_bytes += record["size_bytes"]
         self.in_transit[number] = TrackedMessage(sender, recipient, stamp, time_s, True, (true_round, number))
 
-    def message_copied(self, record: Record, line: int) -> None:
+    def message_copied(self, record: MessageCopied, line: int) -> None:
         """Check that the original of a copy is in transit."""
         number, original = record["message"], record["original"]
         self._begin(number, line, "copied")
         message = self.in_transit.get(original)
         if message is None and self.is_recorded(original):
-            self.fates.violated(line, f"message {original} is copied, but is not in transit")
+            self.outcomes.violated(line, f"message {original} is copied, but is not in transit")
         if message is None:
             message = TrackedMessage(
                 record["sender"], record["recipient"], record["round"], record["time_s"], False, (0, number)
@@ -160,7 +166,7 @@ class MessageChecks:
         self.in_transit[number] = message
         self._compare(record, line, message)
 
-    def message_lost(self, record: Record, line: int) -> None:
+    def message_lost(self, record: MessageDropped, line: int) -> None:
         """Check the reason of a loss."""
         message = self._end(record, line, self.in_transit, "lost", "in transit")
         if message is None:
@@ -173,7 +179,7 @@ class MessageChecks:
         elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != message.sent_at_s:
             self.reasons.violated(line, f"a link loses a message when it is sent: at {message.sent_at_s} s")
 
-    def message_delivered(self, record: Record, line: int) -> None:
+    def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Check delay and obstacles of a delivery, and put the message into the mailbox."""
         message = self._end(record, line, self.in_transit, "delivered", "in transit")
         if message is None:
@@ -201,23 +207,23 @@ class MessageChecks:
         if message.sender in self.clients.neighbours[recipient]:
             self.inboxes[recipient][message.sender].held[number] = message.stamp
 
-    def message_used(self, record: Record, line: int) -> None:
+    def message_used(self, record: MessageUsed, line: int) -> None:
         """Take a used message out of its mailbox."""
         self._leave_mailbox(record, line, "used")
         self.inboxes[record["recipient"]][record["sender"]].last_used = record["round"]
 
-    def message_stale(self, record: Record, line: int) -> None:
+    def message_stale(self, record: MessageDropped, line: int) -> None:
         """Check why a message was dropped as stale."""
         self._check_reason(record, line, STALE)
         self._leave_mailbox(record, line, "stale")
 
-    def message_duplicate(self, record: Record, line: int) -> None:
+    def message_duplicate(self, record: MessageDropped, line: int) -> None:
         """Check that another message has the same sender and round."""
         self._check_reason(record, line, DUPLICATE)
         self._end(record, line, self.in_mailbox, "duplicate", "delivered")
         self.inboxes[record["recipient"]][record["sender"]].held.pop(record["message"], None)
 
-    def message_rejected(self, record: Record, line: int) -> None:
+    def message_rejected(self, record: MessageDropped, line: int) -> None:
         """Check why a mailbox rejected a message."""
         self._check_reason(record, line, REJECTED)
         self._end(record, line, self.in_mailbox, "rejected", "delivered")
@@ -226,11 +232,9 @@ class MessageChecks:
         if record["reason"] in FINAL_REJECTIONS:
             inbox.last_rejected = max(inbox.last_rejected, record["round"])
 
-    def fault(self, record: Record, line: int) -> None:
-        """Note when clients stop and when they start again with a fresh model."""
-        if STARTS.get(record["change"]) in STOPPING:
-            self.stopped_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
-        elif record.get("fresh"):
+    def fault(self, record: FaultRecord, line: int) -> None:
+        """Note when clients start again with a new model."""
+        if record.get("fresh"):
             self.restarted_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
 
     def _begin(self, number: int, line: int, what: str) -> None:
@@ -248,25 +252,25 @@ class MessageChecks:
         self.next_number = number + 1
 
     def _end(
-        self, record: Record, line: int, place: dict[int, TrackedMessage], fate: str, before: str
+        self, record: MessageRecord, line: int, place: dict[int, TrackedMessage], outcome: str, before: str
     ) -> TrackedMessage | None:
         """Remove a message from a place, after checking that it is there and has not changed."""
-        self.counts[fate] += 1
-        self.fates.num_items += 1
+        self.counts[outcome] += 1
+        self.outcomes.num_items += 1
         message = place.pop(record["message"], None)
         if message is None:
-            self.fates.violated(line, f"message {record['message']} is {fate}, but was not {before}")
+            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but was not {before}")
             return None
         self._compare(record, line, message)
         return message
 
-    def _compare(self, record: Record, line: int, message: TrackedMessage) -> None:
+    def _compare(self, record: MessageRecord, line: int, message: TrackedMessage) -> None:
         if (record["sender"], record["recipient"], record["round"]) != message[:3]:
             expected = f"from {message.sender} to {message.recipient}, of round {message.stamp}"
-            self.fates.violated(line, f"message {record['message']} was sent {expected}")
+            self.outcomes.violated(line, f"message {record['message']} was sent {expected}")
 
-    def _leave_mailbox(self, record: Record, line: int, fate: str) -> None:
-        self._end(record, line, self.in_mailbox, fate, "delivered")
+    def _leave_mailbox(self, record: MessageRecord, line: int, outcome: str) -> None:
+        self._end(record, line, self.in_mailbox, outcome, "delivered")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
         if inbox.held.pop(record["message"], None) is not None:
             inbox.last_removed = max(inbox.last_removed, record["round"])
@@ -282,8 +286,8 @@ class MessageChecks:
 
     def _reasons(self, message: TrackedMessage, now_s: float) -> list[str]:
         """Return the possible reasons for the loss of a message now."""
-        usual = "given up" if self.retransmits else self._obstacle(message)
-        if self.leaves_at_once or self.stopped_at_s.get(message.sender) != now_s:
+        usual = "all attempts failed" if self.retransmits else self._obstacle(message)
+        if self.leaves_at_once or self.clients.stopped_at_s.get(message.sender) != now_s:
             return [usual or "loss"]
         return [SENDER_DOWN, *([] if usual is None else [usual])]  # it may still be queued
 
@@ -296,7 +300,7 @@ class MessageChecks:
             )
         self.latest_size[sender] = time_s, size_bytes
 
-    def _check_reason(self, record: Record, line: int, allowed: Mapping[str, DropReason]) -> None:
+    def _check_reason(self, record: MessageDropped, line: int, allowed: Mapping[str, DropReason]) -> None:
         """Check that a reason belongs to the outcome and can be true, before the message is removed."""
         self.reasons.num_items += 1
         sender, recipient = record["sender"], record["recipient"]
@@ -349,15 +353,15 @@ DropReason: TypeAlias = Callable[[DroppedMessage], bool]
 
 STALE: Mapping[str, DropReason] = {
     "no longer a neighbour": lambda drop: not drop.is_neighbour,
-    "its recipient began afresh": lambda drop: drop.is_neighbour and drop.has_restarted,
+    "recipient restarted with a new model": lambda drop: drop.is_neighbour and drop.has_restarted,
     "too old": lambda drop: drop.is_possible and drop.is_too_old,
-    "made room for a newer one": lambda drop: (
+    "mailbox full": lambda drop: (
         drop.is_possible and len(drop.others) >= drop.capacity and drop.stamp < min(drop.others)
     ),
-    "a later one is used": lambda drop: (
+    "newer message chosen": lambda drop: (
         drop.is_possible and not drop.is_too_old and drop.stamp < max(drop.others, default=0)
     ),
-    "a later one was used": lambda drop: drop.is_possible and drop.stamp < drop.last_used,
+    "newer message already used": lambda drop: drop.is_possible and drop.stamp < drop.last_used,
 }
 DUPLICATE: Mapping[str, DropReason] = {
     "same sender and round": lambda drop: (

@@ -1,4 +1,7 @@
-"""Repeat a run from its scenario and compare every file, byte by byte."""
+"""Repeat a run from its scenario and compare every file, byte by byte.
+
+Only a replay notices every change; the lists below say which ones it ignores and which ones `verify` misses.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.records.json_file import encode_json, read_json
+from rdpfl_sim.records.json_file import encode_json, first_difference, read_json
 from rdpfl_sim.records.reader import RunReader, read_inside
 from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.status import RunStatus
@@ -21,11 +24,32 @@ from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
 from rdpfl_sim.system.files import lines_inside
 from rdpfl_sim.verification.check import Check, Needs
-from rdpfl_sim.verification.limits import UNREPEATABLE
-from rdpfl_sim.verification.record_schema import first_difference
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """Records at the end of an interrupted run, which an uninterrupted run does not have at that point."""
+
+UNREPEATABLE = {
+    "summary.json": ("wall.seconds", "wall.device", "wall.trained_on", "wall.threads"),
+    "provenance.json": ("sessions",),
+}
+"""Fields that differ from run to run: wall-clock times, host, folder, start time.
+
+Figures are not compared either, nor the warning that a run was resumed in another environment.
+docs/commands.md has the same list.
+"""
+
+ONLY_BY_REPLAY = (
+    "the distances in message_stats, and a change of a weight that is lost in the rounding of a sum",
+    "the size of a message that is retransmitted or compressed, of a Byzantine or a one-neighbour sender",
+    "the place of a message's record among those of the same instant",
+    "the time of a message that was lost after it was sent",
+    "why a message was lost at the instant at which its sender stopped",
+    "whether a message was rejected as 'not finite' or as of 'wrong shape or type'",
+    "the numbers in warnings about small test sets, crashes during training and diverged models",
+    "the last digits of G_g, sigma_u and the bound in the theory, and all of it if a client never trained",
+    "whatever follows from records that output.events or output.message_events has left out",
+)
+"""What plain `verify` may not notice if it alone was changed; docs/commands.md lists the same."""
 
 LINES = (EVENTS, METRICS_FILE)
 """Files that grow line by line; of an incomplete run, the existing lines are compared."""
@@ -36,6 +60,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
 
     A scenario that names the address of a Ray cluster needs `allow_cluster`.
     """
+    RunReader(folder)  # raises an error if another version wrote the run
     scenario = Scenario.of_run(folder)
     reject_network_access(scenario, allow_cluster)
     experiment = Experiment(scenario)

@@ -1,14 +1,12 @@
-"""Checks of the records of rounds: waiting time, messages used, weights, and Lemma 3."""
+"""Checks of the records of rounds: waiting time and messages used."""
 
 from __future__ import annotations
 
+from rdpfl_sim.records.record_types import MessageUsed, RoundFinished, RunFinished
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.messages import MessageChecks
-
-ROUNDING = 1e-5
-"""Relative tolerance for float32 rounding."""
 
 
 class RoundChecks:
@@ -32,47 +30,28 @@ class RoundChecks:
             "No honest client proceeds before enough messages have arrived, or waits past its timeout.",
             Needs.ALL_MESSAGES,
         )
-        self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round of R-DPFL.", Needs.RECORDS)
-        self.weights = Check(
-            "weights",
-            "Weights and distances are not negative, weights add up to 1 or less, and a message is clipped "
-            "if its round is.",
-            Needs.MESSAGES,
-        )
-        self.checks = [self.use, self.ages, self.waiting, self.weights, self.lemma_3]
-        timing, method = scenario.timing, scenario.method
+        self.checks = [self.use, self.ages, self.waiting]
+        timing = scenario.timing
         self.wait = timing.wait.bind()()
         self.max_age: int = timing.staleness.bind()().max_age
         self.prefer = timing.prefer
         self.capacity = timing.mailbox_per_sender
-        self.exchanges: bool = getattr(type(method).target, "exchanges", True)
-        self.largest_norm: float | None = (
-            getattr(method, "max_norm", None) if method.name == "rdpfl" else None
-        )
-        if self.largest_norm is None:
-            self.lemma_3.unchecked = f"applies to R-DPFL only; the method is {method.name}"
+        self.exchanges: bool = getattr(type(scenario.method).target, "exchanges", True)
         self.clients, self.messages, self.byzantine = clients, messages, byzantine
-        self.round: Record | None = None
+        self.round: RoundFinished | None = None
         """The round whose messages follow."""
         self.pending: list[int] = []
         """The senders whose messages it has not used yet, in reverse order."""
         self.next_line = 0
         self.oldest: int | None = None
-        self.weight = 0.0
-        """The sum of the weights of its messages so far."""
 
-    def round_finished(self, record: Record, line: int) -> None:
-        """Check Lemma 3, the mailbox and the waiting time at the end of a round."""
+    def round_finished(self, record: RoundFinished, line: int) -> None:
+        """Check the mailbox and the waiting time at the end of a round."""
         self._finish_round()
-        self.round, self.next_line, self.oldest, self.weight = record, line + 1, None, 0.0
-        if self.largest_norm is not None:
-            self.lemma_3.num_items += 1
-            d_norm = record.get("d_norm")
-            if d_norm is None or not d_norm <= self.largest_norm * (1 + ROUNDING):
-                self.lemma_3.violated(line, f"|d| = {d_norm}, G_d = {self.largest_norm}")
+        self.round, self.next_line, self.oldest = record, line + 1, None
         self._check_mailbox(record, line)
 
-    def message_used(self, record: Record, line: int) -> None:
+    def message_used(self, record: MessageUsed, line: int) -> None:
         """Check a used message; those of a round follow its record, sorted by sender."""
         self.ages.num_items += 1
         self.use.num_items += 1
@@ -89,26 +68,13 @@ class RoundChecks:
         if line != self.next_line or not self.pending or self.pending.pop() != sender:
             self.use.violated(line, f"the message of {sender} is not the next one that this round uses")
         self.next_line = line + 1
-        self._check_weight(record, line, self.round)
         for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
             if other != number and self._is_better(stamp_held, stamp, round_):
                 self.use.violated(line, f"round {round_} uses stamp {stamp}, although {stamp_held} was there")
 
-    def run_finished(self, record: Record, line: int) -> None:
+    def run_finished(self, record: RunFinished, line: int) -> None:
         """Finish the checks of the last round."""
         self._finish_round()
-
-    def _check_weight(self, record: Record, line: int, round_: Record) -> None:
-        self.weights.num_items += 1
-        if record["clipped"] is not round_.get("clipped"):
-            self.weights.violated(line, f"clipped is {round_.get('clipped')} in the round")
-        for key in ("weight", "distance_to_own", "distance_to_predicted"):
-            value = record.get(key)
-            if value is not None and value < 0:
-                self.weights.violated(line, f"{key} is {value}")
-        self.weight += record.get("weight") or 0.0
-        if self.weight > 1 + ROUNDING:
-            self.weights.violated(line, f"the weights of the round add up to {self.weight}")
 
     def _finish_round(self) -> None:
         """Check that the previous round has used all of its messages."""
@@ -122,7 +88,7 @@ class RoundChecks:
             self.use.violated(line, f"the oldest message is {self.oldest} rounds old, not {said}")
         self.round = None
 
-    def _check_mailbox(self, record: Record, line: int) -> None:
+    def _check_mailbox(self, record: RoundFinished, line: int) -> None:
         client, round_ = record["client"], record["round"]
         inboxes, neighbours = self.messages.inboxes[client], self.clients.neighbours[client]
         num_received = num_pending = 0
@@ -144,7 +110,7 @@ class RoundChecks:
         received_enough = num_pending == 0 or num_received >= self.wait.num_needed(len(neighbours))
         self._check_waiting(record, line, received_enough or not self.exchanges)
 
-    def _check_waiting(self, record: Record, line: int, received_enough: bool) -> None:
+    def _check_waiting(self, record: RoundFinished, line: int, received_enough: bool) -> None:
         client, timeout_s = record["client"], self.wait.timeout_s
         if client in self.byzantine and timeout_s is not None:
             return  # no record states when a Byzantine client started to wait

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rdpfl_sim.methods.aggregation import when_trimmed_less
-from rdpfl_sim.methods.batching import ClientMessageStats
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
+from rdpfl_sim.records.record_types import (
+    Evaluated,
+    MessageDelivered,
+    MessageDropped,
+    MessageRecord,
+    MessageStats,
+    RoundFinished,
+    RoundRecord,
+)
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Record
-
-FIXED = ("event", "time_s", "client", "round", "num_used", "max_age")
-"""The fields of a round's record that are not diagnostics of the method."""
+from rdpfl_sim.world.observer import UsedMessage
 
 OF_MESSAGES = ("mean_age", "byzantine_weight")
 """Columns that require the records of all messages, and the same for the telemetry:"""
 TELEMETRY_OF_MESSAGES = ("delay_s", "age", "messages_from", "false_rejections")
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedMessage:
-    """A message with the attributes that `Telemetry` reads."""
-
-    sender: int
-    recipient: int
-    round: int
-
-    @property
-    def broadcast(self) -> RecordedMessage:
-        """The message itself, which has the attributes of its broadcast."""
-        return self
 
 
 class RecomputedTelemetry:
@@ -46,47 +36,48 @@ class RecomputedTelemetry:
         self.row = cast("MetricsRow", dict.fromkeys(METRICS))
         """The expected row of metrics.csv for the latest evaluation."""
         self.scores = EvaluationLog(byzantine, len(hops) - len(byzantine), self._write)
-        self.round: Record | None = None
-        """The round whose messages follow."""
-        self.used: list[Record] = []
 
-    def round_finished(self, record: Record, line: int) -> None:
-        """Keep the record until those of its used messages have been read."""
-        self._count_round()
-        self.round = record
+    def add_round(
+        self,
+        finished: RoundFinished,
+        used: Sequence[MessageRecord],
+        diagnostics: Mapping[str, Any],
+        stats: Sequence[MessageStats],
+    ) -> None:
+        """Count a round, in the order of the estimates."""
+        client, round_ = finished["client"], finished["round"]
+        if self.knows_messages:
+            messages = [_message_of(message) for message in used]
+        else:
+            messages = [UsedMessage(-1, -1, client, round_)] * finished["num_used"]
+        weights = [one["weight"] for one in stats if one["weight"] is not None]
+        is_weighed = self.knows_messages and used and len(weights) == len(used)
+        self.telemetry.round_finished(client, messages, [round_ - message.round for message in messages])
+        self.telemetry.estimated(client, messages, diagnostics, weights if is_weighed else None)
 
-    def message_used(self, record: Record, line: int) -> None:
-        """Add a message to the current round."""
-        self.used.append(record)
-
-    def message_delivered(self, record: Record, line: int) -> None:
+    def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Count the delay of a message."""
         self.telemetry.delivered(record["delay_s"])
 
-    def message_stale(self, record: Record, line: int) -> None:
+    def message_stale(self, record: MessageDropped, line: int) -> None:
         """Count a stale message."""
-        self.telemetry.dropped(_message_of(record), "stale")
+        self.telemetry.dropped(record["sender"], record["recipient"], "stale")
 
-    def message_duplicate(self, record: Record, line: int) -> None:
+    def message_duplicate(self, record: MessageDropped, line: int) -> None:
         """Count a duplicate message."""
-        self.telemetry.dropped(_message_of(record), "duplicate")
+        self.telemetry.dropped(record["sender"], record["recipient"], "duplicate")
 
-    def message_rejected(self, record: Record, line: int) -> None:
+    def message_rejected(self, record: MessageDropped, line: int) -> None:
         """Count a rejected message."""
-        self.telemetry.dropped(_message_of(record), "rejected")
+        self.telemetry.dropped(record["sender"], record["recipient"], "rejected")
 
-    def evaluation(self, record: Record, line: int) -> None:
+    def evaluated(self, record: Evaluated, line: int) -> None:
         """Compute the expected row of metrics.csv."""
-        self._count_round()
         client = record["client"]
-        scores = {key: value for key, value in record.items() if key not in FIXED}
+        scores = {key: value for key, value in record.items() if key not in RoundRecord.__annotations__}
         means = self.telemetry.since_last_evaluation(client)
         details = {"hops": self.hops[client], **means}
         self.scores.add(record["time_s"], client, record["round"], {**scores, **details})
-
-    def run_finished(self, record: Record, line: int) -> None:
-        """Count the last round."""
-        self._count_round()
 
     def telemetry_beside(self, said: dict[str, Any]) -> dict[str, Any]:
         """Return the telemetry; values that the records do not determine are copied from `said`."""
@@ -108,28 +99,12 @@ class RecomputedTelemetry:
             },
         }
 
-    def _count_round(self) -> None:
-        """Count the round whose messages have been read."""
-        record, used = self.round, self.used
-        if record is None:
-            return
-        diagnostics = {key: value for key, value in record.items() if key not in FIXED}
-        if self.knows_messages:
-            messages = [_message_of(message) for message in used]
-        else:
-            messages = [RecordedMessage(-1, record["client"], record["round"])] * record["num_used"]
-        weights = [message["weight"] for message in used if message.get("weight") is not None]
-        is_weighed = self.knows_messages and used and len(weights) == len(used)
-        inspection = ClientMessageStats([], None, weights) if is_weighed else None
-        self.telemetry.round_finished(record["client"], record["round"], messages, diagnostics, inspection)
-        self.round, self.used = None, []
-
     def _write(self, row: MetricsRow) -> None:
         self.row = row
 
 
-def _message_of(record: Record) -> RecordedMessage:
-    return RecordedMessage(record["sender"], record["recipient"], record["round"])
+def _message_of(record: MessageRecord) -> UsedMessage:
+    return UsedMessage(record["message"], record["sender"], record["recipient"], record["round"])
 
 
 def _without_messages(found: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isclose
 from typing import Any
 
 import torch
 
 from rdpfl_sim.methods.base import Method, RunInfo
+from rdpfl_sim.records.record_types import Theory, TrainingFinished
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.theory import Terms, Trajectory, bound_terms, summarise_verdicts
-from rdpfl_sim.verification.check import Record
 
 ESTIMATES = ("G_g", "sigma_u")
 """Constants that the run estimates from single batches, which no record contains."""
@@ -25,14 +25,14 @@ class RecomputedTheory:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.points: dict[int, list[Record]] = {}
+        self.points: dict[int, list[Theory]] = {}
         self.num_steps: dict[int, int] = {}
 
-    def training_finished(self, record: Record, line: int) -> None:
+    def training_finished(self, record: TrainingFinished, line: int) -> None:
         """Note the number of local steps, which is the same in every round."""
         self.num_steps[record["client"]] = record["num_steps"]
 
-    def theory(self, record: Record, line: int) -> None:
+    def theory(self, record: Theory, line: int) -> None:
         """Add loss and gradient of an honest client."""
         self.points.setdefault(record["client"], []).append(record)
 
@@ -51,37 +51,43 @@ class RecomputedTheory:
 
 
 def _verdict(
-    points: Sequence[Record], said: dict[str, Any], num_rounds: int, terms: Terms | None
+    points: Sequence[Theory], said: dict[str, Any], num_rounds: int, terms: Terms | None
 ) -> dict[str, Any]:
     """Return the verdict on a client; values that agree up to rounding are copied from `said`."""
-    keys = ("gradient_norm", "loss", "L")
-    if None in (
-        *(point[key] for point in points for key in keys),
-        *(said.get(key, 0.0) for key in ESTIMATES),
-    ):
+    losses = _numbers(point["loss"] for point in points)
+    norms = _numbers(point["gradient_norm"] for point in points)
+    constants = _numbers(point["L"] for point in points)
+    if not losses or not norms or not constants or None in [said.get(key, 0.0) for key in ESTIMATES]:
         return said  # diverged: JSON has no NaN or infinity
     sigma_u = said["sigma_u"] if terms is not None else 0.0
     way = Trajectory(
         w=torch.zeros(1, dtype=torch.float64),
-        gradient=torch.tensor([points[-1]["gradient_norm"]], dtype=torch.float64),
-        first_loss=points[0]["loss"],
-        last_loss=points[-1]["loss"],
+        gradient=torch.tensor([norms[-1]], dtype=torch.float64),
+        first_loss=losses[0],
+        last_loss=losses[-1],
         mean_square=said["G_g"] ** 2,
         variance=sigma_u**2 * (1 if terms is None else terms.num_steps),
-        smoothness=points[-1]["L"],
+        smoothness=constants[-1],
         num_observations=len(points) - 1,
-        sum_squares=_sum_of_squares(points[1:]),
+        sum_squares=_sum_of_squares(norms[1:]),
     )
     found = way.verdict(num_rounds, terms)
     close = [key for key in (*ESTIMATES, "bound") if key in found and _is_close(found[key], said[key])]
     return {**found, **{key: said[key] for key in close}}
 
 
-def _sum_of_squares(points: Sequence[Record]) -> float:
+def _numbers(values: Iterable[float | None]) -> list[float] | None:
+    """Return the values, or None if one of them is missing."""
+    found = list(values)
+    numbers = [value for value in found if value is not None]
+    return numbers if len(numbers) == len(found) else None
+
+
+def _sum_of_squares(norms: Sequence[float]) -> float:
     """Return the sum in the order in which the run computes it."""
     total = 0.0
-    for point in points:
-        total += point["gradient_norm"] ** 2
+    for norm in norms:
+        total += norm**2
     return total
 
 

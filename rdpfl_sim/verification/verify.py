@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -12,19 +13,21 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.digest import MESSAGE_PREFIX
 from rdpfl_sim.records.events import MESSAGE_STREAM
+from rdpfl_sim.records.record_types import RECORDS
 from rdpfl_sim.records.run_folder import EVENTS
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.system.files import lines_inside, size_inside
-from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.estimates import EstimateChecks
 from rdpfl_sim.verification.evaluations import EvaluationChecks
-from rdpfl_sim.verification.files import VerifiedFolder
+from rdpfl_sim.verification.files import FileChecks, VerifiedFolder
 from rdpfl_sim.verification.messages import MessageChecks
-from rdpfl_sim.verification.record_schema import FIELDS, RecordFormat
+from rdpfl_sim.verification.record_format import RecordFormat
 from rdpfl_sim.verification.rounds import RoundChecks
+from rdpfl_sim.verification.summary import DigestCheck, SummaryChecks
 from rdpfl_sim.verification.telemetry import RecomputedTelemetry
 from rdpfl_sim.verification.theory import RecomputedTheory
-from rdpfl_sim.verification.totals import DigestCheck, RunChecks
 from rdpfl_sim.world.adversary.threat_model import hops_to
 
 PROGRESS_EVERY = 50_000
@@ -52,21 +55,26 @@ class Verification:
         self.time = Check("time", "Simulated time never decreases.", Needs.RECORDS)
         self.format = RecordFormat(scenario.output.telemetry)
         self.digest = DigestCheck()
-        self.totals = RunChecks(files)
+        self.files = FileChecks(files)
+        self.totals = SummaryChecks(files)
         self.clients = ClientChecks(scenario.clients.count, files.graph.edges, scenario.rounds)
         self.messages = MessageChecks(scenario, self.clients, byzantine, _sample(scenario))
         self.rounds = RoundChecks(scenario, self.clients, self.messages, byzantine)
         self.telemetry = RecomputedTelemetry(scenario, byzantine, hops_to(files.graph, byzantine))
+        self.estimates = EstimateChecks(scenario, self.clients, self.telemetry)
         self.theory = RecomputedTheory(scenario)
         self.evaluations = EvaluationChecks(files.reader, scenario, self.clients, self.telemetry)
-        self.first: Record | None = None
-        self.last: Record | None = None
+        self.first_event: str | None = None
+        self.last_event: str | None = None
         self.num_lines = 0
 
     @property
     def checks(self) -> list[Check]:
         """All checks in the order of the table."""
-        parts = (self.totals, self.digest, self.clients, self.messages, self.rounds, self.evaluations)
+        parts = (
+            *(self.files, self.totals, self.digest, self.clients, self.messages, self.rounds),
+            *(self.estimates, self.evaluations),
+        )
         return [self.form, self.time, *(check for part in parts for check in part.checks)]
 
     def run(self, progress: Callable[[int], None]) -> list[Check]:
@@ -74,12 +82,10 @@ class Verification:
         available = self._available_records()
         if available > Needs.NOTHING:
             self._read(progress)
-            self.totals.compare_end(
-                self.last, self.num_lines, (self.first or {}).get("event") == "run_started"
-            )
+            self.totals.compare_end(self.first_event, self.last_event, self.num_lines)
         else:
             self._read_metrics()
-        self.totals.compare_summary(self.last, self.clients, self.telemetry, self.theory, self.digest)
+        self.totals.compare_summary(self.last_event, self.clients, self.telemetry, self.theory, self.digest)
         self.totals.compare_counts(self.messages)
         self.digest.compare(self.summary)
         for check in self.checks:
@@ -112,13 +118,14 @@ class Verification:
             self.totals.complete.violated(None, f"metrics.csv cannot be read: {error}")
 
     def _read(self, progress: Callable[[int], None]) -> None:
-        # Rounds first: they are checked against the state before the same record changes it.
+        # Rounds are checked against the state before the same record changes it, evaluations after the
+        # estimates have been counted.
         parts = (
-            *(self.rounds, self.clients, self.messages, self.telemetry, self.theory, self.evaluations),
-            self.totals,
+            *(self.rounds, self.clients, self.messages, self.estimates, self.telemetry, self.theory),
+            *(self.evaluations, self.files, self.totals),
         )
-        handlers: dict[str, list[Callable[[Record, int], None]]] = {
-            name: [getattr(part, name) for part in parts if hasattr(part, name)] for name in FIELDS
+        handlers: dict[str, list[Callable[[Any, int], None]]] = {
+            name: [getattr(part, name) for part in parts if hasattr(part, name)] for name in RECORDS
         }
         problem_of = self.format.problem_of
         latest_s, form, time, add, line = 0.0, self.form, self.time, self.digest.add, 0
@@ -141,9 +148,8 @@ class Verification:
                     continue
                 if line % PROGRESS_EVERY == 0:
                     progress(line)
-                if self.first is None:
-                    self.first = record
-                self.last = record
+                self.last_event = record["event"]
+                self.first_event = self.first_event or self.last_event
         self.num_lines = form.num_items = time.num_items = line
         if line and not text.endswith(b"\n"):
             form.violated(line, "the last line is incomplete")

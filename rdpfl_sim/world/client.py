@@ -245,7 +245,7 @@ class Client:
         """Replace the state, and discard unread messages, of a client that is down."""
         self.state.job = FinishedJob(Updated(learning))
         self.state.needs_evaluation = True
-        self.mailbox.clear("its recipient began afresh")
+        self.mailbox.clear("recipient restarted with a new model")
 
     def restore_waiting(self) -> None:
         """Wait again for the event that the client waited for when the checkpoint was written."""

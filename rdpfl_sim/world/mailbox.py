@@ -108,7 +108,7 @@ class Mailbox:
         if is_new and broadcast.form == self.form:
             queue.unread[round_] = message
             if len(queue.unread) > self.capacity:
-                self._discard(queue, min(queue.unread), "made room for a newer one")
+                self._discard(queue, min(queue.unread), "mailbox full")
         else:
             self._drop(message, queue)
         if sender in self.pending:
@@ -177,7 +177,7 @@ class Mailbox:
             return None
         due = [stamp for stamp in unread if stamp <= round_ or self.prefer == "newest"]
         chosen = max(due) if due else min(unread)
-        self._discard_before(queue, chosen, "a later one is used")
+        self._discard_before(queue, chosen, "newer message chosen")
         return chosen
 
     def _update_pending(self, sender: int, queue: SenderQueue) -> None:
@@ -197,7 +197,7 @@ class Mailbox:
                 queue.last_rejected = max(queue.last_rejected, round_)
             self._record(message, "rejected", reason)
         elif round_ < queue.last_used:
-            self._record(message, "stale", "a later one was used")
+            self._record(message, "stale", "newer message already used")
         else:
             self._record(message, "duplicate", "same sender and round")
 

@@ -107,12 +107,12 @@ def test_verify_of_an_inconsistent_run_exits_with_1_and_names_the_line(run: Path
     path.write_text("".join([*lines[: place + 1], *lines[place:]]))
     assert main(["verify", str(run)]) == 1
     output = capsys.readouterr().out
-    assert f"fates: violated once at line {place + 2:,} of events.jsonl: message " in output
+    assert f"outcomes: violated once at line {place + 2:,} of events.jsonl: message " in output
     assert main(["verify", str(run), "--json"]) == 1
     [result] = json.loads(capsys.readouterr().out)
     assert result["run"] == str(run)
-    [fates] = [check for check in result["checks"] if check["check"] == "fates"]
-    assert (fates["outcome"], fates["violations"], fates["line"]) == ("violated", 1, place + 2)
+    [outcomes] = [check for check in result["checks"] if check["check"] == "outcomes"]
+    assert (outcomes["outcome"], outcomes["violations"], outcomes["line"]) == ("violated", 1, place + 2)
 
 
 def test_tables_fit_into_80_columns(run: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import tomli_w
 
 from rdpfl_sim.records.metrics_file import METRICS
@@ -20,15 +21,31 @@ SCENARIO: dict[str, Any] = {
 }
 MESSAGE = {"sender": 0, "recipient": 1, "round": 1}
 EVENTS: list[dict[str, Any]] = [
-    {"event": "run_started", "time_s": 0.0, "seed": 5, "num_parameters": 7, "byzantine": [2]},
-    {"event": "fault", "time_s": 0.0, "fault": 0, "change": "slow", "clients": [1], "factor": 3.0},
+    {"event": "run_started", "time_s": 0.0, "schema": 2, "seed": 5, "num_parameters": 7, "byzantine": [2]},
+    {
+        "event": "fault",
+        "time_s": 0.0,
+        "fault": 0,
+        "kind": "slow_down",
+        "phase": "start",
+        "clients": [1],
+        "factor": 3.0,
+    },
     {"event": "training_started", "time_s": 0.0, "client": 0, "round": 1, "duration_s": 1.0},
     {"event": "training_started", "time_s": 0.0, "client": 1, "round": 1, "duration_s": 3.0},
     {"event": "training_finished", "time_s": 1.0, "client": 0, "round": 1, "loss": 2.5, "num_steps": 4},
     {"event": "message_sent", "time_s": 1.0, "message": 0, **MESSAGE, "true_round": 1, "size_bytes": 28.0},
     {"event": "message_copied", "time_s": 1.2, "message": 1, **MESSAGE, "original": 0},
     {"event": "message_delivered", "time_s": 1.5, "message": 0, **MESSAGE, "delay_s": 0.5},
-    {"event": "fault", "time_s": 2.0, "fault": 1, "change": "crash", "clients": [0], "for_good": False},
+    {
+        "event": "fault",
+        "time_s": 2.0,
+        "fault": 1,
+        "kind": "crash",
+        "phase": "start",
+        "clients": [0],
+        "for_good": False,
+    },
     {"event": "message_sent", "time_s": 2.0, "message": 2, "sender": 2, "recipient": 1, "round": 9},
     {"event": "message_rejected", "time_s": 2.5, "message": 1, **MESSAGE, "reason": "not finite"},
     {
@@ -49,19 +66,12 @@ EVENTS: list[dict[str, Any]] = [
         "round": 1,
         "num_used": 1,
         "max_age": 0,
-        "moved": 0.25,
     },
-    {
-        "event": "message_used",
-        "time_s": 3.0,
-        "message": 0,
-        **MESSAGE,
-        "age": 0,
-        "weight": 0.75,
-        "clipped": None,
-    },
+    {"event": "message_used", "time_s": 3.0, "message": 0, **MESSAGE, "age": 0},
     {"event": "message_sent", "time_s": 3.0, "message": 3, "sender": 1, "recipient": 0, "round": 1},
     {"event": "message_sent", "time_s": 3.1, "message": 4, "sender": 1, "recipient": 2, "round": 1},
+    {"event": "estimate", "time_s": 3.2, "client": 1, "round": 1, "moved": 0.25},
+    {"event": "message_stats", "time_s": 3.2, "message": 0, **MESSAGE, "weight": 0.75},
     {
         "event": "message_delivered",
         "time_s": 3.5,
@@ -98,9 +108,9 @@ def write_run(
     (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
     topology = {"num_clients": 3, "edges": [[0, 1], [1, 2]], "byzantine": list(byzantine)}
     (folder / "topology.json").write_text(json.dumps(topology))
-    (folder / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "events.jsonl").write_text("".join(orjson.dumps(event).decode() + "\n" for event in events))
     rows = [",".join(METRICS), *(",".join(str(row.get(key, "")) for key in METRICS) for row in EVALUATIONS)]
     (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
     if summary is not None:
-        (folder / "summary.json").write_text(json.dumps(summary))
+        (folder / "summary.json").write_text(json.dumps({"schema": 2, **summary}))
     return folder

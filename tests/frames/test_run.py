@@ -36,7 +36,7 @@ def test_a_message_is_one_row_with_its_times_and_its_outcome(tmp_path: Path) -> 
         (3, 1, 0, False, 1, None, 3.0, None),
         (4, 1, 2, False, 1, None, 3.1, 3.5),
     ]
-    assert messages.select("fate", "reason", "used_s", "lost_s", "dropped_s", "weight", "age").rows() == [
+    assert messages.select("outcome", "reason", "used_s", "lost_s", "dropped_s", "weight", "age").rows() == [
         ("used", None, 3.0, None, None, 0.75, 0),
         ("rejected", "not finite", None, None, 2.5, None, None),
         ("lost", "loss", None, 2.5, None, None, None),
@@ -60,11 +60,11 @@ def test_diagnostics_of_plug_ins_become_columns(tmp_path: Path) -> None:
     assert rounds["moved"].to_list() == [None, 0.25]
 
 
-def test_faults_are_rows_with_time_change_and_affected_clients(tmp_path: Path) -> None:
+def test_faults_are_rows_with_time_kind_phase_and_affected_clients(tmp_path: Path) -> None:
     faults = Run(write_run(tmp_path)).faults
-    assert faults.select("time_s", "fault", "change", "clients", "factor", "for_good").rows() == [
-        (0.0, 0, "slow", [1], 3.0, None),
-        (2.0, 1, "crash", [0], None, False),
+    assert faults.select("time_s", "fault", "kind", "phase", "clients", "factor", "for_good").rows() == [
+        (0.0, 0, "slow_down", "start", [1], 3.0, None),
+        (2.0, 1, "crash", "start", [0], None, False),
     ]
 
 
@@ -102,7 +102,7 @@ def test_an_incomplete_last_line_is_ignored(tmp_path: Path, cut: int) -> None:
     run = Run(tmp_path)
     assert run.events().collect().height == len(EVENTS) - 1
     assert run.metrics.height == 2
-    assert run.messages.collect()["fate"].to_list()[-1] == "in flight"
+    assert run.messages.collect()["outcome"].to_list()[-1] == "in flight"
 
 
 def test_a_run_without_records_has_empty_frames_with_the_usual_columns(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_run_without_records_has_empty_frames_with_the_usual_columns(tmp_path:
     )
     for frame in (run.messages.collect(), run.rounds.collect(), run.faults, run.metrics, run.latest):
         assert frame.height == 0
-    assert "fate" in run.messages.collect_schema()
+    assert "outcome" in run.messages.collect_schema()
 
 
 def test_a_folder_without_a_scenario_is_rejected(tmp_path: Path) -> None:
@@ -133,10 +133,10 @@ def test_frames_agree_with_the_summary_of_a_real_run(tmp_path: Path, fraction: f
     result = simulate(scenario, tmp_path)
     run = Run(result.folder)
     messages, counts = run.messages.collect(), result.summary["messages"]
-    outcomes = dict(messages.group_by("fate").len().rows())
-    for fate in ("used", "lost", "stale", "duplicate", "rejected", "left over", "in flight"):
-        expected = counts[fate.replace(" ", "_")]
-        found = outcomes.get(fate, 0)
+    outcomes = dict(messages.group_by("outcome").len().rows())
+    for outcome in ("used", "lost", "stale", "duplicate", "rejected", "left over", "in flight"):
+        expected = counts[outcome.replace(" ", "_")]
+        found = outcomes.get(outcome, 0)
         assert found == expected if fraction == 1 else found <= expected
     if fraction == 1:
         assert messages.height == counts["sent"]

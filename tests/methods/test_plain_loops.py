@@ -134,7 +134,7 @@ class Plain:
         return w.numpy()
 
     def exam(self, i: int) -> torch.Tensor:
-        return self.order("examination", i)[:BATCH]
+        return self.order("batch", i)[:BATCH]
 
     def answers(self, i: int, w: Any) -> tuple[np.ndarray, np.ndarray]:
         """The logits on the own batch, and the labels."""

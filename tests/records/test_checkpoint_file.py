@@ -22,7 +22,7 @@ def newest(checkpoints: Checkpoints) -> int | None:
     return None if found is None else found[0]["k"]
 
 
-def test_state_and_tensors_come_back_bit_for_bit(checkpoints: Checkpoints) -> None:
+def test_state_and_tensors_are_restored_bit_for_bit(checkpoints: Checkpoints) -> None:
     tensors = [
         *(torch.arange(-3, 3).to(dtype) for dtype in DTYPES.values()),
         torch.tensor([1.0, torch.nan, -torch.inf, 1e-45]),
@@ -58,7 +58,7 @@ def test_file_is_laid_out_as_safetensors(checkpoints: Checkpoints) -> None:
     assert len(content) == 8 + size + 32, "nothing but what the header tells of"
 
 
-def test_two_newest_are_kept(checkpoints: Checkpoints) -> None:
+def test_two_newest_checkpoints_are_kept(checkpoints: Checkpoints) -> None:
     for k in range(12):
         checkpoints.save({"k": k}, [])
     assert sorted(path.name[:6] for path in checkpoints.folder.iterdir()) == ["000011", "000012"]
@@ -78,7 +78,7 @@ def damage_all(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("damage", [damage_length, damage_bit, damage_all])
-def test_damaged_one_is_noticed_removed_and_the_one_before_is_used(
+def test_damaged_checkpoint_is_removed_and_the_previous_one_is_used(
     checkpoints: Checkpoints, damage, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoints.save({"k": 1}, [torch.ones(5)])
@@ -89,13 +89,13 @@ def test_damaged_one_is_noticed_removed_and_the_one_before_is_used(
     assert not path.exists(), "or it would be kept in place of a good one"
 
 
-def test_without_a_good_one_there_is_none(checkpoints: Checkpoints) -> None:
+def test_newest_is_none_without_a_valid_checkpoint(checkpoints: Checkpoints) -> None:
     assert newest(checkpoints) is None
     checkpoints.save({"k": 1}, []).write_bytes(b"nonsense")
     assert newest(checkpoints) is None
 
 
-def test_one_that_cannot_be_used_makes_room_for_the_one_before(checkpoints: Checkpoints) -> None:
+def test_unusable_checkpoint_is_removed_and_the_previous_one_is_used(checkpoints: Checkpoints) -> None:
     for k in (1, 2):
         checkpoints.save({"k": k}, [])
     found = checkpoints.newest(lambda state: state["k"] == 1)
@@ -103,7 +103,7 @@ def test_one_that_cannot_be_used_makes_room_for_the_one_before(checkpoints: Chec
     assert found[0] == {"k": 1}
 
 
-def test_writing_that_fails_half_way_leaves_those_before(
+def test_failed_write_leaves_earlier_checkpoints(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half(*content):

@@ -18,7 +18,7 @@ def add(scores: EvaluationLog, time_s: float, client: int, accuracy: float) -> N
     scores.add(time_s, client, round_=1, scores={"personal_accuracy": accuracy})
 
 
-def test_jump_reaches_every_target_on_its_way() -> None:
+def test_one_evaluation_can_reach_several_targets() -> None:
     scores = scoreboard()
     add(scores, 0.0, 0, 0.05)
     assert scores.time_to_accuracy_s == {}
@@ -28,14 +28,14 @@ def test_jump_reaches_every_target_on_its_way() -> None:
     assert scores.time_to_accuracy_s["0.3"] == 2.0, "a target is reached by being equal to it"
 
 
-def test_first_time_stays_whatever_happens_later() -> None:
+def test_time_to_accuracy_is_the_first_time() -> None:
     scores = scoreboard()
     for time_s, accuracy in ((1.0, 0.2), (2.0, 0.0), (3.0, 0.2), (4.0, 0.25)):
         add(scores, time_s, 0, accuracy)
     assert scores.time_to_accuracy_s == {"0.1": 1.0, "0.15": 1.0, "0.2": 1.0, "0.25": 4.0}
 
 
-def test_mean_is_that_of_all_honest_clients_and_of_nobody_else() -> None:
+def test_mean_covers_exactly_the_honest_clients() -> None:
     scores = scoreboard(byzantine=(2,), num_honest=2)
     add(scores, 1.0, 2, 1.0)
     add(scores, 1.0, 0, 0.18)
@@ -45,7 +45,7 @@ def test_mean_is_that_of_all_honest_clients_and_of_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_rounding_does_not_keep_clients_from_a_target_at_which_all_of_them_are(target: float) -> None:
+def test_target_is_reached_if_all_clients_have_exactly_that_accuracy(target: float) -> None:
     scores = scoreboard(num_honest=7)
     for accuracy in (0.01, 0.34, target):
         for client in range(7):
@@ -53,7 +53,7 @@ def test_rounding_does_not_keep_clients_from_a_target_at_which_all_of_them_are(t
     assert str(target) in scores.time_to_accuracy_s
 
 
-def test_checkpoint_keeps_the_times() -> None:
+def test_times_to_accuracy_survive_a_checkpoint() -> None:
     def grown(scores: EvaluationLog, more: list[tuple[float, float]]) -> EvaluationLog:
         for time_s, accuracy in more:
             add(scores, time_s, 0, accuracy)
@@ -71,7 +71,7 @@ def test_checkpoint_keeps_the_times() -> None:
     assert expected["0.3"] == 4.0
 
 
-def test_summary_tells_when_which_accuracy_was_reached() -> None:
+def test_summary_has_the_times_to_accuracy() -> None:
     result = simulate(small_scenario(rounds=6, evaluation={"every": 1}, training={"learning_rate": 0.5}))
     means: dict[float, float] = {}
     for row in result.metrics:

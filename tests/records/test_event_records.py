@@ -50,8 +50,8 @@ def test_digest_covers_records_and_models_but_not_single_messages() -> None:
     for touch in (
         lambda r: None,
         lambda r: r.message_sent(MESSAGE),
-        lambda r: r.event("evaluation", client=1),
-        lambda r: r.event("evaluation", client=2),
+        lambda r: r.event("evaluated", client=1),
+        lambda r: r.event("evaluated", client=2),
         lambda r: r.model(0, torch.zeros(3)),
         lambda r: r.model(1, torch.zeros(3)),
         lambda r: r.model(0, torch.tensor([0.0, 0.0, 1e-30])),
@@ -63,28 +63,32 @@ def test_digest_covers_records_and_models_but_not_single_messages() -> None:
     assert len(set(digests[1:])) == 6
 
 
-def test_delay_age_distance_and_weight_are_told_with_the_message() -> None:
+def test_round_its_estimate_and_its_messages_have_separate_records() -> None:
     file = io.BytesIO()
     written = recorder(file)
     written.message_delivered(MESSAGE)
     written.round_finished(2, 5, [MESSAGE], Update.of(State(torch.zeros(1)), {"clipped": True}), INSPECTION)
-    delivered, finished, used = map(json.loads, file.getvalue().splitlines())
-    assert delivered["delay_s"] == 0.75
-    assert (finished["event"], finished["num_used"], finished["max_age"]) == ("round_finished", 1, 2)
-    assert {key: used[key] for key in ("age", "distance_to_own", "weight", "clipped")} == {
-        "age": 2,
-        "distance_to_own": 1.5,
-        "weight": 1.0,
-        "clipped": True,
-    }
-    assert used["distance_to_predicted"] is None
-    assert (used["message"], used["sender"], used["recipient"], used["round"]) == (7, 1, 2, 3)
+    delivered, finished, used, estimate, stats = map(json.loads, file.getvalue().splitlines())
+    message = {"time_s": 1.25, "message": 7, "sender": 1, "recipient": 2, "round": 3}
+    assert delivered == {"event": "message_delivered", **message, "delay_s": 0.75}
+    of_round = {"time_s": 1.25, "client": 2, "round": 5}
+    assert finished == {"event": "round_finished", **of_round, "num_used": 1, "max_age": 2}
+    assert used == {"event": "message_used", **message, "age": 2}
+    assert estimate == {"event": "estimate", **of_round, "clipped": True}
+    statistics = {"weight": 1.0, "distance_to_own": 1.5, "distance_to_predicted": None}
+    assert stats == {"event": "message_stats", **message, **statistics}
 
 
-def test_without_a_file_nothing_is_written_but_the_digest_is_the_same() -> None:
+def test_method_without_diagnostics_has_no_estimate() -> None:
+    file = io.BytesIO()
+    recorder(file).round_finished(2, 5, [], Update.of(State(torch.zeros(1)), {}), None)
+    assert [json.loads(line)["event"] for line in file.getvalue().splitlines()] == ["round_finished"]
+
+
+def test_digest_does_not_depend_on_whether_records_are_written() -> None:
     silent, loud = recorder(), recorder(io.BytesIO())
     for one in (silent, loud):
-        one.event("evaluation", client=1)
+        one.event("evaluated", client=1)
         one.message_sent(MESSAGE)
     assert silent.digest.value == loud.digest.value
 
@@ -104,7 +108,7 @@ def tell_all(together: bool) -> tuple[list[bytes], Recorder]:
         lambda: written.training_started(0, 1, duration_s=0.5),
         lambda: written.round_finished(0, 4, [MESSAGE], update(0), INSPECTION),
         lambda: written.message_delivered(MESSAGE),
-        lambda: written.event("evaluation", client=1),
+        lambda: written.event("evaluated", client=1),
         lambda: written.round_finished(1, 5, [MESSAGE], update(1), None),
         lambda: written.training_finished(2, 1, loss=0.25, num_steps=3),
         lambda: written.message_dropped(MESSAGE, "stale", "too old"),
@@ -116,26 +120,26 @@ def tell_all(together: bool) -> tuple[list[bytes], Recorder]:
     return found, written
 
 
-def test_what_comes_after_a_round_that_cannot_be_told_yet_waits_behind_it() -> None:
+def test_records_after_a_deferred_estimate_are_deferred_too() -> None:
     found, _ = tell_all(together=True)
-    started = b'{"event":"training_started","time_s":0.0,"client":0,"round":1,"duration_s":0.5}\n'
-    assert found[:7] == [started] * 7
+    assert found[1:7] == [found[1]] * 6
     events = [json.loads(line)["event"] for line in found[7].splitlines()]
     assert events == [
-        *("training_started", "round_finished", "message_used", "message_delivered", "evaluation"),
-        *("round_finished", "message_used", "training_finished", "message_stale"),
+        *("training_started", "round_finished", "message_used", "estimate", "message_stats"),
+        *("message_delivered", "evaluated", "round_finished", "message_used", "estimate"),
+        *("training_finished", "message_stale"),
     ]
-    assert len(found[8].splitlines()) == len(events) + 1, "nothing waits any more"
+    assert len(found[8].splitlines()) == len(events) + 1, "nothing is deferred any more"
 
 
-def test_records_digest_and_telemetry_are_those_without_holding() -> None:
+def test_deferring_changes_neither_records_nor_digest_nor_telemetry() -> None:
     (at_once, first), (held, second) = tell_all(together=False), tell_all(together=True)
     assert held[-1] == at_once[-1]
     assert second.digest.value == first.digest.value
     assert second.telemetry.summary() == first.telemetry.summary()
 
 
-def test_digest_waits_for_deferred_lines_and_excludes_undigested_ones() -> None:
+def test_digest_includes_deferred_lines_and_excludes_undigested_ones() -> None:
     plain, held = Sink(None, Digest()), Sink(None, Digest())
     held.defer(lambda: held.info(b"one"))
     held.write_undigested(b"aside")

@@ -18,6 +18,7 @@ from rdpfl_sim import ScenarioError, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.run_folder import write_atomically
+from rdpfl_sim.records.schema import SCHEMA
 from tests.support import small_scenario
 
 SMALL = """
@@ -76,7 +77,7 @@ def assert_whole_lines(folder: Path) -> None:
     assert list(folder.glob(".*")) == [], "nothing half-written is left"
 
 
-def test_file_that_may_not_grow_ends_the_run_with_a_sentence(
+def test_file_size_limit_ends_the_run_with_one_sentence(
     command_line: Callable[..., Done], scenario: Path, tmp_path: Path
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -89,12 +90,16 @@ def test_file_that_may_not_grow_ends_the_run_with_a_sentence(
     sentence = f"the run's files cannot be written to {folder}: File too large"
     assert done.returncode == 1
     assert done.stderr == f"rdpfl-sim run: {sentence}\n"
-    assert json.loads((folder / "summary.json").read_text()) == {"status": "failed", "error": sentence}
+    assert json.loads((folder / "summary.json").read_text()) == {
+        "schema": SCHEMA,
+        "status": "failed",
+        "error": sentence,
+    }
     assert_whole_lines(folder)
     assert 10_000 < (folder / "events.jsonl").stat().st_size <= 20_000
 
 
-def test_full_disk_ends_the_run_with_a_sentence_and_leaves_whole_records(
+def test_full_disk_ends_the_run_with_one_sentence_and_complete_records(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
     done = command_line(scenario, "--output", small_disk)
@@ -111,7 +116,7 @@ def test_full_disk_ends_the_run_with_a_sentence_and_leaves_whole_records(
     assert ("failed: the run's files" if has_summary else "not finished") in shown.stdout
 
 
-def test_disk_that_is_full_from_the_beginning_is_told_at_once(
+def test_disk_that_is_full_at_the_start_is_reported(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
     (small_disk / "other").write_bytes(b"x" * 90_000)
@@ -123,7 +128,7 @@ def test_disk_that_is_full_from_the_beginning_is_told_at_once(
     assert "Traceback" not in done.stderr
 
 
-def test_full_disk_leaves_the_file_that_was_there(small_disk: Path) -> None:
+def test_failed_atomic_write_leaves_the_existing_file(small_disk: Path) -> None:
     path = small_disk / "summary.json"
     write_atomically(path, b"before")
     with pytest.raises(OSError, match="No space left"):
@@ -132,7 +137,7 @@ def test_full_disk_leaves_the_file_that_was_there(small_disk: Path) -> None:
     assert list(small_disk.iterdir()) == [path]
 
 
-def test_pictures_that_find_no_room_do_not_spoil_the_run(
+def test_run_finishes_if_figures_cannot_be_written(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
     few = ["--set", "rounds=5", "--set", "output.figures=true"]
@@ -145,7 +150,7 @@ def test_pictures_that_find_no_room_do_not_spoil_the_run(
 
 
 @pytest.mark.slow
-def test_output_that_finds_no_room_is_told(scenario: Path) -> None:
+def test_full_disk_behind_stdout_is_reported(scenario: Path) -> None:
     words = [sys.executable, "-m", "rdpfl_sim", "validate", str(scenario)]
     with open("/dev/full", "w") as full:
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -154,7 +159,7 @@ def test_output_that_finds_no_room_is_told(scenario: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_folder_without_permission_is_told(
+def test_folder_without_permission_is_reported(
     command_line: Callable[..., Done], scenario: Path, tmp_path: Path
 ) -> None:
     locked = tmp_path / "locked"
@@ -164,7 +169,7 @@ def test_folder_without_permission_is_told(
     assert "output.folder: cannot create a run folder: Permission denied" in done.stderr
 
 
-def test_read_only_file_system_is_told(
+def test_read_only_file_system_is_reported(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -186,13 +191,13 @@ class OnceAt:
             self.action()
 
 
-def test_run_folder_that_vanishes_is_told(tmp_path: Path) -> None:
+def test_deleted_run_folder_is_reported(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     with pytest.raises(RunError, match=r"cannot be written to .*: No such file or directory"):
         simulate(small_scenario(), runs, OnceAt(5, lambda: shutil.rmtree(runs)))
 
 
-def test_graph_file_that_vanishes_during_the_run_is_told_with_its_path(tmp_path: Path) -> None:
+def test_graph_file_deleted_during_the_run_is_reported_with_its_path(tmp_path: Path) -> None:
     graph = tmp_path / "graph.edgelist"
     graph.write_text("".join(f"{i} {(i + 1) % 6}\n" for i in range(6)))
     scenario = small_scenario(
@@ -208,7 +213,7 @@ def test_graph_file_that_vanishes_during_the_run_is_told_with_its_path(tmp_path:
     assert_whole_lines(folder)
 
 
-def test_data_file_that_has_vanished_is_told_before_anything_is_written(
+def test_missing_data_file_is_reported_before_anything_is_written(
     command_line: Callable[..., Done], tmp_path: Path
 ) -> None:
     data, scenario = tmp_path / "data.npz", tmp_path / "mine.toml"
@@ -233,7 +238,7 @@ def test_data_file_that_has_vanished_is_told_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_memory_that_is_used_up_is_told(scenario: Path, tmp_path: Path) -> None:
+def test_running_out_of_memory_is_reported(scenario: Path, tmp_path: Path) -> None:
     program = textwrap.dedent(
         """
         import resource, sys

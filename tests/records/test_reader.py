@@ -24,19 +24,14 @@ def test_metrics_are_numbers_and_none_where_nothing_was_measured(tmp_path: Path)
 
 def test_partly_written_last_line_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(f"{HEADER}\n{ROW}\n{ROW[:9]}")
-    (tmp_path / "events.jsonl").write_text('{"event":"run_started"}\n{"event":"fau')
+    (tmp_path / "events.jsonl").write_text('{"event":"run_started","schema":2}\n{"event":"fau')
     reader = RunReader(tmp_path)
     assert len(reader.read_metrics()) == 1
-    assert list(reader.record_lines()) == [b'{"event":"run_started"}\n']
-    assert reader.last_record() == {"event": "run_started"}
+    assert list(reader.record_lines()) == [b'{"event":"run_started","schema":2}\n']
+    assert reader.last_record() == {"event": "run_started", "schema": 2}
 
 
-def test_columns_that_an_older_version_did_not_write_are_none() -> None:
-    (row,) = parse_metrics(["time_s,client,personal_accuracy\n", "2.0,1,0.5\n"])
-    assert (row["client"], row["personal_accuracy"], row["hops"]) == (1, 0.5, None)
-
-
-def test_lines_without_a_header_have_the_columns_of_this_version() -> None:
+def test_lines_without_a_header_are_rows() -> None:
     assert [row["client"] for row in parse_metrics([ROW, ROW])] == [3, 3]
 
 
@@ -47,7 +42,7 @@ def test_damaged_row_is_an_error_that_names_the_file(tmp_path: Path, line: str) 
         RunReader(tmp_path).read_metrics()
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_missing_files_are_none_empty_or_an_error(tmp_path: Path) -> None:
     reader = RunReader(tmp_path)
     assert reader.read_summary() is None
     assert reader.read_provenance() is None

@@ -6,13 +6,14 @@ import pytest
 from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.records.schema import SCHEMA
 
 
 def row(client: int) -> dict:
     return {**dict.fromkeys(METRICS), "client": client, "round": 0, "byzantine": 0}
 
 
-def test_records_after_a_checkpoint_are_cut_off_and_written_again(tmp_path: Path) -> None:
+def test_records_after_a_checkpoint_are_truncated_and_written_again(tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path, "demo")
     files.events.write(b"one\n")
     files.write_metrics(row(1))
@@ -30,7 +31,7 @@ def test_records_after_a_checkpoint_are_cut_off_and_written_again(tmp_path: Path
     assert [row["client"] for row in RunReader(files.path).read_metrics()] == [1, 3]
 
 
-def test_what_is_not_there_cannot_be_kept(tmp_path: Path) -> None:
+def test_files_shorter_than_the_checkpoint_are_not_truncated(tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path, "demo")
     files.events.write(b"one\n")
     events, metrics = files.sync()
@@ -40,7 +41,7 @@ def test_what_is_not_there_cannot_be_kept(tmp_path: Path) -> None:
     files.close()
 
 
-def test_folder_that_starts_afresh_has_a_header_and_nothing_else(tmp_path: Path) -> None:
+def test_new_folder_has_only_the_header_of_metrics(tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path, "demo")
     header = files.sync()
     files.events.write(b"one\n")
@@ -51,7 +52,7 @@ def test_folder_that_starts_afresh_has_a_header_and_nothing_else(tmp_path: Path)
     files.close()
 
 
-def test_folder_is_open_once_at_a_time(tmp_path: Path) -> None:
+def test_folder_can_be_opened_by_one_process_at_a_time(tmp_path: Path) -> None:
     files = RunFolder.create(tmp_path, "demo")
     with pytest.raises(BlockingIOError):
         RunFolder(files.path)
@@ -70,13 +71,15 @@ def test_folder_is_open_once_at_a_time(tmp_path: Path) -> None:
         (None, False),
     ],
 )
-def test_run_is_complete_if_its_summary_says_so(tmp_path: Path, summary: dict | None, complete: bool) -> None:
+def test_summary_states_whether_a_run_is_complete(
+    tmp_path: Path, summary: dict | None, complete: bool
+) -> None:
     if summary is not None:
-        (tmp_path / "summary.json").write_text(json.dumps(summary))
+        (tmp_path / "summary.json").write_text(json.dumps({"schema": SCHEMA, **summary}))
     assert RunReader(tmp_path).is_complete() is complete
 
 
-def test_others_see_what_was_written_after_a_second(tmp_path: Path, monkeypatch) -> None:
+def test_records_are_flushed_at_most_once_per_second(tmp_path: Path, monkeypatch) -> None:
     clock = [0.0]
     monkeypatch.setattr("rdpfl_sim.records.run_folder.monotonic", lambda: clock[0])
     folder = RunFolder.create(tmp_path, "demo")

@@ -61,7 +61,7 @@ OTHER = Board()
     ],
     ids=repr,
 )
-def test_value_comes_back_with_its_type(value: Any) -> None:
+def test_value_is_restored_with_its_type(value: Any) -> None:
     back = there_and_back(value)
     assert back == value
     assert type(back) is type(value)
@@ -77,7 +77,7 @@ def test_text_can_be_compared_by_identity_with_a_constant() -> None:
     assert there_and_back("".join(["trai", "ning"])) is "training".__str__()
 
 
-def test_what_was_shared_is_shared_again_and_what_was_equal_stays_apart() -> None:
+def test_shared_values_stay_shared_and_equal_values_stay_separate() -> None:
     vector = torch.ones(2)
     note = Note("a", vector)
     one, other, equal, same_vector = there_and_back([note, note, Note("a", vector), vector])
@@ -92,13 +92,13 @@ def test_value_may_refer_to_other_values() -> None:
     assert first.answers is second
 
 
-def test_part_and_its_methods_are_those_of_the_reader() -> None:
+def test_parts_and_their_methods_are_resolved_by_name() -> None:
     board = Board()
     assert there_and_back(board, board) is OTHER
     assert there_and_back(board.clear, board) == OTHER.clear
 
 
-def test_part_gets_back_what_changes_in_it_and_nothing_else() -> None:
+def test_only_the_declared_state_of_a_part_is_restored() -> None:
     board, other = Board(), Board()
     board.notes, board._num, board.colour = [Note("a")], 7, "red"
     encoder = Encoder({"board": board}, (Note,))
@@ -110,12 +110,12 @@ def test_part_gets_back_what_changes_in_it_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "value", [object(), Board(), len, Board().clear, Pair, math, 1j], ids=lambda value: type(value).__name__
 )
-def test_what_is_not_known_is_not_written(value: Any) -> None:
+def test_unknown_class_cannot_be_encoded(value: Any) -> None:
     with pytest.raises(CodecError, match="a checkpoint cannot contain"):
         there_and_back(value)
 
 
-def test_method_that_must_not_be_called_is_neither_written_nor_read() -> None:
+def test_undeclared_method_is_neither_encoded_nor_decoded() -> None:
     board = Board()
     with pytest.raises(CodecError, match="cannot contain method"):
         Encoder({"board": board}, ()).encode(board.burn)
@@ -136,7 +136,7 @@ def test_only_known_classes_with_all_their_fields_are_built(values: list, messag
         Decoder({}, (Note,), values, [])
 
 
-def test_state_of_another_version_of_a_part_is_refused() -> None:
+def test_state_with_other_fields_is_rejected() -> None:
     board = Board()
     with pytest.raises(CodecError, match="Board has the state"):
         Decoder({}, (), [], []).restore(board, {"notes": ["list"]})

@@ -8,7 +8,7 @@ def read(follower: Follower) -> list[bytes]:
     return [line for lines in follower.chunks() for line in lines]
 
 
-def test_whole_lines_are_read_once_and_half_a_line_when_it_is_whole(tmp_path: Path) -> None:
+def test_line_is_read_once_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "growing"
     follower = Follower(path)
     assert read(follower) == []
@@ -24,7 +24,7 @@ def test_whole_lines_are_read_once_and_half_a_line_when_it_is_whole(tmp_path: Pa
             assert read(follower) == expected
 
 
-def test_file_that_becomes_shorter_is_read_again(tmp_path: Path) -> None:
+def test_truncated_file_is_read_from_the_start(tmp_path: Path) -> None:
     path = tmp_path / "cut off"
     path.write_bytes(b"one\ntwo\nthr")
     follower = Follower(path)
@@ -35,7 +35,7 @@ def test_file_that_becomes_shorter_is_read_again(tmp_path: Path) -> None:
     assert read(follower) == [b"one", b"other"]
 
 
-def test_long_lines_are_put_together(tmp_path: Path, monkeypatch) -> None:
+def test_line_longer_than_a_chunk_is_read_as_one(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("rdpfl_sim.records.tail.CHUNK", 4)
     path = tmp_path / "long"
     path.write_bytes(b"0123456789\nab\n")

@@ -85,7 +85,7 @@ def test_quantiles_of_usual_delays_are_close_to_those_of_numpy(distribution: str
         assert summary[name] == pytest.approx(np.quantile(values, q), rel=0.07)
 
 
-def test_zeros_count_and_are_zero() -> None:
+def test_quantile_of_zeros_is_zero() -> None:
     assert filled([0.0] * 9 + [5.0]).quantile(0.9) == 0.0
     assert filled([0.0] * 8 + [5.0] * 2).quantile(0.9) == pytest.approx(5.0, rel=0.07)
     assert filled([0.0]).summary() == {"mean": 0.0, "p50": 0.0, "p90": 0.0, "p99": 0.0, "max": 0.0}
@@ -103,7 +103,7 @@ def test_memory_of_a_histogram_does_not_grow_with_the_number_of_values() -> None
     assert len(filled(values).bins) <= 4 * 8
 
 
-def test_nothing_has_no_summary() -> None:
+def test_empty_histogram_has_no_summary() -> None:
     assert Histogram().summary() is None
     assert telemetry().summary()["delay_s"] is None
 
@@ -121,7 +121,7 @@ def test_honest_rounds_with_too_few_messages_for_the_trimmed_mean_are_counted() 
     assert seen.summary()["num_trimmed_less"] == 2
 
 
-def test_rounds_are_told_apart_by_whether_a_byzantine_message_was_used() -> None:
+def test_rounds_that_used_a_byzantine_message_are_counted_as_attacked() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 2])
     finish(seen, 0, [1, 3], round_=2)
@@ -170,7 +170,7 @@ def test_clipping_is_a_fraction_of_the_rounds_with_an_estimate() -> None:
     assert rounds["num"] == 4
 
 
-def test_what_never_happened_has_no_mean() -> None:
+def test_mean_of_nothing_is_none() -> None:
     rounds = telemetry().summary()["rounds"]["all"]
     assert rounds.pop("num") == 0
     assert set(rounds.values()) == {None}
@@ -209,7 +209,7 @@ def test_round_with_a_weight_that_is_not_finite_does_not_count_as_weighed() -> N
     assert seen.summary()["messages_from"]["honest"]["relative_weight"] == 0.5
 
 
-def test_inspection_without_weights_weighs_nothing() -> None:
+def test_messages_without_weights_are_not_weighed() -> None:
     seen = telemetry()
     seen.round_finished(0, 1, [message(3)], {}, ClientMessageStats([1.0], None, weight=None))
     assert seen.summary()["rounds"]["all"]["byzantine_weight"] is None
@@ -220,18 +220,18 @@ def test_inspection_without_weights_weighs_nothing() -> None:
 # Fates
 
 
-def test_fates_are_counted_for_honest_and_byzantine_senders() -> None:
+def test_outcomes_are_counted_for_honest_and_byzantine_senders() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 3])
-    for sender, fate in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
-        seen.dropped(message(sender), fate)
-    fates = ("used", "stale", "duplicate", "rejected")
+    for sender, outcome in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
+        seen.dropped(message(sender), outcome)
+    outcomes = ("used", "stale", "duplicate", "rejected")
     messages_from = seen.summary()["messages_from"]
-    assert [messages_from["honest"][fate] for fate in fates] == [1, 2, 1, 0]
-    assert [messages_from["byzantine"][fate] for fate in fates] == [1, 0, 1, 1]
+    assert [messages_from["honest"][outcome] for outcome in outcomes] == [1, 2, 1, 0]
+    assert [messages_from["byzantine"][outcome] for outcome in outcomes] == [1, 0, 1, 1]
 
 
-def test_false_rejections_are_the_fraction_of_honest_messages_that_were_refused() -> None:
+def test_false_rejections_are_the_fraction_of_honest_messages_that_were_rejected() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 2])
     seen.dropped(message(1), "stale")
@@ -260,7 +260,7 @@ def test_honest_clients_are_grouped_by_their_hops_to_an_attacker() -> None:
 # Since the last evaluation
 
 
-def test_means_since_the_last_evaluation_begin_anew_after_each() -> None:
+def test_means_cover_the_rounds_since_the_last_evaluation() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 2])
     finish(seen, 0, [1], round_=2)
@@ -299,7 +299,7 @@ def test_neighbour_share_is_the_mean_over_rounds_that_have_one_of_honest_clients
     assert telemetry().summary()["neighbour_share"] is None
 
 
-def test_delays_are_summed_up() -> None:
+def test_delays_have_mean_and_quantiles() -> None:
     seen = telemetry()
     for delay_s in (0.25, 0.25, 1.0):
         seen.delivered(delay_s)

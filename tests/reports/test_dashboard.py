@@ -47,8 +47,8 @@ def test_statistics_after_a_run_equal_its_summary(tmp_path: Path) -> None:
     assert stats.honest_accuracy == pytest.approx(summary["accuracy"]["honest"]["personal"]["mean"])
     assert stats.clipped_share == pytest.approx(summary["telemetry"]["rounds"]["all"]["clipped"])
     assert stats.messages["sent"] + stats.messages["copied"] == messages["sent"]
-    for fate in ("lost", "delivered", "used", "stale"):
-        assert stats.messages[fate] == messages[fate]
+    for outcome in ("lost", "delivered", "used", "stale"):
+        assert stats.messages[outcome] == messages[outcome]
     byzantine = [number for number, client in enumerate(stats.clients) if client.is_byzantine]
     assert byzantine == summary["byzantine"]
 
@@ -76,12 +76,21 @@ def test_client_is_down_until_its_last_fault_ends() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"change": "crash", "clients": [3]}, "crash: client 3"),
-        ({"change": "join", "clients": list(range(10))}, "join: clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9"),
-        ({"change": "slow", "clients": [1, 2], "factor": 4.0}, "slow: clients 1, 2, 4 times as slow"),
-        ({"change": "cut", "sides": [[0, 1], [2]]}, "cut: 0, 1 | 2"),
-        ({"change": "links_down", "links": [[0, 1]]}, "links down: 1 link: 0 to 1"),
-        ({"change": "rewire", "links": [[0, 1], [1, 2]]}, "rewire: 2 links: 0-1, 1-2"),
+        ({"kind": "crash", "phase": "start", "clients": [3]}, "crash: client 3"),
+        (
+            {"kind": "absence", "phase": "end", "clients": list(range(10))},
+            "absence ends: clients 0, 1, 2, 3, 4, 5, 6, 7, 8, 9",
+        ),
+        (
+            {"kind": "slow_down", "phase": "start", "clients": [1, 2], "factor": 4.0},
+            "slow down: clients 1, 2, 4 times as slow",
+        ),
+        ({"kind": "partition", "phase": "start", "sides": [[0, 1], [2]]}, "partition: 0, 1 | 2"),
+        ({"kind": "link_outage", "phase": "start", "links": [[0, 1]]}, "link outage: 1 link: 0 to 1"),
+        (
+            {"kind": "topology_change", "phase": "start", "links": [[0, 1], [1, 2]]},
+            "topology change: 2 links: 0-1, 1-2",
+        ),
     ],
 )
 def test_faults_are_described_in_words(fields: dict, words: str) -> None:
@@ -95,7 +104,7 @@ def test_faults_are_described_in_words(fields: dict, words: str) -> None:
 def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
     stats = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
     for number in range(200):
-        stats.add_records([line("fault", 1e4, change="crash", clients=[number % 30])])
+        stats.add_records([line("fault", 1e4, kind="crash", phase="start", clients=[number % 30])])
         stats.add_records([line("evaluation", client=3, round=number, personal_accuracy=0.5)])
     stats.add_records([line("message_sent")] * 50)
     lines = screen(Dashboard("a rather long name, seed 12345", stats, 3000), width, height)

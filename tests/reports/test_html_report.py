@@ -151,13 +151,43 @@ def test_links_count_their_messages(tmp_path: Path) -> None:
 
 def test_faults_last_from_start_to_end(tmp_path: Path) -> None:
     events = [
-        {"event": "fault", "time_s": 1.0, "fault": 0, "change": "crash", "clients": [0], "for_good": False},
-        {"event": "fault", "time_s": 2.0, "fault": 1, "change": "crash", "clients": [0], "for_good": False},
-        {"event": "fault", "time_s": 3.0, "fault": 0, "change": "recover", "clients": [0]},
-        {"event": "fault", "time_s": 4.0, "fault": 1, "change": "recover", "clients": [0]},
-        {"event": "fault", "time_s": 5.0, "fault": 2, "change": "leave", "clients": [1]},
-        {"event": "fault", "time_s": 6.0, "fault": 3, "change": "cut", "sides": [[0], [1, 2]]},
-        {"event": "fault", "time_s": 6.5, "fault": 3, "change": "heal", "sides": [[0], [1, 2]]},
+        {
+            "event": "fault",
+            "time_s": 1.0,
+            "fault": 0,
+            "kind": "crash",
+            "phase": "start",
+            "clients": [0],
+            "for_good": False,
+        },
+        {
+            "event": "fault",
+            "time_s": 2.0,
+            "fault": 1,
+            "kind": "crash",
+            "phase": "start",
+            "clients": [0],
+            "for_good": False,
+        },
+        {"event": "fault", "time_s": 3.0, "fault": 0, "kind": "crash", "phase": "end", "clients": [0]},
+        {"event": "fault", "time_s": 4.0, "fault": 1, "kind": "crash", "phase": "end", "clients": [0]},
+        {"event": "fault", "time_s": 5.0, "fault": 2, "kind": "leave", "phase": "start", "clients": [1]},
+        {
+            "event": "fault",
+            "time_s": 6.0,
+            "fault": 3,
+            "kind": "partition",
+            "phase": "start",
+            "sides": [[0], [1, 2]],
+        },
+        {
+            "event": "fault",
+            "time_s": 6.5,
+            "fault": 3,
+            "kind": "partition",
+            "phase": "end",
+            "sides": [[0], [1, 2]],
+        },
     ]
     timeline = traces(fault_cards(Run(write_run(tmp_path, events)).faults, 10.0)[0])
     spans = {name: (bar["y"], bar["base"], bar["x"]) for name, bar in timeline.items()}

@@ -83,8 +83,8 @@ def test_trace_has_the_events_of_the_records(scenario: Scenario, tmp_path: Path)
     assert len(updates) == num["round_finished"]
     faults = [event for event in trace.instants if event["tid"] == FAULT_TRACK]
     assert len(faults) == num["fault"]
-    for fate in ("lost", "stale", "duplicate", "rejected"):
-        assert trace.count(fate) == num[f"message_{fate}"]
+    for outcome in ("lost", "stale", "duplicate", "rejected"):
+        assert trace.count(outcome) == num[f"message_{outcome}"]
     counters = Counter(event["name"] for event in trace.events if event["ph"] == "C")
     assert counters.total() - counters["honest mean"] == num["evaluation"]
     phases = Counter(trace.phases.values())

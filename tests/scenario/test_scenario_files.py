@@ -80,8 +80,8 @@ def test_stress_scenario_finishes_and_its_message_counts_add_up(path: Path) -> N
     summary, account = result.summary, result.summary["messages"]
     assert summary["status"] == "finished"
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
-    fates = ("used", "stale", "duplicate", "rejected", "left_over")
-    assert account["delivered"] == sum(account[fate] for fate in fates)
+    outcomes = ("used", "stale", "duplicate", "rejected", "left_over")
+    assert account["delivered"] == sum(account[outcome] for outcome in outcomes)
     assert account["used"] > 0
     assert bool(scenario.faults) == (summary["num_faults"] > 0), "no fault happened"
     for client, w in enumerate(result.models):

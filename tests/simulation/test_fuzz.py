@@ -38,13 +38,13 @@ def loaded(path: Path) -> tuple[Any, list[Problem]]:
 
 def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scenario: Scenario) -> None:
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
-    fates = ("used", "stale", "duplicate", "rejected")
-    assert account["delivered"] == sum(account[fate] for fate in fates) + account["left_over"]
+    outcomes = ("used", "stale", "duplicate", "rejected")
+    assert account["delivered"] == sum(account[outcome] for outcome in outcomes) + account["left_over"]
     if scenario.output.events and scenario.output.message_events == 1:
         counts = Counter(record["event"] for record in records)
         assert counts["message_sent"] + counts["message_copied"] == account["sent"]
-        for fate in ("lost", "delivered", *fates):
-            assert counts[f"message_{fate}"] == account[fate], fate
+        for outcome in ("lost", "delivered", *outcomes):
+            assert counts[f"message_{outcome}"] == account[outcome], outcome
 
 
 def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:

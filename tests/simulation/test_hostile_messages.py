@@ -145,8 +145,8 @@ def options_of(method: str) -> dict:
 
 def check_account(account: dict) -> None:
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
-    fates = ("used", "stale", "duplicate", "rejected", "left_over")
-    assert account["delivered"] == sum(account[fate] for fate in fates)
+    outcomes = ("used", "stale", "duplicate", "rejected", "left_over")
+    assert account["delivered"] == sum(account[outcome] for outcome in outcomes)
 
 
 @pytest.mark.parametrize("wait", WAITS)

@@ -61,11 +61,11 @@ def test_every_line_is_flat_and_has_its_simulated_time_in_order(tmp_path: Path) 
 def test_message_accounting_adds_up_and_agrees_with_the_events(tmp_path: Path) -> None:
     result = simulate(small_scenario(**LOSSY), tmp_path)
     lines, account = events(result.folder), result.summary["messages"]
-    for fate in ("sent", "lost", "delivered", "used", "stale", "duplicate", "rejected"):
-        assert sum(line["event"] == f"message_{fate}" for line in lines) == account[fate], fate
+    for outcome in ("sent", "lost", "delivered", "used", "stale", "duplicate", "rejected"):
+        assert sum(line["event"] == f"message_{outcome}" for line in lines) == account[outcome], outcome
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
-    fates = ("used", "stale", "duplicate", "rejected", "left_over")
-    assert account["delivered"] == sum(account[fate] for fate in fates)
+    outcomes = ("used", "stale", "duplicate", "rejected", "left_over")
+    assert account["delivered"] == sum(account[outcome] for outcome in outcomes)
     assert account["lost"] > 0
     assert account["stale"] > 0
 

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from rdpfl_sim.records.json_file import encode_json
-from rdpfl_sim.verification.limits import UNREPEATABLE
+from rdpfl_sim.verification.replay import UNREPEATABLE
 
 FILES = {
     "summary.json": 6,

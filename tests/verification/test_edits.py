@@ -37,7 +37,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
 }
 ONLY_BY_REPLAY = [
-    r"events.jsonl: message_used\.(distance_to_own|distance_to_predicted|weight)",
+    r"events.jsonl: message_stats\.(distance_to_own|distance_to_predicted|weight)",
     r"events.jsonl: message_sent\.size_bytes",
     r"events.jsonl: swapped (message_\w+ and \w+|\w+ and message_\w+)",
     r"events.jsonl: message_lost\.(time_s|reason)",
@@ -45,7 +45,7 @@ ONLY_BY_REPLAY = [
     r"summary.json: warnings\.\d+",
     r"summary.json: theory\.clients\.\d+\.(G_g|sigma_u|bound)",
 ]
-"""The kinds in `rdpfl_sim.verification.limits`, as far as these runs have them."""
+"""The kinds in `rdpfl_sim.verification.replay`, as far as these runs have them."""
 
 
 def is_noticed(run: Path) -> bool:
@@ -58,7 +58,7 @@ def is_noticed(run: Path) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_single_edits_are_noticed(name: str, tmp_path: Path) -> None:
+def test_every_single_edit_is_detected_by_a_replay_and_most_by_verify(name: str, tmp_path: Path) -> None:
     run, again = (simulate(small_scenario(**RUNS[name]), tmp_path).folder for _ in range(2))
     assert run is not None
     assert again is not None

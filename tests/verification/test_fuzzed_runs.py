@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=NUM_SCENARIOS, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=random_scenarios())
-def test_any_run_is_verified(folder: Path, drawn: RandomScenario) -> None:
+def test_random_scenario_has_no_violations(folder: Path, drawn: RandomScenario) -> None:
     files = {**drawn.files, "fuzz.toml": tomli_w.dumps(drawn.scenario)}
     for name, text in files.items():
         (folder / name).write_text(text)

@@ -41,7 +41,7 @@ def num_events_of(folder: Path, **changes: Any) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, LIVELY], ids=["synchronous", "lively"])
-def test_interrupted_run_is_verified(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_interrupted_run_has_no_violations(tmp_path: Path, changes: dict[str, Any]) -> None:
     num_events = num_events_of(tmp_path, **changes)
     for part in range(NUM_INTERRUPTIONS):
         run = stopped_after(part * num_events // NUM_INTERRUPTIONS, tmp_path, **changes)

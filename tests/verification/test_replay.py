@@ -5,6 +5,7 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.records.json_file import encode_json
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.summary import WALL
 from rdpfl_sim.verification.replay import compare, difference, replay
 from tests.support import small_scenario
@@ -26,7 +27,7 @@ def change_line(run: Path, number: int, **values) -> str:
     return lines[number - 1]
 
 
-def test_same_records_come_out_again(tmp_path: Path) -> None:
+def test_replay_of_an_unchanged_run_is_ok(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     check = replay(run)
     assert check.outcome == "ok"
@@ -35,7 +36,7 @@ def test_same_records_come_out_again(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [run], "nothing is left behind"
 
 
-def test_first_record_that_differs_is_told_with_its_line_its_field_and_both_versions(tmp_path: Path) -> None:
+def test_first_different_record_is_reported_with_line_field_and_both_versions(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     changed = change_line(run, 40, time_s=0.123)
     change_line(run, 50, time_s=0.123)
@@ -47,7 +48,7 @@ def test_first_record_that_differs_is_told_with_its_line_its_field_and_both_vers
     assert again.startswith('  again   {"event":')
 
 
-def test_versions_that_have_changed_are_told_with_a_difference(tmp_path: Path) -> None:
+def test_difference_is_reported_with_changed_package_versions(tmp_path: Path) -> None:
     run = run_of(tmp_path)
     change_line(run, 40, time_s=0.123)
     path = run / "provenance.json"
@@ -58,7 +59,7 @@ def test_versions_that_have_changed_are_told_with_a_difference(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("status", ["interrupted", None])
-def test_run_that_was_cut_short_is_compared_as_far_as_it_came(tmp_path: Path, status: str | None) -> None:
+def test_incomplete_run_is_compared_up_to_its_end(tmp_path: Path, status: str | None) -> None:
     run = run_of(tmp_path)
     path = run / "events.jsonl"
     lines = path.read_text().splitlines(keepends=True)
@@ -66,14 +67,14 @@ def test_run_that_was_cut_short_is_compared_as_far_as_it_came(tmp_path: Path, st
         (run / "summary.json").unlink()
         path.write_text("".join(lines[:60]) + lines[60][:10])
     else:
-        (run / "summary.json").write_text(json.dumps({"status": status}))
+        (run / "summary.json").write_text(json.dumps({"schema": SCHEMA, "status": status}))
         path.write_text("".join([*lines[:60], lines[-2], lines[-1]]))
     (run / "metrics.csv").write_text("".join((run / "metrics.csv").read_text().splitlines(True)[:5]))
     check = replay(run)
     assert (check.outcome, check.num_items) == ("ok", 60 + 5 + 3)
 
 
-def test_run_without_records_is_compared_by_its_other_files(tmp_path: Path) -> None:
+def test_other_files_of_a_run_without_records_are_compared(tmp_path: Path) -> None:
     run = run_of(tmp_path, output={"events": False})
     assert replay(run).outcome == "ok"
     summary = json.loads((run / "summary.json").read_text())
@@ -110,7 +111,7 @@ def test_every_file_is_compared(tmp_path: Path, name: str, change, words: str) -
     assert str(compare(run, again).first).startswith(words)
 
 
-def test_what_no_run_repeats_is_not_compared(tmp_path: Path) -> None:
+def test_wall_clock_fields_are_not_compared(tmp_path: Path) -> None:
     run, again = run_of(tmp_path / "one"), run_of(tmp_path / "other")
     for name, change in (
         ("summary.json", {"wall": dict.fromkeys(WALL, "another")}),
@@ -121,7 +122,7 @@ def test_what_no_run_repeats_is_not_compared(tmp_path: Path) -> None:
     assert compare(run, again).outcome == "ok"
 
 
-def test_records_can_end_too_early_or_not_be_records_at_all() -> None:
+def test_difference_describes_missing_and_malformed_records() -> None:
     assert difference(b'{"a":1}\n', None) == 'its replay ends before\n  {"a":1}'
     assert difference(None, b'{"a":1}\n') == 'the run ends before\n  {"a":1}'
     assert difference(b'{"a":1, "b":2}\n', b'{"a":2}\n').startswith("differs in a, b\n")

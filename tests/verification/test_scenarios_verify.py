@@ -16,7 +16,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_records_of_a_scenario_are_verified(path: Path, tmp_path: Path) -> None:
+def test_run_of_a_scenario_file_has_no_violations(path: Path, tmp_path: Path) -> None:
     folder = simulate(Scenario.load(path, ["rounds=5", "evaluation.global_test=false"]), tmp_path).folder
     assert folder is not None
     checks = verify(folder)

@@ -16,8 +16,8 @@ class Drops(Observer):
     def __init__(self) -> None:
         self.reasons: list[tuple[int, str, str]] = []
 
-    def message_dropped(self, message: Message, fate: str, reason: str) -> None:
-        self.reasons.append((message.round, fate, reason))
+    def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
+        self.reasons.append((message.round, outcome, reason))
 
 
 def mailbox(prefer: str = "round", capacity: int = 4) -> Mailbox:
@@ -111,7 +111,7 @@ def test_message_older_than_the_last_used_one_is_stale() -> None:
     box.put(message(1, 5))
     box.take(4, 0)
     box.put(message(1, 4))
-    assert box.observer.reasons == [(4, "stale", "a later one was used")]
+    assert box.observer.reasons == [(4, "stale", "newer message already used")]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_message_older_than_the_last_used_one_is_stale() -> None:
 def test_invalid_message_is_rejected_with_a_reason(bad: Message, reason: str) -> None:
     box = mailbox()
     box.put(bad)
-    assert [(fate, why) for _, fate, why in box.observer.reasons] == [("rejected", reason)]
+    assert [(outcome, why) for _, outcome, why in box.observer.reasons] == [("rejected", reason)]
     assert list(box.unread()) == []
 
 
@@ -223,7 +223,7 @@ def test_pending_senders_follow_a_change_of_neighbourhood() -> None:
 def test_cleared_mailbox_has_dropped_unread_messages() -> None:
     box = mailbox()
     box.put(message(1, 2))
-    box.clear("its recipient began afresh")
+    box.clear("recipient restarted with a new model")
     assert box.outcomes == {"stale": 1}
     assert list(box.unread()) == []
 
@@ -312,7 +312,7 @@ def test_message_of_a_used_round_is_a_duplicate_and_an_older_one_is_stale(last: 
     box = after_rounds(last)
     box.put(message(1, last))
     box.put(message(2, last - 1))
-    assert [fate for _, fate, _ in box.observer.reasons] == ["duplicate", "stale"]
+    assert [outcome for _, outcome, _ in box.observer.reasons] == ["duplicate", "stale"]
 
 
 def test_message_of_the_next_round_is_stored_and_one_after_the_last_round_is_rejected() -> None:

@@ -477,7 +477,7 @@ def test_client_stops_waiting_for_former_neighbours() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 9.0), faults=faults).run()
     assert [world.times(i) for i in range(3)] == [[3.0, 4.25], [3.0, 4.25], [9.0, 18.0]]
     assert num_used(world, 2) == [0, 0], "what the others sent before is stale now"
-    assert [fate for _, fate in world.log.dropped] == ["stale", "stale"]
+    assert [outcome for _, outcome in world.log.dropped] == ["stale", "stale"]
 
 
 def test_waiting_client_also_waits_for_new_neighbours() -> None:
@@ -640,9 +640,9 @@ def test_whatever_happens_the_world_ends_and_nothing_is_unaccounted_for(schedule
         assert done == sorted(set(done)), "no round is finished twice"
         assert client.id in gone or client.state.phase is Phase.FINISHED
     assert world.network.num_in_flight == 0
-    fates = sum(client.mailbox.outcomes.total() for client in world.clients)
+    outcomes = sum(client.mailbox.outcomes.total() for client in world.clients)
     unread = sum(1 for client in world.clients for _ in client.mailbox.unread())
-    assert world.network.num_delivered == fates + unread
+    assert world.network.num_delivered == outcomes + unread
     assert world.network.obstacles.clients_down == gone
     assert not world.network.obstacles.partitions
     assert not world.network.obstacles.links_down

@@ -91,7 +91,7 @@ def _rounds_tile(run: Run, last: pl.DataFrame) -> Tile:
 def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:
     counts: dict[str, int] = run.summary.get("messages", {})
     if not counts and run.message_fraction == 1:
-        outcomes = dict(messages["fate"].value_counts().rows())
+        outcomes = dict(messages["outcome"].value_counts().rows())
         counts = {"sent": messages.height, **{name: outcomes.get(name, 0) for name in ("used", "lost")}}
     sent = counts.get("sent", 0)
     if not sent:

@@ -33,10 +33,10 @@ NUM_INITIALLY_VISIBLE = 160
 LOST_LENGTH = 0.6
 """Length of the arrow of a lost message, relative to that of a delivered one."""
 GROUPS = (
-    ("used", (pl.col("fate") == "used") & ~pl.col("is_byzantine"), HONEST),
-    ("used, from a Byzantine client", (pl.col("fate") == "used") & pl.col("is_byzantine"), BYZANTINE),
-    ("not used (stale, rejected, ...)", ~pl.col("fate").is_in(["used", "lost", "in flight"]), "@dropped"),
-    ("lost", pl.col("fate") == "lost", "@lost"),
+    ("used", (pl.col("outcome") == "used") & ~pl.col("is_byzantine"), HONEST),
+    ("used, from a Byzantine client", (pl.col("outcome") == "used") & pl.col("is_byzantine"), BYZANTINE),
+    ("not used (stale, rejected, ...)", ~pl.col("outcome").is_in(["used", "lost", "in flight"]), "@dropped"),
+    ("lost", pl.col("outcome") == "lost", "@lost"),
 )
 
 
@@ -177,10 +177,10 @@ def _hover_text(message: Record) -> str:
     ]
     if message["delay_s"] is not None:
         lines.append(f"delivered {message['delay_s']:.3f} s later")
-    outcome = escape_markup(message["fate"])
+    outcome = escape_markup(message["outcome"])
     if message["reason"] is not None:
         outcome += f": {escape_markup(message['reason'])}"
-    if message["fate"] == "used":
+    if message["outcome"] == "used":
         outcome += f", age {message['age']}"
     if message["weight"] is not None:
         outcome += f", weight {message['weight']:.2f}"

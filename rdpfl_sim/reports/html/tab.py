@@ -21,7 +21,7 @@ from rdpfl_sim.reports.html.page import Card, Tab
 
 MESSAGE_COLUMNS = (
     *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),
-    *("fate", "reason", "age", "weight"),
+    *("outcome", "reason", "age", "weight"),
 )
 NOT_EVALUATED = "No client has been evaluated yet, or metrics.csv is missing."
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.json_file import read_json_if_present
+from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
-from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value, read_toml
+from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
 from rdpfl_sim.sweeps.results import JsonTable, finite_number, flatten, run_folders
 
@@ -85,14 +85,14 @@ def _run_folders(path: Path) -> list[Path]:
 
 
 def _read_run(folder: Path, argument: int) -> RunResult:
-    path = folder / SUMMARY
+    reader = RunReader(folder)
     try:
-        summary = flatten(read_json_if_present(path) or {})
+        summary = flatten(reader.read_summary() or {})
     except OSError as error:
-        raise ComparisonError(f"{path} cannot be read: {error.strerror}") from error
+        raise ComparisonError(f"{folder / SUMMARY} cannot be read: {error.strerror}") from error
     except RunError as error:
         raise ComparisonError(str(error)) from error
-    return RunResult(folder, argument, read_toml(folder / SCENARIO, follow_links=False), summary)
+    return RunResult(folder, argument, reader.read_scenario(), summary)
 
 
 def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:

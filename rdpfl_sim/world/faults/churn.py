@@ -23,7 +23,7 @@ from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, chosen
 class Absence(Fault):
     """Clients have not joined yet; they join in the round of their furthest neighbour."""
 
-    START, END, CONDITION = "absent", "join", Condition.ABSENT
+    KIND, CONDITION = "absence", Condition.ABSENT
 
     clients: Clients
 
@@ -42,7 +42,7 @@ class Absence(Fault):
 class Leave(Fault):
     """Clients leave for good."""
 
-    START, CONDITION = "leave", Condition.DEPARTED
+    KIND, CONDITION = "leave", Condition.DEPARTED
 
     clients: Clients
 

@@ -45,7 +45,7 @@ TOO_FREQUENT = (
 class Crash(Fault):
     """Clients stop without notice; `fresh` and `catch_up` say how they recover."""
 
-    START, END, CONDITION = "crash", "recover", Condition.CRASHED
+    KIND, CONDITION = "crash", Condition.CRASHED
 
     clients: Clients
     for_good: bool = False

@@ -16,12 +16,17 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any, ClassVar, Protocol, TypeAlias
 
+from rdpfl_sim.components.plugin_loading import load_plugins
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world.network.obstacles import Obstacles
 
 Clients: TypeAlias = tuple[int, ...]
 Neighbours: TypeAlias = Sequence[Sequence[int]]
 """The neighbours of every client."""
+
+
+START, END = "start", "end"
+"""The phases of a fault in the records."""
 
 
 class FaultTarget(Protocol):
@@ -70,12 +75,15 @@ class Condition(Enum):
 class Fault(ABC):
     """A disturbance that starts and may end. Subclasses are frozen dataclasses: checkpoints hold them."""
 
-    START: ClassVar[str]
-    """The name of its start in the records."""
-    END: ClassVar[str | None] = None
-    """The name of its end in the records; None if it never ends."""
+    KIND: ClassVar[str]
+    """Its name in the records."""
     CONDITION: ClassVar[Condition | None] = None
-    """What it does to its subject for as long as it lasts; None if it only changes the topology."""
+    """What it does to its subject for as long as it lasts; None if it changes the topology and never ends.
+
+    Reports and checks follow a run's faults by this and by the field of the records that names the subject:
+    `sides` if PARTITIONED, `links` (directed) if LINK_DOWN, `links` (all links from now on) if None, else
+    `clients`.
+    """
 
     @abstractmethod
     def start(self, target: FaultTarget) -> None:
@@ -84,6 +92,11 @@ class Fault(ABC):
     def end(self, target: FaultTarget) -> None:
         """Undo the change."""
         raise NotImplementedError(f"{type(self).__name__} never ends")
+
+    @classmethod
+    def ends(cls) -> bool:
+        """Return whether it can end."""
+        return cls.end is not Fault.end
 
     def start_fields(self) -> dict[str, Any]:
         """Return the fields of the record of its start."""
@@ -101,14 +114,9 @@ class Start:
     fault: Fault
 
     @property
-    def name(self) -> str:
-        """Its name in the records."""
-        return self.fault.START
-
-    @property
     def fields(self) -> dict[str, Any]:
         """Its fields in the records."""
-        return self.fault.start_fields()
+        return {"kind": self.fault.KIND, "phase": START, **self.fault.start_fields()}
 
     def apply(self, target: FaultTarget) -> None:
         """Change the world."""
@@ -122,15 +130,10 @@ class End:
     fault: Fault
 
     @property
-    def name(self) -> str:
-        """Its name in the records."""
-        assert self.fault.END is not None, f"{type(self.fault).__name__} never ends"
-        return self.fault.END
-
-    @property
     def fields(self) -> dict[str, Any]:
         """Its fields in the records."""
-        return self.fault.end_fields()
+        assert self.fault.ends(), f"{type(self.fault).__name__} never ends"
+        return {"kind": self.fault.KIND, "phase": END, **self.fault.end_fields()}
 
     def apply(self, target: FaultTarget) -> None:
         """Undo the change."""
@@ -174,9 +177,15 @@ FAULTS = Registry("fault", FaultFacts)
 fault = FAULTS.register
 
 
-def fault_classes() -> list[type[Fault]]:
+def fault_classes(parent: type[Fault] = Fault) -> list[type[Fault]]:
     """Return the class of every fault, including those of plug-ins that have been imported."""
-    return Fault.__subclasses__()
+    return [found for kind in parent.__subclasses__() for found in (kind, *fault_classes(kind))]
+
+
+def fault_class(kind: str) -> type[Fault] | None:
+    """Return the class with this name in the records, built in or of an installed plug-in."""
+    load_plugins(FAULTS)
+    return next((found for found in fault_classes() if getattr(found, "KIND", None) == kind), None)
 
 
 def merged(schedules: Iterable[Schedule]) -> Iterator[tuple[float, int, Change]]:

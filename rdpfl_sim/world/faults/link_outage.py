@@ -33,7 +33,7 @@ Pair: TypeAlias = Annotated[list[NonNegativeInt], MinLen(2), MaxLen(2)]
 class LinkOutage(Fault):
     """Messages on these directed links are lost."""
 
-    START, END, CONDITION = "links_down", "links_up", Condition.LINK_DOWN
+    KIND, CONDITION = "link_outage", Condition.LINK_DOWN
 
     links: tuple[DirectedLink, ...]
 

@@ -37,7 +37,7 @@ from rdpfl_sim.world.network.obstacles import Sides
 class Partition(Fault):
     """Messages between different sides are lost; clients on no side are not affected."""
 
-    START, END, CONDITION = "cut", "heal", Condition.PARTITIONED
+    KIND, CONDITION = "partition", Condition.PARTITIONED
 
     sides: Sides
 

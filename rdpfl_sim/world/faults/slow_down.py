@@ -24,7 +24,7 @@ from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, 
 class SlowDown(Fault):
     """The local training of these clients takes `factor` times as long."""
 
-    START, END, CONDITION = "slow", "unslow", Condition.SLOW
+    KIND, CONDITION = "slow_down", Condition.SLOW
 
     clients: Clients
     factor: float

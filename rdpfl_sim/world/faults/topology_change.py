@@ -30,7 +30,7 @@ from rdpfl_sim.world.network.topology import TOPOLOGIES
 class TopologyChange(Fault):
     """These are the neighbours of every client from now on."""
 
-    START = "rewire"
+    KIND = "topology_change"
 
     neighbours: tuple[tuple[int, ...], ...]
 

@@ -145,7 +145,7 @@ class Reliable:
     def _is_blocked(self, link: Link) -> bool:
         return self.network.obstacles.reason(link.sender, link.recipient) is not None
 
-    def _settle(self, delivery: Delivery, reason: str = "given up") -> None:
+    def _settle(self, delivery: Delivery, reason: str = "all attempts failed") -> None:
         if delivery.closed and delivery.num_in_transit == 0:
             del self.deliveries[delivery.message.number]
             if not delivery.arrived:

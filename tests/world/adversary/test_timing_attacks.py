@@ -82,7 +82,7 @@ def sent(world: TinyWorld, sender: int = 2) -> list[tuple[float, int, int, float
 
 
 def drops(world: TinyWorld, stamp: int) -> list[str]:
-    return [fate for dropped, fate in world.log.dropped if dropped == stamp]
+    return [outcome for dropped, outcome in world.log.dropped if dropped == stamp]
 
 
 # One message at a time

@@ -9,7 +9,7 @@ import pytest
 from rdpfl_sim.records.state_codec import Decoder, Encoder
 from rdpfl_sim.world.faults.churn import Absence, Leave
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import End, Fault, FaultTarget, Start, fault_classes
+from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultTarget, Start, fault_class, fault_classes
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition
 from rdpfl_sim.world.faults.slow_down import SlowDown
@@ -33,9 +33,14 @@ def test_every_fault_class_has_an_example() -> None:
     assert built_in == {type(fault) for fault in EXAMPLES}
 
 
-def test_names_of_changes_are_different() -> None:
-    names = [name for fault in EXAMPLES for name in (fault.START, fault.END) if name is not None]
-    assert len(set(names)) == len(names)
+def test_kinds_are_different() -> None:
+    assert len({fault.KIND for fault in EXAMPLES}) == len(EXAMPLES)
+
+
+@built_in
+def test_class_is_found_by_its_kind(fault: Fault) -> None:
+    assert fault_class(fault.KIND) is type(fault)
+    assert fault_class("meteor") is None
 
 
 @built_in
@@ -49,30 +54,31 @@ def test_end_undoes_the_start(fault: Fault) -> None:
     before = state()
     Start(fault).apply(world)
     assert state() != before
-    if fault.END is not None:
+    if fault.ends():
         End(fault).apply(world)
         assert state() == before
 
 
 @built_in
 def test_fault_without_an_end_cannot_end(fault: Fault) -> None:
-    if fault.END is None:
+    if not fault.ends():
         with pytest.raises(NotImplementedError, match="never ends"):
             End(fault).apply(TinyWorld().world)
         with pytest.raises(AssertionError, match="never ends"):
-            _ = End(fault).name
+            _ = End(fault).fields
 
 
 def changes(fault: Fault) -> Iterator[Start | End]:
     yield Start(fault)
-    if fault.END is not None:
+    if fault.ends():
         yield End(fault)
 
 
 @built_in
 def test_change_has_a_record(fault: Fault) -> None:
-    for change in changes(fault):
-        record = orjson.loads(orjson.dumps({"change": change.name, **change.fields}))
+    for change, phase in zip(changes(fault), ("start", "end"), strict=False):
+        record = orjson.loads(orjson.dumps(change.fields))
+        assert (record["kind"], record["phase"]) == (fault.KIND, phase)
         assert record.keys() & {"clients", "links", "sides"}, "a report shows what is affected"
 
 
@@ -91,7 +97,7 @@ def test_change_survives_a_checkpoint(fault: Fault) -> None:
 def test_fault_of_a_plug_in_survives_a_checkpoint() -> None:
     @dataclass(frozen=True)
     class Blackout(Fault):
-        START, END = "blackout", "light"
+        KIND, CONDITION = "blackout", Condition.CRASHED
 
         clients: tuple[int, ...]
 
@@ -102,4 +108,4 @@ def test_fault_of_a_plug_in_survives_a_checkpoint() -> None:
             target.restart(self.clients, fresh=False, catch_up=False)
 
     assert written_and_read(Blackout((1,))) == [Start(Blackout((1,))), End(Blackout((1,)))]
-    assert Start(Blackout((1,))).fields == {"clients": (1,)}
+    assert Start(Blackout((1,))).fields == {"kind": "blackout", "phase": "start", "clients": (1,)}

@@ -230,7 +230,7 @@ def test_mailbox_drops_the_copy_as_a_duplicate() -> None:
     assert world.times(0) == [1.25, 2.5, 3.75]
     assert {num_used for *_, num_used in world.log.rounds} == {2}
     assert world.log.dropped.count((1, "duplicate")) == 6
-    assert {fate for _, fate in world.log.dropped} == {"duplicate"}
+    assert {outcome for _, outcome in world.log.dropped} == {"duplicate"}
 
 
 # Reordering

@@ -76,7 +76,7 @@ def test_message_that_is_acknowledged_is_sent_once() -> None:
 def test_each_retransmission_waits_longer_than_the_one_before() -> None:
     world = Script(lost=ALL).run()
     assert world.attempts() == [0.0, 1.0, 3.0, 7.0]
-    assert world.log.lost == [(15.0, 0, 1, "given up")]
+    assert world.log.lost == [(15.0, 0, 1, "all attempts failed")]
     assert world.arrivals == []
     assert world.network.num_bytes == 4 * 1000
     assert (world.network.num_sent, world.network.num_lost) == (1, 1)
@@ -86,7 +86,7 @@ def test_each_retransmission_waits_longer_than_the_one_before() -> None:
 def test_message_is_given_up_after_max_attempts(max_attempts: int) -> None:
     world = Script(lost=ALL, transport=reliable(timeout_s=2.0, backoff=1.0, max_attempts=max_attempts)).run()
     assert world.attempts() == [2.0 * attempt for attempt in range(max_attempts)]
-    assert world.log.lost == [(2.0 * max_attempts, 0, 1, "given up")]
+    assert world.log.lost == [(2.0 * max_attempts, 0, 1, "all attempts failed")]
 
 
 def test_last_attempt_can_succeed() -> None:
@@ -193,7 +193,7 @@ def test_what_a_crashed_sender_has_in_transit_can_be_lost_when_it_arrives() -> N
     world.at(0.5, lambda: world.network.stop(0))
     world.at(1.5, lambda: world.network.obstacles.take_down([(0, 1)]))
     world.run()
-    assert world.log.lost == [(2.0, 0, 1, "given up")]
+    assert world.log.lost == [(2.0, 0, 1, "all attempts failed")]
 
 
 def test_message_that_arrived_before_its_sender_crashed_is_not_lost() -> None:
@@ -260,7 +260,7 @@ def test_message_arrives_if_the_obstacle_ends_in_time(
         world.at(from_s, lambda: begin(world.network))
     world.run()
     assert world.arrivals == ([] if arrives_at_s is None else [(1, arrives_at_s)])
-    assert world.log.lost == ([(15.0, 0, 1, "given up")] if arrives_at_s is None else [])
+    assert world.log.lost == ([(15.0, 0, 1, "all attempts failed")] if arrives_at_s is None else [])
 
 
 def test_acknowledgements_do_not_pass_a_link_that_is_down_in_their_direction() -> None:

@@ -7,11 +7,11 @@ from itertools import accumulate
 
 import polars as pl
 
-from rdpfl_sim.records.fault_timeline import REWIRE, FaultInterval, fault_intervals
+from rdpfl_sim.records.fault_timeline import FaultInterval, condition_of, fault_intervals
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.plot import Plot, Trace, axis, bars, line, round_times
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
-from rdpfl_sim.reports.text import affected_text, quantity
+from rdpfl_sim.reports.text import affected_text, change_text, quantity
 from rdpfl_sim.world.faults.fault import Condition
 
 MAX_CLIENTS = 60
@@ -42,7 +42,7 @@ def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     intervals = [*fault_intervals(faults.iter_rows(named=True))]
     links_down = [interval for interval in intervals if interval.condition is Condition.LINK_DOWN]
     others = [interval for interval in intervals if interval.condition is not Condition.LINK_DOWN]
-    rewired_s = faults.filter(pl.col("change") == REWIRE)["time_s"].to_list()
+    rewired_s = [row["time_s"] for row in faults.iter_rows(named=True) if condition_of(row) is None]
     cards = []
     if others or rewired_s:
         cards.append(_timeline_card(others, rewired_s, end_s))
@@ -136,7 +136,7 @@ def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
 
 def _changes_card(faults: pl.DataFrame) -> Card:
     rows = [
-        (f"{row['time_s']:.3f} s", row["change"].replace("_", " "), affected_text(row))
+        (f"{row['time_s']:.3f} s", change_text(row), affected_text(row))
         for row in faults.head(MAX_ROWS).iter_rows(named=True)
     ]
     note = (

@@ -43,12 +43,12 @@ def no_messages(title: str, run: Run) -> Card:
 
 def outcomes_card(messages: pl.DataFrame) -> Card:
     """Show how many messages had each outcome, and for which reason, by role of the sender."""
-    outcome_and_reason = pl.concat_str("fate", "reason", separator=": ", ignore_nulls=True)
+    outcome_and_reason = pl.concat_str("outcome", "reason", separator=": ", ignore_nulls=True)
     reasons = messages.select("is_byzantine", outcome_and_reason.alias("reason"))
     counts = reasons["reason"].value_counts().sort("count", "reason", descending=[True, False])
-    outcomes = [name for name in OUTCOMES if name in set(messages["fate"])]
+    outcomes = [name for name in OUTCOMES if name in set(messages["outcome"])]
     views = {
-        "outcomes": _outcome_bars(messages, "fate", outcomes),
+        "outcomes": _outcome_bars(messages, "outcome", outcomes),
         "reasons": _outcome_bars(reasons, "reason", counts["reason"].head(MAX_REASONS).to_list()),
     }
     text = "Left over: delivered but unread when the run ended. In flight: not delivered when the run ended."

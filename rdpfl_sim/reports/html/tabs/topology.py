@@ -95,7 +95,7 @@ def _link_counts(run: Run, messages: pl.DataFrame) -> pl.DataFrame:
             pl.min_horizontal("sender", "recipient").alias("i"),
             pl.max_horizontal("sender", "recipient").alias("j"),
         )
-        .agg(pl.len().alias("sent"), *((pl.col("fate") == fate).sum().alias(fate) for fate in OUTCOMES))
+        .agg(pl.len().alias("sent"), *((pl.col("outcome") == name).sum().alias(name) for name in OUTCOMES))
         .sort("i", "j")
     )
     links = pl.concat([initial, counts], how="diagonal").group_by("i", "j", maintain_order=True).sum()

@@ -1,26 +1,25 @@
-"""Checks of a run as a whole: its end, digest, deployment, message counts and summary."""
+"""Checks of a run as a whole: its end, digest, message counts and summary."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
-import tomli_w
 
 from rdpfl_sim.records.digest import Digest
-from rdpfl_sim.records.events import fault_fields
-from rdpfl_sim.records.json_file import encode_json
-from rdpfl_sim.records.run_folder import PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.json_file import encode_json, first_difference
+from rdpfl_sim.records.record_types import RunFinished, RunStarted
+from rdpfl_sim.records.run_folder import SUMMARY
 from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
 from rdpfl_sim.simulation.experiment import COARSE_TEST
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE
 from rdpfl_sim.simulation.summary import DIVERGED, WALL, RunOutcome, summarise_run, warnings_of_rounds
-from rdpfl_sim.verification.check import Check, Needs, Record
+from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import VerifiedFolder
 from rdpfl_sim.verification.messages import MessageChecks
-from rdpfl_sim.verification.record_schema import first_difference
 from rdpfl_sim.verification.telemetry import RecomputedTelemetry
 from rdpfl_sim.verification.theory import RecomputedTheory
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
@@ -54,20 +53,10 @@ class DigestCheck:
             self.check.violated(None, f"the records have the digest {found[:16]}..., not {said[:16]}...")
 
 
-class RunChecks:
-    """Compares the records with the scenario and with the summary."""
+class SummaryChecks:
+    """Compares the summary with the records and with metrics.csv."""
 
     def __init__(self, files: VerifiedFolder) -> None:
-        self.scenario_check = Check(
-            "scenario",
-            "scenario.toml has the hash in provenance.json and agrees with the first record.",
-            Needs.NOTHING,
-        )
-        self.deployment_check = Check(
-            "deployment",
-            "Topology, Byzantine clients and faults follow from scenario and seed.",
-            Needs.NOTHING,
-        )
         self.complete = Check(
             "complete", "The run has reached its end, and its records are not truncated.", Needs.NOTHING
         )
@@ -86,48 +75,23 @@ class RunChecks:
             "summary.json follows from scenario, records and metrics.csv.",
             Needs.NOTHING,
         )
-        self.checks = [
-            *(self.complete, self.scenario_check, self.deployment_check),
-            *(self.accounts, self.counts, self.summary_check),
-        ]
+        self.checks = [self.complete, self.accounts, self.counts, self.summary_check]
         self.files, self.scenario, self.deployment = files, files.scenario, files.deployment
         self.summary = files.summary if "messages" in (files.summary or {}) else None
         self.account = _account(self.summary)
-        self.changes = iter(()) if self.deployment is None else self.deployment.changes()
-        self.next_change = next(self.changes, None)
         self.num_parameters = 0
-        self.deployment_check.unchecked = files.not_built
-        self._check_form()
-        self._check_hash()
+        self.last: RunFinished | None = None
+        """The last record, if the run has reached its end."""
         self._check_end()
         self._check_accounts()
 
-    def run_started(self, record: Record, line: int) -> None:
-        """Compare the first record with the scenario."""
-        self.scenario_check.num_items += 2
+    def run_started(self, record: RunStarted, line: int) -> None:
+        """Note the number of parameters, which the summary repeats."""
         self.num_parameters = record["num_parameters"]
-        if record["seed"] != self.scenario.seed:
-            self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
-        if record["byzantine"] != sorted(self.files.byzantine):
-            self.scenario_check.violated(line, "the Byzantine clients are not those of the scenario")
 
-    def fault(self, record: Record, line: int) -> None:
-        """Check that the fault is the next one that follows from the scenario."""
-        if self.deployment is None:
-            return
-        self.deployment_check.num_items += 1
-        found = None
-        if self.next_change is not None:
-            time_s, place, change = self.next_change
-            found = {"event": "fault", "time_s": max(time_s, 0.0), **fault_fields(place, change)}
-        self.next_change = next(self.changes, None)
-        if found is None or encode_json(found) != encode_json(record):
-            self.deployment_check.violated(line, "scenario and seed imply another fault, or none")
-
-    def run_finished(self, record: Record, line: int) -> None:
-        """Check that no fault is missing."""
-        if self.next_change is not None and self.next_change[0] < record["time_s"]:
-            self.deployment_check.violated(line, f"a fault at {self.next_change[0]} s is missing")
+    def run_finished(self, record: RunFinished, line: int) -> None:
+        """Keep the totals of the run."""
+        self.last = record
 
     def compare_counts(self, messages: MessageChecks) -> None:
         """Compare the numbers of messages in the records with the summary."""
@@ -156,19 +120,20 @@ class RunChecks:
 
     def compare_summary(
         self,
-        last: Record | None,
+        last_event: str | None,
         clients: ClientChecks,
         recomputed: RecomputedTelemetry,
         theory: RecomputedTheory,
         digest_check: DigestCheck,
     ) -> None:
-        """Compare the summary with the one that the other files imply; `last` is the last record."""
+        """Compare the summary with what the other files imply; `last_event` is None without records."""
         if self.summary is None:
             self.summary_check.unchecked = UNFINISHED
             return
-        if last is not None and last["event"] != "run_finished":
+        if last_event not in (None, "run_finished"):
             self.summary_check.unchecked = "the records do not end with run_finished"
             return
+        last = None if last_event is None else self.last
         try:
             found = self._summary(self.summary, last, clients, recomputed, theory, digest_check)
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
@@ -187,8 +152,8 @@ class RunChecks:
 
     def _summary(
         self,
-        said: Record,
-        last: Record | None,
+        said: dict[str, Any],
+        last: RunFinished | None,
         clients: ClientChecks,
         recomputed: RecomputedTelemetry,
         theory: RecomputedTheory,
@@ -204,7 +169,7 @@ class RunChecks:
             num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
         else:
             status, simulated_s, num_faults = last["status"], last["time_s"], clients.timeline.num_records
-            messages, digest = {key: last[key] for key in MESSAGE_COUNTS}, digest_check.digest.value.hex()
+            messages, digest = _message_counts(last), digest_check.digest.value.hex()
             telemetry, num_parameters = recomputed.telemetry_beside(said["telemetry"]), self.num_parameters
             verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
         outcome = RunOutcome(
@@ -236,38 +201,13 @@ class RunChecks:
         of_rounds = warnings_of_rounds(recomputed.telemetry, num_rounds)
         return [*self.deployment.warnings, *unknown, *of_rounds, *resumed]
 
-    def compare_end(self, last: Record | None, line: int, starts_well: bool) -> None:
+    def compare_end(self, first_event: str | None, last_event: str | None, num_lines: int) -> None:
         """Check the first and the last record."""
         self.complete.num_items += 2
-        if not starts_well:
+        if first_event != "run_started":
             self.complete.violated(1, "the first record is not run_started")
-        if last is None or last["event"] != "run_finished":
-            self.complete.violated(line or None, "the last record is not run_finished")
-
-    def _check_form(self) -> None:
-        """Check that the files are encoded as a run writes them."""
-        reader, deployment, provenance = self.files.reader, self.deployment, self.files.provenance
-        if reader.read_bytes(SCENARIO) != tomli_w.dumps(self.scenario.to_dict()).encode():
-            self.scenario_check.violated(None, "scenario.toml is formatted differently")
-        if provenance is not None:
-            is_written = encode_json(provenance) == reader.read_bytes(PROVENANCE)
-            if list(provenance) != ["scenario_hash", "sessions"] or not is_written:
-                self.scenario_check.violated(None, "provenance.json is formatted differently")
-        self.deployment_check.num_items += 1
-        if deployment is not None and encode_json(deployment.topology) != reader.read_bytes(TOPOLOGY):
-            difference = first_difference(self.files.topology, orjson.loads(encode_json(deployment.topology)))
-            self.deployment_check.violated(
-                None, f"topology.json: {difference or 'it is formatted differently'}"
-            )
-
-    def _check_hash(self) -> None:
-        self.scenario_check.num_items += 1
-        provenance = self.files.provenance
-        if provenance is None:
-            self.scenario_check.unchecked = "there is no provenance.json"
-        elif provenance.get("scenario_hash") != self.scenario.hash:
-            hashes = f"expected {provenance.get('scenario_hash')}, found {self.scenario.hash}"
-            self.scenario_check.violated(None, f"scenario.toml has another hash: {hashes}")
+        if last_event != "run_finished":
+            self.complete.violated(num_lines or None, "the last record is not run_finished")
 
     def _check_end(self) -> None:
         self.complete.num_items += 1
@@ -298,6 +238,11 @@ def _account(summary: dict[str, Any] | None) -> dict[str, int] | None:
     if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in MESSAGE_COUNTS):
         return None
     return account
+
+
+def _message_counts(last: RunFinished) -> dict[str, int]:
+    counts: Mapping[str, Any] = last
+    return {key: counts[key] for key in MESSAGE_COUNTS}
 
 
 def _common_statistics(said: Any, found: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,206 @@
+"""Every record of events.jsonl: its fields in the order in which they are written, and their types.
+
+Records are flat JSON objects, one per line. `verify` and the frames read the fields from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+
+class Record(TypedDict):
+    """The beginning of every record: its name and its simulated time."""
+
+    event: str
+    time_s: float
+
+
+class RunStarted(Record):
+    """The first record."""
+
+    schema: int
+    seed: int
+    num_parameters: int
+    byzantine: list[int]
+
+
+class RoundRecord(Record):
+    """A record of a client's round."""
+
+    client: int
+    round: int
+
+
+class TrainingStarted(RoundRecord):
+    """A client starts its local training."""
+
+    duration_s: float
+
+
+class TrainingFinished(RoundRecord):
+    """A client ends its local training."""
+
+    loss: float | None
+    num_steps: int
+
+
+class RoundFinished(RoundRecord):
+    """A client stops waiting and uses its messages; a `message_used` record per message follows."""
+
+    num_used: int
+    max_age: int | None
+
+
+class Estimate(RoundRecord, total=False):
+    """The method's diagnostics of a finished round; each method has some of these, or its own.
+
+    It is written by the end of the client's next training, before the model of the round is evaluated, and no
+    later than at a crash or the end of the run. A method without diagnostics writes none.
+    """
+
+    u_norm: float | None
+    d_norm: float | None
+    neighbour_share: float | None
+    delta_norm: float | None
+    beta: float | None
+    tau: float | None
+    clipped: bool | None
+    bounded: bool | None
+
+
+class Evaluated(RoundRecord):
+    """A client's model is evaluated; `round` is the last one that the client has finished."""
+
+    personal_accuracy: float | None
+    personal_loss: float | None
+    global_accuracy: float | None
+    global_loss: float | None
+
+
+class Theory(RoundRecord):
+    """Loss and gradient of a client's objective, for the paper's bound (`evaluation.theory`)."""
+
+    loss: float | None
+    gradient_norm: float | None
+    L: float | None
+
+
+class MessageRecord(Record):
+    """A record of a message; `round` is the one that the sender states."""
+
+    message: int
+    sender: int
+    recipient: int
+    round: int
+
+
+class MessageSent(MessageRecord):
+    """A client sends a message; `true_round` is the round that the sender is in."""
+
+    true_round: int
+    size_bytes: float
+
+
+class MessageCopied(MessageRecord):
+    """The network duplicates the message `original`."""
+
+    original: int
+
+
+class MessageDelivered(MessageRecord):
+    """A message reaches its recipient."""
+
+    delay_s: float
+
+
+class MessageDropped(MessageRecord):
+    """A message is lost on its way, or its recipient drops it."""
+
+    reason: str
+
+
+class MessageUsed(MessageRecord):
+    """A round uses a message; its age is the recipient's round minus the stated round."""
+
+    age: int
+
+
+class MessageStats(MessageRecord):
+    """How a method treats a used message: written after the `estimate` of that round, with telemetry."""
+
+    weight: float | None
+    distance_to_own: float | None
+    distance_to_predicted: float | None
+
+
+class FaultHead(Record):
+    """The beginning of a fault record: position in the scenario, `Fault.KIND`, "start" or "end"."""
+
+    fault: int
+    kind: str
+    phase: str
+
+
+class FaultRecord(FaultHead, total=False):
+    """A fault starts or ends; each kind has some of these fields, or its own."""
+
+    clients: list[int]
+    links: list[list[int]]
+    sides: list[list[int]]
+    factor: float
+    for_good: bool
+    fresh: bool
+    catch_up: bool
+
+
+class FinalModel(Record):
+    """The hash of a client's model at the end of the run."""
+
+    client: int
+    blake2b: str
+
+
+class RunFinished(Record):
+    """The last record: how the run ended, and the message counts of summary.json."""
+
+    status: str
+    sent: int
+    delivered: int
+    lost: int
+    in_flight: int
+    used: int
+    stale: int
+    duplicate: int
+    rejected: int
+    left_over: int
+    copied: int
+    reordered: int
+    bytes: int
+
+
+RECORDS: Mapping[str, type[Record]] = {
+    "run_started": RunStarted,
+    "training_started": TrainingStarted,
+    "training_finished": TrainingFinished,
+    "round_finished": RoundFinished,
+    "estimate": Estimate,
+    "evaluated": Evaluated,
+    "theory": Theory,
+    "fault": FaultRecord,
+    "message_sent": MessageSent,
+    "message_copied": MessageCopied,
+    "message_lost": MessageDropped,
+    "message_delivered": MessageDelivered,
+    "message_used": MessageUsed,
+    "message_stats": MessageStats,
+    "message_stale": MessageDropped,
+    "message_duplicate": MessageDropped,
+    "message_rejected": MessageDropped,
+    "final_model": FinalModel,
+    "run_finished": RunFinished,
+}
+"""All records by name; a run writes no others."""
+
+OPEN = ("estimate", "fault")
+"""Records that may have other fields: diagnostics of a method, parameters of a fault."""

@@ -1,0 +1,214 @@
+"""Checks of the records that follow a round: its estimate, the statistics of its messages, and Lemma 3."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rdpfl_sim.records.record_types import (
+    Estimate,
+    Evaluated,
+    FaultRecord,
+    FinalModel,
+    MessageRecord,
+    MessageStats,
+    MessageUsed,
+    RoundFinished,
+    RoundRecord,
+    RunFinished,
+    TrainingFinished,
+)
+from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.telemetry import RecomputedTelemetry
+
+ROUNDING = 1e-5
+"""Relative tolerance for float32 rounding."""
+
+COMMON_FIELDS = tuple(RoundRecord.__annotations__)
+
+
+@dataclass
+class OpenRound:
+    """A finished round whose estimate, or the statistics of whose messages, may still follow."""
+
+    finished: RoundFinished
+    used: list[MessageUsed] = field(default_factory=list)
+    estimate: Estimate | None = None
+    stats: list[MessageStats] = field(default_factory=list)
+    weight: float = 0.0
+    """The sum of the weights in `stats`."""
+    stopped_at_s: float | None = None
+    """When a fault stopped the client, if it did."""
+
+
+class EstimateChecks:
+    """Joins every round with its estimate and the statistics of its messages.
+
+    A round is closed, and counted in the telemetry, when the statistics are complete or can no longer follow.
+    """
+
+    def __init__(self, scenario: Scenario, clients: ClientChecks, telemetry: RecomputedTelemetry) -> None:
+        self.estimates = Check(
+            "estimates",
+            "A round has at most one estimate, by the end of the client's next training and before its "
+            "evaluation.",
+            Needs.RECORDS,
+        )
+        self.weights = Check(
+            "weights",
+            "Every used message has statistics beside its round's estimate; weights and distances are not "
+            "negative, and weights add up to 1 or less.",
+            Needs.MESSAGES,
+        )
+        self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round of R-DPFL.", Needs.RECORDS)
+        self.checks = [self.estimates, self.weights, self.lemma_3]
+        method = scenario.method
+        self.largest_norm: float | None = (
+            getattr(method, "max_norm", None) if method.name == "rdpfl" else None
+        )
+        if self.largest_norm is None:
+            self.lemma_3.unchecked = f"applies to R-DPFL only; the method is {method.name}"
+        self.has_telemetry = scenario.output.telemetry
+        self.clients, self.telemetry = clients, telemetry
+        self.open: dict[int, OpenRound] = {}
+        self.closed: dict[int, OpenRound] = {}
+        """The latest closed round of every client."""
+        self.current: int | None = None
+        """The client whose estimate or statistics were read last."""
+        self.diagnostics: dict[int, tuple[str, ...]] = {}
+        """The names of the method's diagnostics by the number of messages that a round used."""
+
+    def round_finished(self, record: RoundFinished, line: int) -> None:
+        """Expect an estimate."""
+        self._close(record["client"], line)
+        self.open[record["client"]] = OpenRound(record)
+
+    def message_used(self, record: MessageUsed, line: int) -> None:
+        """Expect statistics of the message."""
+        round_ = self.open.get(record["recipient"])
+        if round_ is not None:
+            round_.used.append(record)
+
+    def estimate(self, record: Estimate, line: int) -> None:
+        """Check that the estimate belongs to the client's last round and is in time."""
+        self.estimates.num_items += 1
+        client = record["client"]
+        self._turn_to(client, line)
+        round_ = self.open.get(client)
+        what = f"the estimate of round {record['round']} of client {client}"
+        if round_ is None or round_.finished["round"] != record["round"] or round_.estimate is not None:
+            self.estimates.violated(line, f"{what} {self._flaw(record)}")
+            return
+        if round_.stats:
+            self.estimates.violated(line, f"{what} follows the statistics of messages")
+        if round_.stopped_at_s is not None and round_.stopped_at_s < record["time_s"]:
+            self.estimates.violated(
+                line, f"{what} is too late: the client stopped at {round_.stopped_at_s} s"
+            )
+        round_.estimate = record
+        if self.largest_norm is not None:
+            d_norm = record.get("d_norm")
+            if d_norm is None or not d_norm <= self.largest_norm * (1 + ROUNDING):
+                self.lemma_3.violated(line, f"|d| = {d_norm}, G_d = {self.largest_norm}")
+
+    def message_stats(self, record: MessageStats, line: int) -> None:
+        """Check that the message was used in the client's last round, and its weight."""
+        self.weights.num_items += 1
+        client, number = record["recipient"], record["message"]
+        self._turn_to(client, line)
+        round_ = self.open.get(client)
+        place = 0 if round_ is None else len(round_.stats)
+        if round_ is None or place >= len(round_.used):
+            self.weights.violated(line, f"message {number} was not used in the round of the last estimate")
+            return
+        used = round_.used[place]
+        if _message_of(record) != _message_of(used):
+            self.weights.violated(line, f"message {number}: the next one is message {used['message']}")
+        if round_.estimate is not None and round_.estimate["time_s"] != record["time_s"]:
+            self.weights.violated(line, f"the estimate was written at {round_.estimate['time_s']} s")
+        numbers = record["weight"], record["distance_to_own"], record["distance_to_predicted"]
+        for key, value in zip(("weight", "distance_to_own", "distance_to_predicted"), numbers, strict=True):
+            if value is not None and value < 0:
+                self.weights.violated(line, f"{key} is {value}")
+        round_.stats.append(record)
+        round_.weight += record["weight"] or 0.0
+        if round_.weight > 1 + ROUNDING:
+            self.weights.violated(line, f"the weights of the round add up to {round_.weight}")
+
+    def training_finished(self, record: TrainingFinished, line: int) -> None:
+        """Close the client's last round: its estimate precedes the end of the next training."""
+        self._close(record["client"], line)
+
+    def evaluated(self, record: Evaluated, line: int) -> None:
+        """Close the round whose model is evaluated."""
+        if self.current is not None:
+            self._close(self.current, line)
+        round_ = self.open.get(record["client"])
+        if round_ is not None and round_.finished["round"] == record["round"]:
+            self._close(record["client"], line)
+
+    def fault(self, record: FaultRecord, line: int) -> None:
+        """Note when clients stop; their estimates are written at the same time."""
+        for client in self.clients.effect.stopped:
+            if client in self.open:
+                self.open[client].stopped_at_s = record["time_s"]
+
+    def final_model(self, record: FinalModel, line: int) -> None:
+        """Close the client's last round."""
+        self._close(record["client"], line)
+
+    def run_finished(self, record: RunFinished, line: int) -> None:
+        """Close all rounds."""
+        for client in list(self.open):
+            self._close(client, line)
+
+    def _flaw(self, record: Estimate) -> str:
+        """Return what is wrong with an estimate that no round expects."""
+        client = record["client"]
+        for round_ in (self.open.get(client), self.closed.get(client)):
+            if round_ is not None and round_.finished["round"] == record["round"]:
+                return "is too late" if round_.estimate is None else "is not the first"
+        return "does not follow the end of that round"
+
+    def _turn_to(self, client: int, line: int) -> None:
+        """Close the round whose records these were so far, unless it is a round of the same client."""
+        if self.current is not None and self.current != client:
+            self._close(self.current, line)
+        self.current = client
+
+    def _close(self, client: int, line: int) -> None:
+        """Check that nothing is missing, and count the round."""
+        if client == self.current:
+            self.current = None
+        round_ = self.open.pop(client, None)
+        if round_ is None:
+            return
+        self.closed[client] = round_
+        record, estimate = round_.finished, round_.estimate
+        of_round = f"round {record['round']} of client {client}"
+        names = tuple(key for key in estimate or () if key not in COMMON_FIELDS)
+        expected = self.diagnostics.setdefault(record["num_used"], names)
+        if not names and expected:
+            self.estimates.violated(line, f"{of_round} has no estimate before this record")
+        elif names != expected:
+            self.estimates.violated(
+                line,
+                f"the estimate of {of_round} has {', '.join(names)}; "
+                f"others have {', '.join(expected) or 'none'}",
+            )
+        if self.largest_norm is not None:
+            self.lemma_3.num_items += 1
+            if estimate is None:
+                self.lemma_3.violated(line, f"{of_round} has no estimate")
+        if self.has_telemetry and len(round_.stats) < len(round_.used):
+            missing = round_.used[len(round_.stats)]["message"]
+            self.weights.violated(
+                line, f"{of_round} has used message {missing}, but has no message_stats of it"
+            )
+        diagnostics = {name: value for name, value in (estimate or {}).items() if name not in COMMON_FIELDS}
+        self.telemetry.add_round(record, round_.used, diagnostics, round_.stats)
+
+
+def _message_of(record: MessageRecord) -> tuple[int, int, int, int]:
+    return record["message"], record["sender"], record["recipient"], record["round"]
