@@ -15,7 +15,7 @@ import orjson
 
 from rdpfl_sim.records.fault_timeline import FaultTimeline
 from rdpfl_sim.records.reader import Record, Topology
-from rdpfl_sim.reports.fault_text import change_text
+from rdpfl_sim.reports.text import change_text
 
 RUN, CLIENTS, ACCURACY = 1, 2, 3
 """Groups of tracks, which the format calls processes."""

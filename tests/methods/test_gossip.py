@@ -1,6 +1,6 @@
 """D-PSGD, DFedAvgM, BALANCE, ClippedGossip, UBAR, Krum gossip, Ditto and FedPer: one step by hand each."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, nan, sqrt
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ def home(*degrees: int, round_: int = 1) -> ClientContext:
 def step(method: Method, x: list[float], received: list[Received], where: ClientContext | None = None) -> Any:
     """Return the state after a round in which training led to x, its diagnostics, and the message weights."""
     view, degrees = where or home()
-    received = [replace(m, degree=degree) for m, degree in zip(received, degrees, strict=False)]
+    received = [m._replace(degree=degree) for m, degree in zip(received, degrees, strict=False)]
     result = trained(torch.tensor(x), second_w=torch.zeros(len(x)))
     state, _ = send(method, start(method, torch.zeros(len(x)), view), result, view)
     weights = stats(method, state, result, received, view).weight if received else []

@@ -3,34 +3,18 @@ from math import nan
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.methods.batching import ClientMessageStats
-from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.telemetry import Histogram, Telemetry
-from rdpfl_sim.world.network.links import Link, lossless
-from rdpfl_sim.world.network.message import Broadcast, Message
+from rdpfl_sim.world.observer import UsedMessage
 
 BYZANTINE = frozenset({3})
 HOPS = [2, 1, None, 0, 1]
-PAYLOAD = Payload(torch.zeros(1))
-
-
-def message(sender: int, recipient: int = 0, round_: int = 1) -> Message:
-    link = Link(sender, recipient, key=0, latency=lambda u: 0.0, loses=lossless)
-    return Message(0, link, Broadcast(sender, round_, PAYLOAD, size_bytes=4.0, sent_at_s=0.0), 0, print)
 
 
 def telemetry() -> Telemetry:
     return Telemetry(BYZANTINE, HOPS, trims_less=lambda num_messages: num_messages <= 2)
-
-
-def weighed(*weights: float) -> ClientMessageStats:
-    return ClientMessageStats(
-        distance_to_own=[0.0] * len(weights), distance_to_predicted=None, weight=list(weights)
-    )
 
 
 def finish(
@@ -44,8 +28,9 @@ def finish(
 ) -> None:
     """A client finishes a round with messages of these senders."""
     stamps = stamps or [round_] * len(senders)
-    messages = [message(sender, client, stamp) for sender, stamp in zip(senders, stamps, strict=True)]
-    seen.round_finished(client, round_, messages, diagnostics, None if weights is None else weighed(*weights))
+    messages = [UsedMessage(0, sender, client, stamp) for sender, stamp in zip(senders, stamps, strict=True)]
+    seen.round_finished(client, messages, [round_ - stamp for stamp in stamps])
+    seen.estimated(client, messages, diagnostics, weights)
 
 
 # Histograms
@@ -138,7 +123,7 @@ def test_rounds_that_used_a_byzantine_message_are_counted_as_attacked() -> None:
 def test_rounds_of_byzantine_clients_do_not_count() -> None:
     seen = telemetry()
     finish(seen, 3, [0, 1], weights=[0.5, 0.5], tau=1.0, clipped=True)
-    seen.dropped(message(0, recipient=3), "rejected")
+    seen.dropped(0, 3, "rejected")
     summary = seen.summary()
     assert summary["rounds"]["all"]["num"] == 0
     assert summary["age"] == {}
@@ -211,7 +196,7 @@ def test_round_with_a_weight_that_is_not_finite_does_not_count_as_weighed() -> N
 
 def test_messages_without_weights_are_not_weighed() -> None:
     seen = telemetry()
-    seen.round_finished(0, 1, [message(3)], {}, ClientMessageStats([1.0], None, weight=None))
+    finish(seen, 0, [3], weights=None)
     assert seen.summary()["rounds"]["all"]["byzantine_weight"] is None
     assert seen.summary()["messages_from"]["byzantine"]["ignored"] is None
     assert seen.summary()["messages_from"]["byzantine"]["used"] == 1
@@ -224,7 +209,7 @@ def test_outcomes_are_counted_for_honest_and_byzantine_senders() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 3])
     for sender, outcome in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
-        seen.dropped(message(sender), outcome)
+        seen.dropped(sender, 0, outcome)
     outcomes = ("used", "stale", "duplicate", "rejected")
     messages_from = seen.summary()["messages_from"]
     assert [messages_from["honest"][outcome] for outcome in outcomes] == [1, 2, 1, 0]
@@ -234,9 +219,9 @@ def test_outcomes_are_counted_for_honest_and_byzantine_senders() -> None:
 def test_false_rejections_are_the_fraction_of_honest_messages_that_were_rejected() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 2])
-    seen.dropped(message(1), "stale")
-    seen.dropped(message(2), "rejected")
-    seen.dropped(message(3), "rejected")  # rightly
+    seen.dropped(1, 0, "stale")
+    seen.dropped(2, 0, "rejected")
+    seen.dropped(3, 0, "rejected")  # rightly
     assert seen.summary()["false_rejections"] == 1 / 4
 
 
