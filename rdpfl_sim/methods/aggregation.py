@@ -27,7 +27,8 @@ AggregatorChoice: TypeAlias = Annotated[
 
 def message_weight_rows(aggregator: Aggregator, messages: Tensor, own: Tensor) -> Tensor | None:
     """Return the weight (n, m) of each message in its aggregate, if the aggregator has weights."""
-    weights = [message_weights(aggregator, u, v) for u, v in zip(messages, own, strict=True)]
+    rows = zip(messages, own, strict=True)
+    weights = [message_weights(aggregator, u.contiguous(), v) for u, v in rows]  # the bits depend on strides
     known = [weight for weight in weights if weight is not None]
     return torch.stack(known) if len(known) == len(weights) else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isnan
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -78,21 +79,6 @@ def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Upd
     return [results[position] for position in range(len(inputs))]
 
 
-def _message_stats(method: Method, one: UpdateInput) -> ClientMessageStats | None:
-    """Return how the method treats the messages of one client, if that is wanted and there are any."""
-    if not one.inspects or not one.received:
-        return None
-    stats: MessageStats = method.message_stats(
-        one.state, one.trained, make_inbox([one.received], one.trained.w), [one.client]
-    )
-    optional = [stats.distance_to_predicted, stats.weight]
-    known = [stats.distance_to_own, *(part for part in optional if part is not None)]
-    own, *numbers = torch.stack([part[0].double() for part in known]).tolist()  # one copy from a GPU
-    predicted, weight = (None if part is None else numbers.pop(0) for part in optional)
-    has_prediction = predicted is not None and all(length == length for length in predicted)
-    return ClientMessageStats(own, predicted if has_prediction else None, weight)
-
-
 def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
     """Return the messages of n clients, equally many each, as one inbox on the device of `like`."""
     return Inbox(
@@ -119,14 +105,14 @@ def _stack_masks(received: Sequence[Sequence[Received]], like: Tensor) -> Tensor
 
 def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
     try:
-        stats = [_message_stats(method, one) for one in inputs]
-        trained = stack([one.trained for one in inputs])
-        state, diagnostics = method.update(
-            stack([one.state for one in inputs]),
-            trained,
-            make_inbox([one.received for one in inputs], trained.w),
-            [one.client for one in inputs],
-        )
+        states = [one.state for one in inputs]
+        state, trained = stack(states), stack([one.trained for one in inputs])
+        inbox = make_inbox([one.received for one in inputs], trained.w)
+        clients = [one.client for one in inputs]
+        stats: Sequence[ClientMessageStats | None] = [None] * len(inputs)
+        if inbox.num_messages > 0 and any(one.inspects for one in inputs):
+            stats = _split_message_stats(method.message_stats(state, trained, inbox, clients))
+        new_state, diagnostics = method.update(state, trained, inbox, clients)
     except Exception as error:
         if len(inputs) == 1:
             note_client_round(error, inputs[0].client.id, inputs[0].client.round)
@@ -134,8 +120,25 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
             for one in inputs:  # one of them fails alone, too, and its error names the client
                 _update(method, [one])
         raise
-    rows = zip(split(state, len(inputs)), _split_diagnostics(diagnostics, len(inputs)), stats, strict=True)
+    new_states = split(new_state, state, states)
+    rows = zip(new_states, _split_diagnostics(diagnostics, len(inputs)), stats, strict=True)
     return [Updated(*row) for row in rows]
+
+
+def _split_message_stats(stats: MessageStats) -> list[ClientMessageStats]:
+    """Return one value per client."""
+    optional = [stats.distance_to_predicted, stats.weight]
+    known = [stats.distance_to_own, *(part for part in optional if part is not None)]
+    own, *numbers = torch.stack([part.double() for part in known]).tolist()  # one copy from a GPU
+    predicted, weights = (None if part is None else numbers.pop(0) for part in optional)
+    return [
+        ClientMessageStats(
+            distance_to_own,
+            None if predicted is None or any(isnan(x) for x in predicted[row]) else predicted[row],
+            None if weights is None else weights[row],
+        )
+        for row, distance_to_own in enumerate(own)
+    ]
 
 
 def _split_diagnostics(diagnostics: Diagnostics, num_rows: int) -> list[ClientDiagnostics]:

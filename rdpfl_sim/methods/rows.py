@@ -35,18 +35,28 @@ def stack(values: Sequence[T]) -> T:
     return type(first)(**entries)
 
 
-def split(value: T, num_rows: int) -> list[T]:
-    """Return one value per row. Rows are copied, so that no client keeps the whole batch in memory."""
+def split(value: T, before: T, rows_before: Sequence[T]) -> list[T]:
+    """Return one value per row of `value`, which was computed from `before`, the stack of `rows_before`.
+
+    A tensor that is one of `before` is not copied: its rows are those of `rows_before`. Other vectors are
+    copied, so that no client keeps the whole batch in memory.
+    """
+    num_rows = len(rows_before)
     if num_rows == 1:
         return [value]
+    known: dict[int, list[Tensor]] = {}
+    for field in fields(before):
+        entry = getattr(before, field.name)
+        if isinstance(entry, Tensor):
+            known[id(entry)] = [getattr(row, field.name) for row in rows_before]
     columns = {}
-    copies: dict[int, list[Tensor]] = {}  # entries that share a tensor still share it afterwards
     for field in fields(value):
         entry = getattr(value, field.name)
         if not isinstance(entry, Tensor):
             columns[field.name] = [entry] * num_rows
             continue
-        if id(entry) not in copies:
-            copies[id(entry)] = [row.clone() for row in torch.split(entry, 1)]
-        columns[field.name] = copies[id(entry)]
+        if id(entry) not in known:
+            rows = torch.split(entry, 1)
+            known[id(entry)] = [row.clone() for row in rows] if entry.dim() > 1 else list(rows)
+        columns[field.name] = known[id(entry)]
     return [type(value)(**{name: column[row] for name, column in columns.items()}) for row in range(num_rows)]

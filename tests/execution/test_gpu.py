@@ -127,7 +127,7 @@ def test_training_of_a_large_model_synchronises_once_per_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("telemetry", "launches", "synchronisations", "copies"), [(True, 59, 5, 0.3), (False, 25, 3, 0.3)]
+    ("telemetry", "launches", "synchronisations", "copies"), [(True, 40, 3.2, 0.3), (False, 19.1, 3.1, 0.3)]
 )
 def test_round_of_a_small_client_rarely_synchronises(
     telemetry: bool, launches: float, synchronisations: float, copies: float

@@ -80,7 +80,7 @@ def after_rounds(method: Method, number: int, num_rounds: int, num_messages: int
         result = trained(w, 1 + number % 4, second_w=w)
         if round_ < num_rounds:
             state, _ = update(method, state, result, received(num_messages or 2, sent_size), view)
-    return UpdateInput(state, result, received(num_messages, sent_size), view)
+    return UpdateInput(state, result, received(num_messages, sent_size), view, inspects=method.exchanges)
 
 
 def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:
@@ -98,6 +98,7 @@ def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:
 
 def assert_same_bits(result: Any, expected: Any) -> None:
     assert repr(result.diagnostics) == repr(expected.diagnostics)
+    assert repr(result.message_stats) == repr(expected.message_stats)
     for field in fields(expected.state):
         one, other = getattr(result.state, field.name), getattr(expected.state, field.name)
         assert one.numpy().tobytes() == other.numpy().tobytes(), field.name
@@ -139,11 +140,21 @@ def test_every_batched_method_is_tested_here() -> None:
     assert batched == {type(method) for method in METHODS.values()}
 
 
-def test_no_state_holds_the_memory_of_others() -> None:
+def test_no_state_holds_the_vectors_of_others() -> None:
     for method in METHODS.values():
         for state in [updated.state for updated in update_in_batches(method, inputs(method, 4))]:
             tensors = [getattr(state, field.name) for field in fields(state)]
-            assert all(tensor.untyped_storage().nbytes() <= 2 * tensor.nbytes for tensor in tensors)
+            vectors = [tensor for tensor in tensors if tensor.dim() > 1]
+            assert all(tensor.untyped_storage().nbytes() <= 2 * tensor.nbytes for tensor in vectors)
+
+
+def test_vectors_that_an_update_does_not_change_are_not_copied() -> None:
+    some = inputs(METHODS["rdpfl"], 4)
+    for one, updated in zip(some, update_in_batches(METHODS["rdpfl"], some), strict=True):
+        before, after = one.state, updated.state
+        if one.received:
+            assert after.d_bar_2.data_ptr() == before.d_bar_1.data_ptr()
+            assert after.w_2.data_ptr() == before.w_1.data_ptr()
 
 
 def test_batches_are_limited() -> None:
