@@ -22,6 +22,7 @@ from rdpfl_sim.contracts.contract import (
     describe,
     number_flaw,
 )
+from rdpfl_sim.contracts.fault_effect import effect_flaw
 from rdpfl_sim.contracts.vectors import vector
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.methods.payload import Payload
@@ -346,6 +347,7 @@ class CheckedSchedule:
             if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], get_args(Change)):
                 raise PluginError(self.plugin, f"yields {describe(item)}, not a pair of a time and a change")
             flaw = number_flaw(item[0], "the time of a change", least=last_s)
+            flaw = flaw or call_plugin(self.plugin, effect_flaw, item[1])
             if flaw is not None:
                 raise PluginError(self.plugin, flaw)
             last_s = item[0]

@@ -131,13 +131,13 @@ def test_every_method_but_local_records_a_share_that_the_summary_adds_up(
         result = simulate(scenario, tmp_path)
         assert result.folder is not None
         lines = (result.folder / "events.jsonl").read_text().splitlines()
-        rounds = [r for r in map(json.loads, lines) if r["event"] == "round_finished"]
+        estimates = [r for r in map(json.loads, lines) if r["event"] == "estimate"]
         telemetry, byzantine = result.summary["telemetry"], result.summary["byzantine"]
         if name == "local":
-            assert not any("neighbour_share" in record for record in rounds)
+            assert estimates == []
             assert telemetry["neighbour_share"] is telemetry["rounds"]["all"]["neighbour_share"] is None
             continue
-        shares = [record["neighbour_share"] for record in rounds if record["client"] not in byzantine]
+        shares = [record["neighbour_share"] for record in estimates if record["client"] not in byzantine]
         expected = Histogram()
         for value in shares:
             expected.add(value)
