@@ -96,7 +96,7 @@ def test_docs_list_what_verify_cannot_check() -> None:
 def test_verify_of_consistent_runs_exits_with_0_and_lists_every_check(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run), "--replay"]) == 0
     output = capsys.readouterr().out
-    assert output.count("25 checks: 25 ok") == 2
+    assert output.count("26 checks: 26 ok") == 2
     assert "Simulated time never decreases." in output
 
 
