@@ -563,18 +563,13 @@ def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: 
     assert len(render(page)) < LIBRARY + 1_500_000
 
 
-@pytest.mark.parametrize(
-    ("field", "message"), [('"moved"', "damaged records"), ('"delay_s"', "damaged records")]
-)
+@pytest.mark.parametrize("field", ["moved", "delay_s"])
 def test_command_reports_damaged_records(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    field: str,
-    message: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
 ) -> None:
     write_run(tmp_path, summary={"status": "finished"})
     records = (tmp_path / "events.jsonl").read_text()
-    (tmp_path / "events.jsonl").write_text(records.replace(f"{field}:", field))
+    (tmp_path / "events.jsonl").write_text(records.replace(f'"{field}":', f'"{field}"'))
     assert main(["report", str(tmp_path)]) == 1
-    assert message in capsys.readouterr().err
+    assert "damaged records" in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists()
