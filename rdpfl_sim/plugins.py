@@ -59,7 +59,7 @@ from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView, timin
 from rdpfl_sim.world.compute_time import compute
 from rdpfl_sim.world.faults.churn import Absence, Leave
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, FaultTarget, Start, fault
+from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultContext, FaultTarget, Start, fault
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition
 from rdpfl_sim.world.faults.slow_down import SlowDown
@@ -78,6 +78,7 @@ __all__ = [
     "Bandwidth",
     "ClientSet",
     "ClientView",
+    "Condition",
     "Count",
     "Crash",
     "Dataset",

@@ -259,7 +259,8 @@ class Log(Observer):
         self.dropped.append((message.round, outcome))
 
     def changed(self, fault, change) -> None:
-        self.changes.append((self.kernel.now, change.name))
+        fields = change.fields
+        self.changes.append((self.kernel.now, f"{fields['kind']} {fields['phase']}"))
 
 
 class TinyWorld:

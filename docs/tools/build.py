@@ -16,12 +16,13 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from docs.tools.reference import PAGES, components, scenario
+from docs.tools.reference import PAGES, components, records, scenario
 
 ROOT = Path(__file__).parents[2]
 MARK = "<!-- generated -->"
 GENERATED: Mapping[str, Callable[[], str]] = {
     "reference/scenario.md": scenario,
+    "reference/records.md": records,
     **{f"reference/{page}.md": partial(components, page) for page in PAGES},
 }
 """The pages that end in what the code says, after the mark."""

@@ -1,4 +1,4 @@
-"""Write the reference pages from the JSON schema and the signatures of components."""
+"""Write the reference pages from the JSON schema, the signatures of components and the types of records."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from docs.tools.typography import typeset
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import LARGE
 from rdpfl_sim.components.table import Strict
+from rdpfl_sim.records.record_types import OPEN, RECORDS, Record
 from rdpfl_sim.scenario.component_list import KINDS, describe_limits
 from rdpfl_sim.scenario.scenario import Scenario
 
@@ -38,6 +39,19 @@ def scenario() -> str:
         lines += [f"## `{heading}` {{#{path}}}", "", typeset(inspect.getdoc(section) or ""), ""]
         lines += [*_rows(section), ""]
     return "\n".join(lines)
+
+
+def records() -> str:
+    """Return every record with its fields, as Markdown."""
+    lines = ["| record | meaning | fields | in the digest |", "|---|---|---|---|"]
+    for name, record in RECORDS.items():
+        meaning = " ".join((inspect.getdoc(record) or "").split())
+        common = Record.__annotations__
+        fields = ", ".join(f"`{field}`" for field in record.__annotations__ if field not in common)
+        other = ", ..." if name in OPEN else ""
+        digested = "no" if name.startswith("message_") else "yes"
+        lines.append(f"| `{name}` | {typeset(meaning)} | {fields}{other} | {digested} |")
+    return "\n".join([*lines, ""])
 
 
 def components(page: str) -> str:

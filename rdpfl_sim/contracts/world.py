@@ -23,6 +23,7 @@ from rdpfl_sim.contracts.contract import (
     check_type,
     describe,
 )
+from rdpfl_sim.contracts.fault_effect import effect_flaw
 from rdpfl_sim.contracts.maths import vector
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
@@ -194,6 +195,9 @@ def _check_change(item: object, last_s: float) -> None:
     if not isinstance(item, tuple) or len(item) != 2 or not isinstance(item[1], get_args(Change)):
         raise FlawError(f"yields {describe(item)}, not a pair of a time and a change")
     check_number(item[0], "the time of a change", least=last_s)
+    flaw = effect_flaw(item[1])
+    if flaw is not None:
+        raise FlawError(flaw)
 
 
 def _check_fault(result: object, *arguments: object) -> None:

@@ -192,10 +192,9 @@ class EstimateChecks:
         if not names and expected:
             self.estimates.violated(line, f"{of_round} has no estimate before this record")
         elif names != expected:
+            others = ", ".join(expected) or "none"
             self.estimates.violated(
-                line,
-                f"the estimate of {of_round} has {', '.join(names)}; "
-                f"others have {', '.join(expected) or 'none'}",
+                line, f"the estimate of {of_round} has {', '.join(names)}; others have {others}"
             )
         if self.largest_norm is not None:
             self.lemma_3.num_items += 1

@@ -11,7 +11,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.reports.run_summary import provenance_table
 from rdpfl_sim.reports.terminal import verification_table
-from rdpfl_sim.verification.limits import ONLY_BY_REPLAY, UNREPEATABLE
+from rdpfl_sim.verification.replay import ONLY_BY_REPLAY, UNREPEATABLE
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 
@@ -47,7 +47,7 @@ def test_show_of_a_killed_run_prints_its_progress(run: Path, capsys) -> None:
 
 
 def test_show_of_a_failed_run_prints_the_reason(run: Path, capsys) -> None:
-    (run / "summary.json").write_text('{"status": "failed", "error": "the disk is full"}')
+    (run / "summary.json").write_text('{"schema": 2, "status": "failed", "error": "the disk is full"}')
     (run / "events.jsonl").write_text("")
     (run / "provenance.json").unlink()
     assert main(["show", str(run)]) == 0
@@ -96,7 +96,7 @@ def test_docs_list_what_verify_cannot_check() -> None:
 def test_verify_of_consistent_runs_exits_with_0_and_lists_every_check(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run), "--replay"]) == 0
     output = capsys.readouterr().out
-    assert output.count("25 checks: 25 ok") == 2
+    assert output.count("26 checks: 26 ok") == 2
     assert "Simulated time never decreases." in output
 
 

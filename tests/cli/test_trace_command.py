@@ -46,7 +46,7 @@ def test_run_without_messages_has_a_trace_without_arrows(tmp_path: Path, capsys)
     assert main(["trace", str(run)]) == 0
     assert "no arrows" in capsys.readouterr().out
     events = json.loads((run / "trace.json").read_text())["traceEvents"]
-    assert {event["ph"] for event in events} == {"M", "X", "C"}
+    assert {event["ph"] for event in events} == {"M", "X", "C", "i"}
 
 
 def test_trace_of_a_killed_run_ends_with_its_last_complete_record(tmp_path: Path) -> None:

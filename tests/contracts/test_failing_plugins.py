@@ -68,7 +68,7 @@ def test_failure_while_the_run_lasts_is_told_and_nothing_is_lost(
     assert re.search(r", in round [1-4] of client [0-5]; see ", str(caught.value))
     assert str(caught.value).endswith(f"; see {folder / 'traceback.txt'}")
     summary = orjson.loads((folder / "summary.json").read_bytes())
-    assert summary == {"status": "failed", "error": str(caught.value)}
+    assert summary == {"schema": 2, "status": "failed", "error": str(caught.value)}
     assert "Traceback (most recent call last)" in (folder / "traceback.txt").read_text()
     assert (folder / "events.jsonl").stat().st_size > 0
     assert list((folder / "checkpoints").iterdir())

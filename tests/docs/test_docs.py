@@ -12,11 +12,12 @@ import pytest
 import yaml
 
 from docs.tools import build as site_builder
-from docs.tools.reference import PAGES, components, scenario
+from docs.tools.reference import PAGES, components, records, scenario
 from docs.tools.typography import typeset
 from rdpfl_sim import Scenario
 from rdpfl_sim.cli.main import main, parse
 from rdpfl_sim.components.plugin_loading import forget_plugins
+from rdpfl_sim.records.record_types import RECORDS
 from rdpfl_sim.scenario.component_list import list_components
 from rdpfl_sim.version import __version__
 from tests.docs.test_readme import DOCS, ROOT, quick
@@ -111,6 +112,15 @@ def test_reference_has_every_section_and_key_of_a_scenario() -> None:
         else:
             assert f"| `{name}` |" in text.partition("\n## `")[0], name
     assert {"clients", "training", "network", "network.links", "execution"} <= set(sections)
+
+
+def test_reference_has_every_record_with_every_field() -> None:
+    rows = {line.split("`")[1]: line for line in records().splitlines() if line.startswith("| `")}
+    assert rows.keys() == RECORDS.keys()
+    for name, record in RECORDS.items():
+        assert all(
+            f"`{field}`" in rows[name] for field in record.__annotations__.keys() - {"event", "time_s"}
+        )
 
 
 def test_reference_has_every_component_with_every_option() -> None:

@@ -70,7 +70,9 @@ def records(state: Lived) -> list[dict[str, Any]]:
 
 def identity(record: dict[str, Any]) -> tuple[Any, ...]:
     """Return the fields that identify a record."""
-    return tuple(record.get(key) for key in ("event", "time_s", "client", "round", "message", "change"))
+    return tuple(
+        record.get(key) for key in ("event", "time_s", "client", "round", "message", "kind", "phase")
+    )
 
 
 def assert_close(one: dict[str, Any], other: dict[str, Any]) -> None:

@@ -60,6 +60,13 @@ def test_diagnostics_of_plug_ins_become_columns(tmp_path: Path) -> None:
     assert rounds["moved"].to_list() == [None, 0.25]
 
 
+def test_damaged_estimate_is_an_error_with_its_line(tmp_path: Path) -> None:
+    path = write_run(tmp_path) / "events.jsonl"
+    path.write_text(path.read_text().replace('"moved":', '"moved"'))
+    with pytest.raises(RunError, match=r"events\.jsonl is damaged at line 19"):
+        Run(tmp_path).rounds.collect()
+
+
 def test_faults_are_rows_with_time_kind_phase_and_affected_clients(tmp_path: Path) -> None:
     faults = Run(write_run(tmp_path)).faults
     assert faults.select("time_s", "fault", "kind", "phase", "clients", "factor", "for_good").rows() == [

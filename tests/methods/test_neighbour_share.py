@@ -134,7 +134,7 @@ def test_every_method_but_local_records_a_share_that_the_summary_adds_up(
         estimates = [r for r in map(json.loads, lines) if r["event"] == "estimate"]
         telemetry, byzantine = result.summary["telemetry"], result.summary["byzantine"]
         if name == "local":
-            assert not estimates
+            assert estimates == []
             assert telemetry["neighbour_share"] is telemetry["rounds"]["all"]["neighbour_share"] is None
             continue
         shares = [record["neighbour_share"] for record in estimates if record["client"] not in byzantine]

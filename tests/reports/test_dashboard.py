@@ -31,7 +31,7 @@ def evaluated(accuracies: list[float], byzantine: list[int]) -> LiveStats:
     stats = LiveStats(len(accuracies))
     stats.add_records([line("run_started", byzantine=byzantine)])
     for client, value in enumerate(accuracies):
-        stats.add_records([line("evaluation", client=client, round=5, personal_accuracy=value)])
+        stats.add_records([line("evaluated", client=client, round=5, personal_accuracy=value)])
     return stats
 
 
@@ -67,8 +67,8 @@ def test_metrics_and_records_give_the_same_accuracies(tmp_path: Path) -> None:
 def test_client_is_down_until_its_last_fault_ends() -> None:
     stats = LiveStats(2)
     activities = []
-    for change in ("crash", "crash", "recover", "recover"):
-        stats.add_records([line("fault", change=change, clients=[1])])
+    for phase in ("start", "start", "end", "end"):
+        stats.add_records([line("fault", kind="crash", phase=phase, clients=[1])])
         activities.append(stats.clients[1].activity)
     assert activities == ["down", "down", "down", ""]
 
@@ -105,7 +105,7 @@ def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
     stats = evaluated([place / 30 for place in range(30)], byzantine=[7, 8])
     for number in range(200):
         stats.add_records([line("fault", 1e4, kind="crash", phase="start", clients=[number % 30])])
-        stats.add_records([line("evaluation", client=3, round=number, personal_accuracy=0.5)])
+        stats.add_records([line("evaluated", client=3, round=number, personal_accuracy=0.5)])
     stats.add_records([line("message_sent")] * 50)
     lines = screen(Dashboard("a rather long name, seed 12345", stats, 3000), width, height)
     assert len(lines) < max(height, 5)

@@ -13,19 +13,24 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.reports import figures
 from rdpfl_sim.reports.accuracy_curves import Curve
 from rdpfl_sim.reports.figure_style import BYZANTINE, HONEST
 from rdpfl_sim.reports.figures import curves_figure, draw, topology_figure
 
 TITLE = ("name", "description")
-COLUMNS = "time_s,client,byzantine,round,personal_accuracy,personal_loss,global_accuracy,global_loss\n"
+COLUMNS = (
+    *("time_s", "client", "byzantine", "round"),
+    *("personal_accuracy", "personal_loss", "global_accuracy", "global_loss"),
+)
 
 
 def write_metrics(path: Path, rows: list[tuple[Any, ...]]) -> Path:
     with path.open("w", newline="") as file:
-        file.write(COLUMNS)
-        csv.writer(file).writerows(rows)
+        writer = csv.DictWriter(file, METRICS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(dict(zip(COLUMNS, row, strict=True)) for row in rows)
     return path
 
 
@@ -34,7 +39,7 @@ def write_run(
 ) -> Path:
     topology = {"num_clients": len(graph), "edges": list(graph.edges), "byzantine": sorted(byzantine)}
     (run / "topology.json").write_text(json.dumps(topology))
-    (run / "summary.json").write_text(json.dumps({"name": "run", "method": "rdpfl"} | summary))
+    (run / "summary.json").write_text(json.dumps({"schema": 2, "name": "run", "method": "rdpfl"} | summary))
     rows = [
         (1.5 * t + c, c, int(c in byzantine), t, accuracy, "inf", "", "") for t in range(3) for c in graph
     ]

@@ -17,21 +17,25 @@ def line(event: str, time_s: float, client: int, round_: int, **numbers) -> byte
 
 def test_series_hold_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
     lines = [
-        line("round_finished", 1.0, 0, 1, tau=2.0, max_age=None),
-        line("round_finished", 1.5, 1, 1, tau=4.0, max_age=1),
-        line("round_finished", 1.75, 2, 1, tau=100.0, max_age=0),
-        line("round_finished", 2.0, 0, 2, tau=3.0, max_age=None),
-        line("evaluation", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
+        line("round_finished", 1.0, 0, 1, max_age=None),
+        line("estimate", 1.0, 0, 1, tau=2.0),
+        line("round_finished", 1.25, 1, 1, max_age=1),
+        line("round_finished", 1.25, 2, 1, max_age=0),
+        line("estimate", 1.5, 1, 1, tau=4.0),
+        line("estimate", 1.75, 2, 1, tau=100.0),
+        line("round_finished", 2.0, 0, 2, max_age=None),
+        line("estimate", 2.0, 0, 2, tau=3.0),
+        line("evaluated", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
         line("message_sent", 2.0, 0, 2, size_bytes=4),
     ]
     series = read_series(lines, {"num_clients": 3, "edges": [], "byzantine": [2]})
     assert {name: {tag: list(v) for tag, v in tags.items()} for name, tags in series.items()} == {
         "client-0-honest": {"round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0], "accuracy/personal": [2, 2.0, 0.5]},
-        "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.5, 1.0]},
-        "client-2-byzantine": {"round/tau": [1, 1.75, 100.0], "round/max_age": [1, 1.75, 0.0]},
+        "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.25, 1.0]},
+        "client-2-byzantine": {"round/tau": [1, 1.75, 100.0], "round/max_age": [1, 1.25, 0.0]},
         "honest-mean": {
             "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
-            "round/max_age": [1, 1.5, 1.0],
+            "round/max_age": [1, 1.25, 1.0],
             "accuracy/personal": [2, 2.0, 0.5],
         },
     }

@@ -85,8 +85,9 @@ def test_trace_has_the_events_of_the_records(scenario: Scenario, tmp_path: Path)
     assert len(faults) == num["fault"]
     for outcome in ("lost", "stale", "duplicate", "rejected"):
         assert trace.count(outcome) == num[f"message_{outcome}"]
+    assert trace.count("estimate") == num["estimate"]
     counters = Counter(event["name"] for event in trace.events if event["ph"] == "C")
-    assert counters.total() - counters["honest mean"] == num["evaluation"]
+    assert counters.total() - counters["honest mean"] == num["evaluated"]
     phases = Counter(trace.phases.values())
     assert phases == Counter(
         {"stf": num["message_used"], "sf": num["message_delivered"] - num["message_used"]}

@@ -355,7 +355,10 @@ def test_malformed_checkpoint_is_rejected(content: bytes, interrupted: Path, tmp
     assert_rejected(capsys, 2, str(run), "resume", run, "--quiet")
 
 
-WRONG = '{"accuracy":"x","status":[],"warnings":5,"sessions":3,"num_clients":"a","edges":5,"byzantine":7}'
+WRONG = (
+    '{"schema":2,"accuracy":"x","status":[],"warnings":5,"sessions":3,'
+    '"num_clients":"a","edges":5,"byzantine":7}'
+)
 NEEDED = {"show": ["summary.json", "provenance.json"], "report": ["summary.json", "topology.json"]}
 NEEDED |= {"trace": ["topology.json"], "watch": ["summary.json"]}
 PAIRS = [pair for command, names in NEEDED.items() for pair in product([command], names)]

@@ -53,7 +53,7 @@ def test_every_model_is_tested_once_after_each_round_that_is_due_also_in_asynchr
     }
     _, state = counted(rounds=5, evaluation=EVERY_SECOND, timing=timing)
     records = [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
-    tested = Counter((r["client"], r["round"]) for r in records if r["event"] == "evaluation")
+    tested = Counter((r["client"], r["round"]) for r in records if r["event"] == "evaluated")
     assert tested == Counter({(client, round_): 1 for client in range(6) for round_ in (0, 2, 4, 5)})
     times = [record["time_s"] for record in records]
     assert times == sorted(times)
@@ -64,7 +64,7 @@ def test_a_client_that_leaves_is_evaluated_at_its_departure() -> None:
     timing = {"wait": {"name": "deadline", "seconds": 0.5}}
     _, state = counted(rounds=6, evaluation={"every": 5}, faults=faults, timing=timing)
     records = [orjson.loads(line) for line in state.folder.events.getvalue().splitlines()]
-    last = [r for r in records if r["event"] == "evaluation" and r["client"] == 3][-1]
+    last = [r for r in records if r["event"] == "evaluated" and r["client"] == 3][-1]
     assert (last["round"], last["time_s"]) == (3, 3.5)
 
 

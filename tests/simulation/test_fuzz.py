@@ -50,17 +50,15 @@ def check_accounts(account: dict[str, int], records: list[dict[str, Any]], scena
 def check_records(records: list[dict[str, Any]], scenario: Scenario) -> None:
     times = [record["time_s"] for record in records]
     assert times == sorted(times), "time goes backwards"
-    rounds = [
-        (r["client"], r["round"], r.get("d_norm", 0.0)) for r in records if r["event"] == "round_finished"
-    ]
-    for client in range(scenario.clients.count):
-        finished = [round_ for id_, round_, _ in rounds if id_ == client]
-        assert finished == sorted(set(finished)), f"client {client} finishes a round twice"
-        assert all(1 <= round_ <= scenario.rounds for round_ in finished)
+    for event in ("round_finished", "estimate"):
+        for client in range(scenario.clients.count):
+            found = [r["round"] for r in records if r["event"] == event and r["client"] == client]
+            assert found == sorted(set(found)), f"client {client} has two records {event} of a round"
+            assert all(1 <= round_ <= scenario.rounds for round_ in found)
     method: Any = scenario.method
     if method.name == "rdpfl":
         limit = method.max_norm * (1 + 1e-5)
-        assert all(d_norm <= limit for _, _, d_norm in rounds), "Lemma 3 is violated"
+        assert all(r["d_norm"] <= limit for r in records if r["event"] == "estimate"), "Lemma 3 is violated"
 
 
 def check_messages(records: list[dict[str, Any]]) -> None:
@@ -79,7 +77,8 @@ def check_stopped_clients(records: list[dict[str, Any]]) -> None:
     causes: Counter[int] = Counter()
     for record in records:
         if record["event"] == "fault":
-            down = {"crash": 1, "absent": 1, "leave": 1, "recover": -1, "join": -1}.get(record["change"], 0)
+            stops = record["kind"] in ("crash", "absence", "leave")
+            down = (1 if record["phase"] == "start" else -1) if stops else 0
             causes.update(dict.fromkeys(record.get("clients", ()), down))
         elif record["event"] in ("training_started", "training_finished", "round_finished"):
             assert not causes[record["client"]], f"client {record['client']} is down"

@@ -46,6 +46,7 @@ def test_failed_run_has_provenance(tmp_path: Path) -> None:
     [folder] = tmp_path.iterdir()
     assert (folder / "provenance.json").exists()
     assert json.loads((folder / "summary.json").read_text()) == {
+        "schema": 2,
         "status": "failed",
         "error": "ZeroDivisionError: ",
     }

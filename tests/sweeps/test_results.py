@@ -33,7 +33,9 @@ def finished(tmp_path: Path) -> list:
         folder = folder_of(run, tmp_path)
         folder.mkdir()
         score = run.scenario.method.lambda_ + run.scenario.seed / 10
-        (folder / "summary.json").write_text(json.dumps({"score": score, "deep": {"list": [1, 2]}}))
+        (folder / "summary.json").write_text(
+            json.dumps({"schema": 2, "score": score, "deep": {"list": [1, 2]}})
+        )
     return read_results(runs, tmp_path)
 
 

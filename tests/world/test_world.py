@@ -561,7 +561,9 @@ def test_changes_of_one_instant_are_applied_and_observed_in_the_order_of_the_fau
         [(1.0, Start(Absence((2,)))), (2.0, End(Absence((2,))))],
     ]
     world = TinyWorld(wait=PATIENT, faults=faults).run()
-    assert world.log.changes == [(1.0, "absent"), (2.0, "slow"), (2.0, "crash"), (2.0, "join")]
+    assert world.log.changes == [
+        *((1.0, "absence start"), (2.0, "slow_down start"), (2.0, "crash start"), (2.0, "absence end")),
+    ]
     assert world.world.num_changes == 4
 
 

@@ -79,7 +79,7 @@ def _select_metrics(runs: Sequence[RunResult], extra: Iterable[str]) -> list[str
             similar = suggest(path, [*known]).partition("; allowed")[0]
             raise ComparisonError(f"--metric {path}: no run has this number in its summary.json{similar}")
         selected += known if path == "all" else [path]
-    return list(dict.fromkeys(path for path in selected if path != "seed"))
+    return list(dict.fromkeys(path for path in selected if path not in ("schema", "seed")))
 
 
 def _unpaired_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
+from rdpfl_sim.records.metrics_file import HEADER
 from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.sweeps.breakdown.bisection import Bisection, Breakdown, local_accuracy, write_breakdown
 from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec, make_spec
@@ -37,11 +38,9 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
             if score is None:
                 folder.rmdir()
                 continue
-            summary = {"byzantine": [], "accuracy": {"honest": {"personal": {"mean": score}}}}
+            summary = {"schema": 2, "byzantine": [], "accuracy": {"honest": {"personal": {"mean": score}}}}
             (folder / "summary.json").write_text(json.dumps(summary))
-            (folder / "metrics.csv").write_text(
-                f"time_s,client,byzantine,round,hops,personal_accuracy,global_accuracy\n1.0,0,0,4,,{score},\n"
-            )
+            (folder / "metrics.csv").write_text(f"{HEADER}\n1.0,0,0,4,,{score},,,,,,,,,\n")
         found.read_results()
     return found
 

@@ -18,7 +18,7 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
     folder.mkdir(parents=True)
     scenario = small_scenario(name=name, seed=seed, **changes).to_dict()
     (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
-    summary = {"status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
+    summary = {"schema": 2, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
     summary |= {"accuracy": {"honest": {"personal": None if accuracy is None else {"mean": accuracy}}}}
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
@@ -69,7 +69,9 @@ def test_seeds_without_a_partner_are_left_out_and_named(tmp_path: Path) -> None:
 
 def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
     make_pairs(tmp_path)
-    (tmp_path / "b3" / "summary.json").write_text(json.dumps({"status": "failed", "error": "out of memory"}))
+    (tmp_path / "b3" / "summary.json").write_text(
+        json.dumps({"schema": 2, "status": "failed", "error": "out of memory"})
+    )
     (tmp_path / "a1" / "summary.json").unlink()
     found = compared(tmp_path)
     assert found.metrics[MEAN][1].difference.num == 1

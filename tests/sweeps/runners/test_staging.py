@@ -27,24 +27,24 @@ def test_folders_of_dead_sweeps_are_removed_and_those_of_running_sweeps_are_kept
 
 
 def test_complete_run_gets_its_folder_unless_another_sweep_was_first(tmp_path: Path) -> None:
-    for text in ('{"run": "first"}', '{"run": "second"}'):
+    for text in ('{"schema": 2, "run": "first"}', '{"schema": 2, "run": "second"}'):
         with staging_folder(tmp_path) as staging:
             write_run(staging.path_for(RUN), text)
             assert staging.finish(RUN, None) is None
             assert not staging.path_for(RUN).exists()
     folder = folder_of(RUN, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["summary.json"]
-    assert (folder / "summary.json").read_text() == '{"run": "first"}'
+    assert (folder / "summary.json").read_text() == '{"schema": 2, "run": "first"}'
 
 
 def test_complete_run_replaces_a_damaged_one(tmp_path: Path) -> None:
     write_run(tmp_path / "old", '{"half')
     (tmp_path / "old" / "run").rename(folder_of(RUN, tmp_path))
     with staging_folder(tmp_path) as staging:
-        write_run(staging.path_for(RUN), '{"run": "second"}')
+        write_run(staging.path_for(RUN), '{"schema": 2, "run": "second"}')
         assert staging.finish(RUN, None) is None
         assert [path.name for path in staging.path.iterdir()] == ["lock"]
-    assert (folder_of(RUN, tmp_path) / "summary.json").read_text() == '{"run": "second"}'
+    assert (folder_of(RUN, tmp_path) / "summary.json").read_text() == '{"schema": 2, "run": "second"}'
 
 
 def test_files_of_a_failed_run_are_kept_until_the_next_attempt(tmp_path: Path) -> None:

@@ -1,0 +1,135 @@
+"""Whether a fault does what its record states, so that reports and `verify` can follow it.
+
+They know a fault only by its condition and the fields of its record.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import orjson
+
+from rdpfl_sim.world.faults.fault import (
+    START,
+    Change,
+    Clients,
+    Condition,
+    End,
+    Neighbours,
+    fault_class,
+)
+from rdpfl_sim.world.network.obstacles import Obstacles
+
+Effect: TypeAlias = list[tuple[Any, ...]]
+"""Calls of a `FaultTarget`, sorted, and the obstacles afterwards."""
+
+FIELDS = {Condition.PARTITIONED: "sides", Condition.LINK_DOWN: "links", None: "links"}
+"""The field that names the subject of a fault, if it is not `clients`."""
+
+
+def effect_flaw(change: Change) -> str | None:
+    """Return what is wrong with a fault's kind, its record or its effect, or None."""
+    kind = type(change.fault)
+    name = kind.__name__
+    if not isinstance(getattr(kind, "KIND", None), str):
+        return f"has no name in the records: {name} needs KIND"
+    known = fault_class(kind.KIND)
+    if known is not None and known.CONDITION is not kind.CONDITION:
+        return f"has the KIND {kind.KIND!r} in the records, which is that of {known.__name__}"
+    if isinstance(change, End) and not kind.ends():
+        return f"never ends: {name} needs end()"
+    try:
+        record = orjson.loads(orjson.dumps(change.fields))
+    except TypeError as error:
+        return f"cannot be recorded: {error}"
+    field = FIELDS.get(kind.CONDITION, "clients")
+    if field not in record:
+        return f"needs the field {field!r} in its record, because its CONDITION is {kind.CONDITION}"
+    expected, found = _stated_effect(kind.CONDITION, record), _effect(change)
+    if found != expected:
+        return f"does not do what its record states: {_text(expected)}; it does: {_text(found)}"
+    return None
+
+
+class EffectTarget:
+    """A `FaultTarget` that notes what a fault does."""
+
+    def __init__(self) -> None:
+        self.obstacles = Obstacles()
+        self.calls: Effect = []
+
+    def stop(self, clients: Clients, for_good: bool) -> None:
+        """Note a stop."""
+        self.calls.append(("stop", list(clients), for_good))
+
+    def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
+        """Note a restart."""
+        self.calls.append(("restart", list(clients), fresh, catch_up))
+
+    def withdraw(self, clients: Clients) -> None:
+        """Note a withdrawal."""
+        self.calls.append(("withdraw", list(clients)))
+
+    def readmit(self, clients: Clients) -> None:
+        """Note the end of a withdrawal."""
+        self.calls.append(("readmit", list(clients)))
+
+    def slow_down(self, clients: Clients, factor: float) -> None:
+        """Note a slow-down."""
+        self.calls.append(("slow down", list(clients), factor))
+
+    def end_slow_down(self, clients: Clients, factor: float) -> None:
+        """Note the end of a slow-down."""
+        self.calls.append(("end slow down", list(clients), factor))
+
+    def set_topology(self, neighbours: Neighbours) -> None:
+        """Note a new topology."""
+        links = [[i, j] for i, around in enumerate(neighbours) for j in around if i < j]
+        self.calls.append(("set topology", links))
+
+    @property
+    def effect(self) -> Effect:
+        """Everything that the fault did."""
+        sides = [[sorted(side) for side in partition] for partition in self.obstacles.partitions]
+        links = [list(link) for link in self.obstacles.links_down.elements()]
+        obstacles = [("partition", one) for one in sides] + ([("links down", sorted(links))] if links else [])
+        return sorted([*self.calls, *obstacles], key=repr)
+
+
+def _effect(change: Change) -> Effect:
+    """Return what a change does; an end follows its start, which it has to undo."""
+    target = EffectTarget()
+    if isinstance(change, End):
+        change.fault.start(target)
+        target.calls.clear()
+    change.apply(target)
+    return target.effect
+
+
+def _stated_effect(condition: Condition | None, record: dict[str, Any]) -> Effect:
+    """Return what `verify` takes a record to mean."""
+    clients, starts = record.get("clients"), record["phase"] == START
+    for_good = record.get("for_good", False)
+    restart = "restart", clients, record.get("fresh", False), record.get("catch_up", True)
+    calls: Effect
+    match condition:
+        case Condition.CRASHED:
+            calls = [("stop", clients, for_good)] if starts else [restart]
+        case Condition.ABSENT:
+            stop = [("stop", clients, False), ("withdraw", clients)]
+            calls = [*stop] if starts else [("readmit", clients), restart]
+        case Condition.DEPARTED:
+            calls = [("stop", clients, True), ("withdraw", clients)]
+        case Condition.SLOW:
+            calls = [("slow down" if starts else "end slow down", clients, record.get("factor"))]
+        case Condition.PARTITIONED:
+            calls = [("partition", record["sides"])] if starts else []
+        case Condition.LINK_DOWN:
+            calls = [("links down", sorted(record["links"]))] if starts else []
+        case None:
+            calls = [("set topology", record["links"])]
+    return sorted(calls, key=repr)
+
+
+def _text(effect: Effect) -> str:
+    return "; ".join(" ".join(map(str, call)) for call in effect) or "nothing"
