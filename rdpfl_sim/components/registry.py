@@ -96,7 +96,7 @@ class Registry(Mapping[str, Callable[..., Any]], Generic[P, F]):
         """Return the facts of a function, possibly wrapped or with options bound; defaults if unknown."""
         function = inspect.unwrap(target.func if isinstance(target, partial) else target)
         for record in self._records.values():
-            if record.target is function:
+            if inspect.unwrap(record.target) is function:
                 return record.facts
         return self._facts()  # type: ignore[call-arg]
 

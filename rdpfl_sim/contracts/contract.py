@@ -57,6 +57,10 @@ class Contract:
         """Return the arguments that must not be modified."""
         return arguments
 
+    def declared_flaw(self, component: Callable[..., Any]) -> str | None:
+        """Return what is wrong with the declarations of a component, given with its options, or None."""
+        return None
+
     def guarded(self, result: Any, plugin: Plugin) -> Any:
         """Return a result that checks what it does later."""
         return result

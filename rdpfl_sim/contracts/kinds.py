@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from rdpfl_sim.components.choice import Steps
 from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.contracts.contract import Contract, Guard
+from rdpfl_sim.contracts.contract import Contract, Guard, call_plugin
 from rdpfl_sim.contracts.execution import ExecutorContract
 from rdpfl_sim.contracts.learning import DataContract, ModelContract, PartitionContract
 from rdpfl_sim.contracts.methods import MethodContract
@@ -76,9 +75,7 @@ def contract_of(kind: str, target: Callable[..., Any]) -> Contract:
 
 def plugins_in(part: Any, location: Location = ()) -> Iterator[tuple[Location, Component]]:
     """Yield the plug-ins in a part of a scenario with their locations, nested ones first."""
-    if isinstance(part, Steps):
-        yield from plugins_in(part.steps, location)
-    elif isinstance(part, BaseModel):
+    if isinstance(part, BaseModel):
         for name, info in type(part).model_fields.items():
             yield from plugins_in(getattr(part, name), (*location, info.alias or name))
     if isinstance(part, list | tuple):
@@ -99,6 +96,8 @@ def guard_and_try(component: Component) -> str | None:
     assert isinstance(guard, Guard)
     try:
         guard.try_out(options)
+        flaw = call_plugin(plugin, contract.declared_flaw, bound)
+        return None if flaw is None else str(PluginError(plugin, flaw))
     except PluginError as error:
         return str(error)
     except OptionError as error:

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.contracts.contract import Arguments, Contract, describe, tensor_flaw, vector_flaw
-from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate
+from rdpfl_sim.maths.aggregators.aggregation import aggregator_weights, pre_aggregator_weights
 from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
 """Size of the vectors on which plug-ins are tried."""
+NUM_MESSAGES = (1, 2, 3, 8)
+"""Numbers of messages on which aggregators are tried."""
 
 
 class AttackContract(Contract):
@@ -84,7 +87,7 @@ class AggregatorContract(Contract):
     def samples(self, target: Callable[..., Any]) -> Iterator[Callable[[], Arguments]]:
         """Return one, two and more messages, for two clients if the aggregator takes rows."""
         facts = AGGREGATORS.facts_of(target)
-        for num in (1, 2, 3, 8):
+        for num in NUM_MESSAGES:
             yield partial(self._messages, num, facts.needs_own, num_clients=2 if facts.rows else None)
 
     def flaw(self, arguments: Arguments, result: Any) -> str | None:
@@ -92,6 +95,22 @@ class AggregatorContract(Contract):
         u: Tensor = arguments[0]
         shape = (*u.shape[:-2], u.shape[-1])
         return tensor_flaw(result, shape, u, finite=are_moderate(*u.flatten(0, -2)))
+
+    def declared_flaw(self, component: Callable[..., Any]) -> str | None:
+        """Check that the result is the sum of the messages with the weights that are declared."""
+        for num in NUM_MESSAGES:
+            u = rows(num)[:, :1].repeat(1, SIZE)  # equal coordinates have equal weights
+            weights = self._weights(component, u)
+            flaw = None if weights is None else weights_flaw(weights, u, self._result(component, u))
+            if flaw is not None:
+                return f"declares a function `weights` that {flaw}"
+        return None
+
+    def _weights(self, component: Callable[..., Any], u: Tensor) -> Tensor | None:
+        return aggregator_weights(component, u, vector(1))
+
+    def _result(self, component: Callable[..., Any], u: Tensor) -> Tensor:
+        return aggregate(component, u, vector(1))
 
     def _messages(self, num: int, needs_own: bool, *, num_clients: int | None) -> Arguments:
         u, own = rows(num), vector(1)
@@ -110,6 +129,23 @@ class PreAggregatorContract(AggregatorContract):
             shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
             return f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one"
         return tensor_flaw(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
+
+    def _weights(self, component: Callable[..., Any], u: Tensor) -> Tensor | None:
+        return pre_aggregator_weights(component, u)
+
+    def _result(self, component: Callable[..., Any], u: Tensor) -> Tensor:
+        rows: Tensor = component(u)
+        return rows
+
+
+def weights_flaw(weights: Any, u: Tensor, result: Tensor) -> str | None:
+    """Return what is wrong with the weights of messages (m, d) in a vector (d,) or in new rows (k, d)."""
+    flaw = tensor_flaw(weights, (*result.shape[:-1], len(u)), u.double(), finite=True)
+    if flaw is None and bool((weights < 0).any()):
+        return "returns negative weights"
+    if flaw is None and not torch.allclose(weights @ u.double(), result.double(), rtol=1e-3, atol=1e-3):
+        return "does not give the result as a weighted sum of the messages"
+    return flaw
 
 
 def vector(seed: int) -> Tensor:

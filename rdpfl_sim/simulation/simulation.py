@@ -18,7 +18,7 @@ from rdpfl_sim.contracts.kinds import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.methods.aggregation import when_trimmed_less
+from rdpfl_sim.methods.aggregation import when_too_few
 from rdpfl_sim.methods.base import ClientView, State, Trained
 from rdpfl_sim.methods.deferred import Update, Updates
 from rdpfl_sim.methods.payload import Payload
@@ -126,7 +126,7 @@ class Simulation:
         self.byzantine = frozenset(experiment.byzantine)
         self.kernel = Kernel(initial_time=0.0)
         self.time_limit = Timer(self.kernel, self._on_time_limit)
-        self.telemetry = Telemetry(self.byzantine, experiment.hops, when_trimmed_less(scenario.method))
+        self.telemetry = Telemetry(self.byzantine, experiment.hops, when_too_few(scenario.method))
         self.recorder = Recorder(
             lambda: self.kernel.now,
             experiment.streams,
