@@ -83,7 +83,7 @@ def test_trimmed_mean_of_a_fraction_cuts_what_byzfl_cuts_for_f() -> None:
 
 
 def test_krum_agrees_up_to_the_number_of_neighbours() -> None:
-    # Blanchard et al. count n - f - 2 neighbours, byzfl n - f - 1: theirs is ours with one Byzantine row fewer.
+    # Blanchard et al. count n - f - 2 neighbours, byzfl n - f - 1: theirs is ours for f - 1.
     for n, f in [(8, 2), (10, 3), (15, 4)]:
         u = messages(n, f)
         assert_close(krum(u, byzantine=(f - 1) / n), byzfl.Krum(f)(u), 1e-6)
