@@ -49,14 +49,14 @@ def median(u: Tensor) -> Tensor:
     return band_mean(u, *middle(len(u)))
 
 
-def num_trimmed(n: int, trim: float) -> int:
+def _num_trimmed(n: int, trim: float) -> int:
     """Return min(ceil(trim n), (n - 1) // 2), the number of values cut from each end."""
     return min(round_up(trim * n), (n - 1) // 2)
 
 
 def _untrimmed(n: int, trim: float) -> tuple[int, int]:
     """Return the band of order statistics of n that are not trimmed."""
-    cut = num_trimmed(n, trim)
+    cut = _num_trimmed(n, trim)
     return cut, n - cut
 
 
@@ -69,7 +69,7 @@ def _trimmed_mean_bound(n: int, trim: float) -> float:
 @aggregator(
     order_statistics=_untrimmed,
     distance_bound=_trimmed_mean_bound,
-    too_few=lambda n, trim: num_trimmed(n, trim) < round_up(trim * n),
+    too_few=lambda n, trim: _num_trimmed(n, trim) < round_up(trim * n),
 )
 def trimmed_mean(
     u: Tensor,
