@@ -22,9 +22,8 @@ from table import Row, show
 from torch import Tensor
 
 from rdpfl_sim.execution.allocation import keep_freed_memory
-from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS
 from rdpfl_sim.maths.aggregators.order_statistics import program
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
 
 N, D = 10, 122_570
 SHAPES = [(9, D), (10, D), (50, D), (4, 650)]

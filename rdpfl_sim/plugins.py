@@ -32,8 +32,12 @@ from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.learning.datasets.dataset import Dataset, data
 from rdpfl_sim.learning.models import model
 from rdpfl_sim.learning.partition import partition
-from rdpfl_sim.maths.aggregators import aggregator
-from rdpfl_sim.maths.aggregators.preaggregators import pre_aggregator
+from rdpfl_sim.maths.aggregators import (
+    aggregator,
+    pre_aggregator,
+    weighting_aggregator,
+    weighting_pre_aggregator,
+)
 from rdpfl_sim.maths.attacks import View, attack
 from rdpfl_sim.maths.attacks.equivocation import equivocation
 from rdpfl_sim.methods import method
@@ -148,4 +152,6 @@ __all__ = [
     "topology",
     "transport",
     "wait",
+    "weighting_aggregator",
+    "weighting_pre_aggregator",
 ]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.components.choice import OneAfterOthers, OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import LARGE, ClientSet, NonNegative, Positive
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import OptionError
@@ -130,9 +130,6 @@ class ScenarioGenerator:
         base, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         kind, inner = get_origin(base), get_args(base)
         choice = next((mark for mark in marks if isinstance(mark, OneOf)), None)
-        if isinstance(choice, OneAfterOthers) and self.chance(1, of=3):
-            others = [self.component(choice.others) for _ in range(self.draw(st.integers(1, 3)))]
-            return [*others, self.component(choice)]
         if choice is not None:
             return self.component(choice)
         if _CLIENT_SET in marks:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, cast
+from typing import Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, model_serializer
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -29,6 +29,8 @@ class OneOf:
     required: bool = True
     removed: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The messages for names that an older version had."""
+    if_list: str | None = None
+    """The message for a list, where an older version allowed one."""
 
     def __hash__(self) -> int:
         return hash(self.registry)
@@ -78,7 +80,8 @@ class OneOf:
             table = {"name": self.default, **table}
         names = self.names()
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):
-            raise _problem(f"must be {self._forms()}; allowed: {', '.join(names)}")
+            forms = f"must be a name or a table with a name; allowed: {', '.join(names)}"
+            raise _problem(self.if_list if isinstance(value, list) and self.if_list else forms)
         name = table["name"]
         if name not in names:
             unknown = f"no {self.kind} is called {name!r}{suggest(name, names)}"
@@ -88,9 +91,6 @@ class OneOf:
         except PluginError as error:
             raise _problem(str(error)) from error
         return options.model_validate(table)
-
-    def _forms(self) -> str:
-        return "a name or a table with a name"
 
     def optional(self) -> OneOf:
         """Return the same choice, but it may be left out."""
@@ -114,61 +114,6 @@ class OneOf:
             *(self.table(name).__pydantic_core_schema__ for name in names),
         ]
         return handler(core_schema.union_schema(choices))
-
-
-class Steps(Component):
-    """Components that are applied one after the other; in TOML a list."""
-
-    steps: tuple[Component, ...]
-    combine: Callable[..., Any]
-
-    def bind(self) -> Callable[..., Any]:
-        """Return what `combine` makes of the steps before the last, and of the last."""
-        *before, last = (step.bind() for step in self.steps)
-        return cast("Callable[..., Any]", self.combine(tuple(before), last))
-
-    @model_serializer
-    def _as_list(self) -> list[dict[str, Any]]:
-        return [step.model_dump(by_alias=True) for step in self.steps]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneAfterOthers(OneOf):
-    """Annotation: one of the components, or a list that ends in one, and before it some of `others`.
-
-    `combine(before, last)` makes one function of those in a list, as `OneOf` would have bound it.
-    """
-
-    others: OneOf
-    combine: Callable[..., Any] = field(repr=False)
-    __hash__ = OneOf.__hash__
-
-    def validate(self, value: Any) -> Component:
-        """Return the component that a name, a table with a name, or a list of these stands for."""
-        if not isinstance(value, list) or not value:
-            return super().validate(value)
-        before, last = Annotated[Component, self.others], Annotated[Component, self._alone()]
-        hint: Any = tuple[(*[before] * (len(value) - 1), last)]  # type: ignore[misc]
-        steps = TypeAdapter(hint).validate_python(value)
-        if len(steps) == 1:
-            return cast("Component", steps[0])
-        return Steps(name=" + ".join(step.name for step in steps), steps=steps, combine=self.combine)
-
-    def _forms(self) -> str:
-        return (
-            f"{super()._forms()}, or a list that ends in one, after any of {', '.join(self.others.names())}"
-        )
-
-    def _alone(self) -> OneOf:
-        return OneOf(self.registry, self.default)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        one = self._alone().__get_pydantic_json_schema__(schema, handler)
-        other = self.others.__get_pydantic_json_schema__(schema, handler)
-        items = {"anyOf": [*other["anyOf"], *one["anyOf"]]}
-        return {"anyOf": [*one["anyOf"], {"type": "array", "items": items, "minItems": 1}]}
 
 
 def _problem(text: str) -> PydanticCustomError:

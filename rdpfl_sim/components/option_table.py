@@ -29,14 +29,20 @@ class Component(Strict):
 
     def bind(self) -> Target:
         """Return the component with its options filled in; call it with its positional arguments."""
-        values = {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
-        options = {k: v.bind() if isinstance(v, Component) else v for k, v in values.items()}
+        options = {key: _bound(getattr(self, key)) for key in type(self).model_fields if key != "name"}
         target = type(self).target if self._guard is None else self._guard(type(self).target)
         return partial(target, **options) if options else target
 
     def guard_with(self, guard: Wrapper) -> None:
         """Let `guard` wrap the component's function whenever it is bound."""
         self._guard = guard
+
+
+def _bound(value: Any) -> Any:
+    """Return the value of an option with the components in it bound."""
+    if isinstance(value, list):
+        return [_bound(item) for item in value]
+    return value.bind() if isinstance(value, Component) else value
 
 
 _RESERVED = frozenset(dir(Component)) | {"name"}
@@ -88,6 +94,8 @@ def _bad_option(record: Registered[Facts], option: str, problem: str) -> Excepti
 def _field(parameter: inspect.Parameter, hint: object) -> tuple[object, object]:
     metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     default: object = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    if isinstance(default, tuple):
+        default = [*default]  # as TOML would give it
     if callable(default):
         names = [mark.name_of(default) for mark in metadata if hasattr(mark, "name_of")]
         if names == [None]:

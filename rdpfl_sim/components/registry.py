@@ -16,7 +16,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
@@ -79,6 +79,12 @@ class Registered(Generic[F_co]):
     plugin: Plugin | None
     """None if it comes with rdpfl-sim."""
 
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function or class behind the wrappers of its decorators."""
+        function: Callable[..., Any] = inspect.unwrap(self.target)
+        return function
+
     @property
     def origin(self) -> str:
         """The package or module that defines it, in words."""
@@ -127,7 +133,7 @@ class Registry(Mapping[str, Target], Generic[P, F_co]):
         """Return the facts of a function, possibly wrapped or with options bound; defaults if unknown."""
         function = inspect.unwrap(target.func if isinstance(target, partial) else target)
         for record in self._records.values():
-            if record.target is function:
+            if record.function is function:
                 return record.facts
         return self._facts()  # type: ignore[call-arg]
 

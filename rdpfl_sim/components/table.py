@@ -13,6 +13,7 @@ _MESSAGES = {
     "missing": "is required",
     "model_type": "must be a table",
     "is_instance_of": "must be a list",
+    "sequence_str": "must be a list",
     "list_type": "must be a list; a list of tables is written with [[double brackets]]",
     "string_pattern_mismatch": "must be letters, digits, '.', '_' and '-', beginning with a letter or digit",
 }

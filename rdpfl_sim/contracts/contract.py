@@ -53,6 +53,8 @@ class Contract:
     """Called with the arguments; returns those that must not be modified."""
     guarded: Callable[..., object] = lambda plugin, result: result
     """Called with the plug-in and a result; returns a result that checks what it does later."""
+    check_declarations: Callable[[Target], None] = lambda component: None
+    """Called with a component and its options; raises a `FlawError` if it declares something false."""
 
 
 class Guard:

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from rdpfl_sim.components.registry import Target
 from rdpfl_sim.contracts.contract import Arguments, Contract, FlawError, check_tensor, check_type, describe
-from rdpfl_sim.maths.aggregators import AGGREGATORS
+from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate
+from rdpfl_sim.maths.aggregators.aggregation import aggregator_weights, pre_aggregator_weights
 from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
 """Size of the vectors on which plug-ins are tried."""
+NUM_MESSAGES = (1, 2, 3, 8)
+"""Numbers of messages on which aggregators are tried."""
 
 
 def _attack_samples(attack: Target) -> Iterator[Arguments]:
@@ -58,7 +61,7 @@ def _check_equivocation(result: object, update: Tensor, message: Tensor, draw: f
 def _message_samples(aggregator: Target) -> Iterator[Arguments]:
     """Yield one, two and more messages, for two clients if the aggregator takes rows."""
     facts = AGGREGATORS.facts_of(aggregator)
-    for num in (1, 2, 3, 8):
+    for num in NUM_MESSAGES:
         u, own = rows(num), vector(1)
         if facts.rows:
             u, own = u.repeat(2, 1, 1), own.repeat(2, 1)
@@ -74,6 +77,37 @@ def _check_rows(result: object, u: Tensor, own: Tensor | None = None) -> None:
         shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
         raise FlawError(f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one")
     check_tensor(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
+
+
+def _check_aggregator_weights(aggregator: Target) -> None:
+    for u in _rows_of_equal_coordinates():
+        weights = aggregator_weights(aggregator, u, vector(1))
+        if weights is not None:
+            _check_weights(weights, u, aggregate(aggregator, u, vector(1)))
+
+
+def _check_pre_aggregator_weights(pre_aggregator: Target) -> None:
+    for u in _rows_of_equal_coordinates():
+        weights = pre_aggregator_weights(pre_aggregator, u)
+        if weights is not None:
+            _check_weights(weights, u, pre_aggregator(u))
+
+
+def _rows_of_equal_coordinates() -> Iterator[Tensor]:
+    """Yield messages (m, d) in which all coordinates have the same weights."""
+    return (rows(num)[:, :1].repeat(1, SIZE) for num in NUM_MESSAGES)
+
+
+def _check_weights(weights: Tensor, u: Tensor, result: Tensor) -> None:
+    """Check the weights of messages (m, d) in a vector (d,) or in new rows (k, d)."""
+    try:
+        check_tensor(weights, (*result.shape[:-1], len(u)), u.double(), finite=True)
+        if bool((weights < 0).any()):
+            raise FlawError("returns negative weights")
+        if not torch.allclose(weights @ u.double(), result.double(), rtol=1e-3, atol=1e-3):
+            raise FlawError("does not give the result as a weighted sum of the messages")
+    except FlawError as error:
+        raise FlawError(f"declares a function `weights` that {error}") from error
 
 
 def vector(seed: int) -> Tensor:
@@ -104,6 +138,10 @@ MATHS_CONTRACTS: Mapping[str, Contract] = {
         check=_check_equivocation,
         samples=lambda target: [(vector(1), vector(2), draw) for draw in (0.1, 0.9)],
     ),
-    "aggregator": Contract(check=_check_aggregate, samples=_message_samples),
-    "pre_aggregator": Contract(check=_check_rows, samples=_message_samples),
+    "aggregator": Contract(
+        check=_check_aggregate, samples=_message_samples, check_declarations=_check_aggregator_weights
+    ),
+    "pre_aggregator": Contract(
+        check=_check_rows, samples=_message_samples, check_declarations=_check_pre_aggregator_weights
+    ),
 }

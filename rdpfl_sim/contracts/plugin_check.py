@@ -8,10 +8,9 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from rdpfl_sim.components.choice import Steps
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Target
-from rdpfl_sim.contracts.contract import Contract, FlawError, Guard, describe
+from rdpfl_sim.contracts.contract import Contract, FlawError, Guard, call_plugin, describe
 from rdpfl_sim.contracts.learning import LEARNING_CONTRACTS
 from rdpfl_sim.contracts.maths import MALFORMED_ATTACK, MATHS_CONTRACTS
 from rdpfl_sim.contracts.methods import METHOD_CONTRACT
@@ -46,9 +45,7 @@ def contract_of(kind: str, target: Target) -> Contract:
 
 def plugins_in(part: object, location: Location = ()) -> Iterator[tuple[Location, Component]]:
     """Yield the plug-ins in a part of a scenario with their locations, nested ones first."""
-    if isinstance(part, Steps):
-        yield from plugins_in(part.steps, location)
-    elif isinstance(part, BaseModel):
+    if isinstance(part, BaseModel):
         for name, info in type(part).model_fields.items():
             yield from plugins_in(getattr(part, name), (*location, info.alias or name))
     if isinstance(part, list | tuple):
@@ -69,6 +66,7 @@ def guard_and_try(component: Component) -> str | None:
     assert isinstance(guard, Guard)
     try:
         guard.try_out(options)
+        call_plugin(plugin, contract.check_declarations, bound)
     except PluginError as error:
         return str(error)
     except OptionError as error:

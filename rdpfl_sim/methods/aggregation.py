@@ -1,44 +1,65 @@
-"""Aggregators as an option of methods."""
+"""Aggregation as options of methods: `aggregator`, and `pre_aggregators` in front of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Annotated, TypeAlias
 
-import torch
-from torch import Tensor
-
-from rdpfl_sim.components.choice import OneAfterOthers, OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import Doc
-from rdpfl_sim.maths.aggregators import AGGREGATORS, Aggregator
-from rdpfl_sim.maths.aggregators.aggregator import Chain
-from rdpfl_sim.maths.aggregators.message_weights import message_weights, trims_less
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
-
-AGGREGATION = OneAfterOthers(AGGREGATORS, others=OneOf(PRE_AGGREGATORS), combine=Chain)
-AggregatorChoice: TypeAlias = Annotated[
+from rdpfl_sim.maths.aggregators import (
+    AGGREGATORS,
+    PRE_AGGREGATORS,
+    Aggregation,
     Aggregator,
-    AGGREGATION,
-    Doc("RobustAgg, over the neighbours' directions; a list begins with pre-aggregators"),
+    PreAggregator,
+)
+
+AGGREGATOR = OneOf(
+    AGGREGATORS,
+    if_list="must be one aggregator, not a list; pre-aggregators belong in method.pre_aggregators",
+)
+AggregatorChoice: TypeAlias = Annotated[
+    Aggregator, AGGREGATOR, Doc("RobustAgg, over the neighbours' directions")
+]
+PreAggregators: TypeAlias = Annotated[
+    Sequence[Annotated[PreAggregator, OneOf(PRE_AGGREGATORS)]],
+    Doc("pre-aggregators in front of the aggregator, applied in this order"),
 ]
 
 
-def message_weight_rows(aggregator: Aggregator, messages: Tensor, own: Tensor) -> Tensor | None:
-    """Return the weight (n, m) of each message in its aggregate, if the aggregator has weights."""
-    rows = zip(messages, own, strict=True)
-    weights = [message_weights(aggregator, u.contiguous(), v) for u, v in rows]  # the bits depend on strides
-    known = [weight for weight in weights if weight is not None]
-    return torch.stack(known) if len(known) == len(weights) else None
+def aggregation_components(method: Component) -> dict[str, Component]:
+    """Return the pre-aggregators and the aggregator of a method by path, in the order of their application.
 
-
-def when_trimmed_less(method: Component) -> Callable[[int], bool]:
-    """Return a function that tells whether n messages are too few for the method's trimmed mean.
-
-    It then cuts fewer than ceil(trim n) messages per side.
+    Empty if the method does not aggregate with these components.
     """
     aggregator = getattr(method, "aggregator", None)
     if not isinstance(aggregator, Component):
+        return {}
+    before = getattr(method, "pre_aggregators", ())
+    return {
+        **{f"method.pre_aggregators[{index}]": component for index, component in enumerate(before)},
+        "method.aggregator": aggregator,
+    }
+
+
+def when_too_few(method: Component) -> Callable[[int], bool]:
+    """Return a function that tells whether n messages are too few for the options of the aggregator."""
+    components = [component.bind() for component in aggregation_components(method).values()]
+    if not components:
         return lambda num_messages: False
-    return cache(partial(trims_less, aggregator.bind()))
+    *before, last = components
+    return cache(Aggregation(last, before).too_few)
+
+
+def unknown_weights(method: Component) -> Iterator[str]:
+    """Yield a warning per aggregator or pre-aggregator that does not declare the weights of messages."""
+    for path, component in aggregation_components(method).items():
+        registry = AGGREGATORS if path == "method.aggregator" else PRE_AGGREGATORS
+        if not registry.facts(component.name).has_weights:
+            yield (
+                f"{path}: {type(component).plugin} declares no weights, so telemetry has no message weights; "
+                f"see `weights` of the decorator @{registry.kind}"
+            )

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction, Positive
-from rdpfl_sim.maths.aggregators import aggregate_rows, median
+from rdpfl_sim.maths.aggregators import Aggregation, median
 from rdpfl_sim.maths.vectors import clip_around, clip_rows, row_norms
-from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
+from rdpfl_sim.methods.aggregation import AggregatorChoice, PreAggregators
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -63,6 +63,7 @@ class Anchored(Method):
         *,
         lambda_: Lambda = 0.01,
         aggregator: AggregatorChoice = median,
+        pre_aggregators: PreAggregators = (),
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
         alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
@@ -70,7 +71,7 @@ class Anchored(Method):
         max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d|")] = 10.0,
     ) -> None:
         self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
-        self.aggregator = aggregator
+        self.aggregate = Aggregation(aggregator, pre_aggregators)
         self.alpha = alpha
         self.c = c
         self.max_norm = max_norm
@@ -98,7 +99,7 @@ class Anchored(Method):
         found: Diagnostics = {}
         if inbox.num_messages > 0:
             clipped, factors = clip_around(u, weighted_messages(inbox), tau)
-            d = aggregate_rows(self.aggregator, _where(sound, clipped, 0.0), u)
+            d = self.aggregate(_where(sound, clipped, 0.0), u)
             d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
             d = _where(sound, d, 0.0)
             num_clipped = (factors < 1).sum(dim=1).where(sound, 0)
@@ -120,7 +121,7 @@ class Anchored(Method):
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
         tau = self.threshold(state, row_norms(u))
         clipped, factors = clip_around(u, messages, tau)
-        weights = message_weight_rows(self.aggregator, _where(tau.isfinite(), clipped, 0.0), u)
+        weights = self.aggregate.shares(_where(tau.isfinite(), clipped, 0.0), u)
         if weights is not None:
             weights = _where(tau.isfinite(), weights * factors, 0.0)
         return MessageStats(distances(messages, u), weights)

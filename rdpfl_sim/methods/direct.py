@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from rdpfl_sim.maths.aggregators import aggregate_rows, mean
+from rdpfl_sim.maths.aggregators import Aggregation, mean
 from rdpfl_sim.maths.vectors import row_norms
-from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
+from rdpfl_sim.methods.aggregation import AggregatorChoice, PreAggregators
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -41,11 +41,12 @@ class Direct(Method):
         *,
         lambda_: Lambda = 0.01,
         aggregator: AggregatorChoice = mean,
+        pre_aggregators: PreAggregators = (),
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
     ) -> None:
         self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
-        self.aggregator = aggregator
+        self.aggregate = Aggregation(aggregator, pre_aggregators)
 
     def payload(
         self, state: State, trained: Trained, clients: Sequence[ClientView]
@@ -61,7 +62,7 @@ class Direct(Method):
         if inbox.num_messages == 0:
             d_norm = torch.zeros(len(u), dtype=torch.float64, device=u.device)
             return State(self.step.apply(state.w, u, None, trained)), self.step.diagnostics(u, d_norm)
-        d_bar = aggregate_rows(self.aggregator, weighted_messages(inbox), u)
+        d_bar = self.aggregate(weighted_messages(inbox), u)
         return State(self.step.apply(state.w, u, d_bar, trained)), self.step.diagnostics(u, row_norms(d_bar))
 
     def message_stats(
@@ -69,4 +70,4 @@ class Direct(Method):
     ) -> MessageStats:
         """Return distances from u, and the weights in the aggregate."""
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
-        return MessageStats(distances(messages, u), message_weight_rows(self.aggregator, messages, u))
+        return MessageStats(distances(messages, u), self.aggregate.shares(messages, u))

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc
-from rdpfl_sim.maths.aggregators import Aggregator, aggregate_rows, krum
+from rdpfl_sim.maths.aggregators import Aggregation, Aggregator, krum
 from rdpfl_sim.maths.vectors import row_norms
-from rdpfl_sim.methods.aggregation import AGGREGATION, message_weight_rows
+from rdpfl_sim.methods.aggregation import AGGREGATOR, PreAggregators
 from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, RunInfo, State, Trained
 from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
 from rdpfl_sim.methods.registry import method
@@ -33,9 +33,10 @@ class KrumGossip(ModelExchange):
         self,
         run: RunInfo,
         *,
-        aggregator: Annotated[Aggregator, AGGREGATION, Doc("over the own and the neighbours' models")] = krum,
+        aggregator: Annotated[Aggregator, AGGREGATOR, Doc("over the own and the neighbours' models")] = krum,
+        pre_aggregators: PreAggregators = (),
     ) -> None:
-        self.aggregator = aggregator
+        self.aggregate = Aggregation(aggregator, pre_aggregators)
 
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
@@ -45,7 +46,7 @@ class KrumGossip(ModelExchange):
         sound = row_norms(x).isfinite()
         if inbox.num_messages > 0 and sound.any():
             models = self._models(x, inbox).where(sound.view(-1, 1, 1), 0.0)
-            w = aggregate_rows(self.aggregator, models, models[:, 0]).where(sound.unsqueeze(1), x)
+            w = self.aggregate(models, models[:, 0]).where(sound.unsqueeze(1), x)
         return State(w), self.displacement(state, x, w)
 
     def message_stats(
@@ -55,7 +56,7 @@ class KrumGossip(ModelExchange):
         x = trained.w
         sound = row_norms(x).isfinite().unsqueeze(1)
         models = self._models(x, inbox).where(sound.unsqueeze(2), 0.0)
-        weights = message_weight_rows(self.aggregator, models, models[:, 0])
+        weights = self.aggregate.shares(models, models[:, 0])
         if weights is not None:
             weights = (weights[:, 1:] * inbox.weights).where(sound, 0.0)
         return MessageStats(distances(x, inbox), weights)

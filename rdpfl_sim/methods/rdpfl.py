@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
-from rdpfl_sim.maths.aggregators import aggregate_rows, median
+from rdpfl_sim.maths.aggregators import Aggregation, median
 from rdpfl_sim.maths.vectors import LARGEST, bb_coefficients, clip_rows, row_norms
-from rdpfl_sim.methods.aggregation import AggregatorChoice, message_weight_rows
+from rdpfl_sim.methods.aggregation import AggregatorChoice, PreAggregators
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -92,6 +92,7 @@ class Rdpfl(Method):
         *,
         lambda_: Lambda = 0.01,
         aggregator: AggregatorChoice = median,
+        pre_aggregators: PreAggregators = (),
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
         predictor: Annotated[
@@ -116,7 +117,7 @@ class Rdpfl(Method):
         ] = "predict",
     ) -> None:
         self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
-        self.aggregator = aggregator
+        self.aggregate = Aggregation(aggregator, pre_aggregators)
         self.predictor = predictor
         self.clip = clip
         self.threshold = threshold
@@ -158,7 +159,7 @@ class Rdpfl(Method):
         u = self.step.direction(state.w, trained)
         if inbox.num_messages == 0:
             return self._update_without_messages(state, trained, u)
-        estimate = self.estimate(state, aggregate_rows(self.aggregator, weighted_messages(inbox), u))
+        estimate = self.estimate(state, self.aggregate(weighted_messages(inbox), u))
         w = self.step.apply(state.w, u, estimate.d, trained)
         return state.observe(w, estimate), {
             **self.step.diagnostics(u, self._check_lemma_3(estimate.d_norm)),
@@ -212,7 +213,7 @@ class Rdpfl(Method):
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
         return MessageStats(
             distances(messages, u),
-            message_weight_rows(self.aggregator, messages, u),
+            self.aggregate.shares(messages, u),
             distances(messages, self.predicted_direction(state)),
         )
 

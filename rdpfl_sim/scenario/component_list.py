@@ -16,8 +16,7 @@ from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, SMALL
 from rdpfl_sim.contracts.plugin_check import guard_and_try
-from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
+from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS
 from rdpfl_sim.scenario.sections import CHOICES
 
 HANGING_INDENT = 2

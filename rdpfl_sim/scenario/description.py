@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rdpfl_sim.components.choice import Steps
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.table import Strict
+from rdpfl_sim.methods.aggregation import aggregation_components
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 
@@ -27,11 +27,13 @@ def describe_scenario(scenario: Scenario) -> dict[str, str]:
 
 def describe_method(method: Component) -> str:
     """Return a method's name, its aggregator in brackets, and its options: `direct (mean), lambda 1`."""
-    aggregator = getattr(method, "aggregator", None)
-    if not isinstance(aggregator, Component):
+    steps = [*aggregation_components(method).values()]
+    if not steps:
         return ", ".join([method.name, *_changed_options(method)])
-    options = [text for text in _changed_options(method) if not text.startswith("aggregator ")]
-    return ", ".join([f"{method.name} ({_without_brackets(aggregator)})", *options])
+    aggregation = " + ".join(", ".join([step.name, *_changed_options(step)]) for step in steps)
+    shown = ("aggregator ", "pre_aggregators ")
+    options = [text for text in _changed_options(method) if not text.startswith(shown)]
+    return ", ".join([f"{method.name} ({aggregation})", *options])
 
 
 def describe_attack(section: AdversarySection) -> str:
@@ -48,12 +50,6 @@ def describe_component(component: Component) -> str:
     """Return a component's name and the options that differ from their defaults: `noise (sigma 3)`."""
     options = ", ".join(_changed_options(component))
     return f"{component.name} ({options})" if options else component.name
-
-
-def _without_brackets(component: Component) -> str:
-    if isinstance(component, Steps):
-        return " + ".join(map(_without_brackets, component.steps))
-    return ", ".join([component.name, *_changed_options(component)])
 
 
 def _changed_options(table: Strict) -> Iterator[str]:

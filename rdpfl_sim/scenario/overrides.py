@@ -6,7 +6,7 @@ the options that the new component also has. Both produce notes, which become wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Annotated, get_args, get_origin
 
@@ -158,7 +158,7 @@ def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
 
 def _kind_inside(kind: object, value: object, step: str | int) -> object:
     """Return the type or the choice of components that a key or a list index of `kind` may hold."""
-    if get_origin(kind) is list:
+    if get_origin(kind) in (list, Sequence):
         kind = _choice_or_type(*get_args(kind))
         if isinstance(step, int):
             return kind  # a key belongs to a single table in place of a list

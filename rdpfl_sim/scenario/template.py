@@ -102,7 +102,7 @@ def _key_lines(
 ) -> Iterator[str]:
     """Yield the line of one key, as chosen or with its default as a comment, and a note on it."""
     value = chosen.get(key, facts.get("default"))
-    if choice is not None and value is not None and not isinstance(value, list):
+    if choice is not None and value is not None:
         note = " ".join(_component_notes(choice, _chosen_name(choice, value)))
     else:
         note = "; ".join(describe_option(facts))

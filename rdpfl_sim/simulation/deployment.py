@@ -13,6 +13,7 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
+from rdpfl_sim.methods.aggregation import unknown_weights
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.rounding import round_down
@@ -73,6 +74,8 @@ class Deployment:
                 "on a GPU the last bits of a stacked result may depend on the other clients of its batch, so "
                 "that checkpoints and interruptions may change the digest; executor = 'inline' avoids this"
             )
+        if self.scenario.output.telemetry:
+            found += unknown_weights(self.scenario.method)
         return [*found, *self._options_without_effect(), *self._fault_warnings()]
 
     def _options_without_effect(self) -> Iterator[str]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.methods.aggregation import when_trimmed_less
+from rdpfl_sim.methods.aggregation import when_too_few
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
@@ -106,7 +106,7 @@ class Simulation:
         self.executor = experiment.make_executor()
         self.kernel = Kernel(initial_time=0.0)
         self.time_limit = Timer(self.kernel, self._on_time_limit)
-        self.telemetry = Telemetry(self.byzantine, experiment.hops, when_trimmed_less(scenario.method))
+        self.telemetry = Telemetry(self.byzantine, experiment.hops, when_too_few(scenario.method))
         self.recorder = Recorder(
             self.kernel,
             experiment.streams,

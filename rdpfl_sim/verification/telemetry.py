@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from rdpfl_sim.methods.aggregation import when_trimmed_less
+from rdpfl_sim.methods.aggregation import when_too_few
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
 from rdpfl_sim.records.record_types import (
@@ -30,7 +30,7 @@ class RecomputedTelemetry:
     """Feeds the records of a run to `Telemetry` and `EvaluationLog`."""
 
     def __init__(self, scenario: Scenario, byzantine: frozenset[int], hops: Sequence[int | None]) -> None:
-        self.telemetry = Telemetry(byzantine, hops, when_trimmed_less(scenario.method))
+        self.telemetry = Telemetry(byzantine, hops, when_too_few(scenario.method))
         self.hops = hops
         self.knows_messages = scenario.output.message_events == 1
         self.row = cast("MetricsRow", dict.fromkeys(METRICS))

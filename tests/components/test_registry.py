@@ -1,17 +1,17 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import pytest
 from pydantic import ValidationError
 
-from rdpfl_sim.components.choice import OneAfterOthers, OneOf
+from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import PluginError
-from tests.components.shapes import FILTERS, SHAPES, plain, shape
+from tests.components.shapes import FILTERS, SHAPES, shape
 from tests.packages import Packages
 from tests.registries import temporary_components
 
@@ -203,77 +203,62 @@ def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> Non
             Section.model_validate({"shape": "careless"})
 
 
-# Chains.
+# Options that list components.
+
+Filter: TypeAlias = Callable[[float], float]
+LISTED = Registry("picture", Facts)
 
 
-def combined(
-    before: tuple[Callable[[float], float], ...], last: Callable[[float], float]
-) -> Callable[..., float]:
-    def run(x: float) -> float:
-        for function in before:
+@LISTED.register
+def picture(*, filters: Sequence[Annotated[Filter, OneOf(FILTERS)]] = ()) -> Filter:
+    """A picture that is seen through filters."""
+
+    def look(x: float) -> float:
+        for function in filters:
             x = function(x)
-        return last(x)
+        return x
 
-    return run
-
-
-class Chained(Strict):
-    shape: Annotated[
-        Component,
-        OneAfterOthers(SHAPES, others=OneOf(FILTERS), combine=combined),
-    ]
+    return look
 
 
-def problems(value: object) -> dict[tuple[object, ...], str]:
+class Gallery(Strict):
+    picture: Annotated[Component, OneOf(LISTED, if_list="must be one picture; list filters in filters")]
+
+
+def gallery(filters: object) -> Gallery:
+    return Gallery.model_validate({"picture": {"name": "picture", "filters": filters}})
+
+
+def problems(picture: object) -> dict[tuple[object, ...], str]:
     with pytest.raises(ValidationError) as caught:
-        Chained.model_validate({"shape": value})
+        Gallery.model_validate({"picture": picture})
     return {error["loc"]: error["msg"] for error in caught.value.errors()}
 
 
-def test_list_is_bound_to_one_function_that_runs_them_in_order() -> None:
-    table = {"name": "scaled", "factor": 1.0, "times": 3}
-    section = Chained.model_validate({"shape": ["rounded", {"name": "rounded", "digits": 2}, table]})
-    assert section.shape.bind()(0.26) == pytest.approx(0.9)
-    assert section.shape.name == "rounded + rounded + scaled"
+def test_listed_components_are_bound_in_order() -> None:
+    chosen = gallery([{"name": "rounded", "digits": 2}, "rounded"]).picture
+    assert chosen.bind()()(0.246) == pytest.approx(0.2)
+    assert Gallery.model_validate({"picture": "picture"}).picture.bind()()(0.246) == 0.246
 
 
-def test_name_or_table_or_list_of_one_is_that_component() -> None:
-    for value in ("plain", {"name": "plain"}, ["plain"], [{"name": "plain"}]):
-        assert Chained.model_validate({"shape": value}).shape.bind() is plain
-
-
-def test_list_is_dumped_as_a_list_that_means_the_same() -> None:
-    section = Chained.model_validate({"shape": ["rounded", {"name": "scaled", "times": 3}]})
+def test_listed_components_are_dumped_as_a_list_that_means_the_same() -> None:
+    section = gallery(["rounded"])
     dumped = section.model_dump()
-    assert dumped == {
-        "shape": [{"name": "rounded", "digits": 1}, {"name": "scaled", "factor": 0.5, "times": 3}]
-    }
-    assert Chained.model_validate(dumped) == section
+    assert dumped == {"picture": {"name": "picture", "filters": [{"name": "rounded", "digits": 1}]}}
+    assert Gallery.model_validate(dumped) == section
+    assert gallery([]) == Gallery.model_validate({"picture": "picture"})
 
 
-def test_what_stands_in_the_wrong_place_is_named() -> None:
-    assert problems(["plain", "rounded"]) == {
-        ("shape", 0): "no filter is called 'plain'; allowed: rounded",
-        ("shape", 1): "no shape is called 'rounded'; allowed: plain, scaled",
+def test_mistake_in_a_list_of_components_is_reported_with_its_index() -> None:
+    assert problems({"name": "picture", "filters": ["rounded", "plain"]}) == {
+        ("picture", "filters", 1): "no filter is called 'plain'; allowed: rounded"
     }
-    assert problems(["rounded", {"name": "scaled", "times": 0}]) == {
-        ("shape", 1, "times"): "input should be greater than or equal to 1"
-    }
-    assert problems([["rounded"], "plain"]) == {
-        ("shape", 0): "must be a name or a table with a name; allowed: rounded"
-    }
-    for value in ([], 3):
-        (text,) = problems(value).values()
-        assert text == (
-            "must be a name or a table with a name, or a list that ends in one, after any of rounded; "
-            "allowed: plain, scaled"
-        )
+    assert problems({"name": "picture", "filters": "rounded"}) == {("picture", "filters"): "must be a list"}
 
 
-def test_schema_allows_a_list() -> None:
-    choices = Chained.model_json_schema()["properties"]["shape"]["anyOf"]
-    (array,) = (choice for choice in choices if choice.get("type") == "array")
-    items = array["items"]["anyOf"]
-    names = [name for item in items for name in item.get("enum", [item["const"]] if "const" in item else [])]
-    assert sorted(names) == ["plain", "rounded", "scaled"]
-    assert array["minItems"] == 1
+def test_list_in_place_of_one_component_is_rejected_with_the_message_of_the_choice() -> None:
+    assert problems(["rounded", "picture"]) == {("picture",): "must be one picture; list filters in filters"}
+    with pytest.raises(
+        ValidationError, match="must be a name or a table with a name; allowed: plain, scaled"
+    ):
+        Section.model_validate({"shape": ["plain"]})

@@ -171,6 +171,60 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
     assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 {flaw}")
 
 
+NOT_THE_SUM = "does not give the result as a weighted sum of the messages"
+WEIGHTS = {
+    ("aggregator", "u.mean(dim=0)", "torch.eye(len(u)).double()[0]"): NOT_THE_SUM,
+    ("aggregator", "u[0]", "1 / len(u)"): "returns an object of type float, not a tensor",
+    ("aggregator", "u[0]", "torch.eye(len(u))[0]"): "returns torch.float32 on cpu, not torch.float64 on cpu",
+    ("aggregator", "u[0]", "torch.eye(len(u)).double()"): "returns a tensor of shape [1, 1], not [1]",
+    ("aggregator", "-u[0]", "-torch.eye(len(u)).double()[0]"): "returns negative weights",
+    ("pre_aggregator", "u[:1]", "torch.ones(1, len(u)).double()"): NOT_THE_SUM,
+    ("pre_aggregator", "u[:1]", "torch.ones(len(u)).double()"): "returns a tensor of shape [1], not [1, 1]",
+}
+"""The kind of a component, what it and its function `weights` return, and what is said of it."""
+
+
+@pytest.mark.parametrize("case", WEIGHTS)
+def test_wrong_message_weights_are_reported_before_time_zero(
+    packages: Packages, case: tuple[str, str, str]
+) -> None:
+    kind, body, weights = case
+    function = f"@{kind}(weights=lambda u: {weights})\ndef odd(u): return {body}"
+    packages.install("odds", f"{HEAD}\n{function}\n", {kind: ["odd"]})
+    with pytest.raises(ScenarioError) as caught:
+        small_scenario(**using(kind))
+    [problem] = caught.value.problems
+    assert problem.path == PATHS[kind]
+    assert problem.message == (
+        f"the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 "
+        f"declares a function `weights` that {WEIGHTS[case]}"
+    )
+
+
+@pytest.mark.parametrize(("kind", "body"), [("aggregator", "u[0]"), ("pre_aggregator", "u[:1]")])
+def test_component_without_message_weights_is_named_in_a_warning(
+    packages: Packages, kind: str, body: str
+) -> None:
+    packages.install("odds", f"{HEAD}\n@{kind}\ndef odd(u): return {body}\n", {kind: ["odd"]})
+    warning = (
+        f"{PATHS[kind]}: the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 declares no weights, "
+        f"so telemetry has no message weights; see `weights` of the decorator @{kind}"
+    )
+    summary = simulate(small_scenario(**using(kind))).summary
+    assert summary["warnings"].count(warning) == 1
+    assert summary["telemetry"]["messages_from"]["honest"]["relative_weight"] is None
+    without_telemetry = small_scenario(**using(kind), output={"telemetry": False})
+    assert warning not in Experiment(without_telemetry).warnings
+
+
+def test_aggregator_with_message_weights_is_accepted_without_a_warning(packages: Packages) -> None:
+    source = "@weighting_aggregator()\ndef odd(u): return torch.eye(len(u)).double()[0]"
+    packages.install("odds", f"{HEAD}\n{source}\n", {"aggregator": ["odd"]})
+    summary = simulate(small_scenario(**using("aggregator"))).summary
+    assert not [text for text in summary["warnings"] if "weights" in text]
+    assert summary["telemetry"]["messages_from"]["honest"]["relative_weight"] == pytest.approx(1.0)
+
+
 def test_every_kind_is_tried() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 

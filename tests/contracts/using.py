@@ -24,7 +24,7 @@ def using(kind: str) -> dict[str, Any]:
         case "aggregator":
             return {"method": {"name": "direct", "aggregator": "odd"}}
         case "pre_aggregator":
-            return {"method": {"name": "direct", "aggregator": ["odd", "median"]}}
+            return {"method": {"name": "direct", "pre_aggregators": ["odd"]}}
         case "attack" | "equivocation":
             return {"adversary": {**ADVERSARY, "attack": "sign_flip", kind: "odd"}}
         case "timing_attack":
@@ -52,7 +52,7 @@ PATHS = {
     "timing_attack": "adversary.timing",
     "attack_schedule": "adversary.schedule",
     "aggregator": "method.aggregator",
-    "pre_aggregator": "method.aggregator[0]",
+    "pre_aggregator": "method.pre_aggregators[0]",
     "fault": "faults[0]",
     "executor": "execution.executor",
 }

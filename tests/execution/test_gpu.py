@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from rdpfl_sim import Scenario, resume, simulate
-from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS
+from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS
 from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
@@ -88,8 +87,8 @@ def test_every_aggregator_runs_on_a_gpu(aggregator: str) -> None:
 
 @pytest.mark.parametrize("pre_aggregator", PRE_AGGREGATORS)
 def test_every_pre_aggregator_runs_on_a_gpu(pre_aggregator: str) -> None:
-    steps = [pre_aggregator, "trimmed_mean"]
-    assert_alike(*on_both(method={"name": "direct", "lambda": 0.5, "aggregator": steps}, **ATTACKED))
+    method = {"name": "direct", "aggregator": "trimmed_mean", "pre_aggregators": [pre_aggregator]}
+    assert_alike(*on_both(method={**method, "lambda": 0.5}, **ATTACKED))
 
 
 @pytest.mark.parametrize("executor", ["inline", "stacked", "threads"])

@@ -39,7 +39,7 @@ def test_norm_of_huge_entries_is_finite() -> None:
     assert row_norms(huge.unsqueeze(0)).item() == norm(huge)
 
 
-def test_clip_leaves_short_vectors_alone() -> None:
+def test_clip_does_not_change_short_vectors() -> None:
     v, active = clip(torch.tensor([3.0, 4.0]), 5.0)
     assert (v.tolist(), active) == ([3.0, 4.0], False)
 
@@ -63,7 +63,7 @@ def test_coefficient_is_clamped_on_both_sides() -> None:
     assert coefficient(s, torch.tensor([-50.0, 1.0])) == -10.0
 
 
-def test_coefficient_of_a_standstill_is_zero() -> None:
+def test_coefficient_is_zero_if_the_model_did_not_move() -> None:
     assert coefficient(torch.zeros(3), torch.ones(3)) == 0.0
 
 
@@ -72,7 +72,7 @@ def test_coefficient_is_within_its_limits(s: Tensor, scale: float) -> None:
     assert abs(coefficient(s, s * scale)) <= 10.0
 
 
-def test_coefficients_and_norms_are_those_of_numpy() -> None:
+def test_coefficients_and_norms_agree_with_numpy() -> None:
     s, y = torch.randn(2, 3, 20_000, generator=torch.Generator().manual_seed(0))
     pairs = zip(s.double().numpy(), (y + s).double().numpy(), strict=True)
     expected = [np.dot(a, b) / (np.dot(a, a) + 1e-8) for a, b in pairs]
@@ -105,7 +105,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 4])
 @pytest.mark.parametrize("d", [1, 37, 8193, 32_769, 200_000])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_row_has_the_same_bits_in_any_batch(name: str, d: int, num_threads: int) -> None:
+def test_row_has_the_same_bits_in_any_batch(name: str, d: int, num_threads: int) -> None:
     function = FUNCTIONS[name]
     x = torch.randn(40 if d < 100_000 else 12, d, generator=torch.Generator().manual_seed(d))
     with deterministic_torch(num_threads):

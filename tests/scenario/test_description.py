@@ -31,8 +31,12 @@ from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
             "direct (trimmed_mean, trim 0.25), lambda 0.01, step 0.5",
         ),
         (
-            {"name": "direct", "aggregator": [{"name": "nnm", "byzantine": 0.4}, "median"]},
-            "direct (nnm, byzantine 0.4 + median), lambda 0.01",
+            {
+                "name": "direct",
+                "aggregator": "median",
+                "pre_aggregators": [{"name": "nnm", "byzantine": 0.4}, "arc"],
+            },
+            "direct (nnm, byzantine 0.4 + arc + median), lambda 0.01",
         ),
         ({"name": "balance", "gamma": 0.3}, "balance"),
         ({"name": "balance", "gamma": 0.4}, "balance, gamma 0.4"),

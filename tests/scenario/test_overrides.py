@@ -142,6 +142,7 @@ def test_seed_cannot_be_set_twice(file: Path) -> None:
     [
         ("method", "method"),
         ("method.aggregator", "aggregator"),
+        ("method.pre_aggregators[0]", "pre_aggregator"),
         ("adversary.attack", "attack"),
         ("adversary[1].timing", "timing_attack"),
         ("faults[0]", "fault"),
@@ -152,7 +153,11 @@ def test_seed_cannot_be_set_twice(file: Path) -> None:
     ],
 )
 def test_choice_at_a_path(path: str, kind: str | None) -> None:
-    raw: dict[str, Any] = {"network": {"links": [{}]}, "faults": [{"name": "crash"}], "method": "rdpfl"}
+    raw: dict[str, Any] = {
+        "network": {"links": [{}]},
+        "faults": [{"name": "crash"}],
+        "method": {"pre_aggregators": ["nnm"]},
+    }
     raw["adversary"] = [{}, {}] if "[1]" in path else {}
     choice = choice_at(Scenario, raw, path)
     assert (None if choice is None else choice.kind) == kind

@@ -51,7 +51,7 @@ def test_results_file_has_one_row_per_run_with_every_parameter_and_metric(tmp_pa
     assert rows[0]["result.deep.list"] == "[1, 2]"
 
 
-SUMMARY = '{"status": "finished"}'
+SUMMARY = '{"schema": 2, "status": "finished"}'
 
 
 def test_run_without_a_summary_is_missing_each_scenario_once(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_run_without_a_summary_is_missing_each_scenario_once(tmp_path: Path) -> 
     for run in (complete, empty):
         folder_of(run, tmp_path).mkdir()
     (folder_of(complete, tmp_path) / "summary.json").write_text(SUMMARY)
-    assert read_summary(complete, tmp_path) == {"status": "finished"}
+    assert read_summary(complete, tmp_path) == {"schema": 2, "status": "finished"}
     assert missing_runs([complete, other, other, empty], tmp_path) == [other, empty]
     assert damaged_folders([other, empty], tmp_path) == [folder_of(empty, tmp_path)]
 

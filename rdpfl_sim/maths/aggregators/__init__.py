@@ -2,7 +2,7 @@
 
 An aggregator takes u (n, d), float32, whose n >= 1 rows are messages, and returns a new vector (d,).
 One that is declared with `needs_own` takes the client's own vector as well; `aggregate` calls either kind.
-All of them
+`Aggregation` puts pre-aggregators in front of one and traces the weights of messages. All aggregators
 
 - are defined for every n >= 1, one and two messages included;
 - return finite values for finite messages, entries near the largest float32 included; NaN and infinity never
@@ -14,25 +14,38 @@ All of them
 
 from __future__ import annotations
 
+from rdpfl_sim.maths.aggregators.aggregation import Aggregation
 from rdpfl_sim.maths.aggregators.aggregator import (
     AGGREGATORS,
+    PRE_AGGREGATORS,
     Aggregator,
+    PreAggregator,
     aggregate,
     aggregate_rows,
     aggregator,
+    pre_aggregator,
+    weighting_aggregator,
+    weighting_pre_aggregator,
 )
 from rdpfl_sim.maths.aggregators.coordinatewise import meamed, mean, median, trimmed_mean
 from rdpfl_sim.maths.aggregators.iterative import centred_clipping, geometric_median
+from rdpfl_sim.maths.aggregators.preaggregators import arc, bucketing, clipping, nnm
 from rdpfl_sim.maths.aggregators.selection import caf, krum, mda, monna, multi_krum, smea
 
 __all__ = [
     "AGGREGATORS",
+    "PRE_AGGREGATORS",
+    "Aggregation",
     "Aggregator",
+    "PreAggregator",
     "aggregate",
     "aggregate_rows",
     "aggregator",
+    "arc",
+    "bucketing",
     "caf",
     "centred_clipping",
+    "clipping",
     "geometric_median",
     "krum",
     "mda",
@@ -41,6 +54,10 @@ __all__ = [
     "median",
     "monna",
     "multi_krum",
+    "nnm",
+    "pre_aggregator",
     "smea",
     "trimmed_mean",
+    "weighting_aggregator",
+    "weighting_pre_aggregator",
 ]

@@ -1,22 +1,26 @@
-"""How aggregators register and how they are called, for one client or for many."""
+"""How aggregators and pre-aggregators register, and how aggregators are called for one or many clients."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, TypeAlias
+from functools import partial, wraps
+from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.maths.aggregators.order_statistics import band_sum
+from rdpfl_sim.maths.aggregators.weighting import weighted_sum
+
+T = TypeVar("T", bound=Callable[..., Tensor])
 
 Aggregator: TypeAlias = Callable[..., Tensor]
 """One vector (d,) from the messages u (m, d), and from the own vector if it is declared with `needs_own`."""
 
-PreAggregator: TypeAlias = Callable[[Tensor], Tensor]
+PreAggregator: TypeAlias = Callable[..., Tensor]
 """New rows (k, d), k >= 1, from the messages u (m, d)."""
 
 MAX_MESSAGES = 32
@@ -27,8 +31,7 @@ MAX_MESSAGES = 32
 class AggregatorFacts(Facts):
     """Metadata of an aggregator, set by its decorator.
 
-    `weights`, `order_statistics` and `distance_bound` are called with the options of the aggregator as
-    keywords.
+    Functions among them are called with all options of the aggregator as keywords, defaults included.
     """
 
     needs_own: bool = False
@@ -40,38 +43,77 @@ class AggregatorFacts(Facts):
     """(low, high) for m messages, if the aggregate is the mean of the order statistics low, ..., high - 1 of
     each coordinate. Message weights and batching over clients follow from it."""
     weights: Callable[..., Tensor] | None = None
-    """The weights (m,), float64, of the messages in the aggregate, from the arguments of the aggregator for
-    one client. None if they follow from `order_statistics` or are unknown."""
+    """The weights (m,), float64, from the arguments of the aggregator for one client: the aggregate is the
+    weighted sum of the messages. An aggregator that weights each coordinate differently returns the mean over
+    coordinates. None if they follow from `order_statistics` or are unknown."""
     distance_bound: Callable[..., float] | None = None
     """For m messages within distance r of a point: the aggregate is at most `distance_bound(m)` r from it."""
+    too_few: Callable[..., bool] | None = None
+    """Whether m messages are too few for its options, so that it excludes fewer outliers than they say."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights of messages are known."""
+        return self.weights is not None or self.order_statistics is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreAggregatorFacts(Facts):
+    """Metadata of a pre-aggregator, set by its decorator."""
+
+    weights: Callable[..., Tensor] | None = None
+    """The weights (k, m), float64, of the m messages in each of the k new rows, from the messages and all
+    options. None if they are unknown."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights of messages are known."""
+        return self.weights is not None
 
 
 AGGREGATORS = Registry("aggregator", AggregatorFacts)
 aggregator = AGGREGATORS.register
+PRE_AGGREGATORS = Registry("pre_aggregator", PreAggregatorFacts)
+pre_aggregator = PRE_AGGREGATORS.register
 
 
-@dataclass(frozen=True)
-class Chain:
-    """An aggregator of what pre-aggregators, one after the other, make of the messages."""
+def weighting_aggregator(*, needs_own: bool = False) -> Callable[[T], T]:
+    """Register an aggregator that is a weighted mean of whole messages; the function returns the weights.
 
-    before: tuple[PreAggregator, ...]
-    last: Aggregator
+    The weights (m,), float64, are not negative and add up to 1. The decorated name is the aggregator itself.
+    """
 
-    def __call__(self, u: Tensor, own: Tensor) -> Tensor:
-        """Return the result of the last aggregator; pre-aggregators leave the own vector as it is."""
-        for pre_aggregator in self.before:
-            u = pre_aggregator(u)
-        return aggregate(self.last, u, own)
+    def register(weights: T) -> T:
+        decorate = aggregator(needs_own=needs_own, weights=weights, distance_bound=within_hull)
+        return decorate(_weighted(weights))
+
+    return register
+
+
+def weighting_pre_aggregator(weights: T) -> T:
+    """Register a pre-aggregator that returns weighted means; the function returns the weights (k, m)."""
+    return pre_aggregator(weights=weights)(_weighted(weights))
+
+
+def _weighted(weights: T) -> T:
+    @wraps(weights)
+    def function(u: Tensor, *own: Tensor, **options: Any) -> Tensor:
+        return weighted_sum(weights(u, *own, **options), u)
+
+    return cast("T", function)
 
 
 def within_hull(m: int, **options: Any) -> float:
-    """Return the distance bound of an aggregator that weights whole messages, with weights that sum to 1."""
+    """Return the distance bound of a weighted mean of whole messages."""
     return 1.0
 
 
-def bound_options(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options that are bound to a component; those that are not bound have their defaults."""
-    return dict(function.keywords) if isinstance(function, partial) else {}
+def all_options(component: Callable[..., Any]) -> dict[str, Any]:
+    """Return the options of an aggregator or pre-aggregator, defaults included."""
+    function, bound = (
+        (component.func, component.keywords) if isinstance(component, partial) else (component, {})
+    )
+    return {**(getattr(inspect.unwrap(function), "__kwdefaults__", None) or {}), **bound}
 
 
 def aggregate(function: Aggregator, u: Tensor, own: Tensor) -> Tensor:
@@ -79,7 +121,7 @@ def aggregate(function: Aggregator, u: Tensor, own: Tensor) -> Tensor:
     facts = AGGREGATORS.facts_of(function)
     if facts.rows:
         return aggregate_rows(function, u.unsqueeze(0), own.unsqueeze(0)).squeeze(0)
-    return function(u, own) if facts.needs_own or isinstance(function, Chain) else function(u)
+    return function(u, own) if facts.needs_own else function(u)
 
 
 def aggregate_rows(function: Aggregator, messages: Tensor, own: Tensor) -> Tensor:
@@ -93,7 +135,7 @@ def aggregate_rows(function: Aggregator, messages: Tensor, own: Tensor) -> Tenso
         return function(messages, own) if facts.needs_own else function(messages)
     if facts.order_statistics is None or messages.shape[1] > MAX_MESSAGES:
         return torch.stack([aggregate(function, u, one) for u, one in zip(messages, own, strict=True)])
-    low, high = facts.order_statistics(messages.shape[1], **bound_options(function))
+    low, high = facts.order_statistics(messages.shape[1], **all_options(function))
     columns = messages.transpose(0, 1).flatten(1)
     result = (band_sum(columns, low, high) / (high - low)).view_as(own)
     for row in (~result.isfinite().all(dim=1)).nonzero().flatten().tolist():  # a sum has overflowed

@@ -1,4 +1,8 @@
-"""Aggregators that look at one coordinate at a time."""
+"""Aggregators that work on one coordinate at a time.
+
+The weight of a message is its mean over the coordinates, or over 4096 evenly spaced ones if there are more.
+Messages with equal values share their weight, so that it does not depend on their order.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +15,15 @@ from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.maths.aggregators.aggregator import aggregator, within_hull
-from rdpfl_sim.maths.aggregators.coordinate_weights import (
-    average_over_coordinates,
-    band_weights,
-    sampled_coordinates,
-)
 from rdpfl_sim.maths.aggregators.order_statistics import band_mean, sorted_rows
-from rdpfl_sim.maths.aggregators.weighting import (
-    Byzantine,
-    num_trusted,
-    without_overflow,
-)
+from rdpfl_sim.maths.aggregators.weighting import Byzantine, num_trusted, without_overflow
 from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.rounding import round_up
 
-
-def mean_weights(u: Tensor) -> Tensor:
-    """Return equal weights (n,), float64."""
-    return torch.full((len(u),), 1 / len(u), dtype=torch.float64, device=u.device)
+_MAX_COORDINATES = 4096  # of as many random ones, a weight's standard error would be at most 0.008
 
 
-@aggregator(order_statistics=lambda n: (0, n), weights=mean_weights, distance_bound=within_hull)
+@aggregator(order_statistics=lambda n: (0, n), distance_bound=within_hull)
 def mean(u: Tensor) -> Tensor:
     """The mean of the rows; one message can move it anywhere."""
     result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
@@ -51,31 +43,34 @@ def median_bound(n: int) -> float:
     return math.sqrt(n / (n // 2 + 1))
 
 
-def median_weights(u: Tensor) -> Tensor:
-    """Return the weights (n,), float64, of the messages in the median; their sum is 1."""
-    low, high = middle(len(u))
-    return band_weights(u, low, high) / (high - low)
-
-
 @aggregator(order_statistics=middle, distance_bound=median_bound)
 def median(u: Tensor) -> Tensor:
     """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
     return band_mean(u, *middle(len(u)))
 
 
-def untrimmed(n: int, trim: float = 0.3) -> tuple[int, int]:
+def _num_trimmed(n: int, trim: float) -> int:
+    """Return min(ceil(trim n), (n - 1) // 2), the number of values cut from each end."""
+    return min(round_up(trim * n), (n - 1) // 2)
+
+
+def _untrimmed(n: int, trim: float) -> tuple[int, int]:
     """Return the band of order statistics of n that are not trimmed."""
-    cut = num_trimmed(n, trim)
+    cut = _num_trimmed(n, trim)
     return cut, n - cut
 
 
-def _trimmed_mean_bound(n: int, trim: float = 0.3) -> float:
+def _trimmed_mean_bound(n: int, trim: float) -> float:
     """Return the bound of a mean of `kept` messages per coordinate: kept |d - u|^2 <= n r^2, by convexity."""
-    low, high = untrimmed(n, trim)
+    low, high = _untrimmed(n, trim)
     return math.sqrt(n / (high - low))
 
 
-@aggregator(order_statistics=untrimmed, distance_bound=_trimmed_mean_bound)
+@aggregator(
+    order_statistics=_untrimmed,
+    distance_bound=_trimmed_mean_bound,
+    too_few=lambda n, trim: _num_trimmed(n, trim) < round_up(trim * n),
+)
 def trimmed_mean(
     u: Tensor,
     *,
@@ -88,39 +83,25 @@ def trimmed_mean(
     Rounded up, so that trim = 0.3 cuts three attackers among nine. At least one value is left: with
     trim = 0.3 the mean of 1, 2 or 4 messages cuts one less per side.
     """
-    return band_mean(u, *untrimmed(len(u), trim))
+    return band_mean(u, *_untrimmed(len(u), trim))
 
 
-def num_trimmed(n: int, trim: float) -> int:
-    """Return min(ceil(trim n), (n - 1) // 2), the number of values cut from each end."""
-    return min(round_up(trim * n), (n - 1) // 2)
+def _meamed_weights(u: Tensor, byzantine: float) -> Tensor:
+    """Return the weights (n,), float64: the derivatives of the mean by the order statistics."""
+    values = _sampled_coordinates(u).double()
+    with torch.enable_grad():
+        in_order = values.sort(dim=1).values.requires_grad_()
+        total = _mean_around_median([*in_order.unbind(dim=1)], num_trusted(len(u), byzantine)).sum()
+        (weights,) = torch.autograd.grad(total, in_order)
+    return _average_over_coordinates(values, in_order.detach(), weights)
 
 
-def meamed_weights(u: Tensor, byzantine: float = 0.3) -> Tensor:
-    """Return the weights (n,), float64, in the mean around the median; see `_mean_around_median`."""
-    n, k = len(u), num_trusted(len(u), byzantine)
-    values = sampled_coordinates(u).double()
-    in_order = values.sort(dim=1).values
-    twice_median = in_order[:, (n - 1) // 2, None] + in_order[:, n // 2, None]
-    weights = torch.zeros_like(in_order)
-    weights[:, :k] = 1
-    nearest = in_order[:, :k].clone()
-    for begin in range(k, n, k):
-        others = in_order[:, begin : begin + k]
-        width = others.shape[1]
-        share = ((twice_median - (nearest[:, :width] + others)).sign() + 1) / 2
-        for earlier in range(0, begin, k):
-            weights[:, earlier : earlier + width] *= 1 - share
-        weights[:, begin : begin + width] = share
-        nearest[:, :width] = torch.lerp(nearest[:, :width], others, share)
-    return average_over_coordinates(values, in_order, weights)
-
-
-def _meamed_bound(n: int, byzantine: float = 0.3) -> float:
+def _meamed_bound(n: int, byzantine: float) -> float:
+    """Return the bound of a mean of n - f messages per coordinate; see `_trimmed_mean_bound`."""
     return math.sqrt(n / num_trusted(n, byzantine))
 
 
-@aggregator(weights=meamed_weights, distance_bound=_meamed_bound)
+@aggregator(weights=_meamed_weights, distance_bound=_meamed_bound)
 def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The coordinate-wise mean of the n - f values nearest to the median, f = ceil(byzantine n).
 
@@ -154,3 +135,33 @@ def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
             nearest = torch.lerp(nearest, other, share)
         total += nearest
     return total.div_(k)
+
+
+def band_weights(u: Tensor, low: int, high: int) -> Tensor:
+    """Return the weights (n,), float64, in the mean of the order statistics low, ..., high - 1."""
+    n = len(u)
+    if (low, high) == (0, n):
+        return torch.full((n,), 1 / n, dtype=torch.float64, device=u.device)
+    values = _sampled_coordinates(u)
+    place = torch.arange(n, device=u.device)
+    in_band = ((place >= low) & (place < high)).double().expand_as(values)
+    return _average_over_coordinates(values, values.sort(dim=1).values, in_band) / (high - low)
+
+
+def _sampled_coordinates(u: Tensor) -> Tensor:
+    """Return the coordinates that count as rows, (at most 4096, n)."""
+    d = u.shape[1]
+    if d > _MAX_COORDINATES:
+        u = u[:, torch.arange(_MAX_COORDINATES, device=u.device) * d // _MAX_COORDINATES]
+    return u.T.contiguous()
+
+
+def _average_over_coordinates(values: Tensor, in_order: Tensor, weights: Tensor) -> Tensor:
+    """Return the mean weight of each column, given the weights of the order statistics of each row.
+
+    The values that equal a given one are the order statistics first, ..., last - 1; each gets its share.
+    """
+    first = torch.searchsorted(in_order, values)
+    last = torch.searchsorted(in_order, values, right=True)
+    sums = torch.nn.functional.pad(weights.cumsum(dim=1), (1, 0))
+    return ((sums.gather(1, last) - sums.gather(1, first)) / (last - first)).mean(dim=0)

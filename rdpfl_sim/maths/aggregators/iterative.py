@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.components.options import Count, Doc, Positive
-from rdpfl_sim.maths.aggregators.aggregator import aggregator, within_hull
-from rdpfl_sim.maths.aggregators.coordinatewise import median, median_bound, median_weights
+from rdpfl_sim.maths.aggregators.aggregator import aggregator, weighting_aggregator
+from rdpfl_sim.maths.aggregators.coordinatewise import band_weights, median, median_bound, middle
 from rdpfl_sim.maths.aggregators.weighting import SLACK, weighted_sum, without_overflow
 from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
 
@@ -26,7 +26,22 @@ _COINCIDENT = 1e-6  # of the median distance: well above the rounding of a diffe
 _FAR = 1e3  # times the median distance: the rounding of its square is still well below that
 
 
-def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
+@weighting_aggregator()
+def geometric_median(
+    u: Tensor,
+    *,
+    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
+    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
+) -> Tensor:
+    """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
+
+    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
+    half of the others; where y coincides with a row, the step of Vardi and Zhang (2000).
+    """
+    return torch.from_numpy(_weiszfeld(u, iterations, tolerance)).to(u.device)
+
+
+def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
     """Return weights w (n,), which add up to 1, with which sum_i w_i u_i is the geometric median."""
     squares: NDArray[np.float64] = squared_distances(u).numpy(force=True)
     half = np.sort(squares, axis=1)[:, (len(u) - 1) // 2]
@@ -52,26 +67,6 @@ def weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float6
     return w
 
 
-def geometric_median_weights(u: Tensor, iterations: int, tolerance: float) -> Tensor:
-    """Return the weights (n,), float64, of the messages in the geometric median."""
-    return torch.from_numpy(weiszfeld(u, iterations, tolerance)).to(u.device)
-
-
-@aggregator(weights=geometric_median_weights, distance_bound=within_hull)
-def geometric_median(
-    u: Tensor,
-    *,
-    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
-    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
-) -> Tensor:
-    """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
-
-    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
-    half of the others; where y coincides with a row, the step of Vardi and Zhang (2000).
-    """
-    return weighted_sum(torch.from_numpy(weiszfeld(u, iterations, tolerance)), u)
-
-
 def _weights_around(
     u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
 ) -> NDArray[np.float64]:
@@ -85,21 +80,21 @@ def _weights_around(
     return w
 
 
-def centred_clipping_weights(
+def _centred_clipping_weights(
     u: Tensor, radius: float | Literal["median"], iterations: int, start: Literal["median", "zero"]
 ) -> Tensor:
     """Return the weights (n,), float64; the weight of the median belongs to the rows that form it."""
     c = median(u) if start == "median" else None
     w = torch.from_numpy(_weights_around(u, c, radius, iterations)).to(u.device)
-    return w + (1 - w.sum()).clamp(min=0) * median_weights(u) if start == "median" else w
+    return w if c is None else w + (1 - w.sum()).clamp(min=0) * band_weights(u, *middle(len(u)))
 
 
-def _centred_clipping_bound(m: int, *, start: str = "median", **options: Any) -> float:
+def _centred_clipping_bound(m: int, start: str, **options: Any) -> float:
     """Return the bound of the median, whose mixtures with the rows it is; from zero there is none."""
     return median_bound(m) if start == "median" else inf
 
 
-@aggregator(weights=centred_clipping_weights, distance_bound=_centred_clipping_bound)
+@aggregator(weights=_centred_clipping_weights, distance_bound=_centred_clipping_bound)
 def centred_clipping(
     u: Tensor,
     *,

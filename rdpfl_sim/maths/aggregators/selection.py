@@ -19,14 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
-from rdpfl_sim.maths.aggregators.aggregator import aggregator, within_hull
-from rdpfl_sim.maths.aggregators.weighting import (
-    SLACK,
-    Byzantine,
-    equal_shares,
-    num_trusted,
-    weighted_sum,
-)
+from rdpfl_sim.maths.aggregators.aggregator import weighting_aggregator
+from rdpfl_sim.maths.aggregators.weighting import SLACK, Byzantine, equal_shares, least, num_trusted
 from rdpfl_sim.maths.distances import distances_to, squared_distances
 from rdpfl_sim.rounding import round_up
 
@@ -36,32 +30,24 @@ MaxSubsets: TypeAlias = Annotated[
 ]
 
 
-def krum_weights(u: Tensor, byzantine: float, num_kept: int = 1) -> Tensor:
-    """Return the weights (n,), float64, that average the rows with the least Krum scores and ties."""
+def _krum_weights(u: Tensor, byzantine: float, num_kept: int) -> Tensor:
+    """Return the weights that average the rows with the least Krum scores and ties."""
     num_neighbours = max(1, num_trusted(len(u), byzantine) - 2)
     in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
     scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
-    return equal_shares(least(scores, max(1, num_kept)))
+    return equal_shares(least(scores, num_kept))
 
 
-@aggregator(weights=krum_weights, distance_bound=within_hull)
+@weighting_aggregator()
 def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The row with the least sum of squared distances to its n - f - 2 nearest others, f = ceil(byzantine n).
 
     Blanchard et al. 2017. At least one neighbour counts, and then the two closest rows always tie.
     """
-    w = krum_weights(u, byzantine)
-    best = int(w.argmax())
-    return u[best].clone() if w[best] == 1 else weighted_sum(w, u)
+    return _krum_weights(u, byzantine, 1)
 
 
-def multi_krum_weights(u: Tensor, byzantine: float, keep: float | None) -> Tensor:
-    """Return the weights (n,), float64, with which multi-Krum averages the rows."""
-    n = len(u)
-    return krum_weights(u, byzantine, num_trusted(n, byzantine) if keep is None else round_up(keep * n))
-
-
-@aggregator(weights=multi_krum_weights, distance_bound=within_hull)
+@weighting_aggregator()
 def multi_krum(
     u: Tensor,
     *,
@@ -74,16 +60,12 @@ def multi_krum(
 
     Blanchard et al. 2017. Rows that tie with the last one kept are kept too.
     """
-    return weighted_sum(multi_krum_weights(u, byzantine, keep), u)
+    n = len(u)
+    num_kept = num_trusted(n, byzantine) if keep is None else max(1, round_up(keep * n))
+    return _krum_weights(u, byzantine, num_kept)
 
 
-def monna_weights(u: Tensor, own: Tensor, byzantine: float) -> Tensor:
-    """Return the weights (n,), float64, with which MoNNA averages the rows."""
-    distances = distances_to(own, u).nan_to_num(nan=torch.inf)
-    return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
-
-
-@aggregator(needs_own=True, weights=monna_weights, distance_bound=within_hull)
+@weighting_aggregator(needs_own=True)
 def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The mean of the n - f rows nearest to the client's own vector, f = ceil(byzantine n).
 
@@ -92,20 +74,11 @@ def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     itself. Rows that tie with the last one kept are kept too; to an own vector that is not finite all are
     equally near.
     """
-    return weighted_sum(monna_weights(u, own, byzantine), u)
+    distances = distances_to(own, u).nan_to_num(nan=torch.inf)
+    return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
 
 
-def mda_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
-    """Return the weights (n,), float64, with which minimum diameter averaging averages the rows."""
-    squares: _Array = squared_distances(u).numpy(force=True)
-    sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
-    diameters = np.zeros(len(sets))
-    for i, to_i in enumerate(squares):
-        np.maximum(diameters, sets[:, i] * (sets * to_i).max(axis=1), out=diameters)
-    return _mean_of_best(sets, diameters, u)
-
-
-@aggregator(weights=mda_weights, distance_bound=within_hull)
+@weighting_aggregator()
 def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
     """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
 
@@ -114,11 +87,22 @@ def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000
     rows of each row are tried: the least diameter among these is at most twice the least of all, because all
     of a set of diameter D is within D of each of its rows.
     """
-    return weighted_sum(mda_weights(u, byzantine, max_subsets), u)
+    squares: _Array = squared_distances(u).numpy(force=True)
+    sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
+    diameters = np.zeros(len(sets))
+    for i, to_i in enumerate(squares):
+        np.maximum(diameters, sets[:, i] * (sets * to_i).max(axis=1), out=diameters)
+    return _mean_of_best(sets, diameters, u)
 
 
-def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
-    """Return the weights (n,), float64, of smallest maximum eigenvalue averaging."""
+@weighting_aggregator()
+def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
+    """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
+
+    Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
+    these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
+    each row are tried, and the proof of robustness does not hold.
+    """
     squares: _Array = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
     parts = np.array_split(sets, 1 + len(sets) // 1000)  # so that memory does not grow with their number
@@ -127,19 +111,16 @@ def smea_weights(u: Tensor, byzantine: float, max_subsets: int) -> Tensor:
     return _mean_of_best(sets, np.concatenate(eigenvalues), u)
 
 
-@aggregator(weights=smea_weights, distance_bound=within_hull)
-def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
-    """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
+@weighting_aggregator()
+def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
+    """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
 
-    Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
-    these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
-    each row are tried, and the proof of robustness does not hold.
+    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). From c_i = 1 on, while
+    sum_i c_i > n - 2 f: with v the top eigenvector of the covariance of the rows weighted by c, and
+    tau_i = <u_i - mu, v>^2, c_i <- c_i (1 - tau_i / max_j tau_j). Of all mu on the way, the one with the
+    least top eigenvalue. The maximum is over rows that still have weight: one that has lost all of it,
+    however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
     """
-    return weighted_sum(smea_weights(u, byzantine, max_subsets), u)
-
-
-def caf_weights(u: Tensor, byzantine: float) -> Tensor:
-    """Return the weights c_i / sum_j c_j (n,), float64, of the covariance-bound agnostic filter."""
     n = len(u)
     squares: _Array = squared_distances(u).numpy(force=True)
     enough = max(0, n - 2 * round_up(byzantine * n))
@@ -158,24 +139,6 @@ def caf_weights(u: Tensor, byzantine: float) -> Tensor:
         if c.sum() <= enough + SLACK:
             break
     return torch.from_numpy(best).to(u.device)
-
-
-@aggregator(weights=caf_weights, distance_bound=within_hull)
-def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
-
-    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). From c_i = 1 on, while
-    sum_i c_i > n - 2 f: with v the top eigenvector of the covariance of the rows weighted by c, and
-    tau_i = <u_i - mu, v>^2, c_i <- c_i (1 - tau_i / max_j tau_j). Of all mu on the way, the one with the
-    least top eigenvalue. The maximum is over rows that still have weight: one that has lost all of it,
-    however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
-    """
-    return weighted_sum(caf_weights(u, byzantine), u)
-
-
-def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
-    """Return a mask of the `num` least along the last dimension, ties with the last of them included."""
-    return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
 
 
 def _candidates(squares: _Array, k: int, max_subsets: int) -> NDArray[np.bool_]:

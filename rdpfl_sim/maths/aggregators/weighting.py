@@ -1,4 +1,4 @@
-"""What aggregators share: the number of messages that they trust, and weighted sums."""
+"""What aggregators share: the number of trusted messages, least scores and weighted sums."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ def num_trusted(n: int, byzantine: float) -> int:
     return max(1, n - round_up(byzantine * n))
 
 
+def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
+    """Return a mask of the `num` least along the last dimension, ties with the last of them included."""
+    return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
+
+
+def equal_shares(kept: Tensor) -> Tensor:
+    """Return weights, float64, that average what is kept along the last dimension."""
+    kept = kept.double()
+    return kept / kept.sum(dim=-1, keepdim=True)
+
+
 def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
     """Return sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
 
@@ -35,9 +46,3 @@ def without_overflow(x: Tensor) -> Tensor:
     limit = torch.finfo(x.dtype).max
     # The sum is not finite if an entry is not, and is quicker than the clamp. False alarms are harmless.
     return x if isfinite(x.sum()) else x.clamp_(-limit, limit)
-
-
-def equal_shares(kept: Tensor) -> Tensor:
-    """Return weights, float64, that average what is kept along the last dimension."""
-    kept = kept.double()
-    return kept / kept.sum(dim=-1, keepdim=True)

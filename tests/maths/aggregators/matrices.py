@@ -42,6 +42,6 @@ def attacked(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     num_honest, d = draw(st.integers(2, 7)), draw(st.integers(1, 4))
     num_byzantine = draw(st.integers(1, num_honest - 1))
     honest = draw(arrays(np.float32, (num_honest, d), elements=st.floats(-1, 1, width=32)))
-    lies = draw(arrays(np.float32, (num_byzantine, d), elements=st.floats(-MAX, MAX, width=32)))
+    sent = draw(arrays(np.float32, (num_byzantine, d), elements=st.floats(-MAX, MAX, width=32)))
     order = draw(st.permutations(range(num_honest + num_byzantine)))
-    return torch.from_numpy(honest), torch.from_numpy(np.concatenate([honest, lies])[order])
+    return torch.from_numpy(honest), torch.from_numpy(np.concatenate([honest, sent])[order])

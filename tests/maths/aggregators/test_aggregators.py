@@ -31,7 +31,7 @@ def test_finite_messages_give_a_finite_result_inside_their_hull(name: str, u: Te
 @every_aggregator
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 10])
 @pytest.mark.parametrize("d", [3, 2000])
-def test_the_largest_floats_do_not_overflow(name: str, n: int, d: int) -> None:
+def test_largest_floats_do_not_overflow(name: str, n: int, d: int) -> None:
     largest = torch.full((n, d), MAX)
     assert_close(run(name, largest), largest[0], MAX * 1e-6)
     lopsided = largest * torch.linspace(0.8, 1, n).unsqueeze(1)
@@ -42,7 +42,9 @@ def test_the_largest_floats_do_not_overflow(name: str, n: int, d: int) -> None:
 @every_aggregator
 @given(u=matrices(), data=st.data())
 @quick
-def test_the_order_of_the_messages_does_not_matter(name: str, u: Tensor, data: st.DataObject) -> None:
+def test_aggregate_does_not_depend_on_the_order_of_the_messages(
+    name: str, u: Tensor, data: st.DataObject
+) -> None:
     order = data.draw(st.permutations(range(len(u))))
     # The geometric median stops at a step that is short, though not in a coordinate of much smaller scale.
     tolerance = rounding(u).max() if name == "geometric_median" else rounding(u)
@@ -61,14 +63,14 @@ def test_messages_are_not_changed(name: str, u: Tensor) -> None:
 
 @every_aggregator
 @pytest.mark.parametrize("d", [1, 5, 2000])
-def test_one_message_is_its_own_aggregate(name: str, d: int) -> None:
+def test_aggregate_of_one_message_is_that_message(name: str, d: int) -> None:
     u = torch.linspace(-3, 5, d).unsqueeze(0)
     assert torch.equal(run(name, u), u[0])
 
 
 @every_aggregator
 @pytest.mark.parametrize("d", [1, 5, 2000])
-def test_two_messages_are_averaged_as_neither_can_be_preferred(name: str, d: int) -> None:
+def test_aggregate_of_two_messages_is_their_mean(name: str, d: int) -> None:
     u = torch.stack([torch.linspace(-3, 5, d), torch.full((d,), 2.0)])
     midpoint = (u[0] + u[1]) / 2
     assert_close(run(name, u, own=midpoint), midpoint, 1e-6)
@@ -81,7 +83,7 @@ def test_result_is_a_vector_of_the_type_of_the_messages(name: str) -> None:
 
 
 @every_aggregator
-def test_one_liar_moves_only_the_mean_without_bound(name: str) -> None:
+def test_one_attacker_moves_only_the_mean_without_bound(name: str) -> None:
     u = torch.zeros(5, 2000)
     u[3] = 1e30
     assert (run(name, u).max() > 1e20) == (name == "mean")
@@ -101,6 +103,6 @@ def test_one_liar_moves_only_the_mean_without_bound(name: str) -> None:
         {"name": "centred_clipping", "iterations": 0},
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, object]) -> None:
+def test_options_out_of_range_are_rejected(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="should be"):
         OneOf(AGGREGATORS).validate(options)

@@ -49,7 +49,7 @@ def test_trimmed_mean_cuts_three_attackers_among_nine() -> None:
     assert trimmed_mean(u, trim=0.3).item() == 5.0  # of 1, 2, 3 | 4, 5, 6 | 1e6, 1e6, 1e6
 
 
-def test_trimmed_mean_does_not_cut_a_row_more_for_the_rounding_of_the_fraction() -> None:
+def test_trimmed_mean_cuts_no_extra_row_when_the_fraction_is_not_exact_in_binary() -> None:
     u = torch.arange(100.0).square().unsqueeze(1)
     assert ceil(0.07 * 100) == 8, "binary arithmetic rounds 0.07 * 100 up"
     assert trimmed_mean(u, trim=0.07).item() == pytest.approx(u[7:93].mean().item())
@@ -57,7 +57,7 @@ def test_trimmed_mean_does_not_cut_a_row_more_for_the_rounding_of_the_fraction()
     assert trimmed_mean(u, trim=0.29).item() == pytest.approx(u[29:71].mean().item())
 
 
-def test_trimmed_mean_always_keeps_a_row() -> None:
+def test_trimmed_mean_keeps_at_least_one_row() -> None:
     assert trimmed_mean(torch.tensor([[7.0]]), trim=0.3).item() == 7.0
     assert trimmed_mean(torch.tensor([[1.0], [3.0]]), trim=0.4999999999).item() == 2.0
     assert trimmed_mean(torch.tensor([[1.0], [3.0], [-9.0], [70.0]]), trim=0.3).item() == 2.0
@@ -71,7 +71,7 @@ def test_meamed_averages_the_values_nearest_to_the_median() -> None:
     assert meamed(u, byzantine=0.0).item() == pytest.approx(2.0)
 
 
-def test_meamed_halves_two_values_that_are_equally_near_if_there_is_room_for_one() -> None:
+def test_meamed_counts_two_values_that_tie_for_the_last_place_half_each() -> None:
     # The median is 2, then come 1 and 3; the third place is shared by 0 and 4.
     u = torch.tensor([[0.0], [4.0], [1.0], [3.0], [2.0]])
     assert meamed(u, byzantine=0.2).item() == 2.0
@@ -80,7 +80,7 @@ def test_meamed_halves_two_values_that_are_equally_near_if_there_is_room_for_one
     assert meamed(torch.tensor([[2.0], [3.0], [9.0], [-1.0]]), byzantine=0.75).item() == 2.5
 
 
-def test_meamed_assumes_as_many_liars_as_the_fraction_rounded_up() -> None:
+def test_meamed_rounds_the_byzantine_fraction_up() -> None:
     u = torch.arange(100.0).square().unsqueeze(1)
     assert ceil(0.07 * 100) == 8, "binary arithmetic rounds 0.07 * 100 up"
     assert meamed(u, byzantine=0.07).item() == pytest.approx(u[:93].mean().item())
@@ -88,7 +88,7 @@ def test_meamed_assumes_as_many_liars_as_the_fraction_rounded_up() -> None:
 
 @pytest.mark.parametrize("rule", [mean, median, trimmed_mean, meamed])
 @pytest.mark.parametrize("d", [2, 2000])
-def test_the_largest_numbers_of_float64_do_not_overflow_either(rule: Callable[..., Tensor], d: int) -> None:
+def test_largest_numbers_of_float64_do_not_overflow(rule: Callable[..., Tensor], d: int) -> None:
     largest = torch.finfo(torch.float64).max
     u = torch.full((10, d), largest, dtype=torch.float64)
     assert_close(rule(u) / largest, torch.ones(d), 1e-12)
@@ -139,7 +139,7 @@ def test_meamed_agrees_with_trying_all_neighbours_in_the_order(array: np.ndarray
         assert_close(meamed(v, byzantine=byzantine)[-u.shape[1] :], expected, 1e-5)
 
 
-# Breakdown: what fewer than half of the rows can do.
+# Breakdown.
 
 
 @given(attacked())
@@ -155,7 +155,7 @@ def test_fewer_than_half_of_the_rows_cannot_move_the_median_out_of_the_honest_hu
 
 @given(attacked())
 @quick
-def test_a_trimmed_mean_that_cuts_as_many_rows_as_lie_stays_in_the_honest_hull(
+def test_trimmed_mean_that_cuts_as_many_rows_as_there_are_attackers_stays_in_the_honest_hull(
     case: tuple[Tensor, Tensor],
 ) -> None:
     honest, u = case
@@ -166,7 +166,7 @@ def test_a_trimmed_mean_that_cuts_as_many_rows_as_lie_stays_in_the_honest_hull(
 
 @given(attacked())
 @quick
-def test_liars_that_it_allows_for_move_meamed_no_farther_than_the_honest_hull_is_wide(
+def test_assumed_fraction_of_attackers_moves_meamed_by_at_most_the_width_of_the_honest_hull(
     case: tuple[Tensor, Tensor],
 ) -> None:
     # The median is in the honest hull, and at least n - f values are within its width of the median.

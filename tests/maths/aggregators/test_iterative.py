@@ -91,8 +91,8 @@ def test_fewer_than_half_of_the_rows_move_the_geometric_median_by_a_bounded_dist
 
 
 @pytest.mark.parametrize("far", [1e2, 1e4, 1e12, 1e30])
-def test_a_liar_pulls_the_geometric_median_by_its_direction_however_far_away_it_is(far: float) -> None:
-    # From (0, y) the rows at (-1, 0) and (1, 0) pull down by 2 y / hypot(1, y), the liar up by 1.
+def test_pull_of_an_outlier_on_the_geometric_median_does_not_grow_with_its_distance(far: float) -> None:
+    # From (0, y) the rows at (-1, 0) and (1, 0) pull down by 2 y / hypot(1, y), the outlier up by 1.
     u = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, far]])
     assert_close(geometric_median(u), torch.tensor([0.0, 1 / 3**0.5]), 1e-5)
 
@@ -142,10 +142,10 @@ def test_centred_clipping_agrees_with_a_loop_over_the_rows(
     assert_close(result, v, rounding(u).max())
 
 
-@pytest.mark.parametrize("lie", [1e3, -1e12, MAX])
-def test_each_liar_moves_centred_clipping_by_at_most_its_share_of_the_radius(lie: float) -> None:
+@pytest.mark.parametrize("sent", [1e3, -1e12, MAX])
+def test_each_attacker_moves_centred_clipping_by_at_most_its_share_of_the_radius(sent: float) -> None:
     honest = torch.randn(7, 50, generator=torch.Generator().manual_seed(0))
-    u = torch.cat([torch.full((3, 50), lie), honest])
+    u = torch.cat([torch.full((3, 50), sent), honest])
     moved = (
         centred_clipping(u, radius=1.0, start="zero")
         - centred_clipping(honest, radius=1.0, start="zero") * 0.7

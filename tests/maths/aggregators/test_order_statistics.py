@@ -28,7 +28,7 @@ def test_network_finds_the_median_and_the_trimmed_mean_of_many_rows(n: int) -> N
     assert_close(trimmed_mean(u), in_order[cut : n - cut].mean(dim=0), 1e-6)
 
 
-def test_network_omits_the_exchanges_that_a_band_does_not_need() -> None:
+def test_network_omits_exchanges_that_a_band_does_not_need() -> None:
     assert len(program(3, 1, 2).steps) == 4  # the median of three: max(min(a, b), min(max(a, b), c))
     assert len(program(9, 0, 1).steps) == 8  # n - 1 comparisons are necessary and sufficient for a minimum
     assert program(9, 0, 9).steps == []  # the sum of all rows needs no order
@@ -43,7 +43,7 @@ def test_network_sorts_every_sequence_of_zeros_and_ones(n: int) -> None:
 
 
 @pytest.mark.parametrize("d", [5, 3000])
-def test_few_and_many_columns_are_sorted_and_not_changed(d: int) -> None:
+def test_rows_are_sorted_in_each_column_and_not_changed(d: int) -> None:
     u = torch.randn(7, d, generator=torch.Generator().manual_seed(d))
     before = u.clone()
     assert torch.equal(torch.stack(sorted_rows(u)), u.sort(dim=0).values)

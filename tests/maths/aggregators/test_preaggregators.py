@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from math import ceil
 
 import pytest
@@ -11,16 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.maths.aggregators import aggregate, mean, median, monna
-from rdpfl_sim.maths.aggregators.aggregator import Chain
-from rdpfl_sim.maths.aggregators.preaggregators import (
-    PRE_AGGREGATORS,
-    arc,
-    bucketing,
-    bucketing_weights,
-    clipping,
-    nnm,
-)
+from rdpfl_sim.maths.aggregators import PRE_AGGREGATORS, arc, bucketing, clipping, nnm
+from rdpfl_sim.maths.aggregators.aggregation import pre_aggregator_weights
 from tests.maths.aggregators.matrices import MAX, assert_close, matrices, quick, rounding
 
 every_pre_aggregator = pytest.mark.parametrize("name", PRE_AGGREGATORS)
@@ -53,7 +44,7 @@ def test_buckets_are_means_of_rows_and_the_last_may_have_fewer() -> None:
     assert ((buckets > 0).sum(dim=0) == 1).all(), "every row is in one bucket"
 
 
-def test_buckets_of_one_row_are_the_rows_and_a_large_bucket_is_their_mean() -> None:
+def test_buckets_of_size_one_are_the_rows_and_one_large_bucket_is_their_mean() -> None:
     u = random_rows(5, 3)
     assert sorted(bucketing(u, size=1).tolist()) == sorted(u.tolist())
     assert_close(bucketing(u, size=2**62), u.mean(dim=0, keepdim=True), 1e-6)
@@ -74,14 +65,14 @@ def test_arc_scales_the_longest_rows_down_to_the_norm_of_the_next() -> None:
     assert torch.equal(arc(u, byzantine=0.0), u)
 
 
-def test_arc_among_rows_of_zeros_leaves_nothing_of_the_longest() -> None:
+def test_arc_scales_the_longest_row_among_zeros_to_zero() -> None:
     assert arc(torch.tensor([[0.0], [0.0], [7.0]]), byzantine=0.3).flatten().tolist() == [0.0, 0.0, 0.0]
 
 
 # The shuffle.
 
 
-def test_shuffle_depends_on_what_the_messages_say_and_on_nothing_else() -> None:
+def test_shuffle_depends_only_on_the_messages() -> None:
     torch.manual_seed(1)
     first = bucketing(random_rows(9, 5))
     torch.manual_seed(2)
@@ -89,17 +80,18 @@ def test_shuffle_depends_on_what_the_messages_say_and_on_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("d", [2, 1000, 1001])
-def test_rows_that_differ_in_all_signs_or_in_one_entry_are_told_apart(d: int) -> None:
+def test_shuffle_distinguishes_rows_that_differ_in_all_signs_or_in_one_entry(d: int) -> None:
     u = torch.cat([random_rows(1, d), -random_rows(1, d), random_rows(1, d), random_rows(1, d)])
     u[2, d // 2] += 1
     u[3, -1] *= 2
     assert torch.equal(bucketing(u, size=1), bucketing(u.flip(0), size=1))
 
 
-def test_every_pair_shares_a_bucket_about_as_often_as_any_other() -> None:
+def test_every_pair_of_messages_is_equally_likely_to_share_a_bucket() -> None:
     partners: Counter[int] = Counter()
     for seed in range(600):
-        weights = bucketing_weights(random_rows(4, 3, seed), 2)
+        weights = pre_aggregator_weights(bucketing, random_rows(4, 3, seed))
+        assert weights is not None
         (bucket,) = weights[:, 0].nonzero().flatten()
         partners.update(i for i in weights[bucket].nonzero().flatten().tolist() if i)
     assert partners.keys() == {1, 2, 3}
@@ -128,7 +120,7 @@ def test_finite_messages_give_finite_rows_inside_the_hull_of_the_messages_and_ze
 @every_pre_aggregator
 @pytest.mark.parametrize("n", [1, 2, 7])
 @pytest.mark.parametrize("d", [3, 20_000])
-def test_the_largest_floats_do_not_overflow(name: str, n: int, d: int) -> None:
+def test_largest_floats_do_not_overflow(name: str, n: int, d: int) -> None:
     u = torch.full((n, d), MAX)
     u[-1] = -MAX
     assert PRE_AGGREGATORS[name](u).isfinite().all()
@@ -137,7 +129,9 @@ def test_the_largest_floats_do_not_overflow(name: str, n: int, d: int) -> None:
 @every_pre_aggregator
 @given(u=matrices(limit=1e6), data=st.data())
 @quick
-def test_the_order_of_the_messages_does_not_matter(name: str, u: Tensor, data: st.DataObject) -> None:
+def test_new_rows_do_not_depend_on_the_order_of_the_messages(
+    name: str, u: Tensor, data: st.DataObject
+) -> None:
     order = data.draw(st.permutations(range(len(u))))
     result, reordered = PRE_AGGREGATORS[name](u), PRE_AGGREGATORS[name](u[order])
     # Clipping and mixing keep the rows in their order; buckets are drawn in the same order either way.
@@ -155,14 +149,14 @@ def test_messages_are_not_changed(name: str, u: Tensor) -> None:
 
 
 @every_pre_aggregator
-def test_one_short_message_stays_as_it_is(name: str) -> None:
+def test_single_short_message_is_not_changed(name: str) -> None:
     u = torch.tensor([[0.5, -0.25, 1.0]])
     assert torch.equal(PRE_AGGREGATORS[name](u), u)
 
 
 @given(matrices(limit=1e6), st.sampled_from([1e-3, 1.0, 1e4]))
 @quick
-def test_no_row_is_longer_than_clipping_lets_through(u: Tensor, max_norm: float) -> None:
+def test_clipped_rows_are_at_most_as_long_as_the_limit(u: Tensor, max_norm: float) -> None:
     result = clipping(u, max_norm=max_norm)
     assert (result.norm(dim=1) <= max_norm * (1 + 1e-5)).all()
     short = u.double().norm(dim=1) <= max_norm
@@ -181,34 +175,6 @@ def test_nnm_agrees_with_a_loop_over_the_rows(u: Tensor, byzantine: float) -> No
     assert_close(nnm(u, byzantine=byzantine), torch.stack(mixed), rounding(u))
 
 
-# Chains.
-
-
-def test_chain_lets_each_work_on_what_the_one_before_it_made() -> None:
-    u, own = random_rows(7, 4) * 3, torch.zeros(4)
-    chain = Chain((partial(clipping, max_norm=1.0), partial(nnm, byzantine=0.2)), median)
-    assert torch.equal(aggregate(chain, u, own), median(nnm(clipping(u, max_norm=1.0), byzantine=0.2)))
-    assert not torch.equal(aggregate(chain, u, own), median(clipping(nnm(u, byzantine=0.2), max_norm=1.0)))
-
-
-def test_own_vector_reaches_the_end_of_a_chain_as_it_is() -> None:
-    u, own = random_rows(7, 4) * 3, random_rows(1, 4, seed=1)[0] * 100
-    chain = Chain((clipping,), partial(monna, byzantine=0.5))
-    assert torch.equal(aggregate(chain, u, own), monna(clipping(u), own, byzantine=0.5))
-
-
-def test_what_is_robust_after_mixing_ignores_liars_that_are_allowed_for() -> None:
-    honest = random_rows(7, 50)
-    u = torch.cat([torch.full((3, 50), 1e6), honest])
-    mixed = aggregate(Chain((nnm,), median), u, honest[0])
-    assert (mixed - honest.mean(dim=0)).norm() < (median(u) - honest.mean(dim=0)).norm()
-
-
-def test_clipping_before_a_mean_bounds_what_a_liar_does() -> None:
-    u = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, MAX]])
-    assert_close(aggregate(Chain((clipping,), mean), u, u[0]), torch.tensor([2 / 3, 2 / 3]), 1e-6)
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -217,6 +183,6 @@ def test_clipping_before_a_mean_bounds_what_a_liar_does() -> None:
         {"name": "clipping", "max_norm": 0.0},
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, object]) -> None:
+def test_options_out_of_range_are_rejected(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="should be"):
         OneOf(PRE_AGGREGATORS).validate(options)

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate, aggregate_rows, aggregator, trimmed_mean
-from rdpfl_sim.maths.aggregators.aggregator import MAX_MESSAGES, Chain
-from rdpfl_sim.maths.aggregators.preaggregators import nnm
 from tests.registries import temporary_components
 
 every_aggregator = pytest.mark.parametrize("name", AGGREGATORS)
@@ -23,10 +21,10 @@ def random_messages(n: int, m: int, d: int) -> tuple[Tensor, Tensor]:
 
 
 @every_aggregator
-@pytest.mark.parametrize("m", [1, 2, 5, MAX_MESSAGES + 1])
+@pytest.mark.parametrize("m", [1, 2, 5, 40])
 def test_row_is_the_aggregate_of_its_client(name: str, m: int) -> None:
-    if name in ("mda", "smea") and m > MAX_MESSAGES:
-        m = MAX_MESSAGES // 2
+    if name in ("mda", "smea") and m > 16:
+        m = 16  # beyond that they try a few sets of rows only
     messages, own = random_messages(3, m, 40)
     rows = aggregate_rows(AGGREGATORS[name], messages, own)
     alone = torch.stack([aggregate(AGGREGATORS[name], u, one) for u, one in zip(messages, own, strict=True)])
@@ -52,11 +50,11 @@ def test_row_whose_sum_overflows_is_finite_and_leaves_the_others_alone(name: str
     assert torch.equal(rows[::2], expected[::2])
 
 
-def test_options_and_pre_aggregators_apply_to_every_row() -> None:
+def test_options_apply_to_every_row() -> None:
     messages, own = random_messages(3, 6, 20)
-    for function in (partial(trimmed_mean, trim=0.4), Chain((nnm,), partial(trimmed_mean, trim=0.4))):
-        alone = [aggregate(function, u, one) for u, one in zip(messages, own, strict=True)]
-        torch.testing.assert_close(aggregate_rows(function, messages, own), torch.stack(alone))
+    function = partial(trimmed_mean, trim=0.4)
+    alone = [aggregate(function, u, one) for u, one in zip(messages, own, strict=True)]
+    torch.testing.assert_close(aggregate_rows(function, messages, own), torch.stack(alone))
 
 
 def test_aggregator_written_for_rows_is_called_with_rows() -> None:

@@ -60,11 +60,11 @@ def matrices(limit: float = MAX) -> st.SearchStrategy[Tensor]:
 # Attacks that look at nothing but the own update.
 
 
-def test_none_is_the_honest_update() -> None:
+def test_none_sends_the_honest_update() -> None:
     assert torch.equal(none(view()), OWN)
 
 
-def test_label_flip_is_the_honest_update_of_poisoned_data() -> None:
+def test_label_flip_sends_the_update_of_poisoned_data() -> None:
     assert torch.equal(label_flip(view()), OWN)
     assert {name for name in ATTACKS if ATTACKS.facts(name).poisons_labels} == {"label_flip"}
 
@@ -73,7 +73,7 @@ def test_sign_flip_reverses_and_scales() -> None:
     assert sign_flip(view(), scale=2.0).tolist() == [-2.0, 4.0, -6.0]
 
 
-def test_scaling_amplifies() -> None:
+def test_scaling_multiplies_the_update() -> None:
     assert scaling(view(), factor=10.0).tolist() == [10.0, -20.0, 30.0]
 
 
@@ -96,13 +96,13 @@ def test_random_has_the_given_spread_around_zero_whatever_the_own_update() -> No
 
 
 @pytest.mark.parametrize("attack", [noise, random])
-def test_random_draws_leave_the_global_generator_alone(attack: Callable[..., Tensor]) -> None:
+def test_random_draws_do_not_use_the_global_generator(attack: Callable[..., Tensor]) -> None:
     before = torch.get_rng_state()
     attack(view(seed=2**64 - 1))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_fixed_vectors() -> None:
+def test_constant_zero_nan_and_inf_send_fixed_vectors() -> None:
     assert constant(view(), value=-2.5).tolist() == [-2.5, -2.5, -2.5]
     assert zero(view()).tolist() == [0.0, 0.0, 0.0]
     assert nan(view()).isnan().tolist() == [True, True, True]
@@ -112,13 +112,13 @@ def test_fixed_vectors() -> None:
 # Attacks on the mean and the spread of the honest updates.
 
 
-def test_ipm_is_a_small_step_against_the_mean() -> None:
+def test_ipm_sends_a_small_multiple_of_the_negative_mean() -> None:
     honest = torch.tensor([[1.0, 0.0, 4.0], [3.0, 0.0, 0.0]])
     assert ipm(view(honest), epsilon=0.5).tolist() == [-1.0, 0.0, -1.0]
     assert ipm(view(honest)).tolist() == pytest.approx([-0.2, 0.0, -0.2])
 
 
-def test_alie_steps_back_by_z_standard_deviations() -> None:
+def test_alie_moves_the_mean_by_z_standard_deviations() -> None:
     # mu = (1, 10), sigma = (1, 2).
     honest = torch.tensor([[0.0, 8.0], [2.0, 12.0]])
     assert alie(view(honest), z=1.5).tolist() == [-0.5, 7.0]
@@ -137,7 +137,9 @@ def test_alie_steps_back_by_z_standard_deviations() -> None:
         (1, 9, 1 / 2),
     ],
 )
-def test_alie_chooses_z_from_the_numbers(num_honest: int, num_byzantine: int, quantile: float) -> None:
+def test_alie_derives_z_from_the_numbers_of_clients(
+    num_honest: int, num_byzantine: int, quantile: float
+) -> None:
     honest = torch.arange(num_honest).float().unsqueeze(1)
     mu, sigma = honest.mean().item(), honest.std(correction=0).item()
     m = alie(view(honest, num_byzantine=num_byzantine))
@@ -171,13 +173,13 @@ def test_min_max_on_a_line_reaches_exactly_the_farthest_pair() -> None:
     assert min_max(view(g), direction="unit_vec").tolist() == [0.0]
 
 
-def test_min_max_in_the_plane() -> None:
+def test_min_max_in_the_plane_equals_the_hand_computed_value() -> None:
     # mu = (3, 0), p = (1, 0), budget = 8^2: gamma^2 + 4^2 = 8^2.
     g = torch.tensor([[3.0, 4.0], [3.0, -4.0]])
     assert min_max(view(g), direction="unit_vec").tolist() == pytest.approx([3 - sqrt(48), 0.0])
 
 
-def test_min_sum_on_a_line_spends_exactly_the_least_sum() -> None:
+def test_min_sum_on_a_line_reaches_exactly_the_least_sum() -> None:
     # g = 0, 1, 5: mu = 2; sums of squares 26, 17, 41; sum |mu - g|^2 = 14; gamma^2 * 3 * p^2 = 17 - 14 = 3.
     g = torch.tensor([[0.0], [1.0], [5.0]])
     assert min_sum(view(g), direction="sign").item() == pytest.approx(1.0)
@@ -221,7 +223,7 @@ def test_min_sum_is_the_largest_feasible_step(direction: str, budget: str, seed:
 @every_direction
 @pytest.mark.parametrize("attack", [min_max, min_sum])
 @given(g=matrices())
-def test_whatever_the_honest_send_the_step_is_feasible(
+def test_step_is_feasible_for_all_honest_updates(
     attack: Callable[..., Tensor], direction: str, g: Tensor
 ) -> None:
     m = attack(View(own=g[0], seen=g), direction=direction).tolist()
@@ -243,7 +245,9 @@ def test_whatever_the_honest_send_the_step_is_feasible(
 
 @every_direction
 @pytest.mark.parametrize("attack", [min_max, min_sum])
-def test_without_diversity_there_is_nothing_to_hide_in(attack: Callable[..., Tensor], direction: str) -> None:
+def test_equal_honest_updates_leave_no_room_for_an_attack(
+    attack: Callable[..., Tensor], direction: str
+) -> None:
     assert torch.allclose(attack(view(OWN.repeat(4, 1)), direction=direction), OWN)
     assert torch.allclose(attack(view(OWN.unsqueeze(0)), direction=direction), OWN)
     assert torch.equal(attack(view(torch.zeros(3, 3)), direction=direction), torch.zeros(3))
@@ -252,7 +256,7 @@ def test_without_diversity_there_is_nothing_to_hide_in(attack: Callable[..., Ten
 
 
 @pytest.mark.parametrize("attack", [min_max, min_sum])
-def test_direction_without_length_leaves_the_mean(attack: Callable[..., Tensor]) -> None:
+def test_direction_of_length_zero_gives_the_mean(attack: Callable[..., Tensor]) -> None:
     g = torch.tensor([[1.0, -2.0], [-1.0, 2.0]])
     assert attack(view(g), direction="unit_vec").tolist() == [0.0, 0.0]
     assert attack(view(g), direction="sign").tolist() == [0.0, 0.0]
@@ -281,21 +285,21 @@ def test_mimic_follows_the_most_extreme_client_during_the_warm_up() -> None:
     assert mimic(view(torch.tensor([[50.0], [6.0], [3.0]]), ids=IDS, memory=memory), warmup=2).item() == 6.0
 
 
-def test_mimic_copies_another_client_only_while_its_target_is_away() -> None:
+def test_mimic_copies_another_client_only_while_its_target_is_absent() -> None:
     memory: dict[str, Any] = {}
     mimic(view(LINE, ids=IDS, memory=memory), warmup=1)
     assert mimic(view(torch.tensor([[5.0], [6.0]]), ids=(4, 7), memory=memory), warmup=1).item() == 6.0
     assert mimic(view(LINE - 20, ids=IDS, memory=memory), warmup=1).item() == -10.0
 
 
-def test_mimic_learns_from_whoever_is_there() -> None:
+def test_mimic_learns_from_the_clients_that_are_present() -> None:
     memory: dict[str, Any] = {}
     assert mimic(view(LINE[:1], ids=(4,), memory=memory), warmup=3).item() == 0.0
     assert mimic(view(-LINE, ids=IDS, memory=memory), warmup=3).item() == -10.0
     assert mimic(view(torch.tensor([[5.0], [6.0]]), ids=(4, 7), memory=memory), warmup=3).item() == 5.0
 
 
-def test_mimic_that_knows_nobody_sends_its_own_update_and_learns_nothing() -> None:
+def test_mimic_without_honest_updates_sends_its_own_and_learns_nothing() -> None:
     memory: dict[str, Any] = {}
     assert torch.equal(mimic(view(memory=memory)), OWN)
     assert not memory
@@ -388,14 +392,14 @@ every_attack = pytest.mark.parametrize("name", ATTACKS)
 BLIND = {"none", "label_flip", "sign_flip", "scaling", "noise", "random", "constant", "zero", "nan", "inf"}
 
 
-def test_marks_say_what_an_attack_sees() -> None:
+def test_decorator_declares_what_an_attack_reads() -> None:
     victims = {name for name in ATTACKS if ATTACKS.facts(name).needs == "victim"}
     assert victims == {"dissensus", "adaptive"}
     assert {name for name in ATTACKS if ATTACKS.facts(name).needs == "own"} == BLIND
 
 
 @every_attack
-def test_attack_that_is_not_marked_does_not_look(name: str) -> None:
+def test_attack_without_a_declaration_reads_only_its_own_update(name: str) -> None:
     if name in BLIND:
         assert ATTACKS[name](View(own=OWN)).shape == OWN.shape
     else:
@@ -404,7 +408,7 @@ def test_attack_that_is_not_marked_does_not_look(name: str) -> None:
 
 
 @every_attack
-def test_no_attack_changes_what_it_sees(name: str) -> None:
+def test_attacks_do_not_change_their_view(name: str) -> None:
     seen = {"own": OWN.clone(), "seen": random_updates(1, 4, 3), "victim": torch.ones(3) * 2}
     seen["expected"] = torch.ones(3)
     copies = {key: tensor.clone() for key, tensor in seen.items()}
@@ -421,7 +425,7 @@ def test_options_of_an_attack_can_be_read_from_a_scenario(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name not in ("nan", "inf")])
 @quick
 @given(g=matrices(), num_byzantine=st.integers(1, 9), seed=st.integers(0, 2**64 - 1))
-def test_finite_updates_however_large_make_finite_messages(
+def test_large_finite_updates_give_finite_messages(
     name: str, g: Tensor, num_byzantine: int, seed: int
 ) -> None:
     own, victim, expected = g[0], g[-1], -g[0]
@@ -435,7 +439,7 @@ def test_finite_updates_however_large_make_finite_messages(
 @pytest.mark.parametrize("name", [name for name in ATTACKS if name not in BLIND])
 @quick
 @given(seed=st.integers(0, 100))
-def test_order_of_the_honest_clients_does_not_matter(name: str, seed: int) -> None:
+def test_attacks_do_not_depend_on_the_order_of_the_honest_clients(name: str, seed: int) -> None:
     g = random_updates(seed, 6, 3)
     order = torch.randperm(6, generator=torch.Generator().manual_seed(seed)).tolist()
     m, shuffled = (ATTACKS[name](view(g[ids], ids=ids, victim=OWN)) for ids in (list(range(6)), order))
@@ -443,7 +447,7 @@ def test_order_of_the_honest_clients_does_not_matter(name: str, seed: int) -> No
 
 
 @pytest.mark.parametrize("attack", [ipm, alie, min_max, min_sum])
-def test_wide_updates_are_treated_as_narrow_ones(attack: Callable[..., Tensor]) -> None:
+def test_wide_updates_give_the_same_step_as_narrow_ones(attack: Callable[..., Tensor]) -> None:
     g = random_updates(4, 5, 4)
     narrow = attack(View(own=g[0], seen=g, num_byzantine=3))
     wide = g.repeat(1, 10_000)
@@ -455,13 +459,13 @@ def test_wide_updates_are_treated_as_narrow_ones(attack: Callable[..., Tensor]) 
 ORIGIN = torch.tensor([1.0, 1.0, 1.0])
 
 
-def test_sign_flip_of_a_model_turns_its_training_round() -> None:
+def test_sign_flip_of_a_model_reverses_its_training() -> None:
     # w + scale (w - w~), w~ = (1, -2, 3): (1, 1, 1) + (0, 3, -2), and twice that.
     assert sign_flip(view(origin=ORIGIN)).tolist() == [1.0, 4.0, -1.0]
     assert sign_flip(view(origin=ORIGIN), scale=2.0).tolist() == [1.0, 7.0, -3.0]
 
 
-def test_scaling_of_a_model_makes_its_training_longer() -> None:
+def test_scaling_of_a_model_multiplies_its_training_step() -> None:
     assert scaling(view(origin=ORIGIN), factor=10.0).tolist() == [1.0, -29.0, 21.0]
     assert torch.equal(scaling(view(origin=ORIGIN), factor=0.0), ORIGIN)
     assert torch.equal(scaling(view(origin=ORIGIN), factor=1.0), OWN)
@@ -473,13 +477,13 @@ def test_zero_change_of_a_model_is_the_model_itself_and_a_new_vector() -> None:
     assert m is not ORIGIN
 
 
-def test_ipm_on_models_goes_the_other_way_than_the_honest_mean() -> None:
+def test_ipm_on_models_moves_against_the_honest_mean_change() -> None:
     # mu = (3, 3, 5): (1, 1, 1) - 0.5 (2, 2, 4).
     honest = torch.tensor([[2.0, 4.0, 5.0], [4.0, 2.0, 5.0]])
     assert ipm(view(honest, origin=ORIGIN), epsilon=0.5).tolist() == [0.0, 0.0, -1.0]
 
 
-def test_adaptive_on_models_meets_the_honest_mean_less_a_part_of_the_change() -> None:
+def test_adaptive_on_models_subtracts_a_part_of_the_honest_change() -> None:
     # Gossip predicts nothing: mu - 0.5 (mu - w) = (3, 3, 5) - 0.5 (2, 2, 4).
     honest = torch.tensor([[2.0, 4.0, 5.0], [4.0, 2.0, 5.0]])
     assert adaptive(view(honest, origin=ORIGIN), step=0.5).tolist() == [2.0, 2.0, 3.0]
@@ -495,7 +499,7 @@ def test_origin_at_zero_means_the_same_as_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sign_flip", "scaling", "ipm", "adaptive"])
 @pytest.mark.parametrize("factor", [1e-30, 1.0, 1e30])
-def test_changes_too_large_for_float32_make_finite_messages(name: str, factor: float) -> None:
+def test_changes_too_large_for_float32_give_finite_messages(name: str, factor: float) -> None:
     option = {"sign_flip": "scale", "scaling": "factor", "ipm": "epsilon", "adaptive": "step"}[name]
     own = torch.tensor([MAX, -MAX, 0.0])
     look = View(own, seen=torch.stack([own, own]), origin=-own)

@@ -1,3 +1,5 @@
+"""Pre-aggregators in front of aggregators, and the weights of messages in aggregates."""
+
 from __future__ import annotations
 
 from functools import partial
@@ -14,10 +16,16 @@ from torch import Tensor
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.maths.aggregators import (
     AGGREGATORS,
+    PRE_AGGREGATORS,
+    Aggregation,
     Aggregator,
-    aggregate,
+    PreAggregator,
+    aggregator,
+    arc,
+    bucketing,
     caf,
     centred_clipping,
+    clipping,
     geometric_median,
     krum,
     mda,
@@ -26,11 +34,15 @@ from rdpfl_sim.maths.aggregators import (
     median,
     monna,
     multi_krum,
+    nnm,
+    pre_aggregator,
     trimmed_mean,
+    weighting_aggregator,
+    weighting_pre_aggregator,
 )
-from rdpfl_sim.maths.aggregators.aggregator import Chain, within_hull
-from rdpfl_sim.maths.aggregators.message_weights import message_weights, trims_less
-from rdpfl_sim.maths.aggregators.preaggregators import PRE_AGGREGATORS, arc, bucketing, clipping, nnm
+from rdpfl_sim.maths.aggregators.aggregator import within_hull
+from tests.maths.aggregators.matrices import MAX, assert_close
+from tests.registries import temporary_components
 
 every_aggregator = pytest.mark.parametrize("name", AGGREGATORS)
 quick = settings(max_examples=40, deadline=None)
@@ -42,11 +54,22 @@ def matrices(min_rows: int = 1, max_columns: int = 4) -> st.SearchStrategy[Tenso
     return shapes.flatmap(lambda shape: arrays(np.float32, shape, elements=entries)).map(torch.from_numpy)
 
 
-def weights(aggregator: Aggregator, u: Tensor) -> list[float]:
-    w = message_weights(aggregator, u, torch.zeros(u.shape[1]))
-    assert w is not None
-    assert (w.dtype, w.shape) == (torch.float64, (len(u),))
-    return w.tolist()
+def random_rows(n: int, d: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+def result(aggregation: Aggregation, u: Tensor, own: Tensor | None = None) -> Tensor:
+    """The aggregate for a client whose own vector is zero, or `own`."""
+    own = torch.zeros(u.shape[1]) if own is None else own
+    return aggregation(u.unsqueeze(0), own.unsqueeze(0)).squeeze(0)
+
+
+def weights(aggregator: Aggregator, u: Tensor, *pre_aggregators: PreAggregator) -> list[float]:
+    """The shares of the messages in the aggregate, for a client whose own vector is zero."""
+    shares = Aggregation(aggregator, pre_aggregators).shares(u.unsqueeze(0), torch.zeros(1, u.shape[1]))
+    assert shares is not None
+    assert (shares.dtype, shares.shape) == (torch.float64, (1, len(u)))
+    return shares[0].tolist()
 
 
 def slow_band(u: Tensor, cut: int) -> list[float]:
@@ -73,7 +96,7 @@ def test_weight_in_the_median_is_the_fraction_of_coordinates_where_a_row_is_in_t
     assert weights(median, u) == [0.25, 0.25, 0.5]
 
 
-def test_two_rows_have_half_of_the_weight_each_in_the_median_of_an_even_number() -> None:
+def test_median_of_an_even_number_gives_half_of_the_weight_to_each_middle_row() -> None:
     u = torch.tensor([[1.0, 9.0], [5.0, -7.0], [100.0, 2.0], [2.0, 3.0]])
     assert weights(median, u) == [0.0, 0.25, 0.25, 0.5]
 
@@ -94,7 +117,7 @@ def test_rows_that_are_kept_have_the_same_weight_in_the_trimmed_mean() -> None:
     assert weights(trimmed_mean, u) == weights(partial(trimmed_mean, trim=0.3), u)  # its default
 
 
-def test_a_row_that_ties_with_one_that_is_cut_has_half_of_the_weight() -> None:
+def test_row_that_ties_with_a_trimmed_row_has_half_of_the_weight() -> None:
     u = torch.tensor([[1.0], [1.0], [2.0], [3.0]])
     assert weights(partial(trimmed_mean, trim=0.25), u) == [0.25, 0.25, 0.5, 0.0]
 
@@ -141,7 +164,7 @@ def test_weight_in_meamed_is_the_fraction_of_coordinates_where_a_row_is_near_the
     assert weights(partial(meamed, byzantine=0.4), u) == pytest.approx([1 / 3, half, 1 / 6, 1 / 3, half])
 
 
-def test_weight_in_meamed_when_few_rows_are_kept() -> None:
+def test_meamed_that_keeps_one_row_gives_it_all_of_the_weight() -> None:
     # Of each the one nearest to the median, which is the median; of two rows both are.
     u = torch.tensor([[3.0, 1.0], [9.0, 6.0], [1.0, -9.0]])
     assert weights(partial(meamed, byzantine=0.5), u) == [1.0, 0.0, 0.0]
@@ -157,53 +180,87 @@ def test_weight_in_centred_clipping_shrinks_with_the_distance_beyond_the_radius(
     )
 
 
-def test_what_clipping_takes_away_counts_for_nobody() -> None:
+def test_shares_add_up_to_one_although_clipping_reduces_weights() -> None:
     u = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
     from_zero = partial(centred_clipping, radius=1.0, start="zero")
     assert weights(from_zero, u) == pytest.approx([1 / 6, 5 / 6])
-    assert weights(Chain((partial(clipping, max_norm=1.0),), mean), u) == pytest.approx([1 / 6, 5 / 6])
-    assert weights(Chain((partial(arc, byzantine=0.5),), mean), u) == pytest.approx([1 / 6, 5 / 6])
+    assert weights(mean, u, partial(clipping, max_norm=1.0)) == pytest.approx([1 / 6, 5 / 6])
+    assert weights(mean, u, partial(arc, byzantine=0.5)) == pytest.approx([1 / 6, 5 / 6])
 
 
-def test_rows_of_which_clipping_leaves_nothing_have_no_weight() -> None:
+def test_rows_that_are_clipped_to_zero_have_no_weight() -> None:
     # Adaptive clipping makes all four zero, and Krum picks all of them.
     u = torch.tensor([[0.0], [0.0], [5.0], [7.0]])
-    assert weights(Chain((arc,), krum), u) == [0.5, 0.5, 0.0, 0.0]
+    assert weights(krum, u, arc) == [0.5, 0.5, 0.0, 0.0]
 
 
-def test_rows_that_are_kept_share_the_weight() -> None:
+def test_kept_rows_share_the_weight_equally() -> None:
     u = torch.tensor([[0.0], [1.0], [2.5], [9.0]])
     assert weights(partial(mda, byzantine=0.25), u) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])
     assert weights(partial(monna, byzantine=0.5), u) == [0.5, 0.5, 0.0, 0.0]  # near the own vector, zero
     assert weights(partial(caf, byzantine=0.0), u) == [0.25] * 4
 
 
-def test_weights_are_traced_back_through_mixing() -> None:
+def test_weights_are_traced_back_to_the_messages_that_were_mixed() -> None:
     # Pairs of nearest rows: (0, 1), (1, 0), (3, 1), (10, 3); in the middle of their means are 0.5 and 2.
     u = torch.tensor([[0.0], [1.0], [3.0], [10.0]])
     half = partial(nnm, byzantine=0.5)
-    assert weights(Chain((half,), median), u) == pytest.approx([1 / 8 + 1 / 8, 1 / 4 + 1 / 4, 1 / 4, 0])
-    assert weights(Chain((half, partial(bucketing, size=4)), median), u) == pytest.approx(
-        [1 / 4, 3 / 8, 1 / 4, 1 / 8]
-    )
+    assert weights(median, u, half) == pytest.approx([1 / 8 + 1 / 8, 1 / 4 + 1 / 4, 1 / 4, 0])
+    assert weights(median, u, half, partial(bucketing, size=4)) == pytest.approx([1 / 4, 3 / 8, 1 / 4, 1 / 8])
 
 
-def test_aggregator_of_a_plugin_has_no_known_message_weights() -> None:
-    def newcomer(u: Tensor, *, trim: float = 0.1) -> Tensor:
-        return u[0]
+def test_weights_are_unknown_if_one_component_does_not_declare_them() -> None:
+    with temporary_components():
 
-    assert message_weights(newcomer, torch.randn(3, 2), torch.zeros(2)) is None
-    assert message_weights(partial(newcomer, trim=0.2), torch.randn(3, 2), torch.zeros(2)) is None
-    assert message_weights(lambda u: mean(u), torch.randn(3, 2), torch.zeros(2)) is None
-    assert message_weights(Chain((nnm,), newcomer), torch.randn(3, 2), torch.zeros(2)) is None
-    assert message_weights(Chain((lambda u: u, nnm), mean), torch.randn(3, 2), torch.zeros(2)) is None
+        @aggregator
+        def first(u: Tensor, *, trim: float = 0.1) -> Tensor:
+            return u[0]
+
+        @pre_aggregator
+        def same(u: Tensor) -> Tensor:
+            return u
+
+        u, own = torch.randn(1, 3, 2), torch.zeros(1, 2)
+        assert Aggregation(first).shares(u, own) is None
+        assert Aggregation(partial(first, trim=0.2)).shares(u, own) is None
+        assert Aggregation(first, [nnm]).shares(u, own) is None
+        assert Aggregation(mean, [same, nnm]).shares(u, own) is None
+        assert Aggregation(mean, [nnm]).shares(u, own) is not None
+
+
+def test_function_that_returns_weights_is_an_aggregator_with_these_weights() -> None:
+    with temporary_components():
+
+        @weighting_aggregator(needs_own=True)
+        def near(u: Tensor, own: Tensor, *, power: float = 1.0) -> Tensor:
+            closeness = 1 / (1 + (u - own).double().norm(dim=1)) ** power
+            return closeness / closeness.sum()
+
+        u, own = torch.tensor([[0.0], [3.0]]), torch.tensor([1.0])  # closeness 1/2 and 1/3
+        assert near(u, own).item() == pytest.approx(3 * 0.4)
+        assert result(Aggregation(near), u, own).item() == pytest.approx(3 * 0.4)
+        squared = Aggregation(partial(near, power=2.0)).weights(u, own)
+        assert squared is not None
+        assert squared.tolist() == pytest.approx([9 / 13, 4 / 13])
+
+
+def test_function_that_returns_rows_of_weights_is_a_pre_aggregator_with_these_weights() -> None:
+    with temporary_components():
+
+        @weighting_pre_aggregator
+        def halves(u: Tensor) -> Tensor:
+            return torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+
+        u = torch.tensor([[1.0], [3.0], [8.0]])
+        assert halves(u).tolist() == [[2.0], [8.0]]
+        assert weights(mean, u, halves) == [0.25, 0.25, 0.5]
 
 
 # What holds in general.
 
 
 @every_aggregator
-def test_aggregator_bound_by_the_registry_is_known(name: str) -> None:
+def test_weights_are_found_for_an_aggregator_with_bound_options(name: str) -> None:
     aggregator = OneOf(AGGREGATORS).validate(name).bind()
     u = torch.randn(6, 5, generator=torch.Generator().manual_seed(0))
     assert weights(aggregator, u) == weights(AGGREGATORS[name], u)
@@ -218,58 +275,61 @@ def test_weights_are_not_negative_and_add_up_to_one(name: str, u: Tensor) -> Non
     assert sum(w) == pytest.approx(1)
 
 
-def test_every_built_in_aggregator_declares_its_weights_and_its_bound() -> None:
-    u = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
-    assert [name for name in AGGREGATORS if message_weights(AGGREGATORS[name], u, u[0]) is None] == []
+def test_every_built_in_component_declares_its_weights_and_every_aggregator_its_bound() -> None:
+    assert [name for name in AGGREGATORS if not AGGREGATORS.facts(name).has_weights] == []
     assert [name for name in AGGREGATORS if AGGREGATORS.facts(name).distance_bound is None] == []
-    assert [name for name in PRE_AGGREGATORS if PRE_AGGREGATORS.facts(name).weights is None] == []
-
-
-@every_aggregator
-@given(u=matrices(max_columns=1))
-@quick
-def test_weighted_sum_of_one_coordinate_is_the_aggregate(name: str, u: Tensor) -> None:
-    product = torch.tensor(weights(AGGREGATORS[name], u), dtype=torch.float64) @ u.double()
-    result = aggregate(AGGREGATORS[name], u, torch.zeros(1))
-    assert product.item() == pytest.approx(result.item(), rel=1e-5, abs=1e-5 * u.abs().max().item() + 1e-44)
+    assert [name for name in PRE_AGGREGATORS if not PRE_AGGREGATORS.facts(name).has_weights] == []
 
 
 WHOLE_ROWS = [name for name in AGGREGATORS if AGGREGATORS.facts(name).distance_bound is within_hull]
 
 
+def assert_weighted_sum_is_the_aggregate(aggregation: Aggregation, u: Tensor) -> None:
+    w = aggregation.weights(u, torch.zeros(u.shape[1]))
+    assert w is not None
+    assert (w >= 0).all()
+    assert_close(w @ u.double(), result(aggregation, u), 1e-5 * u.abs().max().item() + 1e-44)
+
+
+@every_aggregator
+@given(u=matrices(max_columns=1))
+@quick
+def test_weighted_sum_of_messages_with_one_coordinate_is_the_aggregate(name: str, u: Tensor) -> None:
+    assert_weighted_sum_is_the_aggregate(Aggregation(AGGREGATORS[name]), u)
+
+
 @pytest.mark.parametrize("name", WHOLE_ROWS)
 @given(u=matrices())
 @quick
-def test_weighted_sum_of_the_rows_is_the_aggregate(name: str, u: Tensor) -> None:
-    product = torch.tensor(weights(AGGREGATORS[name], u), dtype=torch.float64) @ u.double()
-    assert product.tolist() == pytest.approx(
-        aggregate(AGGREGATORS[name], u, torch.zeros(u.shape[1])).tolist(),
-        rel=1e-5,
-        abs=1e-5 * u.abs().max().item() + 1e-44,
-    )
+def test_weighted_sum_of_the_messages_is_the_aggregate(name: str, u: Tensor) -> None:
+    assert_weighted_sum_is_the_aggregate(Aggregation(AGGREGATORS[name]), u)
+
+
+@pytest.mark.parametrize("before", PRE_AGGREGATORS)
+@every_aggregator
+@pytest.mark.parametrize("seed", range(5))
+def test_weighted_sum_of_the_messages_is_the_aggregate_after_a_pre_aggregator(
+    before: str, name: str, seed: int
+) -> None:
+    aggregation = Aggregation(AGGREGATORS[name], [PRE_AGGREGATORS[before]])
+    u = random_rows(3 + seed, 4, seed) * 10**seed
+    u[0] *= -7
+    assert_weighted_sum_is_the_aggregate(aggregation, u[:, :1])
+    assert_weighted_sum_is_the_aggregate(aggregation, u[:, :1].round())  # some are equal
+    if name in WHOLE_ROWS:
+        assert_weighted_sum_is_the_aggregate(aggregation, u)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", PRE_AGGREGATORS)
-@pytest.mark.parametrize("name", WHOLE_ROWS)
+@every_aggregator
 @given(u=matrices())
 @quick
-def test_weighted_sum_of_the_rows_is_the_result_of_a_chain_up_to_its_length(
+def test_weighted_sum_of_any_messages_is_the_aggregate_after_a_pre_aggregator(
     before: str, name: str, u: Tensor
 ) -> None:
-    chain, own = Chain((PRE_AGGREGATORS[before],), AGGREGATORS[name]), torch.zeros(u.shape[1])
-    w = message_weights(chain, u, own)
-    if w is None:
-        return
-    assert min(w) >= 0
-    assert w.sum().item() == pytest.approx(1)
-    product, result = w @ u.double(), aggregate(chain, u, own).double()
-    if before in ("clipping", "arc"):  # what is cut off makes it shorter
-        assert product @ result >= (0.99 * product.norm() - 1e-3) * result.norm() - 1e-9
-    else:
-        assert product.tolist() == pytest.approx(
-            result.tolist(), rel=1e-5, abs=1e-5 * u.abs().max().item() + 1e-44
-        )
+    aggregation = Aggregation(AGGREGATORS[name], [PRE_AGGREGATORS[before]])
+    assert_weighted_sum_is_the_aggregate(aggregation, u if name in WHOLE_ROWS else u[:, :1])
 
 
 @given(matrices())
@@ -282,17 +342,11 @@ def test_median_and_trimmed_mean_agree_with_a_loop_over_the_coordinates(u: Tenso
         assert weights(partial(trimmed_mean, trim=trim), u) == pytest.approx(slow_band(u, cut))
 
 
-@pytest.mark.parametrize("name", ["median", "trimmed_mean"])
-def test_up_to_4096_coordinates_all_count_and_beyond_evenly_spaced_ones(name: str) -> None:
-    u = torch.randn(5, 4096, generator=torch.Generator().manual_seed(0))
-    aggregator, num_cut = {"median": (median, 2), "trimmed_mean": (partial(trimmed_mean, trim=0.2), 1)}[name]
-    exact = slow_band(u, num_cut)
-    assert weights(aggregator, u) == pytest.approx(exact)
-    assert weights(aggregator, u[:, :3000]) == pytest.approx(slow_band(u[:, :3000], num_cut))
-    assert weights(aggregator, u.repeat_interleave(3, dim=1)) == pytest.approx(exact)
+def test_weights_in_long_vectors_come_from_evenly_spaced_coordinates() -> None:
     # Rows 0 and 1 are in the middle in one half of a long vector each.
     halves = torch.tensor([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0]]).repeat_interleave(50_001, dim=1)
     assert weights(median, halves) == [0.5, 0.5, 0.0]
+    assert weights(trimmed_mean, halves) == [0.5, 0.5, 0.0]
 
 
 @every_aggregator
@@ -307,7 +361,7 @@ def test_weights_follow_the_rows_when_these_are_reordered(name: str, u: Tensor, 
 
 
 @every_aggregator
-def test_messages_are_not_changed(name: str) -> None:
+def test_computing_weights_does_not_change_the_messages(name: str) -> None:
     u = torch.randn(5, 5000, generator=torch.Generator().manual_seed(0))
     before = u.clone()
     weights(AGGREGATORS[name], u)
@@ -315,31 +369,68 @@ def test_messages_are_not_changed(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in AGGREGATORS if name != "mean"])
-def test_a_lone_outlier_has_no_influence_on_a_robust_aggregate(name: str) -> None:
+def test_single_outlier_has_no_weight_in_a_robust_aggregate(name: str) -> None:
     u = torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
     u[4] += 1e30
     assert weights(AGGREGATORS[name], u)[4] < 1e-20
-    assert weights(Chain((PRE_AGGREGATORS["nnm"],), AGGREGATORS[name]), u)[4] < 1e-20
+    assert weights(AGGREGATORS[name], u, nnm)[4] < 1e-20
 
 
-# Too few messages for a trimmed mean.
+# Composition.
+
+
+def test_each_pre_aggregator_works_on_the_rows_that_the_one_before_it_returned() -> None:
+    u = random_rows(7, 4) * 3
+    short, mixing = partial(clipping, max_norm=1.0), partial(nnm, byzantine=0.2)
+    clipped_first = result(Aggregation(median, [short, mixing]), u)
+    assert torch.equal(clipped_first, median(mixing(short(u))))
+    assert not torch.equal(clipped_first, result(Aggregation(median, [mixing, short]), u))
+
+
+def test_own_vector_is_not_changed_by_pre_aggregators() -> None:
+    u, own = random_rows(7, 4) * 3, random_rows(1, 4, seed=1)[0] * 100
+    nearest = partial(monna, byzantine=0.5)
+    assert torch.equal(result(Aggregation(nearest, [clipping]), u, own), nearest(clipping(u), own))
+
+
+def test_every_client_is_aggregated_with_its_own_messages_and_vector() -> None:
+    messages, own = random_rows(3 * 6, 20).view(3, 6, 20), random_rows(3, 20, seed=1)
+    for aggregation in (Aggregation(monna), Aggregation(monna, [bucketing])):
+        alone = [result(aggregation, u, one) for u, one in zip(messages, own, strict=True)]
+        assert torch.equal(aggregation(messages, own), torch.stack(alone))
+
+
+def test_mixing_brings_the_median_closer_to_the_honest_mean() -> None:
+    honest = random_rows(7, 50)
+    u = torch.cat([torch.full((3, 50), 1e6), honest])
+    mixed = result(Aggregation(median, [nnm]), u)
+    assert (mixed - honest.mean(dim=0)).norm() < (median(u) - honest.mean(dim=0)).norm()
+
+
+def test_clipping_bounds_the_effect_of_one_message_on_a_mean() -> None:
+    u = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, MAX]])
+    assert_close(result(Aggregation(mean, [clipping]), u), torch.tensor([2 / 3, 2 / 3]), 1e-6)
+
+
+# Too few messages for the options.
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "expected"),
+    ("aggregation", "expected"),
     [
         # ceil(0.3 n) = 1, 1, 1, 2, 2, 2, 3, 3, 3, 3 against (n - 1) // 2 = 0, 0, 1, 1, 2, 2, 3, 3, 4, 4
-        (trimmed_mean, {1, 2, 4}),
+        (Aggregation(trimmed_mean), {1, 2, 4}),
         # ceil(0.4 n) = 1, 1, 2, 2, 2, 3, 3, 4, 4, 4
-        (partial(trimmed_mean, trim=0.4), {1, 2, 3, 4, 6, 8}),
-        (partial(trimmed_mean, trim=0.0), set()),
+        (Aggregation(partial(trimmed_mean, trim=0.4)), {1, 2, 3, 4, 6, 8}),
+        (Aggregation(partial(trimmed_mean, trim=0.0)), set()),
         # Buckets of two: n = 1, ..., 10 leave 1, 1, 2, 2, 3, 3, 4, 4, 5, 5 rows.
-        (Chain((PRE_AGGREGATORS["bucketing"],), trimmed_mean), {1, 2, 3, 4, 7, 8}),
-        (Chain((PRE_AGGREGATORS["nnm"], PRE_AGGREGATORS["arc"]), trimmed_mean), {1, 2, 4}),
-        (Chain((PRE_AGGREGATORS["bucketing"],), median), set()),
-        (median, set()),
-        (lambda u: u[0], set()),
+        (Aggregation(trimmed_mean, [bucketing]), {1, 2, 3, 4, 7, 8}),
+        (Aggregation(trimmed_mean, [nnm, arc]), {1, 2, 4}),
+        (Aggregation(median, [bucketing]), set()),
+        (Aggregation(median), set()),
     ],
 )
-def test_a_trimmed_mean_of_too_few_messages_is_seen(aggregator: Aggregator, expected: set[int]) -> None:
-    assert {n for n in range(1, 11) if trims_less(aggregator, n)} == expected
+def test_trimmed_mean_that_cannot_cut_its_fraction_has_too_few_messages(
+    aggregation: Aggregation, expected: set[int]
+) -> None:
+    assert {n for n in range(1, 11) if aggregation.too_few(n)} == expected
