@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 Diagnostics: TypeAlias = Mapping[str, Tensor]
-"""(n,) each; NaN where a value does not apply. Each entry becomes a field of the round's record."""
+"""(n,) each; NaN where a value does not apply. Each entry becomes a field of the `estimate` record."""
 
 
 @dataclass(frozen=True)

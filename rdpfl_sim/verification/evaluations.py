@@ -109,7 +109,7 @@ def _is_measured(row: Mapping[str, Any], key: str) -> bool:
     return key.endswith("_loss") and row[key.replace("_loss", "_accuracy")] is not None
 
 
-def _is_cell(value: Any, cell: str, is_measured: bool) -> bool:
+def _is_cell(value: object, cell: str, is_measured: bool) -> bool:
     """Return whether a cell contains a value; NaN and infinity are null in the records."""
     if value is not None:
         return cell == str(value)

@@ -262,7 +262,7 @@ def _matches(template: str, text: str) -> bool:
     return re.fullmatch(pattern, text) is not None
 
 
-def _num_leaves(value: Any) -> int:
+def _num_leaves(value: object) -> int:
     if isinstance(value, dict | list):
         return sum(map(_num_leaves, value.values() if isinstance(value, dict) else value))
     return 1

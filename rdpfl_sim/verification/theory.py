@@ -91,5 +91,5 @@ def _sum_of_squares(norms: Sequence[float]) -> float:
     return total
 
 
-def _is_close(found: float, said: Any) -> bool:
+def _is_close(found: float, said: object) -> bool:
     return isinstance(said, float) and isclose(found, said, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

@@ -30,7 +30,7 @@ START, END = "start", "end"
 
 
 class FaultTarget(Protocol):
-    """What a fault can change. The world has this interface, and `verify`, which follows a run's records."""
+    """What a fault can change: the interface of the world."""
 
     @property
     def obstacles(self) -> Obstacles:
