@@ -18,8 +18,8 @@ from rdpfl_sim.simulation.resume import resume
 from rdpfl_sim.sweeps.breakdown.bisection import Bisection
 from rdpfl_sim.sweeps.breakdown.spec import make_spec
 from rdpfl_sim.sweeps.plan import plan_runs
+from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
-from rdpfl_sim.sweeps.summaries import folder_of
 from rdpfl_sim.verification.replay import replay
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario

@@ -11,7 +11,7 @@ import pytest
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.contracts.fault_effect import effect_flaw
 from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.html.faults import fault_cards
+from rdpfl_sim.reports.html.tabs.faults import fault_cards
 from rdpfl_sim.verification.verify import verify
 from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultTarget, Start
 from tests.packages import Packages
