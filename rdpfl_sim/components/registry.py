@@ -14,16 +14,27 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from traceback import walk_tb
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from rdpfl_sim.errors import PluginError
 
 _BUILT_IN = __name__.partition(".")[0]
+
+
+def import_modules(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package, so that the components in it are registered.
+
+    A file that is added to the package needs no entry in a list.
+    """
+    for module in iter_modules(path):
+        import_module(f"{package}.{module.name}")
 
 
 @dataclass(frozen=True, kw_only=True)

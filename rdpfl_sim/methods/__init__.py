@@ -2,11 +2,12 @@
 
 from importlib import import_module
 
+from rdpfl_sim.components.registry import import_modules
 from rdpfl_sim.methods.registry import METHODS, method
 
 __all__ = ["METHODS", "method"]
 
-for _name in (  # in the order in which the documentation lists them
+for _name in (  # the documentation lists these first, in this order
     "rdpfl",
     "anchored",
     "direct",
@@ -24,3 +25,4 @@ for _name in (  # in the order in which the documentation lists them
     "dispfl",
 ):
     import_module(f"{__name__}.{_name}")
+import_modules(__name__, __path__)

@@ -14,6 +14,7 @@ One that is declared with `needs_own` takes the client's own vector as well; `ag
 
 from __future__ import annotations
 
+from rdpfl_sim.components.registry import import_modules
 from rdpfl_sim.maths.aggregators.aggregation import Aggregation
 from rdpfl_sim.maths.aggregators.aggregator import (
     AGGREGATORS,
@@ -61,3 +62,5 @@ __all__ = [
     "weighting_aggregator",
     "weighting_pre_aggregator",
 ]
+
+import_modules(__name__, __path__)

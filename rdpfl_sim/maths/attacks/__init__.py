@@ -1,7 +1,8 @@
 """Attacks: what a Byzantine client sends instead of its update."""
 
 # ruff: isort: skip_file
-# Lists of attacks show them in the order of these imports.
+# Lists of attacks show them in the order of these imports, then those in other files of this folder.
+from rdpfl_sim.components.registry import import_modules
 from rdpfl_sim.maths.attacks.view import ATTACKS, Attack, View, attack
 from rdpfl_sim.maths.attacks.simple import (
     constant,
@@ -44,3 +45,5 @@ __all__ = [
     "sign_flip",
     "zero",
 ]
+
+import_modules(__name__, __path__)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TypeAlias
 
 import polars as pl
 
+from rdpfl_sim.components.registry import import_modules
 from rdpfl_sim.frames import Run
 from rdpfl_sim.frames.run import last_evaluations
 from rdpfl_sim.reports.html import tabs
@@ -80,8 +79,7 @@ def run_tab(name: str, *, position: int) -> Callable[[MakeCards], MakeCards]:
 
 def run_tabs(records: RunRecords) -> list[Tab]:
     """Return all tabs of the report."""
-    for module in iter_modules(tabs.__path__):
-        import_module(f"{tabs.__name__}.{module.name}")
+    import_modules(tabs.__name__, tabs.__path__)
     return [Tab(name, make_cards(records)) for _, (name, make_cards) in sorted(_tabs.items())]
 
 
