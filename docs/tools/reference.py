@@ -14,7 +14,7 @@ from docs.tools.typography import typeset
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import LARGE
 from rdpfl_sim.components.table import Strict
-from rdpfl_sim.records.record_types import OPEN, RECORDS, Record
+from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 from rdpfl_sim.scenario.component_list import KINDS, describe_limits
 from rdpfl_sim.scenario.scenario import Scenario
 
@@ -46,7 +46,7 @@ def records() -> str:
     lines = ["| record | meaning | fields | in the digest |", "|---|---|---|---|"]
     for name, record in RECORDS.items():
         meaning = " ".join((inspect.getdoc(record) or "").split())
-        common = Record.__annotations__
+        common = RecordHead.__annotations__
         fields = ", ".join(f"`{field}`" for field in record.__annotations__ if field not in common)
         other = ", ..." if name in OPEN else ""
         digested = "no" if name.startswith("message_") else "yes"

@@ -12,7 +12,7 @@ import polars as pl
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.record_types import OPEN, RECORDS, Record
+from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
 
 Schema: TypeAlias = dict[str, Any]
@@ -21,7 +21,7 @@ SMALL = ("client", "sender", "recipient", "fault")
 """Integers that are stored in 32 bits: there are many, and none is large."""
 
 
-def _columns_of(record: type[Record]) -> Schema:
+def _columns_of(record: type[RecordHead]) -> Schema:
     return {field: _column_type(field, kind) for field, kind in get_type_hints(record).items()}
 
 
@@ -45,7 +45,7 @@ NUM_INSPECTED = 5_000
 
 def schema_of(names: Collection[str]) -> Schema:
     """Return the fields that records with these names have in every run (without names: all records)."""
-    schema = _columns_of(Record)
+    schema = _columns_of(RecordHead)
     for name in names or EVENTS:
         schema |= EVENTS.get(name, {})
     return schema

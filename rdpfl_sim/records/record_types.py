@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 
-class Record(TypedDict):
+class RecordHead(TypedDict):
     """The beginning of every record: its name and its simulated time."""
 
     event: str
     time_s: float
 
 
-class RunStarted(Record):
+class RunStarted(RecordHead):
     """The first record."""
 
     schema: int
@@ -25,7 +25,7 @@ class RunStarted(Record):
     byzantine: list[int]
 
 
-class RoundRecord(Record):
+class RoundRecord(RecordHead):
     """A record of a client's round."""
 
     client: int
@@ -52,7 +52,7 @@ class RoundFinished(RoundRecord):
     max_age: int | None
 
 
-class Estimate(RoundRecord, total=False):
+class EstimateRecord(RoundRecord, total=False):
     """The method's diagnostics of a finished round; each method has some of these, or its own.
 
     It is written by the end of the client's next training, before the model of the round is evaluated, and no
@@ -86,7 +86,7 @@ class Theory(RoundRecord):
     L: float | None
 
 
-class MessageRecord(Record):
+class MessageRecord(RecordHead):
     """A record of a message; `round` is the one that the sender states."""
 
     message: int
@@ -126,7 +126,7 @@ class MessageUsed(MessageRecord):
     age: int
 
 
-class MessageStats(MessageRecord):
+class MessageStatsRecord(MessageRecord):
     """How a method treats a used message: written after the `estimate` of that round, with telemetry."""
 
     weight: float | None
@@ -134,7 +134,7 @@ class MessageStats(MessageRecord):
     distance_to_predicted: float | None
 
 
-class FaultHead(Record):
+class FaultHead(RecordHead):
     """The beginning of a fault record: position in the scenario, `Fault.KIND`, "start" or "end"."""
 
     fault: int
@@ -154,14 +154,14 @@ class FaultRecord(FaultHead, total=False):
     catch_up: bool
 
 
-class FinalModel(Record):
+class FinalModel(RecordHead):
     """The hash of a client's model at the end of the run."""
 
     client: int
     blake2b: str
 
 
-class RunFinished(Record):
+class RunFinished(RecordHead):
     """The last record: how the run ended, and the message counts of summary.json."""
 
     status: str
@@ -179,12 +179,12 @@ class RunFinished(Record):
     bytes: int
 
 
-RECORDS: Mapping[str, type[Record]] = {
+RECORDS: Mapping[str, type[RecordHead]] = {
     "run_started": RunStarted,
     "training_started": TrainingStarted,
     "training_finished": TrainingFinished,
     "round_finished": RoundFinished,
-    "estimate": Estimate,
+    "estimate": EstimateRecord,
     "evaluated": Evaluated,
     "theory": Theory,
     "fault": FaultRecord,
@@ -193,7 +193,7 @@ RECORDS: Mapping[str, type[Record]] = {
     "message_lost": MessageDropped,
     "message_delivered": MessageDelivered,
     "message_used": MessageUsed,
-    "message_stats": MessageStats,
+    "message_stats": MessageStatsRecord,
     "message_stale": MessageDropped,
     "message_duplicate": MessageDropped,
     "message_rejected": MessageDropped,

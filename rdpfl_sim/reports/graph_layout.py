@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 MAX_KAMADA_KAWAI = 150  # takes about a second; the time grows with the square of this number
 
-Array: TypeAlias = NDArray[np.float64]
-Positions: TypeAlias = dict[int, Array]
+Coordinates: TypeAlias = NDArray[np.float64]
+Positions: TypeAlias = dict[int, Coordinates]
 
 
-def graph_layout(graph: nx.Graph) -> Array:
+def graph_layout(graph: nx.Graph) -> Coordinates:
     """Return deterministic positions (clients, 2).
 
     Connected components are placed in rows, the largest first, each on an area that suits its size.

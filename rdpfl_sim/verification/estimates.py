@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rdpfl_sim.records.record_types import (
-    Estimate,
+    EstimateRecord,
     Evaluated,
     FaultRecord,
     FinalModel,
     MessageRecord,
-    MessageStats,
+    MessageStatsRecord,
     MessageUsed,
     RoundFinished,
     RoundRecord,
@@ -34,8 +34,8 @@ class OpenRound:
 
     finished: RoundFinished
     used: list[MessageUsed] = field(default_factory=list)
-    estimate: Estimate | None = None
-    stats: list[MessageStats] = field(default_factory=list)
+    estimate: EstimateRecord | None = None
+    stats: list[MessageStatsRecord] = field(default_factory=list)
     weight: float = 0.0
     """The sum of the weights in `stats`."""
     stopped_at_s: float | None = None
@@ -90,7 +90,7 @@ class EstimateChecks:
         if round_ is not None:
             round_.used.append(record)
 
-    def estimate(self, record: Estimate, line: int) -> None:
+    def estimate(self, record: EstimateRecord, line: int) -> None:
         """Check that the estimate belongs to the client's last round and is in time."""
         self.estimates.num_items += 1
         client = record["client"]
@@ -112,7 +112,7 @@ class EstimateChecks:
             if d_norm is None or not d_norm <= self.largest_norm * (1 + ROUNDING):
                 self.lemma_3.violated(line, f"|d| = {d_norm}, G_d = {self.largest_norm}")
 
-    def message_stats(self, record: MessageStats, line: int) -> None:
+    def message_stats(self, record: MessageStatsRecord, line: int) -> None:
         """Check that the message was used in the client's last round, and its weight."""
         self.weights.num_items += 1
         client, number = record["recipient"], record["message"]
@@ -163,7 +163,7 @@ class EstimateChecks:
         for client in list(self.open):
             self._close(client, line)
 
-    def _flaw(self, record: Estimate) -> str:
+    def _flaw(self, record: EstimateRecord) -> str:
         """Return what is wrong with an estimate that no round expects."""
         client = record["client"]
         for round_ in (self.open.get(client), self.closed.get(client)):

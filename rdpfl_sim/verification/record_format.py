@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import orjson
 
-from rdpfl_sim.records.record_types import OPEN, RECORDS, Record
+from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 
 Types: TypeAlias = tuple[type, ...]
 
@@ -50,7 +50,7 @@ class RecordFormat:
         return None
 
 
-def _fields_of(kind: type[Record]) -> tuple[dict[str, Types], dict[str, Types]]:
+def _fields_of(kind: type[RecordHead]) -> tuple[dict[str, Types], dict[str, Types]]:
     """Return the required and the optional fields of a record in their order, with their JSON types."""
     required: dict[str, Types] = {}
     optional: dict[str, Types] = {}

@@ -13,7 +13,7 @@ from rdpfl_sim.records.record_types import (
     MessageDelivered,
     MessageDropped,
     MessageRecord,
-    MessageStats,
+    MessageStatsRecord,
     RoundFinished,
     RoundRecord,
 )
@@ -42,7 +42,7 @@ class RecomputedTelemetry:
         finished: RoundFinished,
         used: Sequence[MessageRecord],
         diagnostics: Mapping[str, Any],
-        stats: Sequence[MessageStats],
+        stats: Sequence[MessageStatsRecord],
     ) -> None:
         """Count a round, in the order of the estimates."""
         client, round_ = finished["client"], finished["round"]

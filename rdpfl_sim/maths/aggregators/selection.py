@@ -24,7 +24,7 @@ from rdpfl_sim.maths.aggregators.weighting import SLACK, Byzantine, equal_shares
 from rdpfl_sim.maths.distances import distances_to, squared_distances
 from rdpfl_sim.rounding import round_up
 
-_Array: TypeAlias = NDArray[np.float64]
+_Squares: TypeAlias = NDArray[np.float64]
 MaxSubsets: TypeAlias = Annotated[
     int, Ge(1), Le(10**5), Doc("sets of n - f rows that are all tried; if there are more, only n of them are")
 ]
@@ -87,7 +87,7 @@ def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000
     rows of each row are tried: the least diameter among these is at most twice the least of all, because all
     of a set of diameter D is within D of each of its rows.
     """
-    squares: _Array = squared_distances(u).numpy(force=True)
+    squares: _Squares = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
     diameters = np.zeros(len(sets))
     for i, to_i in enumerate(squares):
@@ -103,7 +103,7 @@ def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 500
     these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
     each row are tried, and the proof of robustness does not hold.
     """
-    squares: _Array = squared_distances(u).numpy(force=True)
+    squares: _Squares = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
     parts = np.array_split(sets, 1 + len(sets) // 1000)  # so that memory does not grow with their number
     covariances = (_covariance(squares, part / part.sum(axis=1, keepdims=True))[1] for part in parts)
@@ -122,7 +122,7 @@ def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
     """
     n = len(u)
-    squares: _Array = squared_distances(u).numpy(force=True)
+    squares: _Squares = squared_distances(u).numpy(force=True)
     enough = max(0, n - 2 * round_up(byzantine * n))
     c = np.ones(n)
     best, least_eigenvalue = c / n, np.inf
@@ -141,7 +141,7 @@ def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     return torch.from_numpy(best).to(u.device)
 
 
-def _candidates(squares: _Array, k: int, max_subsets: int) -> NDArray[np.bool_]:
+def _candidates(squares: _Squares, k: int, max_subsets: int) -> NDArray[np.bool_]:
     """Return sets of k rows, (number of sets, n): all, or the k nearest of each row with ties."""
     n = len(squares)
     if comb(n, k) <= max_subsets:
@@ -157,7 +157,7 @@ def _all_subsets(n: int, k: int) -> NDArray[np.bool_]:
     return sets
 
 
-def _covariance(squares: _Array, p: _Array) -> tuple[_Array, _Array]:
+def _covariance(squares: _Squares, p: _Squares) -> tuple[_Squares, _Squares]:
     """Return B_ij = <u_i - mu, u_j - mu> and sqrt(p_i p_j) B_ij for weights p (..., n), mu = sum_i p_i u_i.
 
     The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. From distances,
@@ -165,12 +165,12 @@ def _covariance(squares: _Array, p: _Array) -> tuple[_Array, _Array]:
     """
     to_mean = p @ squares
     spread = (to_mean * p).sum(axis=-1)[..., None, None]
-    gram: _Array = (to_mean[..., :, None] + to_mean[..., None, :] - spread - squares) / 2
+    gram: _Squares = (to_mean[..., :, None] + to_mean[..., None, :] - spread - squares) / 2
     root = np.sqrt(p)
     return gram, root[..., :, None] * gram * root[..., None, :]
 
 
-def _mean_of_best(sets: NDArray[np.bool_], scores: _Array, u: Tensor) -> Tensor:
+def _mean_of_best(sets: NDArray[np.bool_], scores: _Squares, u: Tensor) -> Tensor:
     """Return the weights that average the sets with the least score, and then the rows of each."""
     best = sets[scores <= max(scores.min(), 0) * (1 + SLACK)]
     shares = best / best.sum(axis=1, keepdims=True)
