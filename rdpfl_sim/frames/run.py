@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import networkx as nx
 import polars as pl
@@ -13,11 +12,11 @@ import polars as pl
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import messages_and_rounds
 from rdpfl_sim.frames.events import scan, schema_of
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.status import RunStatus
 
-JsonObject: TypeAlias = dict[str, Any]
 """The content of a JSON or TOML file."""
 
 INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}

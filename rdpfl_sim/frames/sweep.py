@@ -14,8 +14,8 @@ import polars as pl
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.run import Run
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
-from rdpfl_sim.records.json_file import read_json_if_present
-from rdpfl_sim.sweeps.results import JsonTable, finite_number, flatten, run_folders
+from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
+from rdpfl_sim.sweeps.results import finite_number, flatten, run_folders
 
 if TYPE_CHECKING:  # these import torch, which takes seconds
     from rdpfl_sim.sweeps.tables import Table
@@ -32,7 +32,7 @@ class SweepRun:
     run: Run
     labels: dict[str, str]
     seed: int
-    summary: JsonTable
+    summary: JsonObject
 
     def value(self, metric: str) -> float | None:
         """Return a finite number of the summary, or None."""
@@ -58,7 +58,7 @@ class Sweep:
         return f"Sweep({str(self.folder)!r})"
 
     @cached_property
-    def plan(self) -> JsonTable:
+    def plan(self) -> JsonObject:
         """sweep.json: `name`, `axes`, `runs` (folders, labels) and `tables`; empty without the file."""
         return read_json_if_present(self.folder / PLAN) or {}
 

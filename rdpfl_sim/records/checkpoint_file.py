@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from math import prod
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.system.files import PARTIAL, check_folder, create, make_folder, open_inside
 from rdpfl_sim.system.memory import memory_bytes
@@ -56,7 +56,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, state: dict[str, Any], tensors: Sequence[Tensor]) -> Path:
+    def save(self, state: JsonObject, tensors: Sequence[Tensor]) -> Path:
         """Write a checkpoint that survives a crash of the machine, then remove superseded ones."""
         make_folder(self.folder)
         partial = self.folder / PARTIAL
@@ -77,8 +77,8 @@ class Checkpoints:
         return path
 
     def newest(
-        self, can_be_used: Callable[[dict[str, Any]], bool], device: torch.device | str = "cpu"
-    ) -> tuple[dict[str, Any], list[Tensor]] | None:
+        self, can_be_used: Callable[[JsonObject], bool], device: torch.device | str = "cpu"
+    ) -> tuple[JsonObject, list[Tensor]] | None:
         """Return state and tensors of the newest usable checkpoint; remove those that are not usable."""
         check_folder(self.folder)
         for path in self._paths():
@@ -111,7 +111,7 @@ def _number(path: Path) -> int:
     return int(path.name.partition("-")[0])
 
 
-def packed(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:
+def packed(state: JsonObject, tensors: Sequence[Tensor]) -> Iterator[bytes | memoryview]:
     """Yield the content of a checkpoint in blocks."""
     text = json.dumps(state, separators=(",", ":")).encode()
     header = {"state": {"dtype": "U8", "shape": [len(text)], "data_offsets": [0, len(text)]}}
@@ -132,7 +132,7 @@ def packed(state: dict[str, Any], tensors: Sequence[Tensor]) -> Iterator[bytes |
         yield flat.view(torch.uint8).numpy().data
 
 
-def unpacked(content: bytearray, device: torch.device | str) -> tuple[dict[str, Any], list[Tensor]]:
+def unpacked(content: bytearray, device: torch.device | str) -> tuple[JsonObject, list[Tensor]]:
     """Return state and tensors from the content of a checkpoint, or raise `CodecError`."""
     with decoding():
         start = 8 + int.from_bytes(content[:8], "little")
@@ -144,7 +144,7 @@ def unpacked(content: bytearray, device: torch.device | str) -> tuple[dict[str, 
         return state, [_tensor(content, start, header[str(k)]).to(device) for k in range(len(header))]
 
 
-def _tensor(content: bytearray, start: int, entry: dict[str, Any]) -> Tensor:
+def _tensor(content: bytearray, start: int, entry: JsonObject) -> Tensor:
     (begin, end), shape, dtype = entry["data_offsets"], entry["shape"], DTYPES[entry["dtype"]]
     if min(shape, default=0) < 0 or prod(shape) * dtype.itemsize != end - begin:
         raise CodecError(f"a tensor of shape {shape} has {end - begin} bytes")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.system.files import open_inside
+
+JsonObject: TypeAlias = dict[str, Any]
+"""The content of a JSON file or of a record, of which only the reader knows the types."""
 
 MAX_BYTES = 1 << 29
 """A larger file is damaged: topology.json has some 50 bytes per link."""
@@ -21,7 +24,7 @@ def encode_json(content: Any) -> bytes:
     )
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Return the table in a JSON file, or raise `FileNotFoundError`, or `RunError` if it is damaged."""
     with open_inside(path) as file:
         text = file.read(MAX_BYTES + 1)
@@ -36,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def read_json_if_present(path: Path) -> dict[str, Any] | None:
+def read_json_if_present(path: Path) -> JsonObject | None:
     """Return the table in a JSON file, or None if the file does not exist."""
     try:
         return read_json(path)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import TypeAlias, TypedDict, cast
 
 import orjson
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.json_file import read_json, read_json_if_present
+from rdpfl_sim.records.json_file import JsonObject, read_json, read_json_if_present
 from rdpfl_sim.records.metrics_file import MetricsRow, parse_metrics
 from rdpfl_sim.records.run_folder import (
     EVENTS,
@@ -29,7 +29,7 @@ from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.system.files import lines_inside, open_inside, size_inside
 
-Record: TypeAlias = dict[str, Any]
+Record: TypeAlias = JsonObject
 """One line of events.jsonl: `event`, `time_s` and the fields of that event."""
 
 TAIL_BYTES = 1 << 16
@@ -57,11 +57,11 @@ class RunReader:
         """Return the content of a small file, or raise `FileNotFoundError`."""
         return read_inside(self.folder / name)
 
-    def read_scenario(self) -> dict[str, Any]:
+    def read_scenario(self) -> JsonObject:
         """Return the resolved scenario, or raise `ScenarioError`."""
         return read_toml(self.folder / SCENARIO, follow_links=False)
 
-    def read_summary(self) -> dict[str, Any] | None:
+    def read_summary(self) -> JsonObject | None:
         """Return the summary, or None if the run is running or was killed."""
         return read_json_if_present(self.folder / SUMMARY)
 
@@ -76,7 +76,7 @@ class RunReader:
         except RunError:
             return False
 
-    def read_provenance(self) -> dict[str, Any] | None:
+    def read_provenance(self) -> JsonObject | None:
         """Return the commit, versions, command and machine of the run, or None if they are missing."""
         return read_json_if_present(self.folder / PROVENANCE)
 

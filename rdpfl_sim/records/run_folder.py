@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 import tomli_w
 
-from rdpfl_sim.records.json_file import encode_json
+from rdpfl_sim.records.json_file import JsonObject, encode_json
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
@@ -63,7 +63,7 @@ class RunFolder:
                 folder.start_afresh()
                 return folder
 
-    def write_scenario(self, scenario: dict[str, Any]) -> None:
+    def write_scenario(self, scenario: JsonObject) -> None:
         """Write the resolved scenario: every option with its value."""
         write_atomically(self.path / SCENARIO, tomli_w.dumps(scenario).encode())
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rdpfl_sim.records.json_file import JsonObject
+
 
 class Statistic(NamedTuple):
     """One number that summarises the accuracy of several clients."""
@@ -47,7 +49,7 @@ HONEST_ACCURACIES = {
 """The accuracies of honest clients in a summary: the path of each, and its description."""
 
 
-def accuracy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
     """Return the section `accuracy` of a summary, from the latest metrics row of each client."""
     rows = list(rows)
     groups = {"honest": [row for row in rows if not row["byzantine"]], "all": rows}
@@ -62,7 +64,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> JsonObject:
     """Add the honest clients' accuracy to values by the distance to the nearest Byzantine client."""
     accuracies: dict[str, list[float]] = {}
     for row in rows:

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import frexp, isfinite
-from typing import Any
 
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.world.observer import UsedMessage
 
 
@@ -83,7 +83,7 @@ class SenderStats:
     num_ignored: int = 0
     relative_weight: float = 0.0
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Return outcomes, the share of used messages with weight 0, and the mean weight relative to 1/n."""
         return {
             **{outcome: self.outcomes[outcome] for outcome in ("used", "stale", "duplicate", "rejected")},
@@ -202,7 +202,7 @@ class Telemetry:
         """Return means over a client's rounds since the previous call."""
         return self.recent.pop(client, RoundStats()).means()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> JsonObject:
         """Return the section `telemetry` of summary.json."""
         honest = self.treatment["honest"]
         num_honest = honest.outcomes.total()

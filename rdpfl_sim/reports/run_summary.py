@@ -24,7 +24,7 @@ from rdpfl_sim.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from rdpfl_sim.frames.run import JsonObject
+    from rdpfl_sim.records.json_file import JsonObject
 
 TEXT_WIDTH = 68
 OUTCOMES_ON_LINK = ("delivered", "lost", "in_flight")

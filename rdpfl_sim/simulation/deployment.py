@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import networkx as nx
 
@@ -16,6 +15,7 @@ from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.methods.aggregation import unknown_weights
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import groups_by_path
 from rdpfl_sim.scenario.scenario import Scenario
@@ -50,7 +50,7 @@ class Deployment:
         return bool(getattr(type(self.scenario.method).target, "exchanges", True))
 
     @property
-    def topology(self) -> dict[str, Any]:
+    def topology(self) -> JsonObject:
         """The content of topology.json."""
         return {
             "num_clients": len(self.graph),

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from rdpfl_sim.execution.devices import describe
-from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.json_file import JsonObject, read_json
 from rdpfl_sim.records.run_folder import PROVENANCE
 from rdpfl_sim.version import __version__
 
@@ -37,14 +37,14 @@ RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may diff
 GIT_TIMEOUT_S = 5.0
 
 
-def provenance(folder: Path, scenario_hash: str, device: torch.device) -> dict[str, Any]:
+def provenance(folder: Path, scenario_hash: str, device: torch.device) -> JsonObject:
     """Return the content of provenance.json: the sessions before, if the run is resumed, and this one."""
     path = folder / PROVENANCE
     before = read_json(path)["sessions"] if path.exists() else []
     return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
 
 
-def session(device: torch.device) -> dict[str, Any]:
+def session(device: torch.device) -> JsonObject:
     """Return the start time, command, working folder and environment of this process."""
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -54,7 +54,7 @@ def session(device: torch.device) -> dict[str, Any]:
     }
 
 
-def environment(device: str) -> dict[str, Any]:
+def environment(device: str) -> JsonObject:
     """Return everything except the scenario that a result may depend on; `device` is the training device."""
     return {
         "code": dict(_code()),
@@ -96,7 +96,7 @@ def _versions() -> dict[str, str]:
 
 
 @cache
-def _machine() -> dict[str, Any]:
+def _machine() -> JsonObject:
     return {
         "host": platform.node(),
         "platform": platform.platform(),
@@ -117,7 +117,7 @@ def _processor() -> str:
 
 
 @cache
-def _code() -> dict[str, Any]:
+def _code() -> JsonObject:
     """Return the commit of the checkout and whether files were changed since; None if unknown."""
     checkout = Path(__file__).resolve().parents[2]
     commit = _git(checkout, "rev-parse", "HEAD")

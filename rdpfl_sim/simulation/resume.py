@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 from rdpfl_sim.errors import Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.allocation import gc_paused
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.records.checkpoint_file import Checkpoints
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder
 from rdpfl_sim.records.schema import check_schema
@@ -112,7 +112,7 @@ def _open_folder(folder: Path) -> RunFolder:
 def _last_state(files: RunFolder, simulation: Simulation) -> tuple[Snapshot | None, list[str]]:
     """Return the last usable snapshot and warnings about it; truncate the records to its time."""
 
-    def is_usable(state: dict[str, Any]) -> bool:
+    def is_usable(state: JsonObject) -> bool:
         if state["about"]["scenario"] != files.scenario:
             message = "has changed since the run started; restore it, or start a new run with it"
             raise ScenarioError([Problem("scenario.toml", message)])

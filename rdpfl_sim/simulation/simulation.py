@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from simpy.core import EmptySchedule
@@ -21,6 +21,7 @@ from rdpfl_sim.methods.aggregation import when_too_few
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.evaluation_log import EvaluationLog
 from rdpfl_sim.records.events import Recorder
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.metrics_file import MetricsRow
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder
@@ -56,7 +57,7 @@ class Progress(Protocol):
 class Result:
     """The result of a run: its summary, all evaluations, the final models and the run folder, if any."""
 
-    summary: dict[str, Any]
+    summary: JsonObject
     rows: list[MetricsRow]
     models: list[Tensor]
     folder: Path | None

@@ -18,6 +18,7 @@ from simpy.events import Initialize
 from torch import Tensor
 
 from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder, Plain, decoding
 from rdpfl_sim.records.telemetry import Histogram, RoundStats, SenderStats
 from rdpfl_sim.simulation.evaluation_schedule import Candidate
@@ -152,7 +153,7 @@ def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
         )
 
 
-def _stateful_components(simulation: Simulation) -> dict[str, Any]:
+def _stateful_components(simulation: Simulation) -> JsonObject:
     """Return all components that have state, by a name that is the same in every simulation of a scenario."""
     network, clients = simulation.network, simulation.clients
     optional = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from rdpfl_sim.records import statistics
 from rdpfl_sim.records.evaluation_log import EvaluationLog
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.description import describe_scenario
@@ -31,17 +31,17 @@ class RunOutcome:
     num_rounds: Sequence[int]
     """The number of finished rounds per client."""
     messages: dict[str, int]
-    telemetry: dict[str, Any]
+    telemetry: JsonObject
     scores: EvaluationLog
-    theory: dict[str, Any] | None
+    theory: JsonObject | None
     num_faults: int
     simulated_s: float
-    wall: dict[str, Any]
+    wall: JsonObject
     digest: str
     warnings: Sequence[str]
 
 
-def summarise_run(scenario: Scenario, outcome: RunOutcome) -> dict[str, Any]:
+def summarise_run(scenario: Scenario, outcome: RunOutcome) -> JsonObject:
     """Return the content of summary.json."""
     latest = outcome.scores.latest
     by_hops = statistics.with_accuracy(outcome.telemetry["by_hops"], latest.values())

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from rdpfl_sim.learning.loss_stats import LossStats, loss_stats
 from rdpfl_sim.maths.vectors import norm
 from rdpfl_sim.methods.base import Method, Trained
 from rdpfl_sim.methods.rdpfl import Rdpfl
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.simulation.experiment import Experiment
 
 
@@ -76,12 +76,12 @@ class Trajectory:
             sum_squares=self.sum_squares + norm(stats.gradient) ** 2,
         )
 
-    def verdict(self, rounds: int, terms: Terms | None) -> dict[str, Any]:
+    def verdict(self, rounds: int, terms: Terms | None) -> JsonObject:
         """Return the estimated constants and, if the theorem covers the method, both sides of the bound."""
         squares = (
             self.sum_squares / self.num_observations if self.num_observations else norm(self.gradient) ** 2
         )
-        found: dict[str, Any] = {
+        found: JsonObject = {
             "gradient_norm": norm(self.gradient),
             "mean_square_gradient": squares,
             "loss": self.last_loss,
@@ -127,7 +127,7 @@ class TheoryMonitor:
         self.trajectories[client] = now
         return {"loss": stats.loss, "gradient_norm": norm(stats.gradient), "L": now.smoothness}
 
-    def summary(self, rounds: Mapping[int, int]) -> dict[str, Any]:
+    def summary(self, rounds: Mapping[int, int]) -> JsonObject:
         """Return the verdict per client and the number of clients for which the bound holds."""
         verdicts = {
             client: trajectory.verdict(rounds[client], self._terms(client))
@@ -149,7 +149,7 @@ def bound_terms(method: Method, learning_rate: float, num_steps: int) -> Terms |
     return Terms(gamma, learning_rate, num_steps, method.step.lambda_, method.max_norm)
 
 
-def summarise_verdicts(verdicts: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
+def summarise_verdicts(verdicts: Mapping[int, JsonObject]) -> JsonObject:
     """Return the verdict per client and the number of clients for which the bound holds."""
     judged = [verdict for verdict in verdicts.values() if "bound" in verdict]
     return {

@@ -11,17 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.records.json_file import JsonObject, read_json
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, write_atomically
 from rdpfl_sim.records.schema import check_schema
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
 
-JsonTable: TypeAlias = dict[str, Any]
 """A table of a JSON file, such as summary.json."""
 
 
@@ -36,7 +35,7 @@ def run_folders(parent: Path) -> list[Path]:
     return [folder for folder in folders if not folder.name.startswith(".")]
 
 
-def read_summary(run: PlannedRun, output: Path) -> JsonTable | None:
+def read_summary(run: PlannedRun, output: Path) -> JsonObject | None:
     """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable.
 
     Raise `SchemaError` if another version wrote the run.
@@ -64,13 +63,13 @@ def damaged_folders(missing: Iterable[PlannedRun], output: Path) -> list[Path]:
     return [folder for folder in folders if folder.exists()]
 
 
-def flatten(table: Mapping[str, object], prefix: str = "") -> JsonTable:
+def flatten(table: Mapping[str, object], prefix: str = "") -> JsonObject:
     """Return nested tables as one table with dotted keys.
 
     >>> flatten({"a": {"b": 1}, "c": [2]})
     {'a.b': 1, 'c': [2]}
     """
-    flat: JsonTable = {}
+    flat: JsonObject = {}
     for key, item in table.items():
         if isinstance(item, Mapping):
             flat |= flatten(item, f"{prefix}{key}.")
@@ -86,13 +85,13 @@ def finite_number(value: object) -> float | None:
     return float(value)
 
 
-def read_results(runs: Iterable[PlannedRun], output: Path) -> list[tuple[PlannedRun, JsonTable]]:
+def read_results(runs: Iterable[PlannedRun], output: Path) -> list[tuple[PlannedRun, JsonObject]]:
     """Return the complete runs, and their summaries with dotted keys."""
     found = ((run, read_summary(run, output)) for run in runs)
     return [(run, flatten(summary)) for run, summary in found if summary is not None]
 
 
-def write_csv(path: Path, results: Sequence[tuple[PlannedRun, JsonTable]]) -> None:
+def write_csv(path: Path, results: Sequence[tuple[PlannedRun, JsonObject]]) -> None:
     """Write one row per run, with its labels, every parameter of its scenario, and every metric."""
     rows = []
     for run, summary in results:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+
+from rdpfl_sim.records.json_file import JsonObject
 
 
 class Needs(IntEnum):
@@ -57,7 +58,7 @@ class Check:
             return "violated"
         return "ok" if self.unchecked is None else "not checked"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Return the check as a JSON table."""
         return {
             "check": self.name,

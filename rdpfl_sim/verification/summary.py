@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from rdpfl_sim.records.digest import Digest
-from rdpfl_sim.records.json_file import encode_json, first_difference
+from rdpfl_sim.records.json_file import JsonObject, encode_json, first_difference
 from rdpfl_sim.records.record_types import RunFinished, RunStarted
 from rdpfl_sim.records.run_folder import SUMMARY
 from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
@@ -43,7 +43,7 @@ class DigestCheck:
         self.check.num_items += 1
         self.digest.add(line)
 
-    def compare(self, summary: dict[str, Any] | None) -> None:
+    def compare(self, summary: JsonObject | None) -> None:
         """Compare the digest with the one in the summary."""
         found = self.digest.value.hex()
         if summary is None or "digest" not in summary:
@@ -152,13 +152,13 @@ class SummaryChecks:
 
     def _summary(
         self,
-        said: dict[str, Any],
+        said: JsonObject,
         last: RunFinished | None,
         clients: ClientChecks,
         recomputed: RecomputedTelemetry,
         theory: RecomputedTheory,
         digest_check: DigestCheck,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the expected summary; values that nothing else determines are copied from `said`."""
         num_rounds = [state.num_rounds for state in clients.states]
         neighbourhoods = Neighbourhoods.of(self.files.graph, self.files.byzantine)
@@ -232,7 +232,7 @@ class SummaryChecks:
             self.accounts.violated(None, f"{n['delivered']} messages were delivered")
 
 
-def _account(summary: dict[str, Any] | None) -> dict[str, int] | None:
+def _account(summary: JsonObject | None) -> dict[str, int] | None:
     """Return the message counts of a summary, or None if they are missing or invalid."""
     account = None if summary is None else summary["messages"]
     if not isinstance(account, dict) or any(type(account.get(key)) is not int for key in MESSAGE_COUNTS):
@@ -245,7 +245,7 @@ def _message_counts(last: RunFinished) -> dict[str, int]:
     return {key: counts[key] for key in MESSAGE_COUNTS}
 
 
-def _common_statistics(said: Any, found: dict[str, Any]) -> dict[str, Any]:
+def _common_statistics(said: Any, found: JsonObject) -> JsonObject:
     """Leave out the statistics that the version which wrote the summary did not have."""
     if not isinstance(said, dict):
         return found

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from rdpfl_sim.methods.aggregation import when_too_few
 from rdpfl_sim.records.evaluation_log import EvaluationLog
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
 from rdpfl_sim.records.record_types import (
     Evaluated,
@@ -79,7 +80,7 @@ class RecomputedTelemetry:
         details = {"hops": self.hops[client], **means}
         self.scores.add(record["time_s"], client, record["round"], {**scores, **details})
 
-    def telemetry_beside(self, said: dict[str, Any]) -> dict[str, Any]:
+    def telemetry_beside(self, said: JsonObject) -> JsonObject:
         """Return the telemetry; values that the records do not determine are copied from `said`."""
         found = self.telemetry.summary()
         if self.knows_messages:
@@ -107,5 +108,5 @@ def _message_of(record: MessageRecord) -> UsedMessage:
     return UsedMessage(record["message"], record["sender"], record["recipient"], record["round"])
 
 
-def _without_messages(found: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+def _without_messages(found: JsonObject, said: JsonObject) -> JsonObject:
     return {key: said.get(key) if key in OF_MESSAGES else value for key, value in found.items()}

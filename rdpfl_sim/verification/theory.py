@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import isclose
-from typing import Any
 
 import torch
 
 from rdpfl_sim.methods.base import Method, RunInfo
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.record_types import Theory, TrainingFinished
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.theory import Terms, Trajectory, bound_terms, summarise_verdicts
@@ -36,7 +36,7 @@ class RecomputedTheory:
         """Add loss and gradient of an honest client."""
         self.points.setdefault(record["client"], []).append(record)
 
-    def summary_beside(self, said: dict[str, Any], num_rounds: Sequence[int]) -> dict[str, Any]:
+    def summary_beside(self, said: JsonObject, num_rounds: Sequence[int]) -> JsonObject:
         """Return the verdict on every client; the estimated constants are copied from `said`."""
         rate = self.scenario.training.learning_rate
         method: Method = self.scenario.method.bind()(RunInfo(rate, self.scenario.rounds))
@@ -50,9 +50,7 @@ class RecomputedTheory:
         return summarise_verdicts(verdicts)
 
 
-def _verdict(
-    points: Sequence[Theory], said: dict[str, Any], num_rounds: int, terms: Terms | None
-) -> dict[str, Any]:
+def _verdict(points: Sequence[Theory], said: JsonObject, num_rounds: int, terms: Terms | None) -> JsonObject:
     """Return the verdict on a client; values that agree up to rounding are copied from `said`."""
     losses = _numbers(point["loss"] for point in points)
     norms = _numbers(point["gradient_norm"] for point in points)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simpy import Event, Interrupt
 
@@ -138,7 +138,7 @@ class Client:
         """The event that the client's process waits for; it may have been triggered at this instant."""
         self.timer = Timer(context.kernel, self.stop_waiting)
 
-    def run(self) -> Generator[Event, Any, None]:
+    def run(self) -> Generator[Event, object, None]:
         """Run Algorithm 1. A restored client continues in the phase it was in."""
         try:
             while self.state.round <= self.context.rounds:
@@ -150,7 +150,7 @@ class Client:
             raise
         self.state.phase = Phase.FINISHED
 
-    def train(self) -> Generator[Event, Any, None]:
+    def train(self) -> Generator[Event, object, None]:
         """Wait for the simulated duration of the local training, then take its result."""
         state, context = self.state, self.context
         yield self.pending_event or self._start_training()
@@ -168,7 +168,7 @@ class Client:
                 adversary.on_update(self.id, state.round, result.payload)
         state.phase = Phase.SENDING
 
-    def send(self) -> Generator[Event, Any, None]:
+    def send(self) -> Generator[Event, object, None]:
         """Send the update to every neighbour; a Byzantine client sends what its adversary decides."""
         state, payload = self.state, self.state.job.result.payload
         if self.adversary is None:
@@ -180,7 +180,7 @@ class Client:
             self.adversary.send(self, payload)
         state.phase = Phase.GATHERING
 
-    def gather(self) -> Generator[Event, Any, None]:
+    def gather(self) -> Generator[Event, object, None]:
         """Wait for neighbours, then finish the round: the next job uses their messages."""
         state, context, round_ = self.state, self.context, self.state.round
         if self.pending_event or not self.mailbox.is_ready:

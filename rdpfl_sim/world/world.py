@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from simpy import Event, Process
 from simpy.events import URGENT
@@ -100,7 +99,7 @@ class World:
         """Start the process of a client now."""
         self.processes[client] = self.kernel.process(self._run(self.clients[client]))
 
-    def _run(self, client: Client) -> Generator[Event, Any, None]:
+    def _run(self, client: Client) -> Generator[Event, object, None]:
         yield from client.run()
         if client.state.phase is Phase.FINISHED:
             self._finish(client.id)

@@ -16,12 +16,13 @@ from pathlib import Path
 from statistics import median_low
 
 from rdpfl_sim.intervals import MeanInterval, mean_interval
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import write_atomically
 from rdpfl_sim.records.statistics import accuracy
 from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.results import JsonTable, flatten, folder_of, read_summary
+from rdpfl_sim.sweeps.results import flatten, folder_of, read_summary
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class Bisection:
         return Point(index, value, seed, float(flatten(summary)[metric]), float(flatten(local)[metric]))
 
 
-def local_accuracy(folder: Path, byzantine: Sequence[int]) -> JsonTable:
+def local_accuracy(folder: Path, byzantine: Sequence[int]) -> JsonObject:
     """Return the accuracy section of a local-training run as if these clients were Byzantine.
 
     Some shards are harder than others, so both means must be over the same honest clients.

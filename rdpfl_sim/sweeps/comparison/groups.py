@@ -10,11 +10,12 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
 from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
-from rdpfl_sim.sweeps.results import JsonTable, finite_number, flatten, run_folders
+from rdpfl_sim.sweeps.results import finite_number, flatten, run_folders
 
 
 class ComparisonError(Exception):
@@ -29,7 +30,7 @@ class RunResult:
     argument: int
     """the index of the argument that named it"""
     scenario: TomlTable
-    summary: JsonTable
+    summary: JsonObject
 
     @property
     def seed(self) -> int:

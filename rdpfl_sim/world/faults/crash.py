@@ -6,7 +6,7 @@ import heapq
 from dataclasses import dataclass
 from math import inf
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated
 
 from typing_extensions import override
 
@@ -19,6 +19,7 @@ from rdpfl_sim.world.faults.fault import (
     End,
     Fault,
     FaultContext,
+    FaultFields,
     FaultTarget,
     Schedule,
     Start,
@@ -61,11 +62,11 @@ class Crash(Fault):
         target.restart(self.clients, self.fresh, self.catch_up)
 
     @override
-    def start_fields(self) -> dict[str, Any]:
+    def start_fields(self) -> FaultFields:
         return {"clients": self.clients, "for_good": self.for_good}
 
     @override
-    def end_fields(self) -> dict[str, Any]:
+    def end_fields(self) -> FaultFields:
         return {"clients": self.clients, "fresh": self.fresh, "catch_up": self.catch_up}
 
 

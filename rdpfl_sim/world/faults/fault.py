@@ -22,6 +22,8 @@ from rdpfl_sim.world.network.obstacles import Obstacles
 
 Clients: TypeAlias = tuple[int, ...]
 Neighbours: TypeAlias = Sequence[Sequence[int]]
+FaultFields: TypeAlias = dict[str, Any]
+"""Fields of a fault record, as JSON."""
 """The neighbours of every client."""
 
 
@@ -98,11 +100,11 @@ class Fault(ABC):
         """Return whether it can end."""
         return cls.end is not Fault.end
 
-    def start_fields(self) -> dict[str, Any]:
+    def start_fields(self) -> FaultFields:
         """Return the fields of the record of its start."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
-    def end_fields(self) -> dict[str, Any]:
+    def end_fields(self) -> FaultFields:
         """Return the fields of the record of its end."""
         return self.start_fields()
 
@@ -114,7 +116,7 @@ class Start:
     fault: Fault
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> FaultFields:
         """Its fields in the records."""
         return {"kind": self.fault.KIND, "phase": START, **self.fault.start_fields()}
 
@@ -130,7 +132,7 @@ class End:
     fault: Fault
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> FaultFields:
         """Its fields in the records."""
         assert self.fault.ends(), f"{type(self.fault).__name__} never ends"
         return {"kind": self.fault.KIND, "phase": END, **self.fault.end_fields()}

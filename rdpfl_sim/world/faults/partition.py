@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Gt, Le, MinLen
 from typing_extensions import override
@@ -16,6 +16,7 @@ from rdpfl_sim.world.faults.fault import (
     End,
     Fault,
     FaultContext,
+    FaultFields,
     FaultTarget,
     Schedule,
     Start,
@@ -50,7 +51,7 @@ class Partition(Fault):
         target.obstacles.partitions.remove(self.sides)
 
     @override
-    def start_fields(self) -> dict[str, Any]:
+    def start_fields(self) -> FaultFields:
         return {"sides": [sorted(side) for side in self.sides]}
 
 

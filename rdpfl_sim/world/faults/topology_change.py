@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Any
+from typing import Annotated
 
 import networkx as nx
 from typing_extensions import override
@@ -16,6 +16,7 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.world.faults.fault import (
     Fault,
     FaultContext,
+    FaultFields,
     FaultTarget,
     Neighbours,
     Schedule,
@@ -39,7 +40,7 @@ class TopologyChange(Fault):
         target.set_topology(self.neighbours)
 
     @override
-    def start_fields(self) -> dict[str, Any]:
+    def start_fields(self) -> FaultFields:
         return {"links": [(i, j) for i, around in enumerate(self.neighbours) for j in around if i < j]}
 
 
