@@ -25,7 +25,7 @@ from rdpfl_sim.methods.base import State, Trained
 from rdpfl_sim.methods.batching import Updated
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.records.events import Recorder
+from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import ComputeTimes, TrainingTimes
@@ -81,7 +81,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
         telemetry = Telemetry(frozenset(), [None] * num_clients, lambda n: False)
         observer = Observer()
         if recorded:
-            observer = Recorder(kernel, streams, file, 1.0, telemetry, inspects=False)
+            observer = Recorder(kernel, streams, file, 1.0, telemetry, with_message_stats=False)
         clients: list[Client] = []
         network = network_of(kernel, num_clients, clients, observer, streams, lossy)
         begin(kernel, network, clients, observer, streams, rounds, timeout_s=0.5 if lossy else None)

@@ -18,7 +18,7 @@ from pathlib import Path
 from table import Row, show
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.execution.jobs import TrainingData, TrainingJob
+from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.simulation.experiment import Experiment

@@ -10,7 +10,7 @@ from torch import Tensor
 from rdpfl_sim import Scenario
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.jobs import TrainingData, TrainingJob
+from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.maths.aggregators import mean

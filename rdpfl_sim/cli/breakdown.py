@@ -85,7 +85,7 @@ def execute(options: argparse.Namespace) -> int:
         from rdpfl_sim.scenario.scenario import Scenario
         from rdpfl_sim.sweeps.breakdown.bisection import Bisection, write_breakdown
         from rdpfl_sim.sweeps.breakdown.spec import make_spec, reject_lost_overrides
-        from rdpfl_sim.sweeps.results import missing_runs
+        from rdpfl_sim.sweeps.plan import missing_runs
 
         reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
         spec = make_spec(

@@ -89,7 +89,7 @@ def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) ->
 
 def print_repeated(missing: Sequence[PlannedRun], output: Path, console: Console) -> None:
     """Print which of the missing runs were complete before and are repeated."""
-    from rdpfl_sim.sweeps.results import damaged_folders
+    from rdpfl_sim.sweeps.plan import damaged_folders
 
     for folder in damaged_folders(missing, output):
         console.print(f"{folder}: summary.json is missing or damaged; this run is repeated", soft_wrap=True)

@@ -46,8 +46,7 @@ def execute(options: argparse.Namespace) -> int:
             runner.prepare()
             from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
-            from rdpfl_sim.sweeps.plan import plan_runs, write_plan
-            from rdpfl_sim.sweeps.results import missing_runs
+            from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
             from rdpfl_sim.sweeps.spec import SweepSpec
 
             sweep = SweepSpec.load(options.file, options.set)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rdpfl_sim.execution.devices import SMALL_MODEL
 from rdpfl_sim.execution.executor import EXECUTORS, Executor, executor
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.jobs import TrainingData
 from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.execution.ray_actors import RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
+from rdpfl_sim.execution.training_data import TrainingData
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import NotStackableError
 from rdpfl_sim.methods.base import Method

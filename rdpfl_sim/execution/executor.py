@@ -1,24 +1,125 @@
-"""The interface of executors, which is also the simplest one: every job in this process, when it is needed.
+"""Executors compute the jobs of clients. The base class computes each job in this process, when it is needed.
 
-Simulated time never depends on the executor. Results differ in the last bits at most.
+A job has two parts. The update is needed when the client is evaluated, stops, or ends its next training. The
+result of the training is needed when the training ends. Derived classes compute them earlier, elsewhere, or
+for many clients at once. Simulated time never depends on the executor. Results differ in the last bits at
+most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rdpfl_sim.components.registry import Facts, Registry
+from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData
-from rdpfl_sim.execution.round_jobs import PendingJob, RoundSteps
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
 from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.methods.base import Method
-from rdpfl_sim.world.jobs import RoundJob
+from rdpfl_sim.learning.training import OwnBatch, TrainingResult
+from rdpfl_sim.methods.base import ClientView, Method, Trained
+from rdpfl_sim.methods.batching import Updated, UpdateInput, update_in_batches
+from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.world.jobs import FinishedJob, JobResult, RoundJob
 
 EXECUTORS = Registry("executor", Facts)
 executor = EXECUTORS.register
+
+
+class PendingJob:
+    """A submitted round job, and what has been computed of it.
+
+    It does not refer to the previous job; otherwise no job would ever be released.
+    """
+
+    def __init__(self, job: RoundJob, executor: Executor) -> None:
+        self.executor = executor
+        self.client = job.client
+        self.round = job.round
+        self.degree = job.degree
+        self.poisoned = job.poisoned
+        self.has_result = job.trains
+        self.exchange = job.exchange
+        """The messages of an update that has not been computed."""
+        self.previous_result = None if job.exchange is None else job.previous.result
+        """The result of the previous job, until the update is computed."""
+        self.known_update = job.previous.updated if job.exchange is None else None
+        self.known_result: JobResult | None = None
+
+    @property
+    def updated(self) -> Updated:
+        """The state after the update, and what the method reports about the last finished round."""
+        if self.known_update is None:
+            self.executor.compute_update(self)
+        assert self.known_update is not None
+        return self.known_update
+
+    @property
+    def result(self) -> JobResult:
+        """The outcome of the local training, and what to send."""
+        assert self.has_result, "this job does not train"
+        if self.known_result is None:
+            self.executor.compute_result(self)
+        assert self.known_result is not None, "the job was replaced by a later job of its client"
+        return self.known_result
+
+    def to_value(self) -> FinishedJob:
+        """Return what has been computed, the update at least, for a checkpoint."""
+        return FinishedJob(self.updated, self.known_result)
+
+
+@dataclass(frozen=True)
+class RoundSteps:
+    """Computes the steps of round jobs with one model, which no other thread uses."""
+
+    model: FlatModel
+    training_data: TrainingData
+    method: Method
+
+    def update(self, jobs: Sequence[PendingJob]) -> None:
+        """Compute the updates of jobs, in batches, and release the messages that they use."""
+        inputs = [self._update_input(job) for job in jobs]
+        for job, updated in zip(jobs, update_in_batches(self.method, inputs), strict=True):
+            job.known_update, job.exchange, job.previous_result = updated, None, None
+
+    def _update_input(self, job: PendingJob) -> UpdateInput:
+        exchange, previous = job.exchange, job.previous_result
+        assert exchange is not None
+        assert previous is not None
+        client = ClientView(job.client, exchange.round, exchange.degree, self)
+        return UpdateInput(
+            previous.state, previous.trained, exchange.messages, client, exchange.with_message_stats
+        )
+
+    def training_job(self, job: PendingJob) -> TrainingJob:
+        """Return the local training of a job whose update has been computed."""
+        task = self.method.training(job.updated.state)
+        return self.training_data.job(job.client, job.round, task, job.poisoned)
+
+    def train(self, job: PendingJob) -> None:
+        """Train, and make the payload."""
+        self.finish(job, self.training_data.train(self.model, self.training_job(job)))
+
+    def finish(self, job: PendingJob, result: TrainingResult) -> None:
+        """Set the result of a job from that of its local training; it includes the payload."""
+        trained, client = _row(result), ClientView(job.client, job.round, job.degree, self)
+        try:
+            state, outgoing = self.method.payload(job.updated.state, trained, [client])
+        except Exception as error:
+            note_client_round(error, job.client, job.round)
+            raise
+        payload = Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0])
+        job.known_result = JobResult(state, trained, payload, result.loss)
+
+    def seed(self, purpose: str, client: int, round_: int) -> int:
+        """Return a seed for a purpose of a client in a round."""
+        return self.training_data.streams.key(purpose, client, round_)
+
+    def batch(self, client: int, round_: int) -> OwnBatch:
+        """Return a batch of a client's own data, a different one in every round."""
+        return self.training_data.batch(self.model, client, round_)
 
 
 class Executor:
@@ -47,11 +148,11 @@ class Executor:
         return PendingJob(job, self)
 
     def compute_update(self, job: PendingJob) -> None:
-        """Compute the update of a job that has been requested."""
+        """Set `known_update` of this job; an executor may compute other pending jobs too."""
         self.steps.update([job])
 
     def compute_result(self, job: PendingJob) -> None:
-        """Compute the result of a job that has been requested."""
+        """Set `known_result` of this job; an executor may compute other pending jobs too."""
         self.steps.train(job)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
@@ -82,3 +183,13 @@ class Executor:
 
     def close(self) -> None:
         """Stop threads, processes and connections that were started."""
+
+
+def _row(result: TrainingResult) -> Trained:
+    """Return the result of one client's training as a batch of one row."""
+    return Trained(
+        result.w.unsqueeze(0),
+        (result.num_steps,),
+        None if result.second_w is None else result.second_w.unsqueeze(0),
+        None if result.direction is None else result.direction.unsqueeze(0),
+    )

@@ -15,10 +15,9 @@ from typing_extensions import override
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError, RunError
-from rdpfl_sim.execution.executor import Executor, executor
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData, TrainingJob
+from rdpfl_sim.execution.executor import Executor, PendingJob, executor
 from rdpfl_sim.execution.num_workers import Workers
-from rdpfl_sim.execution.round_jobs import PendingJob
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult
@@ -99,7 +98,7 @@ class RayActors(Executor):
         """Compute the update now, and submit the local training to the next worker in turn."""
         submitted = RayJob(job, self)
         if job.trains:
-            submitted.training = self._call("train", self.steps.training(submitted))
+            submitted.training = self._call("train", self.steps.training_job(submitted))
         return submitted
 
     @override

@@ -12,9 +12,8 @@ from dataclasses import replace
 from torch import Tensor
 from typing_extensions import override
 
-from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData, TrainingJob
-from rdpfl_sim.execution.round_jobs import PendingJob
+from rdpfl_sim.execution.executor import Executor, PendingJob
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel
@@ -54,9 +53,9 @@ class Stacked(Executor):
     def compute_result(self, job: PendingJob) -> None:
         """Compute all pending jobs."""
         self.compute_update(job)
-        pending = [pending for pending in self.pending.values() if pending.trains]
+        pending = [pending for pending in self.pending.values() if pending.has_result]
         self.pending = {}
-        for group in self._groups([(job, self.steps.training(job)) for job in pending]):
+        for group in self._groups([(job, self.steps.training_job(job)) for job in pending]):
             results = self._train([training for _, training in group])
             for (pending_job, _), result in zip(group, results, strict=True):
                 self.steps.finish(pending_job, result)
@@ -102,7 +101,7 @@ class Stacked(Executor):
             yield from (group[start : start + max_clients] for start in range(0, len(group), max_clients))
 
     def _settings(self, job: TrainingJob) -> tuple[object, ...]:
-        """Return the settings that all jobs of a group must share."""
+        """Return the settings that all jobs of a group must share; poisoned jobs have different labels."""
         task = job.task
         return (
             job.poisoned,

@@ -11,10 +11,9 @@ from typing import TypeVar
 import torch
 from typing_extensions import override
 
-from rdpfl_sim.execution.executor import Executor, executor
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingData
+from rdpfl_sim.execution.executor import Executor, PendingJob, RoundSteps, executor
 from rdpfl_sim.execution.num_workers import Workers, num_cores
-from rdpfl_sim.execution.round_jobs import JobComputer, PendingJob, RoundSteps
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.world.jobs import RoundJob
@@ -28,8 +27,8 @@ class ThreadJob(PendingJob):
     Otherwise an evaluation, which needs the update only, would wait for a whole training.
     """
 
-    def __init__(self, job: RoundJob, computer: JobComputer) -> None:
-        super().__init__(job, computer)
+    def __init__(self, job: RoundJob, executor: Executor) -> None:
+        super().__init__(job, executor)
         self.lock = threading.Lock()
         self.training: Future[None] | None = None
 

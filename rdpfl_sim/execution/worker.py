@@ -14,7 +14,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.determinism import make_torch_deterministic
-from rdpfl_sim.execution.jobs import EvalJob, EvalResult, TrainingConfig, TrainingData, TrainingJob
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingConfig, TrainingData, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import TrainingResult

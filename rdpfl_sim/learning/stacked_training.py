@@ -99,7 +99,7 @@ class BatchedLoader:
     """The batches of all clients, step by step."""
 
     def __init__(self, clients: Sequence[BatchedClient], batch_size: int) -> None:
-        self.data = clients[0].shard
+        self.data = clients[0].shard  # all shards of a batch are parts of one data set
         shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
         chosen = np.zeros((*shape, aligned(batch_size)), dtype=np.int64)

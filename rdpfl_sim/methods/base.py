@@ -45,7 +45,7 @@ class Trained:
     w: Tensor  # (n, d)
     num_steps: tuple[int, ...]  # n numbers
     second_w: Tensor | None = None  # (n, d), for methods that train two models
-    direction: Tensor | None = None  # (n, d), the mean gradient (w_before - w) / (eta K), if known
+    direction: Tensor | None = None  # (n, d), (w_before - w) / (eta K) if the executor has computed it
 
 
 @dataclass(frozen=True)

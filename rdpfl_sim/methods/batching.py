@@ -49,7 +49,7 @@ class UpdateInput:
     trained: Trained
     received: Sequence[Received]
     client: ClientView
-    inspects: bool = False
+    with_message_stats: bool = False
     """Whether to compute statistics of the messages too."""
 
 
@@ -110,7 +110,7 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
         inbox = make_inbox([one.received for one in inputs], trained.w)
         clients = [one.client for one in inputs]
         stats: Sequence[ClientMessageStats | None] = [None] * len(inputs)
-        if inbox.num_messages > 0 and any(one.inspects for one in inputs):
+        if inbox.num_messages > 0 and any(one.with_message_stats for one in inputs):
             stats = _split_message_stats(method.message_stats(state, trained, inbox, clients))
         new_state, diagnostics = method.update(state, trained, inbox, clients)
     except Exception as error:

@@ -36,7 +36,10 @@ class PersonalStep:
             raise OptionError("coefficient", "belongs to step = 'local'; a number for step is gamma itself")
 
     def direction(self, w: Tensor, trained: Trained) -> Tensor:
-        """Return u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction)."""
+        """Return u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction).
+
+        The executor `stacked` has computed it for all clients at once.
+        """
         if trained.direction is not None:
             return trained.direction
         return (w - trained.w).div_(_column([self.learning_rate * k for k in trained.num_steps], w))

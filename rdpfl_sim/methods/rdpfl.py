@@ -160,9 +160,10 @@ class Rdpfl(Method):
         if inbox.num_messages == 0:
             return self._update_without_messages(state, trained, u)
         estimate = self.estimate(state, self.aggregate(weighted_messages(inbox), u))
+        self._check_lemma_3(estimate.d_norm)
         w = self.step.apply(state.w, u, estimate.d, trained)
         return state.observe(w, estimate), {
-            **self.step.diagnostics(u, self._check_lemma_3(estimate.d_norm)),
+            **self.step.diagnostics(u, estimate.d_norm),
             "delta_norm": estimate.delta_norm,
             "beta": estimate.beta,
             "tau": estimate.tau,
@@ -225,18 +226,19 @@ class Rdpfl(Method):
         if self.when_silent == "skip":
             d_hat, beta = torch.zeros_like(u), torch.full_like(beta, torch.nan)
         d, bounded = clip_rows(d_hat, torch.full_like(beta, self.max_norm), row_norms(d_hat))
+        d_norm = row_norms(d)
+        self._check_lemma_3(d_norm)
         w = self.step.apply(state.w, u, d, trained)
         return replace(state, w=w), {
-            **self.step.diagnostics(u, self._check_lemma_3(row_norms(d))),
+            **self.step.diagnostics(u, d_norm),
             "beta": beta,
             "tau": state.tau,
             "bounded": bounded,
         }
 
-    def _check_lemma_3(self, d_norm: Tensor) -> Tensor:
-        """Return |d|, which must not exceed G_d."""
+    def _check_lemma_3(self, d_norm: Tensor) -> None:
+        """Assert that no |d| exceeds G_d."""
         largest = float(d_norm.max())
         assert largest <= self.max_norm * (1 + 1e-5), (
             f"Lemma 3 is violated: |d| = {largest} > G_d = {self.max_norm}"
         )
-        return d_norm

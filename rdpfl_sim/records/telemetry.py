@@ -150,7 +150,7 @@ class Telemetry:
         if num_used > 0 and self.trims_less(num_used):
             self.num_trimmed_less += 1
 
-    def estimated(
+    def update_reported(
         self,
         client: int,
         messages: Sequence[UsedMessage],

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from simpy.events import EventPriority
 from torch import Tensor
 
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import EvalJob
+from rdpfl_sim.execution.training_data import EvalJob
 from rdpfl_sim.records.evaluation_log import EvaluationLog
-from rdpfl_sim.records.events import Recorder
+from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
 from rdpfl_sim.world.jobs import Job
-from rdpfl_sim.world.kernel import DEADLINE, Call, Kernel
-
-AFTER_DEADLINES = EventPriority(DEADLINE + 1)
-"""The last priority: after all other events of the same time, deadlines included."""
+from rdpfl_sim.world.kernel import EVALUATION, Call, Kernel
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to evaluate, as it was after a round."""
+    """A model to evaluate, as it was after a round: the update of the job of the next round."""
 
     client: Client
     round: int
@@ -72,7 +68,7 @@ class EvaluationSchedule:
         is_last = round_ == self.rounds
         if round_ % self.section.every == 0 or is_last:
             if not self.candidates:
-                self.kernel.call_at(Call(self._on_end_of_time_step), self.kernel.now, AFTER_DEADLINES)
+                self.kernel.call_at(Call(self._on_end_of_time_step), self.kernel.now, EVALUATION)
             self._add(client, is_last)
 
     def evaluate_changed(self, clients: Iterable[Client]) -> None:

@@ -15,9 +15,8 @@ from typing_extensions import override
 from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import devices
-from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.jobs import TrainingConfig, TrainingData
-from rdpfl_sim.execution.round_jobs import RoundSteps
+from rdpfl_sim.execution.executor import Executor, RoundSteps
+from rdpfl_sim.execution.training_data import TrainingConfig, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.partition import Indices, split_test

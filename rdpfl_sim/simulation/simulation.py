@@ -20,10 +20,10 @@ from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.methods.aggregation import when_too_few
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.evaluation_log import EvaluationLog
-from rdpfl_sim.records.events import Recorder
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.metrics_file import MetricsRow
 from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
@@ -114,7 +114,7 @@ class Simulation:
             files.events if files is not None and scenario.output.events else None,
             scenario.output.message_events,
             self.telemetry,
-            inspects=scenario.output.telemetry,
+            with_message_stats=scenario.output.telemetry,
         )
         self.metrics: list[MetricsRow] = []
         self.scores = EvaluationLog(

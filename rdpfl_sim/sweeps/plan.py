@@ -1,4 +1,4 @@
-"""Plan the runs of a sweep: every combination of its cases, with every seed."""
+"""Plan the runs of a sweep: every combination of its cases, with every seed, and the runs still missing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.records.run_folder import write_atomically
 from rdpfl_sim.scenario.overrides import Draft
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.sweeps.results import folder_of, read_summary
 from rdpfl_sim.sweeps.spec import SweepSpec
 
 
@@ -102,3 +103,15 @@ def _replaced_overrides(base: Draft, replaced: Mapping[str, str]) -> Iterator[Pr
         own = [p for p in invalid if p.path == path or p.path.startswith((f"{path}.", f"{path}["))]
         message = f"has no effect: {source} replaces it; change it there"
         yield from own or [Problem(path, message, base.overrides[path])]
+
+
+def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:
+    """Return the runs that are not complete, each scenario once."""
+    unique = {run.key: run for run in runs}
+    return [run for run in unique.values() if read_summary(run, output) is None]
+
+
+def damaged_folders(missing: Iterable[PlannedRun], output: Path) -> list[Path]:
+    """Return the folders of missing runs that were complete before and have to be repeated."""
+    folders = (folder_of(run, output) for run in missing)
+    return [folder for folder in folders if folder.exists()]

@@ -51,18 +51,6 @@ def read_summary(run: PlannedRun, output: Path) -> JsonObject | None:
     return summary
 
 
-def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:
-    """Return the runs that are not complete, each scenario once."""
-    unique = {run.key: run for run in runs}
-    return [run for run in unique.values() if read_summary(run, output) is None]
-
-
-def damaged_folders(missing: Iterable[PlannedRun], output: Path) -> list[Path]:
-    """Return the folders of missing runs that were complete before and have to be repeated."""
-    folders = (folder_of(run, output) for run in missing)
-    return [folder for folder in folders if folder.exists()]
-
-
 def flatten(table: Mapping[str, object], prefix: str = "") -> JsonObject:
     """Return nested tables as one table with dotted keys.
 

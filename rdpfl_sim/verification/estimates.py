@@ -1,4 +1,4 @@
-"""Checks of the records that follow a round: its estimate, the statistics of its messages, and Lemma 3."""
+"""Checks of the records that follow a round: its estimate, and the statistics of its messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.telemetry import RecomputedTelemetry
+from rdpfl_sim.verification.theory import Lemma3
 
 ROUNDING = 1e-5
-"""Relative tolerance for float32 rounding."""
+"""Tolerance for the sum of weights."""
 
 COMMON_FIELDS = tuple(RoundRecord.__annotations__)
 
@@ -61,14 +62,8 @@ class EstimateChecks:
             "negative, and weights add up to 1 or less.",
             Needs.MESSAGES,
         )
-        self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round of R-DPFL.", Needs.RECORDS)
-        self.checks = [self.estimates, self.weights, self.lemma_3]
-        method = scenario.method
-        self.largest_norm: float | None = (
-            getattr(method, "max_norm", None) if method.name == "rdpfl" else None
-        )
-        if self.largest_norm is None:
-            self.lemma_3.unchecked = f"applies to R-DPFL only; the method is {method.name}"
+        self.lemma_3 = Lemma3(scenario)
+        self.checks = [self.estimates, self.weights, self.lemma_3.check]
         self.has_telemetry = scenario.output.telemetry
         self.clients, self.telemetry = clients, telemetry
         self.open: dict[int, OpenRound] = {}
@@ -107,10 +102,7 @@ class EstimateChecks:
                 line, f"{what} is too late: the client stopped at {round_.stopped_at_s} s"
             )
         round_.estimate = record
-        if self.largest_norm is not None:
-            d_norm = record.get("d_norm")
-            if d_norm is None or not d_norm <= self.largest_norm * (1 + ROUNDING):
-                self.lemma_3.violated(line, f"|d| = {d_norm}, G_d = {self.largest_norm}")
+        self.lemma_3.estimate(record, line)
 
     def message_stats(self, record: MessageStatsRecord, line: int) -> None:
         """Check that the message was used in the client's last round, and its weight."""
@@ -196,10 +188,7 @@ class EstimateChecks:
             self.estimates.violated(
                 line, f"the estimate of {of_round} has {', '.join(names)}; others have {others}"
             )
-        if self.largest_norm is not None:
-            self.lemma_3.num_items += 1
-            if estimate is None:
-                self.lemma_3.violated(line, f"{of_round} has no estimate")
+        self.lemma_3.round_closed(of_round, estimate, line)
         if self.has_telemetry and len(round_.stats) < len(round_.used):
             missing = round_.used[len(round_.stats)]["message"]
             self.weights.violated(

@@ -54,7 +54,7 @@ class RecomputedTelemetry:
         weights = [one["weight"] for one in stats if one["weight"] is not None]
         is_weighed = self.knows_messages and used and len(weights) == len(used)
         self.telemetry.round_finished(client, messages, [round_ - message.round for message in messages])
-        self.telemetry.estimated(client, messages, diagnostics, weights if is_weighed else None)
+        self.telemetry.update_reported(client, messages, diagnostics, weights if is_weighed else None)
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Count the delay of a message."""

@@ -1,4 +1,4 @@
-"""Both sides of the paper's bound, recomputed from the records of losses and gradients."""
+"""The paper's results, checked from the records: Lemma 3, and both sides of the bound (eq. 18)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,46 @@ import torch
 
 from rdpfl_sim.methods.base import Method, RunInfo
 from rdpfl_sim.records.json_file import JsonObject
-from rdpfl_sim.records.record_types import Theory, TrainingFinished
+from rdpfl_sim.records.record_types import EstimateRecord, Theory, TrainingFinished
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.theory import Terms, Trajectory, bound_terms, summarise_verdicts
+from rdpfl_sim.verification.check import Check, Needs
 
 ESTIMATES = ("G_g", "sigma_u")
 """Constants that the run estimates from single batches, which no record contains."""
 
+ROUNDING = 1e-5
+"""Relative tolerance for float32 rounding."""
+
 TOLERANCE = 1e-6
 """Relative tolerance of values that are computed from squared constants."""
+
+
+class Lemma3:
+    """Checks Lemma 3, |d| <= G_d, in every round of R-DPFL."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.check = Check("lemma 3", "|d| <= G_d in every round of R-DPFL.", Needs.RECORDS)
+        method = scenario.method
+        self.largest_norm: float | None = None
+        if method.name == "rdpfl":
+            self.largest_norm = getattr(method, "max_norm", None)
+        else:
+            self.check.unchecked = f"applies to R-DPFL only; the method is {method.name}"
+
+    def estimate(self, record: EstimateRecord, line: int) -> None:
+        """Check the estimate of a round."""
+        if self.largest_norm is not None:
+            d_norm = record.get("d_norm")
+            if d_norm is None or not d_norm <= self.largest_norm * (1 + ROUNDING):
+                self.check.violated(line, f"|d| = {d_norm}, G_d = {self.largest_norm}")
+
+    def round_closed(self, of_round: str, estimate: EstimateRecord | None, line: int) -> None:
+        """Count a round, after which no estimate can follow."""
+        if self.largest_norm is not None:
+            self.check.num_items += 1
+            if estimate is None:
+                self.check.violated(line, f"{of_round} has no estimate")
 
 
 class RecomputedTheory:

@@ -12,8 +12,8 @@ import orjson
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.records.digest import MESSAGE_PREFIX
-from rdpfl_sim.records.events import MESSAGE_STREAM
 from rdpfl_sim.records.record_types import RECORDS
+from rdpfl_sim.records.recorder import MESSAGE_STREAM
 from rdpfl_sim.records.run_folder import EVENTS
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.system.files import lines_inside, size_inside

@@ -52,7 +52,7 @@ class ClientState:
     )
 
     job: Job
-    """The latest job, with the update of the last finished round."""
+    """The latest job: the update of the last finished round, and the training of the current one."""
     unreported: FinishedRound | None = None
     """The last finished round, until its update is reported."""
     round: int = 1
@@ -135,7 +135,10 @@ class Client:
             Phase.GATHERING: self.gather,
         }
         self.pending_event: Event | None = None
-        """The event that the client's process waits for; it may have been triggered at this instant."""
+        """The event that the client's process waits for; it may have been triggered at this instant.
+
+        A phase finds it set only in a restored run, in which the client already waits.
+        """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
     def run(self) -> Generator[Event, object, None]:
@@ -190,23 +193,24 @@ class Client:
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]
-        exchange = Exchange(round_, received, len(self.neighbours), context.observer.inspects)
+        exchange = Exchange(round_, received, len(self.neighbours), context.observer.with_message_stats)
         state.unreported = FinishedRound(round_, used)
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
         self._submit(exchange, self._poisons())
-        context.on_round(self)
+        context.on_round(self)  # the model of this round is the update of the job that was just submitted
 
     def report_update(self) -> None:
         """Report the update of the last finished round to the observer, once.
 
-        Clients call it at simulated times, so that records do not depend on when an executor computes a job.
+        It is called at simulated times, so that records do not depend on when an executor computes a job: at
+        the end of the next training, at an evaluation, when the client stops, and at the end of the run.
         """
         finished, self.state.unreported = self.state.unreported, None
         if finished is not None:
             updated = self.state.job.updated
-            self.context.observer.estimated(self.id, finished.round, finished.messages, updated)
+            self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
 
     def receive(self, message: Message) -> None:
         """Store an arriving message; the adversary of a Byzantine client sees it too."""
@@ -250,7 +254,7 @@ class Client:
     def restore_waiting(self) -> None:
         """Wait again for the event that the client waited for when the checkpoint was written."""
         self.pending_event = Event(self.context.kernel)
-        if self.state.phase is Phase.TRAINING and not self.state.job.trains:
+        if self.state.phase is Phase.TRAINING and not self.state.job.has_result:
             self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
@@ -272,7 +276,7 @@ class Client:
     def _start_training(self) -> Event:
         """Return an event that fires after the simulated duration of the local training."""
         state, context = self.state, self.context
-        if not state.job.trains:  # at the start, and after a crash
+        if not state.job.has_result:  # at the start, and after a crash
             self._submit(None, self._poisons())
         duration_s = context.training_times.duration_s(self.id, state.round)
         state.until_s = context.kernel.now + duration_s

@@ -1,9 +1,12 @@
-"""Jobs: what a client asks of an executor, and what it gets back.
+"""Jobs: the computation that a client submits to an executor, and its results.
 
-A `RoundJob` is all computation of one client between two sends: apply the messages of the last round, train,
-and make the next payload. Everything it needs is known when it is submitted, so an executor may compute it at
-once, in a thread, on another machine, or in one batch with the jobs of other clients. Only the executor knows
-when that happens.
+A `RoundJob` is all computation of one client between two sends: update the model with the messages of the
+last round, train, and make the next payload. It is submitted when a round ends. Everything it needs is known
+then, so an executor may compute it at once, in a thread, on another machine, or in one batch with the jobs of
+other clients. No other part of the program depends on when that happens.
+
+By default small models use the executor `stacked`, which computes all pending jobs when the first result is
+needed (execution/choice.py, execution/stacked.py).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from rdpfl_sim.methods.payload import Payload
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job gives once its local training is done."""
+    """The result of a job whose local training is done."""
 
     state: State
     """The method's state from now on."""
@@ -38,8 +41,8 @@ class Job(Protocol):
     """A submitted job. Reading a part that has not been computed waits for it."""
 
     @property
-    def trains(self) -> bool:
-        """Whether it has a result."""
+    def has_result(self) -> bool:
+        """Whether it includes local training."""
 
     @property
     def updated(self) -> Updated:
@@ -58,8 +61,8 @@ class FinishedJob:
     known_result: JobResult | None = None
 
     @property
-    def trains(self) -> bool:
-        """Whether it has a result."""
+    def has_result(self) -> bool:
+        """Whether it includes local training."""
         return self.known_result is not None
 
     @property
@@ -76,7 +79,7 @@ class Exchange:
     round: int
     messages: Sequence[Received]
     degree: int
-    inspects: bool
+    with_message_stats: bool
     """Whether statistics of single messages are wanted."""
 
 

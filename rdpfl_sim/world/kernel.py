@@ -8,12 +8,18 @@ from typing import Any, Protocol, cast
 
 import simpy
 from simpy.core import EmptySchedule
-from simpy.events import NORMAL, Event, EventPriority
+from simpy.events import NORMAL, URGENT, Event, EventPriority
 from typing_extensions import override
 
+FAULT = URGENT
+"""Priority of faults: they take effect before all other events of an instant."""
+
 DEADLINE = EventPriority(NORMAL + 1)
-"""Priority of deadlines: they follow all other events of an instant, so that a message that arrives exactly
-at a deadline is in time."""
+"""Priority of deadlines: they follow faults and messages of an instant, so that a message that arrives
+exactly at a deadline is in time."""
+
+EVALUATION = EventPriority(DEADLINE + 1)
+"""Priority of evaluations: they follow all other events of an instant."""
 
 
 class Callback(Protocol):
@@ -57,7 +63,10 @@ class Kernel(simpy.Environment):
         heappush(self._queue, (time_s, priority, next(self._eid), event))  # type: ignore[misc]
 
     def trigger_at(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
-        """Trigger a plain SimPy event at a known time, and return it."""
+        """Schedule a plain SimPy event for a known time, and return it.
+
+        As with a SimPy timeout, `event.triggered` is true from now on.
+        """
         event._ok, event._value = True, None
         heappush(self._queue, (time_s, priority, next(self._eid), event))
         return event

@@ -77,7 +77,10 @@ class Mailbox:
         self.start_round(1)
 
     def start_round(self, round_: int) -> None:
-        """Determine which neighbours have answered already and which are pending."""
+        """Wait for messages of this round: determine which neighbours have answered already.
+
+        A client calls it when its training ends. Messages that arrive earlier are kept.
+        """
         self.round = round_
         self.pending: set[int] = set()
         self.num_rejected = 0
@@ -131,7 +134,8 @@ class Mailbox:
     def take(self, round_: int, max_age: int) -> list[Message]:
         """Return the messages to use in this round: at most one per sender, sorted by sender.
 
-        Messages older than `max_age` rounds, or than the chosen one, become stale.
+        Messages older than `max_age` rounds, or than the chosen one, become stale. A message of a later round
+        is used if its sender has sent nothing else that can be used.
         """
         taken = []
         for queue in self.queues.values():

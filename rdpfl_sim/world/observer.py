@@ -22,8 +22,8 @@ class UsedMessage(NamedTuple):
 class Observer:
     """Is notified of every event and ignores it; the recorder overrides these methods."""
 
-    inspects = False
-    """Whether rounds are reported with statistics of single messages, which take time to compute."""
+    with_message_stats = False
+    """Whether updates are reported with statistics of single messages, which take time to compute."""
 
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
         """A client started its local training."""
@@ -47,10 +47,12 @@ class Observer:
         """The recipient dropped a message; the outcome is stale, duplicate or rejected."""
 
     def round_finished(self, client: int, round_: int, messages: Sequence[UsedMessage]) -> None:
-        """A client finished a round with these messages."""
+        """A client finished a round with these messages; they are recorded as used."""
 
-    def estimated(self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated) -> None:
-        """The update of a finished round has been computed."""
+    def update_reported(
+        self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated
+    ) -> None:
+        """The update of a finished round is known."""
 
     def changed(self, fault: int, change: Change) -> None:
         """The fault at this position of the scenario changes the world."""

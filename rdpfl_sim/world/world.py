@@ -7,14 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 
 from simpy import Event, Process
-from simpy.events import URGENT
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
 from rdpfl_sim.world.client import Client, Phase
 from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.faults.fault import Change, Clients, Neighbours
-from rdpfl_sim.world.kernel import Call, Kernel
+from rdpfl_sim.world.kernel import FAULT, Call, Kernel
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.obstacles import Obstacles
 from rdpfl_sim.world.observer import Observer
@@ -186,7 +185,7 @@ class World:
         """Apply the changes of this instant, schedule the next one, and start the clients that are due."""
         for time_s, fault, change in self.changes:
             if time_s > self.kernel.now:
-                self.kernel.call_at(Call(self._on_change, (fault, change)), time_s, URGENT)
+                self.kernel.call_at(Call(self._on_change, (fault, change)), time_s, FAULT)
                 break
             self._apply(fault, change)
         for client in self.starting:

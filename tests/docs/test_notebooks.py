@@ -10,8 +10,8 @@ import nbformat
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.sweeps.plan import plan_runs, write_plan
-from rdpfl_sim.sweeps.results import folder_of, missing_runs
+from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
+from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 
 pytestmark = pytest.mark.slow

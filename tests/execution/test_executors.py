@@ -18,10 +18,10 @@ from torch import nn
 from rdpfl_sim import simulate
 from rdpfl_sim.execution.choice import auto, stacked
 from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.jobs import EvalJob
 from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
+from rdpfl_sim.execution.training_data import EvalJob
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import Experiment

@@ -76,7 +76,7 @@ def stats(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> ClientMessageStats:
     """Return how the method treats each message."""
-    one = UpdateInput(state, trained, received, view, inspects=True)
+    one = UpdateInput(state, trained, received, view, with_message_stats=True)
     [updated] = update_in_batches(method, [one])
     assert updated.message_stats is not None
     return updated.message_stats

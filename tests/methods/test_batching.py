@@ -80,7 +80,9 @@ def after_rounds(method: Method, number: int, num_rounds: int, num_messages: int
         result = trained(w, 1 + number % 4, second_w=w)
         if round_ < num_rounds:
             state, _ = update(method, state, result, received(num_messages or 2, sent_size), view)
-    return UpdateInput(state, result, received(num_messages, sent_size), view, inspects=method.exchanges)
+    return UpdateInput(
+        state, result, received(num_messages, sent_size), view, with_message_stats=method.exchanges
+    )
 
 
 def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:

@@ -30,7 +30,7 @@ def finish(
     stamps = stamps or [round_] * len(senders)
     messages = [UsedMessage(0, sender, client, stamp) for sender, stamp in zip(senders, stamps, strict=True)]
     seen.round_finished(client, messages, [round_ - stamp for stamp in stamps])
-    seen.estimated(client, messages, diagnostics, weights)
+    seen.update_reported(client, messages, diagnostics, weights)
 
 
 # Histograms

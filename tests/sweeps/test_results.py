@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.sweeps.plan import plan_runs
+from rdpfl_sim.sweeps.plan import damaged_folders, missing_runs, plan_runs
 from rdpfl_sim.sweeps.results import (
-    damaged_folders,
     folder_of,
-    missing_runs,
     read_results,
     read_summary,
     write_csv,

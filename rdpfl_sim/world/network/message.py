@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rdpfl_sim.methods.payload import Payload
-
-if TYPE_CHECKING:
-    from rdpfl_sim.world.network.links import Link
+from rdpfl_sim.world.network.links import ROUND, Link
 
 
 class Broadcast:
@@ -70,6 +68,11 @@ class Message:
     def round(self) -> int:
         """The round that the sender claims."""
         return self.broadcast.round
+
+    @property
+    def true_round(self) -> int:
+        """The round in which the sender has sent it, whatever it claims."""
+        return self.draw // ROUND
 
     @property
     def payload(self) -> Payload:

@@ -7,7 +7,7 @@ from rdpfl_sim.methods.base import State
 from rdpfl_sim.methods.batching import ClientMessageStats, Updated
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.records.events import Recorder
+from rdpfl_sim.records.recorder import Recorder
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.links import Link, lossless
@@ -25,7 +25,7 @@ STATE = State(torch.zeros(1, 2))
 
 def recorder(file: io.BytesIO | None = None, fraction: float = 1.0) -> Recorder:
     telemetry = Telemetry(frozenset(), [None] * 3, lambda num_messages: False)
-    return Recorder(Kernel(initial_time=1.25), Streams(1), file, fraction, telemetry, inspects=True)
+    return Recorder(Kernel(initial_time=1.25), Streams(1), file, fraction, telemetry, with_message_stats=True)
 
 
 def test_record_is_one_flat_line_with_its_name_first() -> None:
@@ -65,7 +65,7 @@ def test_round_its_estimate_and_its_messages_have_separate_records() -> None:
     written = recorder(file)
     written.message_delivered(MESSAGE)
     written.round_finished(2, 5, [USED])
-    written.estimated(2, 5, [USED], Updated(STATE, {"clipped": True}, STATS))
+    written.update_reported(2, 5, [USED], Updated(STATE, {"clipped": True}, STATS))
     delivered, finished, used, estimate, stats = map(json.loads, file.getvalue().splitlines())
     message = {"time_s": 1.25, "message": 7, "sender": 1, "recipient": 2, "round": 3}
     assert delivered == {"event": "message_delivered", **message, "delay_s": 0.75}
@@ -81,7 +81,7 @@ def test_method_without_diagnostics_has_no_estimate() -> None:
     file = io.BytesIO()
     written = recorder(file)
     written.round_finished(2, 5, [])
-    written.estimated(2, 5, [], Updated(STATE))
+    written.update_reported(2, 5, [], Updated(STATE))
     assert [json.loads(line)["event"] for line in file.getvalue().splitlines()] == ["round_finished"]
 
 

@@ -1,4 +1,4 @@
-"""Write events.jsonl: one flat JSON object per line, in the format of structlog.
+"""The recorder, which writes events.jsonl: one flat JSON object per line, in the format of structlog.
 
 No record contains wall-clock time, so that two runs of a scenario write the same records.
 """
@@ -20,7 +20,6 @@ from rdpfl_sim.records.digest import Digest
 from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.kernel import Kernel
-from rdpfl_sim.world.network.links import ROUND
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer, UsedMessage
 
@@ -59,12 +58,12 @@ class Recorder(Observer):
         file: BinaryIO | None,
         message_fraction: float,
         telemetry: Telemetry,
-        inspects: bool,
+        with_message_stats: bool,
     ) -> None:
         self.kernel = kernel
         self.file = file
         self.telemetry = telemetry
-        self.inspects = inspects
+        self.with_message_stats = with_message_stats
         self.message_key = streams.key(MESSAGE_STREAM)
         self.message_fraction = 0.0 if file is None else message_fraction
         self.digest = Digest()
@@ -99,11 +98,13 @@ class Recorder(Observer):
                 self._message("message_used", message, {"age": age})
 
     @override
-    def estimated(self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated) -> None:
+    def update_reported(
+        self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated
+    ) -> None:
         diagnostics, stats = updated.diagnostics, updated.message_stats
         if diagnostics:
             self._round("estimate", client, round_, diagnostics)
-        self.telemetry.estimated(client, messages, diagnostics, None if stats is None else stats.weight)
+        self.telemetry.update_reported(client, messages, diagnostics, None if stats is None else stats.weight)
         if stats is not None and self.message_fraction > 0:
             for place, message in enumerate(messages):
                 self._message("message_stats", message, _stats_of(stats, place))
@@ -116,7 +117,7 @@ class Recorder(Observer):
     def message_sent(self, message: Message) -> None:
         if self.message_fraction > 0:
             broadcast = message.broadcast
-            fields = {"true_round": message.draw // ROUND, "size_bytes": broadcast.size_bytes}
+            fields = {"true_round": message.true_round, "size_bytes": broadcast.size_bytes}
             self._message("message_sent", message, fields)
 
     @override
