@@ -5,7 +5,7 @@ They know a fault only by its condition and the fields of its record.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 import orjson
 
@@ -92,7 +92,9 @@ class EffectTarget:
         """Everything that the fault did."""
         sides = [[sorted(side) for side in partition] for partition in self.obstacles.partitions]
         links = [list(link) for link in self.obstacles.links_down.elements()]
-        obstacles = [("partition", one) for one in sides] + ([("links down", sorted(links))] if links else [])
+        obstacles: Effect = [("partition", one) for one in sides]
+        obstacles += [("links down", sorted(links))] if links else []
+        obstacles += [("client down", client) for client in self.obstacles.clients_down]
         return sorted([*self.calls, *obstacles], key=repr)
 
 
@@ -128,6 +130,8 @@ def _stated_effect(condition: Condition | None, record: dict[str, Any]) -> Effec
             calls = [("links down", sorted(record["links"]))] if starts else []
         case None:
             calls = [("set topology", record["links"])]
+        case _:
+            assert_never(condition)
     return sorted(calls, key=repr)
 
 

@@ -18,7 +18,7 @@ from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
 """Size of the vectors on which plug-ins are tried."""
-NUM_MESSAGES = (1, 2, 3, 8)
+NUM_MESSAGES = (1, 2, 3, 8, 13)
 """Numbers of messages on which aggregators are tried."""
 
 

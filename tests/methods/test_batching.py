@@ -142,6 +142,15 @@ def test_every_batched_method_is_tested_here() -> None:
     assert batched == {type(method) for method in METHODS.values()}
 
 
+def test_only_methods_that_use_a_clients_own_data_are_not_batched() -> None:
+    assert {name for name in REGISTRY if not REGISTRY[name].batched} == {
+        "bristle",
+        "dispfl",
+        "kd_pdfl",
+        "ubar",
+    }
+
+
 def test_no_state_holds_the_vectors_of_others() -> None:
     for method in METHODS.values():
         for state in [updated.state for updated in update_in_batches(method, inputs(method, 4))]:

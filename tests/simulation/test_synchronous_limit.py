@@ -82,7 +82,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             return craft(view, **GOOD_NATURED.get(attack, {}))
 
         to_all = (
-            {} if attack in ("adaptive", "dissensus") else {j: attack_message(j, None) for j in byzantine}
+            {} if ATTACKS.facts(attack).needs == "victim" else {j: attack_message(j, None) for j in byzantine}
         )
         for i in range(n):
             received = [

@@ -12,7 +12,9 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.verification.check import Check
+from rdpfl_sim.verification.clients import UNMATCHED
 from rdpfl_sim.verification.verify import verify
+from rdpfl_sim.world.faults.fault import fault_classes
 from tests.support import small_scenario
 
 Records = list[dict[str, Any]]
@@ -496,3 +498,8 @@ def test_unknown_statistic_in_a_summary_is_reported(run: Path) -> None:
     summary["accuracy"]["honest"]["personal"]["best"] = 1.0
     path.write_bytes(encode_json(summary))
     assert "accuracy.honest.personal.best" in str(violated(run)["summary"].first)
+
+
+def test_every_condition_that_can_end_has_a_message_for_an_end_without_a_start() -> None:
+    can_end = {fault.CONDITION for fault in fault_classes() if fault.ends()} - {None}
+    assert can_end == UNMATCHED.keys()

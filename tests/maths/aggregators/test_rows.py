@@ -21,7 +21,7 @@ def random_messages(n: int, m: int, d: int) -> tuple[Tensor, Tensor]:
 
 
 @every_aggregator
-@pytest.mark.parametrize("m", [1, 2, 5, 40])
+@pytest.mark.parametrize("m", [1, 2, 5, 13, 40])
 def test_row_is_the_aggregate_of_its_client(name: str, m: int) -> None:
     if name in ("mda", "smea") and m > 16:
         m = 16  # beyond that they try a few sets of rows only

@@ -507,3 +507,23 @@ def test_changes_too_large_for_float32_give_finite_messages(name: str, factor: f
     assert torch.isfinite(m).all()
     assert m.dtype == torch.float32
     assert torch.equal(scaling(look, factor=0.0), -own)
+
+
+@pytest.mark.parametrize("knows_victim", [False, True])
+@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - {"random", "constant", "nan", "inf"}))
+def test_message_moves_with_the_origin_of_models(name: str, knows_victim: bool) -> None:
+    """Methods that send models have an origin; an attack that ignores it is a different attack there."""
+    generator = torch.Generator().manual_seed(0)
+    own, victim, expected = torch.randn(3, 6, generator=generator)
+    seen, shift = torch.randn(5, 6, generator=generator), torch.arange(1.0, 7.0) * 3
+
+    def message(by: torch.Tensor, origin: torch.Tensor | None) -> torch.Tensor:
+        of_victim = {"victim": victim + by, "expected": expected + by} if knows_victim else {}
+        view = View(
+            own + by, seen + by, range(5), num_byzantine=2, round=3, seed=5, origin=origin, **of_victim
+        )
+        return ATTACKS[name](view)
+
+    torch.testing.assert_close(
+        message(shift, shift) - shift, message(torch.zeros(6), None), atol=1e-3, rtol=0.0
+    )
