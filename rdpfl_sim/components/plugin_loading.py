@@ -19,8 +19,8 @@ from rdpfl_sim.errors import PluginError
 def load_plugins(registry: Registry[..., Facts]) -> Mapping[str, PluginError]:
     """Import the packages that offer components of a kind; return an error per name that cannot be used.
 
-    `OneOf` calls this function before each lookup, so scenarios are validated against all installed components.
-    A package that cannot be imported affects only scenarios that use it.
+    `OneOf` calls this function before each lookup, so that scenarios are validated against all installed
+    components. A package that cannot be imported affects only scenarios that use it.
     """
     offered: dict[str, list[EntryPoint]] = {}
     for entry in _installed().select(group=f"rdpfl_sim.{registry.kind}"):

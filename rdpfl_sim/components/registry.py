@@ -181,5 +181,5 @@ def _name_in_toml(target: Target) -> str:
 
 
 def _place(target: Target) -> tuple[str, str]:
-    """Return module and qualified name; a definition with the same ones, as in a notebook, replaces the old."""
+    """Return the module and qualified name. A new definition with the same ones replaces the old one."""
     return target.__module__, target.__qualname__

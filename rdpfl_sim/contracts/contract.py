@@ -71,7 +71,7 @@ class Guard:
         return self._call(arguments, options)
 
     def try_out(self, options: Mapping[str, object]) -> None:
-        """Call the target twice per sample; raise a `PluginError` if results differ or arguments are modified."""
+        """Call the target twice per sample; raise a `PluginError` if results differ or arguments change."""
         samples = (self.contract.samples(self.target) for _ in range(3))
         for first, second, untouched in zip(*samples, strict=True):
             self._call_twice(first, second, untouched, options)

@@ -120,8 +120,9 @@ def _batch_logits(model: FlatModel, shape: Sequence[int], num_classes: int) -> T
     if logits.dtype != torch.float32 or not bool(torch.isfinite(logits).all()):
         raise FlawError("returns NaN, infinity or a type other than float32 for valid inputs")
     if alone.shape != (1, num_classes) or not torch.allclose(alone, logits[:1], TOLERANCE, TOLERANCE):
-        flaw = "returns different results for an example in a batch and on its own, as batch normalisation does"
-        raise FlawError(flaw)
+        raise FlawError(
+            "returns different results for an example in a batch and on its own, as batch normalisation does"
+        )
     model.gradient.zero_()
     torch.autograd.backward(cross_entropy(logits, torch.zeros(BATCH, dtype=torch.int64)))
     if not bool(torch.isfinite(model.gradient).all()):

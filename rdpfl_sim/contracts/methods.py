@@ -126,7 +126,7 @@ METHOD_CONTRACT = Contract(check=_check_method, guarded=check_steps)
 def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
     """Return a subclass of `cls` that checks the results of its steps; errors name the plug-in."""
     steps = {step: _checked_step(getattr(cls, step), check, plugin) for step, check in STEPS.items()}
-    place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}  # checkpoints identify classes by it
+    place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}  # used by checkpoints
     return type(cls.__name__, (cls,), {**place, **steps})
 
 
@@ -152,7 +152,7 @@ class Round(NamedTuple):
 
 
 def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices) -> None:
-    """Run a round of client 0 twice, with zero, one and several messages; raise a `PluginError` on a mismatch.
+    """Run rounds of client 0 with zero, one and several messages, twice; raise a `PluginError` on a mismatch.
 
     A row must be bit-identical on its own and in a batch.
     """

@@ -78,7 +78,7 @@ def test_kind_of_another_fault_is_a_flaw() -> None:
         KIND: ClassVar[str] = "partition"
 
     flaw = effect_flaw(Start(Thief((1,))))
-    assert flaw == "has the KIND 'partition' in the records, which is that of Partition"
+    assert flaw == "has the KIND 'partition' in the records, which Partition already uses"
 
 
 def test_fault_without_a_kind_or_an_end_is_a_flaw() -> None:
@@ -93,8 +93,8 @@ def test_fault_without_a_kind_or_an_end_is_a_flaw() -> None:
     class Endless(Nameless):
         KIND = "endless"
 
-    assert effect_flaw(Start(Nameless((1,)))) == "has no name in the records: Nameless needs KIND"
-    assert effect_flaw(End(Endless((1,)))) == "never ends: Endless needs end()"
+    assert effect_flaw(Start(Nameless((1,)))) == "has no name for the records: set Nameless.KIND"
+    assert effect_flaw(End(Endless((1,)))) == "never ends: define Endless.end()"
 
 
 MODULE = """

@@ -48,7 +48,7 @@ class RunRecords:
 
     @cached_property
     def rounds(self) -> pl.DataFrame:
-        """One row per round that a client has started."""
+        """One row per round started by a client."""
         return self.run.rounds.collect()
 
     @cached_property

@@ -94,7 +94,7 @@ def test_different_byzantine_clients_are_noted(tmp_path: Path) -> None:
     summary = json.loads((second / "summary.json").read_text()) | {"byzantine": [2]}
     (second / "summary.json").write_text(json.dumps(summary))
     [note] = compared(first, second).notes
-    assert note.startswith("B: the Byzantine clients are not those of A")
+    assert note.startswith("B: Byzantine clients differ from those in A")
 
 
 def test_baseline_is_chosen_by_label_setting_or_folder(tmp_path: Path) -> None:
