@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=Path("runs"),
         metavar="RUN",
-        help="a run folder, or a folder of runs, of which the newest is shown (default: runs)",
+        help="a run folder, or a folder of runs to show the newest run (default: runs)",
     )
 
 

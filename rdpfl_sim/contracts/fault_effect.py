@@ -47,7 +47,7 @@ def effect_flaw(change: Change) -> str | None:
         return f"needs the field {field!r} in its record, because its CONDITION is {kind.CONDITION}"
     expected, found = _stated_effect(kind.CONDITION, record), _effect(change)
     if found != expected:
-        return f"does not do what its record states: {_text(expected)}; it does: {_text(found)}"
+        return f"has a different effect than its record states: {_text(found)}, not {_text(expected)}"
     return None
 
 

@@ -138,6 +138,6 @@ LEARNING_CONTRACTS: Mapping[str, Contract] = {
         called_twice=True,
         may_draw=True,  # random initial weights, which `FlatModel.initial` replaces
         observe=_weights_and_logits,
-        mismatch="gets different initial weights when built twice; reset_parameters must set all of them",
+        mismatch="gets different initial weights when built twice (reset_parameters must set all of them)",
     ),
 }

@@ -1,4 +1,4 @@
-"""Models, and the flat vector of their parameters."""
+"""Models and the flat vector of their parameters."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class FlatModel:
     Convolution weights of shape (out, in, height, width) are stored in the order (out, height, width, in).
     This is torch's channels_last layout, in which convolutions on a CPU need no conversion.
 
-    The module must have no buffers, such as those of batch normalisation, because the vector does not contain
-    them. It must have no layers that draw random numbers, such as dropout.
+    The module must have no buffers (which batch normalisation has), because the vector does not contain them.
+    It must have no layers that draw random numbers, such as dropout.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _lock = RLock()
-"""Torch has one process-wide flag for active modes, which concurrent threads would restore wrongly."""
+"""Torch has one process-wide flag for active modes, which concurrent threads would overwrite."""
 
 
 @contextmanager

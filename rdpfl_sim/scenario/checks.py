@@ -158,7 +158,7 @@ def links_fit_into_memory(
 
 
 def _num_links(topology: Component, num_clients: int) -> float:
-    """Return the approximate number of links of topologies that can be dense, else 0."""
+    """Return the approximate number of links for topologies that can be dense, otherwise 0."""
     pairs = num_clients * (num_clients - 1) / 2
     match topology.name:
         case "complete":

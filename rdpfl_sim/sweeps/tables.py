@@ -29,7 +29,7 @@ Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, object]]]
 
 @dataclass(frozen=True)
 class Table:
-    """Means by row and column, with published numbers beside them."""
+    """Means by row and column, with published numbers."""
 
     title: str
     corner: Labels

@@ -67,10 +67,10 @@ BROKEN = {
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3))": "has buffers (2.running_mean, 2.running_var, "
         "2.num_batches_tracked), which are not part of the flat vector",
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3, track_running_stats=False))": "raises ValueError",
-        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "returns for a batch of 3 [3, 4], not [3, 3]",
+        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "returns [3, 4] for a batch of 3, not [3, 3]",
         "nn.Sequential(nn.Flatten())": "has no parameters to train",
         "Scaled()": "has parameters (scale) in its module Scaled, which has no method 'reset_parameters'",
-        "HalfReset()": "has other initial weights when it is built again; reset_parameters must set them all",
+        "HalfReset()": "gets different initial weights when built twice (reset_parameters must set",
         "nn.Sequential(nn.Flatten(), nn.Linear(8, 3).double())": "has a parameter 1.weight that is",
         "7": "returns an object of type int, not a torch.nn.Module",
         "nn.Sequential(nn.Linear(9, 3))": "raises RuntimeError: ",
@@ -171,7 +171,7 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
     assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 {flaw}")
 
 
-NOT_THE_SUM = "does not give the result as a weighted sum of the messages"
+NOT_THE_SUM = "returns weights whose weighted sum of the messages is not the result"
 WEIGHTS = {
     ("aggregator", "u.mean(dim=0)", "torch.eye(len(u)).double()[0]"): NOT_THE_SUM,
     ("aggregator", "u[0]", "1 / len(u)"): "returns an object of type float, not a tensor",

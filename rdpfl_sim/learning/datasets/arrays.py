@@ -1,4 +1,4 @@
-"""Read the four arrays of a data set from an untrusted .npz file, and validate them."""
+"""Read and validate the four arrays of a data set from an untrusted .npz file."""
 
 from __future__ import annotations
 

@@ -57,6 +57,6 @@ class Shard:
         return self.indices.cpu().numpy()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return copies of the examples at these positions of the shard, and their labels."""
+        """Return copies of the examples and labels at these positions of the shard."""
         chosen = self.indices.index_select(0, positions)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)

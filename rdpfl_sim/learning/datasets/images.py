@@ -114,7 +114,7 @@ def npz(
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Shift each image of a batch by up to 4 pixels per axis, and mirror it with probability 1/2.
+    """Shift each image of a batch by up to 4 pixels per axis and mirror it with probability 1/2.
 
     The edges are filled with 0, the mean colour of normalised images.
     """
@@ -199,7 +199,7 @@ def _read_once(path: Path, version: tuple[int, int, int]) -> Arrays:
 def _make_dataset(
     arrays: Arrays, rng: np.random.Generator, subset: int | None, subset_test: int | None, augment: Augment
 ) -> Dataset:
-    """Normalise the data by the mean and deviation of all training examples, and select the subsets."""
+    """Normalise the data by the mean and deviation of all training examples and select the subsets."""
     x_train, y_train, x_test, y_test = (arrays[key] for key in ("x_train", "y_train", "x_test", "y_test"))
     if augment != "none" and x_train.ndim != 4:
         raise OptionError("augment", f"needs images; the examples are vectors of {x_train.shape[1]} numbers")

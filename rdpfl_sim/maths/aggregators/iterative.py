@@ -58,7 +58,7 @@ def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float
         total = pull.sum()
         step = pull / total - w
         length = sqrt(max(step @ gram @ step, 0.0))
-        # Each row that coincides with y holds it with force 1 against the joint force of the others.
+        # Each row that coincides with y opposes the joint force of the others with force 1.
         share = 1 - min(1.0, np.count_nonzero(met) / max(length * total, 1e-9))
         w = w + share * step
         if share * length <= tolerance * scale:

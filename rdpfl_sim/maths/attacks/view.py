@@ -1,4 +1,4 @@
-"""Observations of an attacker, and the decorator of attacks.
+"""Observations of an attacker and the decorator of attacks.
 
 An attack is a function from the attacker's observations (`View`) to the vector that it sends. The arguments
 of its decorator declare the observations that it needs (`AttackFacts`). In the formulas, u is the attacker's

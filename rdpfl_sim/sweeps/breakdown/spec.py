@@ -27,7 +27,7 @@ LOCAL_TRAINING: Mapping[str, object] = {
     "timing.wait": {"name": "none"},
     "timing.staleness": {"name": "drop"},
 }
-"""Sections without effect on local training, which exchanges no messages."""
+"""Neutral values for sections that have no effect on local training, which exchanges no messages."""
 
 NUM_INTERVALS = 32
 """Default number of intervals into which a range is divided."""

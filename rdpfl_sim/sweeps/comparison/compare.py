@@ -87,7 +87,7 @@ def _unpaired_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> I
         unpaired = group.runs.keys() - seeds[group.label]
         if unpaired:
             partner = "any other group" if group is groups[0] else groups[0].label
-            yield f"{group.label}: {_seed_list(unpaired)} left out: no partner in {partner}"
+            yield f"{group.label}: {_seed_list(unpaired)} omitted: no partner in {partner}"
 
 
 def _byzantine_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> Iterator[str]:

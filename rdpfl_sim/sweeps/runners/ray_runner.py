@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 MAX_IN_FLIGHT = 1000
-"""Maximum length of Ray's queue of waiting tasks; a longer queue is slower."""
+"""Maximum number of tasks submitted at a time; a longer queue slows Ray down."""
 
 POLL_INTERVAL_S = 0.5
 CANCEL_TIMEOUT_S = 5.0
