@@ -11,7 +11,7 @@ _NO_VALUE = object()
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a scenario: its path, what is wrong or allowed, and the value that was given."""
+    """One mistake in a scenario: its path, a message, and the given value."""
 
     path: str
     message: str
@@ -35,11 +35,11 @@ class RunError(Exception):
 
 
 class SchemaError(RunError):
-    """A run folder that another version has written, with records that this version cannot read."""
+    """A run folder written by a different version, with records that this version cannot read."""
 
 
 class PluginError(RunError):
-    """A plug-in that cannot be used: which one, and what is wrong with it."""
+    """A plug-in that cannot be used: its name and its flaw."""
 
     def __init__(self, plugin: object, flaw: str) -> None:
         super().__init__(plugin, flaw)
@@ -60,7 +60,7 @@ OUT_OF_MEMORY = "out of memory"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether Python or torch ran out of memory; torch has an error class and a message for it."""
+    """Return whether Python or torch ran out of memory; torch raises either of two errors."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -71,8 +71,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 class OptionError(ValueError):
     """An option value with which a component cannot be built.
 
-    Components raise it for what a type cannot express, such as a graph that does not exist
-    for this number of clients. `errors_at` adds the path and the value.
+    Components raise it for constraints that a type cannot express, such as a graph that does
+    not exist for this number of clients. `errors_at` adds the path and the value.
     """
 
     def __init__(self, option: str, message: str) -> None:
@@ -83,7 +83,7 @@ class OptionError(ValueError):
 
 @contextmanager
 def errors_at(path: str, component: object) -> Iterator[None]:
-    """Turn an `OptionError` or a `PluginError` of `component` into a `ScenarioError` at `path`."""
+    """Convert an `OptionError` or a `PluginError` from `component` to a `ScenarioError` at `path`."""
     try:
         yield
     except PluginError as error:
@@ -99,6 +99,6 @@ def errors_at(path: str, component: object) -> Iterator[None]:
 def _shortened(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, or very deep nesting
+    except (ValueError, RecursionError):  # an integer with thousands of digits, or very deep nesting
         text = f"<{type(value).__name__}, too large to print>"
     return text if len(text) <= 80 else text[:77] + "..."

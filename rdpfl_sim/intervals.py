@@ -1,4 +1,4 @@
-"""Means over seeds with 95 % intervals, and differences that are paired by seed."""
+"""Means over seeds with 95 % intervals, and differences paired by seed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mean_interval(values: Collection[float]) -> MeanInterval:
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> MeanInterval | None:
-    """Return the mean difference over the seeds that both have, or None if they share no seed.
+    """Return the mean difference over the common seeds, or None if there are none.
 
     >>> paired_difference({1: 0.75, 2: 0.5, 3: 0.9}, {1: 0.5, 2: 0.25})
     MeanInterval(mean=0.25, deviation=0.0, half_width=0.0, num=2)

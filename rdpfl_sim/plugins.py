@@ -9,8 +9,8 @@ options.
     def drag(view: View, *, strength: Positive = 2.0) -> Tensor:
         return -strength * view.honest.mean(dim=0)
 
-In a script the decorator is enough. An installed package also names the component in an entry point of the
-group of its kind, such as `rdpfl_sim.attack`, so that every process finds it.
+In a script, the decorator is enough. An installed package also lists the component in the entry-point group
+of its kind, such as `rdpfl_sim.attack`, so that every process finds it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole numbers from products that float64 cannot hold exactly."""
+"""Rounding of products that float64 cannot represent exactly."""
 
 from __future__ import annotations
 

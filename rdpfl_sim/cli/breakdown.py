@@ -34,15 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="start",
         type=_number,
         metavar="VALUE",
-        help="start of the range (default: 0 for attacker fractions and probabilities, else its value)",
+        help="start of the range (default: 0 for attacker fractions and probabilities, otherwise the value "
+        "in the scenario)",
     )
     parser.add_argument(
         "--to",
         dest="end",
         type=_number,
         metavar="VALUE",
-        help="end of the range (default: 0.5 for attacker fractions, 0.9 for probabilities, else ten times "
-        "its value)",
+        help="end of the range (default: 0.5 for attacker fractions, 0.9 for probabilities, otherwise "
+        "ten times the value in the scenario)",
     )
     parser.add_argument(
         "--tolerance",
@@ -75,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Bisect all seeds at once, running the missing runs; then write and print the result."""
+    """Bisect all seeds at once, execute missing runs, then write and print the result."""
     console = make_console(quiet=options.quiet)
     runner = make_runner(options)
     with console.status("building the scenario"):

@@ -24,7 +24,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 PIPE_WIDTH = 1000
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading a damaged file may raise."""
+"""Exceptions that reading a damaged file may raise."""
 
 
 def make_console(quiet: bool = False, stderr: bool = False) -> Console:
@@ -43,12 +43,12 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
 
 
 def print_plain(text: object, end: str = "\n") -> None:
-    """Print to stdout without wrapping and colours, also with --quiet: scripts read it."""
+    """Print to stdout without wrapping and colours, even with --quiet, because scripts read this output."""
     print(text, end=end)  # noqa: T201
 
 
 class RightTrimmedStream:
-    """A stream that removes spaces at the end of lines, which pad tables."""
+    """A stream that removes trailing spaces from lines, such as the padding of tables."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -62,11 +62,11 @@ class RightTrimmedStream:
 
 
 class UsageError(Exception):
-    """Arguments with which a command cannot run; each string in `args` is printed on a line of its own."""
+    """Invalid command-line arguments; each string in `args` is printed on its own line."""
 
 
 def require_run_folders(*folders: Path) -> None:
-    """Raise a `UsageError` that names every folder that is not a run folder."""
+    """Raise a `UsageError` that lists every folder that is not a run folder."""
     from rdpfl_sim.records.reader import run_folder_problem
 
     problems = [problem for folder in folders if (problem := run_folder_problem(folder)) is not None]
@@ -75,7 +75,7 @@ def require_run_folders(*folders: Path) -> None:
 
 
 def error_text(error: Exception) -> str:
-    """Return a one-line message for an error of the operating system or a failed run."""
+    """Return a one-line message for an operating-system error or a failed run."""
     if isinstance(error, OSError):
         path = "" if error.filename is None else f"{error.filename}: "
         return f"{path}{error.strerror or error}"
@@ -84,7 +84,7 @@ def error_text(error: Exception) -> str:
 
 @contextmanager
 def gc_frozen() -> Iterator[None]:
-    """Pause garbage collection while importing and building, then exempt the results from it."""
+    """Pause garbage collection during imports and setup, then exclude the created objects from it."""
     gc.disable()
     try:
         yield
@@ -95,7 +95,7 @@ def gc_frozen() -> Iterator[None]:
 
 @contextmanager
 def report_damage(folder: Path | str) -> Iterator[None]:
-    """Turn any error caused by damaged files of a folder into a `RunError` that names the folder."""
+    """Convert any error caused by damaged files in a folder to a `RunError` that names the folder."""
     try:
         yield
     except (ScenarioError, SchemaError):
@@ -108,7 +108,7 @@ def report_damage(folder: Path | str) -> Iterator[None]:
 
 
 def add_scenario(parser: argparse.ArgumentParser, help_: str = "a scenario (TOML)") -> None:
-    """Add the arguments that name a scenario and change it."""
+    """Add the arguments that select and change a scenario."""
     parser.add_argument("file", type=Path, metavar="FILE", help=help_)
     add_overrides(parser, "set a key, such as method.lambda=0.1; may be repeated")
     parser.add_argument("--seed", type=int, metavar="NUMBER", help="replace the scenario's seed")
@@ -124,12 +124,12 @@ def add_allow_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-cluster",
         action="store_true",
-        help="allow a connection to the Ray cluster that the run's scenario names",
+        help="allow a connection to the Ray cluster named in the run's scenario",
     )
 
 
 def load_scenario(options: argparse.Namespace) -> Scenario:
-    """Load the scenario that the arguments name."""
+    """Load the scenario selected by the arguments."""
     from rdpfl_sim.scenario.scenario import Scenario
 
     return Scenario.load(options.file, options.set, options.seed)

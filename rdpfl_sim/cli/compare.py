@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="WHICH",
-        help="the group to compare with: its label in the output, a run folder, or a setting such as "
+        help="the group to compare with: a label from the output, a run folder, or a setting such as "
         "method.name=local (default: the first)",
     )
     parser.add_argument(
@@ -38,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="also compare this number of summary.json, such as telemetry.delay_s.mean, or all numbers",
+        help="also compare this number in summary.json, such as telemetry.delay_s.mean; 'all' compares all",
     )
     parser.add_argument(
         "--by-argument",
         action="store_true",
-        help="group runs by argument, not by scenario, to compare two sets of results of one scenario",
+        help="group runs by argument, not by scenario, to compare two sets of results for one scenario",
     )
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
 

@@ -13,7 +13,7 @@ HELP = "print a completion script for bash, zsh or fish"
 EXAMPLES = """\
 examples:
   rdpfl-sim completion bash >> ~/.bash_completion
-  rdpfl-sim completion zsh > ~/.zfunc/_rdpfl-sim  # a folder of $fpath
+  rdpfl-sim completion zsh > ~/.zfunc/_rdpfl-sim  # a folder in $fpath
   rdpfl-sim completion fish > ~/.config/fish/completions/rdpfl-sim.fish
 """
 
@@ -61,7 +61,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ac
 
 
 def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
-    """Let the top-level parser complete the options of run: `rdpfl-sim FILE` is short for it."""
+    """Add the options of run to the top-level parser, because `rdpfl-sim FILE` is short for run."""
     run_parser = argparse.ArgumentParser(add_help=False)
     run.add_arguments(run_parser)
     for action in run_parser._actions:

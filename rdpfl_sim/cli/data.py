@@ -12,7 +12,7 @@ examples:
   rdpfl-sim data cifar10
   rdpfl-sim data mnist --folder /data/images
 
-A scenario reads from another folder if it sets data.folder.
+A scenario that sets data.folder reads from that folder instead.
 """
 
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Download the data set unless it is already there, and print its path."""
+    """Download the data set unless it already exists; print its path."""
     with make_console(stderr=True).status("checking the data folder") as status:
         from rdpfl_sim.learning.datasets.arrays import DataError
         from rdpfl_sim.learning.datasets.download import data_folder, fetch

@@ -1,4 +1,4 @@
-"""Live dashboards: they read the files of a run while this process or another one writes them."""
+"""Live dashboards that read the files of a run while this or another process writes them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class LiveDashboard:
 
 
 def make_run_progress(options: argparse.Namespace, scenario: Scenario, console: Console) -> ProgressDisplay:
-    """Return the progress display that the arguments request, if the terminal supports it."""
+    """Return the progress display requested by the arguments, if the terminal supports it."""
     if options.live and console.is_interactive and not options.quiet:
         return LiveDashboard(console, scenario.to_dict())
     return make_progress(options.quiet, scenario.rounds * scenario.clients.count, console)

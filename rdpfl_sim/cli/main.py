@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_stdout()
         return BAD_INPUT if isinstance(error, SchemaError) else FAILED
     finally:
-        gc.unfreeze()  # commands freeze what they build (gc_frozen)
+        gc.unfreeze()  # commands freeze objects with `gc_frozen`
     return code
 
 

@@ -74,7 +74,7 @@ DEFAULTS: TomlTable = {
         "wait": {"name": "deadline", "seconds": 1.0},
     },
 }
-"""The default scenario: small, asynchronous, and such that collaboration improves accuracy."""
+"""The default scenario: small and asynchronous. Collaboration improves its accuracy."""
 ATTACK, FRACTION = "noise", 0.2
 TIMEOUT_S = 3.0
 """Timeout for clients that wait for messages, which may be lost."""
@@ -135,7 +135,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def build_scenario(answers: dict[str, str | None]) -> NewScenario:
-    """Return the scenario that follows from the answers so far; unanswered questions are None."""
+    """Build the scenario from the answers so far; unanswered questions are None."""
     from copy import deepcopy
 
     from rdpfl_sim.scenario.overrides import Draft, parse_override

@@ -21,7 +21,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the folder, the output file and whether to open it."""
+    """Add the arguments for the folder, the output file and opening the report."""
     parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="a run folder or a sweep folder")
     parser.add_argument(
         "--output", type=Path, metavar="FILE", help="output file (default: report.html in that folder)"
@@ -51,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _open_folder(folder: Path) -> Run | Sweep:
-    """Open a folder as a run if it contains a scenario, else as a sweep."""
+    """Open a folder as a run if it contains a scenario, otherwise as a sweep."""
     from rdpfl_sim.frames import Run, Sweep
     from rdpfl_sim.records.run_folder import SCENARIO
 

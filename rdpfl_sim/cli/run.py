@@ -40,7 +40,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the scenario, the output folder and the kind of output."""
+    """Add the arguments for the scenario, the output folder and the display."""
     add_scenario(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
     parser.add_argument(

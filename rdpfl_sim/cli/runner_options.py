@@ -25,13 +25,13 @@ def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
         "--engine",
         choices=["processes", "ray"],
         default="processes",
-        help="where to run: in processes of this machine (default) or on a Ray cluster",
+        help="where to run: in processes on this machine (default) or on a Ray cluster",
     )
     parser.add_argument(
         "--workers",
         type=parse_count,
         metavar="NUMBER",
-        help="runs at a time (default: one per core, or as many as the cluster can run)",
+        help="number of parallel runs (default: one per core, or as many as the cluster can run)",
     )
     parser.add_argument(
         "--address",
@@ -51,7 +51,7 @@ def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
         metavar="FOLDER",
         help=f"output folder (default: {output})",
     )
-    parser.add_argument("--quiet", "-q", action="store_true", help="print only the folder of the results")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the results folder")
 
 
 def _share(text: str) -> float:
@@ -66,7 +66,7 @@ def _share(text: str) -> float:
 
 
 def make_runner(options: argparse.Namespace) -> Runner:
-    """Return the runner that the arguments choose."""
+    """Return the runner selected by the arguments."""
     if options.engine == "ray":
         from rdpfl_sim.sweeps.runners.ray_runner import RayRunner
 
@@ -88,7 +88,7 @@ def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) ->
 
 
 def print_repeated(missing: Sequence[PlannedRun], output: Path, console: Console) -> None:
-    """Print which of the missing runs were complete before and are repeated."""
+    """Print the missing runs that were complete before and are repeated."""
     from rdpfl_sim.sweeps.plan import damaged_folders
 
     for folder in damaged_folders(missing, output):

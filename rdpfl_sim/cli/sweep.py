@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
     from rdpfl_sim.sweeps.spec import SweepSpec
 
-HELP = "run the missing runs of a sweep and print its tables"
+HELP = "execute the missing runs of a sweep and print its tables"
 EXAMPLES = """\
 examples:
   rdpfl-sim sweep scenarios/sweeps/lambda.toml
@@ -26,7 +26,7 @@ examples:
   rdpfl-sim sweep scenarios/sweeps/lambda.toml --set rounds=10 --output trial
   rdpfl-sim sweep scenarios/rivals.toml --engine ray --address auto
 
-Started again, it runs only the missing runs.
+When repeated, the command executes only missing runs.
 """
 
 
@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the sweep, its profile, its runner and its output."""
     parser.add_argument("file", type=Path, metavar="FILE", help="a sweep (TOML)")
     add_overrides(parser, "change a key of the base scenario; may be repeated")
-    parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version that the file defines")
+    parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version defined in the file")
     add_runner(parser, output="sweeps")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run the missing runs, then write results.csv and the tables."""
+    """Execute the missing runs, then write results.csv and the tables."""
     console = make_console(quiet=options.quiet)
     with closing(make_runner(options)) as runner:
         with console.status("building the sweep"):
@@ -67,7 +67,7 @@ def execute(options: argparse.Namespace) -> int:
             except KeyboardInterrupt:
                 interrupted = True
     _write_results(sweep, runs, output, console)
-    if options.quiet:  # the progress has not printed them
+    if options.quiet:  # not printed by the progress display
         sys.stderr.writelines(f"failed: {failure}\n" for failure in progress.failures)
     if interrupted or progress.failures:
         reason = "interrupted" if interrupted else f"failed: {len(progress.failures)}"
@@ -80,7 +80,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
-    """Write and print the results of the runs that are complete."""
+    """Write and print the results of complete runs."""
     from rdpfl_sim.records.run_folder import write_atomically
     from rdpfl_sim.reports.sweep_table import draw_table, sweep_table
     from rdpfl_sim.sweeps.results import read_results, write_csv

@@ -31,7 +31,7 @@ The exit code is 1 if a check is violated.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the run folders, the replay and the format."""
+    """Add the arguments for the run folders, the replay and the output format."""
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run folder")
     parser.add_argument("--replay", action="store_true", help="also repeat the run and compare every file")
     add_allow_cluster(parser)

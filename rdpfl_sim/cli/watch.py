@@ -1,4 +1,4 @@
-"""rdpfl-sim watch: follow a run of another process on a dashboard."""
+"""rdpfl-sim watch: follow a run in another process on a dashboard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=Path("runs"),
         metavar="RUN",
-        help="a run folder, or a folder of runs, for the newest one (default: runs)",
+        help="a run folder, or a folder of runs to show the newest run (default: runs)",
     )
 
 

@@ -1,6 +1,6 @@
 """Annotations for options that name a component.
 
-In TOML a component is either its bare name or a table with `name` and options.
+In TOML, a component is written as a name or as a table with `name` and options.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class OneOf:
     default: str | None = None
     required: bool = True
     removed: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The messages for names that an older version had."""
+    """Error messages for component names that were removed."""
     if_list: str | None = None
-    """The message for a list, where an older version allowed one."""
+    """Error message for a list, if older versions accepted one here."""
 
     def __hash__(self) -> int:
         return hash(self.registry)
 
     @property
     def kind(self) -> str:
-        """The kind of component that is chosen."""
+        """The kind of component."""
         return self.registry.kind
 
     def names(self) -> list[str]:
-        """Return what can be chosen, including the components of installed packages."""
+        """Return the names of all components, including those from installed packages."""
         unusable = load_plugins(self.registry)
         return [*self.registry, *(name for name in unusable if name not in self.registry)]
 
     def name_of(self, target: Callable[..., Any]) -> str | None:
-        """Return the name of a component; None if it is not one of them."""
+        """Return the name of a component, or None if it is not registered."""
         return next((name for name, each in self.registry.items() if each is target), None)
 
     def table(self, name: str) -> type[Component]:
@@ -57,11 +57,11 @@ class OneOf:
         return option_table(self.registry.record(name))
 
     def usable_names(self) -> list[str]:
-        """Return what can be chosen, without plug-ins that cannot be imported or described."""
+        """Return the names of all components, except plug-ins that cannot be used."""
         return [name for name in self.names() if self._flaw(name) is None]
 
     def broken(self) -> list[str]:
-        """Return a sentence per plug-in that cannot be used."""
+        """Return one error message per unusable plug-in."""
         return [flaw for name in self.names() if (flaw := self._flaw(name)) is not None]
 
     def _flaw(self, name: str) -> str | None:
@@ -72,7 +72,7 @@ class OneOf:
         return None
 
     def validate(self, value: Any) -> Component:
-        """Return the component that a name, or a table with a name, stands for."""
+        """Return the component for a name, or for a table with a name."""
         if isinstance(value, Component):
             return value
         table = {"name": value} if isinstance(value, str) else value
@@ -93,7 +93,7 @@ class OneOf:
         return options.model_validate(table)
 
     def optional(self) -> OneOf:
-        """Return the same choice, but it may be left out."""
+        """Return a copy of this annotation for an optional key."""
         return replace(self, required=False)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

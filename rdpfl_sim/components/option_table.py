@@ -1,4 +1,4 @@
-"""From a component's signature to the table of its TOML options."""
+"""Derive the table of TOML options from a component's signature."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Component(Strict):
         return partial(target, **options) if options else target
 
     def guard_with(self, guard: Wrapper) -> None:
-        """Let `guard` wrap the component's function whenever it is bound."""
+        """Wrap the component's function in `guard` whenever it is bound."""
         self._guard = guard
 
 
@@ -50,17 +50,17 @@ _RESERVED = frozenset(dir(Component)) | {"name"}
 
 @cache
 def option_table(record: Registered[Facts]) -> type[Component]:
-    """Return the table of a component's options; raise a `PluginError` if TOML cannot hold them."""
+    """Return the table of a component's options; raise a `PluginError` if TOML cannot represent them."""
     if record.plugin is None:
         return _table(record)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # pydantic only warns of a default that JSON cannot hold
+            warnings.simplefilter("error")  # pydantic only warns about a default that JSON cannot represent
             table = _table(record)
             json.dumps(table.model_json_schema())
     except PluginError:
         raise
-    except Exception as error:  # whatever its annotations mean to Python and pydantic
+    except Exception as error:  # annotations of a plug-in can raise anything
         flaw = f"has an option that cannot be used: {record.plugin.explain(error)}"
         raise PluginError(record.plugin, flaw) from error
     return table
@@ -75,7 +75,7 @@ def _table(record: Registered[Facts]) -> type[Component]:
             if parameter.name not in hints:
                 raise _bad_option(record, parameter.name, "needs a type annotation")
             if parameter.name in _RESERVED:
-                raise _bad_option(record, parameter.name, "must have another name")
+                raise _bad_option(record, parameter.name, "must have a different name")
             fields[parameter.name] = _field(parameter, hints[parameter.name])
     table = create_model(
         f"{name}_options", __base__=Component, __doc__=summary(target), __module__=target.__module__, **fields
@@ -95,7 +95,7 @@ def _field(parameter: inspect.Parameter, hint: object) -> tuple[object, object]:
     metadata = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     default: object = ... if parameter.default is inspect.Parameter.empty else parameter.default
     if isinstance(default, tuple):
-        default = [*default]  # as TOML would give it
+        default = [*default]  # as read from TOML
     if callable(default):
         names = [mark.name_of(default) for mark in metadata if hasattr(mark, "name_of")]
         if names == [None]:

@@ -1,4 +1,4 @@
-"""Types for the options of components. Bounds are part of the type, so that schema and messages show them.
+"""Types for the options of components. Bounds are part of the type, so the schema and messages show them.
 
 @attack
 def noise(view: View, *, sigma: Annotated[Positive, Doc("standard deviation")] = 1.0) -> Tensor:
@@ -17,22 +17,22 @@ from typing_extensions import Doc
 from rdpfl_sim.errors import OptionError
 
 LARGE, SMALL = 1e30, 1e-30
-"""Bounds of options, so that float32 can hold them."""
+"""Bounds of options, so that float32 can represent them."""
 
 MAX_INPUT_BYTES = 256 << 20
-"""Largest decompressed size of a graph or trace file that a scenario names."""
+"""Maximum decompressed size of a graph or trace file named in a scenario."""
 
 Positive: TypeAlias = Annotated[float, Ge(SMALL), Le(LARGE)]
 NonNegative: TypeAlias = Annotated[float, Ge(0), Le(LARGE)]
 Fraction: TypeAlias = Annotated[float, Ge(0), Le(1)]
 PositiveFraction: TypeAlias = Annotated[float, Gt(0), Le(1)]
 Probability: TypeAlias = Annotated[float, Ge(0), Lt(1)]
-Count: TypeAlias = Annotated[int, Ge(1), Lt(2**63)]  # what TOML can hold
+Count: TypeAlias = Annotated[int, Ge(1), Lt(2**63)]  # TOML integers have 64 bits
 NonNegativeInt: TypeAlias = Annotated[int, Ge(0), Lt(2**63)]
 
 
 def _one_message(value: object, validate: ValidatorFunctionWrapHandler) -> list[int] | str:
-    """Validate a client set; replace the errors of the union's branches by one message."""
+    """Validate a client set; replace the errors for the members of the union with one message."""
     try:
         clients: list[int] | str = validate(value)
     except ValidationError:
@@ -51,7 +51,7 @@ ClientSet: TypeAlias = Annotated[
 
 
 def client_ids(option: str, clients: ClientSet, num_clients: int) -> tuple[int, ...]:
-    """Return the sorted ids that the value `clients` of an option stands for.
+    """Expand the value of a `clients` option to sorted client ids.
 
     >>> client_ids("clients", "7, 0..2", num_clients=8)
     (0, 1, 2, 7)

@@ -1,7 +1,7 @@
 """Import the components of installed packages.
 
-A package names its components in entry points: those of the group `rdpfl_sim.attack` are attacks. Importing
-its modules runs the decorators, as it does for built-in components.
+A package lists its components as entry points: the group `rdpfl_sim.attack` contains attacks. Importing its
+modules runs the decorators, as for built-in components.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rdpfl_sim.errors import PluginError
 def load_plugins(registry: Registry[..., Facts]) -> Mapping[str, PluginError]:
     """Import the packages that offer components of a kind; return an error per name that cannot be used.
 
-    Every choice calls it before it looks up a name, so that a scenario is validated against all of them. A
-    package that cannot be imported affects only scenarios that use it.
+    `OneOf` calls this function before each lookup, so that scenarios are validated against all installed
+    components. A package that cannot be imported affects only scenarios that use it.
     """
     offered: dict[str, list[EntryPoint]] = {}
     for entry in _installed().select(group=f"rdpfl_sim.{registry.kind}"):
@@ -40,14 +40,14 @@ def load_plugins(registry: Registry[..., Facts]) -> Mapping[str, PluginError]:
 
 
 def forget_plugins() -> None:
-    """Look for installed packages again, for instance after one was installed."""
+    """Clear the cache, so that newly installed packages are found."""
     _installed.cache_clear()
     load_plugins.cache_clear()
 
 
 @cache
 def _installed() -> EntryPoints:
-    return cast("EntryPoints", entry_points())  # Python 3.11 has another type, with the same `select`
+    return cast("EntryPoints", entry_points())  # Python 3.11 returns a different type with the same `select`
 
 
 def _plugin(kind: str, entry: EntryPoint) -> Plugin:
@@ -59,10 +59,10 @@ def _load(registry: Registry[..., Facts], entry: EntryPoint) -> None:
     plugin = _plugin(registry.kind, entry)
     try:
         target = entry.load()
-    except (Exception, SystemExit) as error:  # a package may do anything when it is imported
+    except (Exception, SystemExit) as error:  # importing a package can raise anything
         raise PluginError(plugin, f"cannot be imported: {plugin.explain(error)}") from error
     if entry.name not in registry or registry[entry.name] is not target:
         raise PluginError(
-            plugin, f"is not registered: {entry.value} needs the decorator @{registry.kind} and this name"
+            plugin, f"is not registered: decorate {entry.value} with @{registry.kind} and give it this name"
         )
     registry.assign(entry.name, plugin)

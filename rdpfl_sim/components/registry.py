@@ -1,4 +1,4 @@
-"""Components register by decorator, one registry per kind.
+"""Registries of components, one per kind. A decorator adds a component.
 
     ATTACKS = Registry("attack", AttackFacts)
     attack = ATTACKS.register
@@ -6,8 +6,8 @@
     @attack(needs="honest")
     def drag(view: View, *, strength: Positive = 2.0) -> Tensor: ...
 
-The keyword-only parameters of a component are its TOML options. What the simulator must know beyond the
-signature is an argument of the decorator, a field of the kind's `Facts`.
+The keyword-only parameters of a component are its TOML options. Further metadata is passed as arguments of
+the decorator, which are the fields of the kind's `Facts`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _BUILT_IN = __name__.partition(".")[0]
 
 
 def import_modules(package: str, path: Iterable[str]) -> None:
-    """Import every module of a package, so that the components in it are registered.
+    """Import every module of a package to register its components.
 
-    A file that is added to the package needs no entry in a list.
+    A new file in the package needs no entry in a list.
     """
     for module in iter_modules(path):
         import_module(f"{package}.{module.name}")
@@ -42,7 +42,7 @@ class Facts:
     """Metadata of a component, set by its decorator."""
 
     name: str = ""
-    """The name in TOML; by default that of the function, or that of the class in snake case."""
+    """The name in TOML. Defaults to the name of the function, or the snake-case name of the class."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Plugin:
     kind: str
     name: str
     origin: str
-    """Such as "package drag-attack 0.1", or "module drag"."""
+    """For example "package drag-attack 0.1" or "module drag"."""
     module: str
 
     def __str__(self) -> str:
-        return f"the {self.kind.replace('_', ' ')} {self.name!r} of the {self.origin}"
+        return f"the {self.kind.replace('_', ' ')} {self.name!r} from the {self.origin}"
 
     def explain(self, error: BaseException) -> str:
         """Return an error on one line: type, message, and the last line of the plug-in's code that ran."""
@@ -74,7 +74,7 @@ class Plugin:
 
 
 Target: TypeAlias = Callable[..., Any]
-"""A function or class that is a component; its kind decides what it takes and returns."""
+"""A function or class that is a component. Its signature depends on its kind."""
 
 P = ParamSpec("P")
 F_co = TypeVar("F_co", bound=Facts, covariant=True)
@@ -103,7 +103,7 @@ class Registered(Generic[F_co]):
 
 
 class Registry(Mapping[str, Target], Generic[P, F_co]):
-    """The components of one kind by name; `register` is the decorator that adds one."""
+    """The components of one kind by name. The decorator `register` adds a component."""
 
     def __init__(self, kind: str, facts: Callable[P, F_co]) -> None:
         self.kind = kind
@@ -117,11 +117,11 @@ class Registry(Mapping[str, Target], Generic[P, F_co]):
     def register(self, *args: P.args, **facts: P.kwargs) -> Callable[[T], T]: ...
 
     def register(self, *args: Any, **facts: Any) -> Any:
-        """Add a function or class; use it as `@register` or with facts as `@register(name="other")`."""
+        """Add a function or class; used as `@register`, or with facts as `@register(name="other")`."""
         add = partial(self._add, facts=self._facts(**facts))  # type: ignore[call-arg]
         return add(*args) if args else add
 
-    def _add(self, target: T, facts: F_co) -> T:  # type: ignore[misc]  # private: no caller has other facts
+    def _add(self, target: T, facts: F_co) -> T:  # type: ignore[misc]  # safe: only `register` calls it
         name = facts.name or _name_in_toml(target)
         module = str(getattr(target, "__module__", None))
         built_in = module.partition(".")[0] == _BUILT_IN
@@ -133,11 +133,11 @@ class Registry(Mapping[str, Target], Generic[P, F_co]):
         return target
 
     def record(self, name: str) -> Registered[F_co]:
-        """Return a component with all that is known about it."""
+        """Return the record of a component: function or class, facts and plug-in."""
         return self._records[name]
 
     def facts(self, name: str) -> F_co:
-        """Return what the decorator of a component said."""
+        """Return the facts of a component."""
         return self._records[name].facts
 
     def facts_of(self, target: Target) -> F_co:
@@ -149,11 +149,11 @@ class Registry(Mapping[str, Target], Generic[P, F_co]):
         return self._facts()  # type: ignore[call-arg]
 
     def assign(self, name: str, plugin: Plugin) -> None:
-        """Note which package a component comes from."""
+        """Record the package that a component comes from."""
         self._records[name] = replace(self._records[name], plugin=plugin)
 
     def remove(self, name: str) -> None:
-        """Remove a component, such as one that a test or a notebook has added."""
+        """Remove a component, such as one added by a test or a notebook."""
         del self._records[name]
 
     def __getitem__(self, name: str) -> Target:
@@ -181,5 +181,5 @@ def _name_in_toml(target: Target) -> str:
 
 
 def _place(target: Target) -> tuple[str, str]:
-    """Return where a component is defined: defining it again there, as in a notebook, replaces it."""
+    """Return the module and qualified name. A new definition with the same ones replaces the old one."""
     return target.__module__, target.__qualname__

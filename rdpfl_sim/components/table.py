@@ -1,4 +1,4 @@
-"""Strict tables: what a TOML table may hold, with messages that say what is allowed."""
+"""Strict schemas for TOML tables. Error messages list the allowed values."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MESSAGES = {
     "list_type": "must be a list; a list of tables is written with [[double brackets]]",
     "string_pattern_mismatch": "must be letters, digits, '.', '_' and '-', beginning with a letter or digit",
 }
-"""Messages for pydantic's types of errors, where pydantic's own are not about TOML."""
+"""Messages by pydantic error type, where pydantic's own message does not fit TOML."""
 
 
 class Strict(BaseModel):
-    """A table that rejects unknown keys, wrong types, NaN and infinity, and names what is allowed."""
+    """A table that rejects unknown keys, wrong types, NaN and infinity; messages list the allowed values."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -43,7 +43,7 @@ class Strict(BaseModel):
 
     @classmethod
     def _problems(cls, error: ValidationError) -> list[InitErrorDetails]:
-        """Return one problem per location; the branches of a union of plain values become one."""
+        """Return one problem per location; merge the problems for the members of a union of plain values."""
         texts: dict[tuple[int | str, ...], list[str]] = {}
         inputs = {}
         for e in error.errors():
@@ -76,7 +76,7 @@ class Strict(BaseModel):
 
 
 def suggest(given: object, allowed: Iterable[str]) -> str:
-    """Return the end of a message: the nearest match to what was given, if there is one, and all choices."""
+    """Return the end of a message: the nearest match to the given value, if any, and all choices."""
     choices = list(allowed)
     near = get_close_matches(str(given), choices, n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else ""

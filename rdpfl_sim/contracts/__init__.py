@@ -1,1 +1,1 @@
-"""What components of every kind take and return; plug-ins are checked against it."""
+"""Contracts for the arguments and results of components. Plug-ins are checked against them."""

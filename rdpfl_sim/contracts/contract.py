@@ -1,4 +1,4 @@
-"""Contracts: what components of a kind take and return; plug-ins are held to them before and during a run."""
+"""Contracts for the arguments and results of components, checked for plug-ins before and during a run."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class FlawError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Contract:
-    """What the components of one kind take and return.
+    """The arguments and results of the components of one kind.
 
-    Components of most kinds are tried on `samples` before time zero. Those that need the run's arguments,
-    such as a partition its labels, are called twice instead (`called_twice`) while the run is built.
+    Components of most kinds are called with `samples` before time zero. Components that need the run's
+    arguments, such as partitions, are called twice instead (`called_twice`) while the run is built.
     """
 
     check: Callable[..., None]
@@ -46,15 +46,15 @@ class Contract:
     may_draw: bool = False
     """Whether drawing from torch's global generator is harmless."""
     observe: Callable[..., object] = lambda result, *arguments: result
-    """Called with a result and the arguments; returns what two results must have in common."""
+    """Called with a result and the arguments; returns the value that must be equal for two calls."""
     mismatch: str = "returns two different results for the same arguments"
-    """The message if two results differ."""
+    """The message if the results of two calls differ."""
     unchanged: Callable[..., object] = lambda *arguments: arguments
     """Called with the arguments; returns those that must not be modified."""
     guarded: Callable[..., object] = lambda plugin, result: result
-    """Called with the plug-in and a result; returns a result that checks what it does later."""
+    """Called with the plug-in and a result; returns the result with checks of its later calls."""
     check_declarations: Callable[[Target], None] = lambda component: None
-    """Called with a component and its options; raises a `FlawError` if it declares something false."""
+    """Called with a component and its options; raises a `FlawError` if its declared facts are false."""
 
 
 class Guard:
@@ -71,7 +71,7 @@ class Guard:
         return self._call(arguments, options)
 
     def try_out(self, options: Mapping[str, object]) -> None:
-        """Call it twice per sample; raise a `PluginError` if results differ or arguments are modified."""
+        """Call the target twice per sample; raise a `PluginError` if results differ or arguments change."""
         samples = (self.contract.samples(self.target) for _ in range(3))
         for first, second, untouched in zip(*samples, strict=True):
             self._call_twice(first, second, untouched, options)
@@ -79,7 +79,7 @@ class Guard:
     def _call_twice(
         self, first: Arguments, second: Arguments, untouched: Arguments, options: Mapping[str, object]
     ) -> object:
-        """Return the second result; all three arguments are equal."""
+        """Return the second result. `first`, `second` and `untouched` are equal."""
         _, observed = self._observe(first, untouched, options)
         result, again = self._observe(second, untouched, options)
         if not equal(observed, again):
@@ -89,7 +89,7 @@ class Guard:
     def _observe(
         self, arguments: Arguments, untouched: Arguments, options: Mapping[str, object]
     ) -> tuple[object, object]:
-        """Return the result, and what can be compared of it."""
+        """Return the result and its comparable part."""
         contract, draws = self.contract, GlobalDraws()
         with draws:
             result = self._call(arguments, options)
@@ -107,7 +107,7 @@ class Guard:
 
 
 def call_plugin(plugin: Plugin, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Return the result of a call into a plug-in; what it raises becomes a `PluginError`."""
+    """Call a plug-in and return its result; convert exceptions to `PluginError`."""
     try:
         return function(*arguments, **options)
     except (OptionError, ScenarioError, PluginError):
@@ -121,7 +121,7 @@ def call_plugin(plugin: Plugin, function: Callable[P, T], *arguments: P.args, **
 
 
 class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Detects draws of this thread from torch's global generator."""
+    """Detects random draws by this thread from torch's global generator."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -129,10 +129,10 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def flaw(self) -> str:
-        """The message about a draw."""
+        """The message about a random draw."""
         return (
             f"draws from torch's global generator ({self.found}), so runs could not be repeated; "
-            "draw from a torch.Generator with a seed of the run"
+            "draw from a torch.Generator seeded from the run"
         )
 
     def __torch_dispatch__(
@@ -147,7 +147,7 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def equal(first: object, second: object) -> bool:
-    """Return whether two values hold the same numbers; functions and generators cannot be compared."""
+    """Return whether two values contain the same numbers; functions and generators cannot be compared."""
     if type(first) is not type(second):
         return False
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
@@ -177,7 +177,7 @@ def _field_names(value: object) -> list[str]:
 
 
 def check_type(result: object, type_: type[T], name: str) -> T:
-    """Return a result of a type; raise a `FlawError` if it is another object."""
+    """Return a result; raise a `FlawError` if it has a different type."""
     if not isinstance(result, type_):
         raise FlawError(f"returns {describe(result)}, not {name}")
     return result

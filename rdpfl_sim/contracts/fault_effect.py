@@ -1,6 +1,6 @@
-"""Whether a fault does what its record states, so that reports and `verify` can follow it.
+"""Check that the effect of a fault matches its record, which reports and `verify` rely on.
 
-They know a fault only by its condition and the fields of its record.
+Both use only the condition and the record fields of a fault.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Effect: TypeAlias = list[tuple[Any, ...]]
 """Calls of a `FaultTarget`, sorted, and the obstacles afterwards."""
 
 FIELDS = {Condition.PARTITIONED: "sides", Condition.LINK_DOWN: "links", None: "links"}
-"""The field that names the subject of a fault, if it is not `clients`."""
+"""The record field with the subject of a fault, if it is not `clients`."""
 
 
 def effect_flaw(change: Change) -> str | None:
-    """Return what is wrong with a fault's kind, its record or its effect, or None."""
+    """Return the problem with a fault's kind, record or effect, or None."""
     kind = type(change.fault)
     name = kind.__name__
     if not isinstance(getattr(kind, "KIND", None), str):
-        return f"has no name in the records: {name} needs KIND"
+        return f"has no name for the records: set {name}.KIND"
     known = fault_class(kind.KIND)
     if known is not None and known.CONDITION is not kind.CONDITION:
-        return f"has the KIND {kind.KIND!r} in the records, which is that of {known.__name__}"
+        return f"has the KIND {kind.KIND!r} in the records, which {known.__name__} already uses"
     if isinstance(change, End) and not kind.ends():
-        return f"never ends: {name} needs end()"
+        return f"never ends: define {name}.end()"
     try:
         record = orjson.loads(orjson.dumps(change.fields))
     except TypeError as error:
@@ -47,49 +47,49 @@ def effect_flaw(change: Change) -> str | None:
         return f"needs the field {field!r} in its record, because its CONDITION is {kind.CONDITION}"
     expected, found = _stated_effect(kind.CONDITION, record), _effect(change)
     if found != expected:
-        return f"does not do what its record states: {_text(expected)}; it does: {_text(found)}"
+        return f"has a different effect than its record states: {_text(found)}, not {_text(expected)}"
     return None
 
 
 class EffectTarget:
-    """A `FaultTarget` that notes what a fault does."""
+    """A `FaultTarget` that records the calls of a fault."""
 
     def __init__(self) -> None:
         self.obstacles = Obstacles()
         self.calls: Effect = []
 
     def stop(self, clients: Clients, for_good: bool) -> None:
-        """Note a stop."""
+        """Record a stop."""
         self.calls.append(("stop", list(clients), for_good))
 
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
-        """Note a restart."""
+        """Record a restart."""
         self.calls.append(("restart", list(clients), fresh, catch_up))
 
     def withdraw(self, clients: Clients) -> None:
-        """Note a withdrawal."""
+        """Record a withdrawal."""
         self.calls.append(("withdraw", list(clients)))
 
     def readmit(self, clients: Clients) -> None:
-        """Note the end of a withdrawal."""
+        """Record the end of a withdrawal."""
         self.calls.append(("readmit", list(clients)))
 
     def slow_down(self, clients: Clients, factor: float) -> None:
-        """Note a slow-down."""
+        """Record a slow-down."""
         self.calls.append(("slow down", list(clients), factor))
 
     def end_slow_down(self, clients: Clients, factor: float) -> None:
-        """Note the end of a slow-down."""
+        """Record the end of a slow-down."""
         self.calls.append(("end slow down", list(clients), factor))
 
     def set_topology(self, neighbours: Neighbours) -> None:
-        """Note a new topology."""
+        """Record a new topology."""
         links = [[i, j] for i, around in enumerate(neighbours) for j in around if i < j]
         self.calls.append(("set topology", links))
 
     @property
     def effect(self) -> Effect:
-        """Everything that the fault did."""
+        """All effects of the fault."""
         sides = [[sorted(side) for side in partition] for partition in self.obstacles.partitions]
         links = [list(link) for link in self.obstacles.links_down.elements()]
         obstacles: Effect = [("partition", one) for one in sides]
@@ -99,7 +99,7 @@ class EffectTarget:
 
 
 def _effect(change: Change) -> Effect:
-    """Return what a change does; an end follows its start, which it has to undo."""
+    """Return the effect of a change. For an end, the start is applied first."""
     target = EffectTarget()
     if isinstance(change, End):
         change.fault.start(target)
@@ -109,7 +109,7 @@ def _effect(change: Change) -> Effect:
 
 
 def _stated_effect(condition: Condition | None, record: dict[str, Any]) -> Effect:
-    """Return what `verify` takes a record to mean."""
+    """Return the effect that `verify` derives from a record."""
     clients, starts = record.get("clients"), record["phase"] == START
     for_good = record.get("for_good", False)
     restart = "restart", clients, record.get("fresh", False), record.get("catch_up", True)

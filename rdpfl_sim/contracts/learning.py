@@ -69,14 +69,14 @@ def _check_partition(result: object, labels: np.ndarray, num_clients: int, rng: 
 
 
 def _check_model(result: object, shape: Sequence[int], num_classes: int) -> None:
-    """Check that `FlatModel` can hold and initialise the module."""
+    """Check that `FlatModel` can flatten and initialise the module."""
     module = check_type(result, nn.Module, "a torch.nn.Module")
     buffers = [name for name, _ in module.named_buffers()]
     if buffers:
         shown = ", ".join(buffers[:3]) + (", ..." if len(buffers) > 3 else "")
         raise FlawError(
             f"has buffers ({shown}), which are not part of the flat vector that clients train and send; "
-            "in place of batch normalisation, group normalisation works"
+            "use group normalisation instead of batch normalisation"
         )
     if next(module.parameters(), None) is None:
         raise FlawError("has no parameters to train")
@@ -106,7 +106,7 @@ def _weights_and_logits(module: nn.Module, shape: Sequence[int], num_classes: in
 
 
 def _batch_logits(model: FlatModel, shape: Sequence[int], num_classes: int) -> Tensor:
-    """Return the logits of a batch; raise a `FlawError` if the model could not be trained."""
+    """Return the logits of a batch; raise a `FlawError` if the model cannot be trained."""
     x = torch.randn(BATCH, *shape, generator=torch.Generator().manual_seed(1))
     draws = GlobalDraws()
     with draws:
@@ -116,11 +116,13 @@ def _batch_logits(model: FlatModel, shape: Sequence[int], num_classes: int) -> T
         raise FlawError(f"has a layer, such as dropout, that {draws.flaw}")
     if not isinstance(logits, Tensor) or logits.shape != (BATCH, num_classes):
         got = list(logits.shape) if isinstance(logits, Tensor) else describe(logits)
-        raise FlawError(f"returns for a batch of {BATCH} {got}, not [{BATCH}, {num_classes}]")
+        raise FlawError(f"returns {got} for a batch of {BATCH}, not [{BATCH}, {num_classes}]")
     if logits.dtype != torch.float32 or not bool(torch.isfinite(logits).all()):
-        raise FlawError("returns NaN or infinity for ordinary numbers, or another type than float32")
+        raise FlawError("returns NaN, infinity or a type other than float32 for valid inputs")
     if alone.shape != (1, num_classes) or not torch.allclose(alone, logits[:1], TOLERANCE, TOLERANCE):
-        raise FlawError("returns another result for an example alone, as batch normalisation does")
+        raise FlawError(
+            "returns different results for an example in a batch and on its own, as batch normalisation does"
+        )
     model.gradient.zero_()
     torch.autograd.backward(cross_entropy(logits, torch.zeros(BATCH, dtype=torch.int64)))
     if not bool(torch.isfinite(model.gradient).all()):
@@ -134,8 +136,8 @@ LEARNING_CONTRACTS: Mapping[str, Contract] = {
     "model": Contract(
         check=_check_model,
         called_twice=True,
-        may_draw=True,  # initial weights, which `FlatModel.initial` replaces
+        may_draw=True,  # random initial weights, which `FlatModel.initial` replaces
         observe=_weights_and_logits,
-        mismatch="has other initial weights when it is built again; reset_parameters must set them all",
+        mismatch="gets different initial weights when built twice (reset_parameters must set all of them)",
     ),
 }

@@ -17,13 +17,13 @@ from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
-"""Size of the vectors on which plug-ins are tried."""
+"""Size of the vectors with which plug-ins are tested."""
 NUM_MESSAGES = (1, 2, 3, 8, 13)
-"""Numbers of messages on which aggregators are tried."""
+"""Numbers of messages with which aggregators are tested."""
 
 
 def _attack_samples(attack: Target) -> Iterator[Arguments]:
-    """Yield views with one and several honest updates, of methods that send directions or models."""
+    """Yield views with one and several honest updates, for methods that send directions or models."""
     needs = ATTACKS.facts_of(attack).needs
     nums_honest = (0,) if needs == "own" else (1, 4)
     for num_honest, origin, knows_victim in product(nums_honest, (None, vector(9)), (False, True)):
@@ -44,7 +44,7 @@ def _attack_samples(attack: Target) -> Iterator[Arguments]:
 
 
 def _check_attack(result: object, view: View) -> None:
-    """Check that mailboxes would accept the vector."""
+    """Check that a mailbox would accept the vector."""
     known = [] if view.seen is None else [*view.seen]
     known += [v for v in (view.own, view.victim, view.expected, view.origin) if v is not None]
     check_tensor(result, tuple(view.own.shape), view.own, finite=are_moderate(*known))
@@ -59,7 +59,7 @@ def _check_equivocation(result: object, update: Tensor, message: Tensor, draw: f
 
 
 def _message_samples(aggregator: Target) -> Iterator[Arguments]:
-    """Yield one, two and more messages, for two clients if the aggregator takes rows."""
+    """Yield one, two and more messages, for two clients if the aggregator expects rows."""
     facts = AGGREGATORS.facts_of(aggregator)
     for num in NUM_MESSAGES:
         u, own = rows(num), vector(1)
@@ -99,24 +99,24 @@ def _rows_of_equal_coordinates() -> Iterator[Tensor]:
 
 
 def _check_weights(weights: Tensor, u: Tensor, result: Tensor) -> None:
-    """Check the weights of messages (m, d) in a vector (d,) or in new rows (k, d)."""
+    """Check the weights of messages (m, d) in an aggregate (d,) or in new rows (k, d)."""
     try:
         check_tensor(weights, (*result.shape[:-1], len(u)), u.double(), finite=True)
         if bool((weights < 0).any()):
             raise FlawError("returns negative weights")
         if not torch.allclose(weights @ u.double(), result.double(), rtol=1e-3, atol=1e-3):
-            raise FlawError("does not give the result as a weighted sum of the messages")
+            raise FlawError("returns weights whose weighted sum of the messages is not the result")
     except FlawError as error:
         raise FlawError(f"declares a function `weights` that {error}") from error
 
 
 def vector(seed: int) -> Tensor:
-    """Return a vector of ordinary numbers."""
+    """Return a vector of moderate numbers."""
     return torch.randn(SIZE, generator=torch.Generator().manual_seed(seed))
 
 
 def rows(num: int) -> Tensor:
-    """Return ordinary messages."""
+    """Return messages of moderate numbers."""
     return torch.stack([vector(10 + row) for row in range(num)])
 
 
@@ -128,7 +128,7 @@ def are_moderate(*vectors: Tensor) -> bool:
 ATTACK = Contract(
     check=_check_attack,
     samples=_attack_samples,
-    unchanged=lambda view: replace(view, memory={}),  # the memory is there to be modified
+    unchanged=lambda view: replace(view, memory={}),  # attacks may modify their memory
 )
 MALFORMED_ATTACK = replace(ATTACK, check=_check_malformed)
 

@@ -1,4 +1,4 @@
-"""The contract of methods: what each step takes and returns."""
+"""The contract of methods: arguments and results of each step."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ STEPS: Mapping[str, Callable[..., None]] = {
     "reference_point": partial(_check_rows, "reference_point"),
     "predicted_direction": partial(_check_rows, "predicted_direction"),
 }
-"""The checks of what the steps of a method return."""
+"""Checks of the results of a method's steps."""
 
 
 def _check_method(result: object, info: RunInfo) -> None:
@@ -114,7 +114,7 @@ def _check_method(result: object, info: RunInfo) -> None:
 
 
 def check_steps(plugin: Plugin, method: Method) -> Method:
-    """Return the method itself; its steps are checked from now on."""
+    """Return the method itself; the results of its steps are checked from now on."""
     object.__setattr__(method, "__class__", _checked(type(method), plugin))
     return method
 
@@ -124,9 +124,9 @@ METHOD_CONTRACT = Contract(check=_check_method, guarded=check_steps)
 
 @cache
 def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
-    """Return a subclass that checks what the steps of `cls` return, and names the plug-in if they fail."""
+    """Return a subclass of `cls` that checks the results of its steps; errors name the plug-in."""
     steps = {step: _checked_step(getattr(cls, step), check, plugin) for step, check in STEPS.items()}
-    place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}  # checkpoints name classes by it
+    place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}  # used by checkpoints
     return type(cls.__name__, (cls,), {**place, **steps})
 
 
@@ -141,7 +141,7 @@ def _checked_step(step: Target, check: Callable[..., None], plugin: Plugin) -> T
 
 
 class Round(NamedTuple):
-    """Everything that a method returns in one round of one client, as rows."""
+    """All results of a method in one round of one client, as rows."""
 
     updated: State
     diagnostics: Diagnostics
@@ -152,9 +152,9 @@ class Round(NamedTuple):
 
 
 def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices) -> None:
-    """Run a round of client 0 with no, one and some messages, twice; raise a `PluginError` if they differ.
+    """Run rounds of client 0 with zero, one and several messages, twice; raise a `PluginError` on a mismatch.
 
-    A row must have the same bits alone and in a batch.
+    A row must be bit-identical on its own and in a batch.
     """
     nums_messages = (0, 1, NUM_MESSAGES) if method.exchanges else (0,)
     run_round = partial(_round, method, w, services)
@@ -174,7 +174,7 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
 def _round(
     method: Method, w: Tensor, services: ClientServices, num_messages: int, num_rows: int = 1
 ) -> Round:
-    """Run one round; every further row has other training results and messages."""
+    """Run one round; every further row has different training results and messages."""
     clients = [ClientView(0, 1, 2, services)] * num_rows
     start = method.init(w.repeat(num_rows, 1), clients)
     second_w = method.training(start).second_w
@@ -206,7 +206,7 @@ def _message(method: Method, w: Tensor, number: int, second_w: Tensor | None, cl
 
 
 def _trained(w: Tensor, number: int, second_w: Tensor | None) -> Trained:
-    """Return a plausible training result, another one for every number."""
+    """Return a plausible training result, a different one for every number."""
     step = torch.randn(w.shape, generator=torch.Generator().manual_seed(number)).to(w.device)
     second = None if second_w is None else second_w[:1] - 0.01 * step
     return Trained((w - 0.01 * step).unsqueeze(0), (1,), second)

@@ -37,7 +37,7 @@ CONTRACTS: Mapping[str, Contract] = {
 
 
 def contract_of(kind: str, target: Target) -> Contract:
-    """Return the contract that a component must keep."""
+    """Return the contract of a component."""
     if kind == "attack" and ATTACKS.facts_of(target).sends_malformed:
         return MALFORMED_ATTACK
     return CONTRACTS[kind]
@@ -56,7 +56,7 @@ def plugins_in(part: object, location: Location = ()) -> Iterator[tuple[Location
 
 
 def guard_and_try(component: Component) -> str | None:
-    """Guard a plug-in during the run, and try it on small inputs now; return what is wrong with it."""
+    """Guard a plug-in during the run and test it with small inputs now; return the problem, if any."""
     plugin, target = type(component).plugin, type(component).target
     assert plugin is not None
     contract = contract_of(plugin.kind, target)

@@ -42,7 +42,7 @@ NUM_CLIENTS = 4
 NUM_COMPARED = 100
 """Number of changes of a fault that are compared."""
 MAX_EVENTS = 1000
-"""Three messages need fewer."""
+"""Limit for a bandwidth plug-in; three messages need fewer events."""
 
 
 def _check_seconds(result: object, *arguments: object, above: bool = False) -> None:
@@ -50,7 +50,7 @@ def _check_seconds(result: object, *arguments: object, above: bool = False) -> N
 
 
 def _check_bool(result: object, *arguments: object) -> None:
-    """Check the type; numbers and arrays are rejected."""
+    """Check that the result is a bool, not a number or an array."""
     check_type(result, bool, "True or False")
 
 
@@ -115,7 +115,7 @@ def _delays(delay_s: Callable[[int, int], float], num_clients: int, streams: Str
 
 @dataclass
 class SampleMessage:
-    """A message with what a bandwidth reads of it."""
+    """A message with the fields that a bandwidth uses."""
 
     sender: int
     recipient: int
@@ -123,16 +123,16 @@ class SampleMessage:
 
 
 def _check_bandwidth(result: object, kernel: Kernel) -> None:
-    """Check that it transmits and can be written into a checkpoint."""
+    """Check that the bandwidth transmits and that checkpoints can store its state."""
     if not callable(getattr(result, "transmit", None)):
         raise FlawError(f"returns {describe(result)}, which has no method 'transmit'")
     for name in ("STATE", "CALLS"):
         if not isinstance(getattr(result, name, None), tuple):
-            raise FlawError(f"has no tuple {name}, so checkpoints could not hold its state")
+            raise FlawError(f"has no tuple {name}, so checkpoints could not store its state")
 
 
 def _transmission_times(bandwidth: Bandwidth, kernel: Kernel) -> list[tuple[float, int]]:
-    """Return the times at which three messages have been transmitted."""
+    """Return the times at which three transmissions end."""
     through: list[tuple[float, int]] = []
     messages = [SampleMessage(0, 1, 1000.0), SampleMessage(0, 2, 0.0), SampleMessage(1, 2, 1e6)]
     for message in messages:
@@ -146,7 +146,7 @@ def _transmission_times(bandwidth: Bandwidth, kernel: Kernel) -> list[tuple[floa
 
 
 def _check_topology(result: object, num_clients: int, rng: np.random.Generator) -> None:
-    """Check that it is an undirected simple graph of the clients 0, 1, ..."""
+    """Check that the result is an undirected simple graph of the clients 0, 1, ..."""
     if not isinstance(result, nx.Graph) or result.is_directed() or result.is_multigraph():
         raise FlawError(
             f"returns {describe(result)}, not an undirected networkx.Graph without parallel links"
@@ -160,22 +160,22 @@ def _check_topology(result: object, num_clients: int, rng: np.random.Generator) 
 def _check_placement(
     result: object, graph: nx.Graph, num: int, rng: np.random.Generator, taken: Iterable[int]
 ) -> None:
-    """Check that they are free clients, and as many as required."""
+    """Check that the result has the required number of free clients."""
     if not isinstance(result, list) or not all(type(client) is int for client in result):
         raise FlawError(f"returns {describe(result)}, not a list of clients")
     if len(result) != num or len(set(result)) != num or not set(result) <= set(graph) - set(taken):
-        raise FlawError(f"returns {result}; it must return {num} different clients that are not taken")
+        raise FlawError(f"returns {result}; it must return {num} different clients that are still free")
 
 
 class CheckedSchedule:
-    """The changes of a fault, each checked when it is due."""
+    """The changes of a fault; each is checked when it is due."""
 
     def __init__(self, plugin: Plugin, schedule: Iterable[object]) -> None:
         self._changes = self._checked(plugin, schedule)
         self._ahead: list[tuple[float, Change]] = []
 
     def head(self, num: int) -> list[tuple[float, Change]]:
-        """Return the first changes, before any has been taken."""
+        """Return the first changes, before iteration starts."""
         self._ahead = list(islice(self._changes, num))
         return self._ahead
 
@@ -230,7 +230,7 @@ WORLD_CONTRACTS: Mapping[str, Contract] = {
             (Link(0, 1, key=7, latency=constant, loses=lossless), ROUND + place * MESSAGE, now_s)
             for place, now_s in product(range(4), (0.0, 1000.0))
         ],
-        unchanged=lambda link, *others: others,  # a loss may keep its state in the link
+        unchanged=lambda link, *others: others,  # a loss may store its state in the link
     ),
     "bandwidth": Contract(
         check=_check_bandwidth,

@@ -18,7 +18,7 @@ from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
 Schema: TypeAlias = dict[str, Any]
 
 SMALL = ("client", "sender", "recipient", "fault")
-"""Integers that are stored in 32 bits: there are many, and none is large."""
+"""Integer fields stored in 32 bits, because they are numerous and small."""
 
 
 def _columns_of(record: type[RecordHead]) -> Schema:
@@ -37,10 +37,10 @@ def _column_type(field: str, kind: Any) -> Any:
 
 
 EVENTS: dict[str, Schema] = {name: _columns_of(record) for name, record in RECORDS.items()}
-"""The fields of each record; methods add diagnostics to `estimate`, faults of plug-ins their parameters."""
+"""The fields of each record. Methods add diagnostics to `estimate`; plug-in faults add parameters."""
 
 NUM_INSPECTED = 5_000
-"""The number of records, of those that can have other fields, that are searched for them."""
+"""Maximum number of records that are searched for additional fields."""
 
 
 def schema_of(names: Collection[str]) -> Schema:
@@ -54,7 +54,8 @@ def schema_of(names: Collection[str]) -> Schema:
 def scan(reader: RunReader, names: Collection[str]) -> pl.LazyFrame:
     """Return the records with these names (without names: all records).
 
-    The file of a complete run is read lazily. Another run may still write to it: its present content is read.
+    The file of a complete run is read lazily. For any other run, which may still write to it, the current
+    content is read.
     """
     schema = schema_of(names)
     schema |= _other_fields(reader, names, schema)
@@ -66,7 +67,7 @@ def scan(reader: RunReader, names: Collection[str]) -> pl.LazyFrame:
 
 
 def _other_fields(reader: RunReader, names: Collection[str], known: Schema) -> Schema:
-    """Return fields that EVENTS lacks, such as the diagnostics of most methods."""
+    """Return fields missing from EVENTS, such as the diagnostics of most methods."""
     beginnings = tuple(f'{{"event":"{name}"'.encode() for name in OPEN if not names or name in names)
     lines = (
         (number, line) for number, line in enumerate(reader.record_lines(), 1) if line.startswith(beginnings)

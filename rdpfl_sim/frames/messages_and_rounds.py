@@ -19,7 +19,7 @@ ROUND_EVENTS = (*TIMES.values(), "estimate")
 
 
 def messages(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
-    """Return one row per message: when it was sent, its outcome and the reason."""
+    """Return one row per message: sending time, outcome and reason."""
     times = {
         "sent_s": ("message_sent", "message_copied"),
         "delivered_s": ("message_delivered",),
@@ -51,7 +51,7 @@ def messages(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
 
 
 def rounds(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:
-    """Return one row per round that a client has started, with its times and the method's diagnostics.
+    """Return one row per round started by a client, with its times and the method's diagnostics.
 
     A client that crashes starts its round again. The row describes the last attempt.
     """

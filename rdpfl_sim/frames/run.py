@@ -43,7 +43,7 @@ class Run:
 
     @cached_property
     def summary(self) -> JsonObject:
-        """summary.json: of a failed run `status` and `error`, of an unfinished run empty."""
+        """summary.json: only `status` and `error` for a failed run, empty for an unfinished run."""
         return self._reader.read_summary() or {}
 
     @cached_property
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def message_fraction(self) -> float:
-        """Fraction of all messages that is in the records (`output.message_events`)."""
+        """Fraction of messages with recorded events (`output.message_events`)."""
         return float(self.scenario.get("output", {}).get("message_events", 1.0)) if self.has_events else 0.0
 
     @property
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def rounds(self) -> pl.LazyFrame:
-        """One row per round that a client has started.
+        """One row per round started by a client.
 
         `client`, `round`, `is_byzantine`, `started_s`, `trained_s`, `finished_s`, `duration_s` and `loss` of
         the training, `num_used`, `max_age`, and the diagnostics of the method: `tau`, `delta_norm`, ...
@@ -128,7 +128,7 @@ class Run:
 
     @property
     def faults(self) -> pl.DataFrame:
-        """One row per record: `time_s`, `fault` (index in the scenario), `kind`, `phase`, what it affects."""
+        """One row per record: `time_s`, `fault` (index in the scenario), `kind`, `phase`, subjects."""
         return self.events("fault").drop("event").collect()
 
     def events(self, *names: str) -> pl.LazyFrame:

@@ -17,7 +17,7 @@ from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
 from rdpfl_sim.sweeps.results import finite_number, flatten, run_folders
 
-if TYPE_CHECKING:  # these import torch, which takes seconds
+if TYPE_CHECKING:  # these modules import torch, which takes seconds
     from rdpfl_sim.sweeps.tables import Table
 
 PLAN = "sweep.json"
@@ -35,7 +35,7 @@ class SweepRun:
     summary: JsonObject
 
     def value(self, metric: str) -> float | None:
-        """Return a finite number of the summary, or None."""
+        """Return a number in the summary, or None if it is missing or not finite."""
         return finite_number(self.summary.get(metric))
 
 
@@ -68,7 +68,7 @@ class Sweep:
 
     @property
     def name(self) -> str:
-        """Name in the plan, or else of the folder."""
+        """The name in the plan, or the name of the folder."""
         return str(self.plan.get("name", self.folder.resolve().name))
 
     @property
@@ -89,7 +89,7 @@ class Sweep:
         from rdpfl_sim.sweeps.comparison.settings import differing_settings
 
         rows = differing_settings([Run(folder).scenario for folder in self._folders])
-        if len(rows) > MAX_AXES:  # not a grid: each run is a case of its own
+        if len(rows) > MAX_AXES:  # not a grid: each run is its own case
             return {"run": [folder.name for folder in self._folders]}
         return {path: ["-" if value is None else str(value) for value in row] for path, row in rows.items()}
 
@@ -137,7 +137,7 @@ class Sweep:
     def differences(
         self, axis: str, baseline: str, metric: str = HEADLINE
     ) -> dict[tuple[str, ...], MeanInterval]:
-        """Return differences to the case `baseline` of an axis, paired by seed, all other labels equal."""
+        """Return differences from the case `baseline` of an axis, paired by seed; other labels are equal."""
         values, index = self._values(metric), [*self.axes].index(axis)
         differences = {}
         for labels, own in values.items():
@@ -156,7 +156,7 @@ class Sweep:
         return values
 
     def tables(self, layouts: Sequence[Mapping[str, object]] = ()) -> list[Table]:
-        """Return the tables of the sweep file, or tables with other layouts (see docs/sweeps.md)."""
+        """Return the tables of the sweep file, or tables with the given layouts (see docs/sweeps.md)."""
         from rdpfl_sim.sweeps.spec import SweepSpec
         from rdpfl_sim.sweeps.tables import make_tables
 

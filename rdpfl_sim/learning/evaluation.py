@@ -35,7 +35,7 @@ class Predictions:
     @classmethod
     @torch.inference_mode()
     def of(cls, model: FlatModel, w: Tensor, shard: Shard) -> Predictions:
-        """Evaluate the model on all examples of the data set that the shard is a part of."""
+        """Evaluate the model on all examples of the data set to which the shard belongs."""
         model.load(w)
         batches = zip(torch.split(shard.x, BATCH_SIZE), torch.split(shard.y, BATCH_SIZE), strict=True)
         correct, losses = zip(*(_judge(model(x), y) for x, y in batches), strict=True)
@@ -52,7 +52,7 @@ class Predictions:
 def evaluate(model: FlatModel, w: Tensor, shard: Shard) -> Evaluation:
     """Return the accuracy and loss of `w` on a shard of test examples.
 
-    A prediction with a logit that is not finite is wrong, so a model that has diverged is never right.
+    A prediction with a logit that is not finite counts as wrong.
     """
     device = model.vector.device
     model.load(w)
@@ -70,9 +70,9 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard) -> Evaluation:
 def evaluate_stacked(stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
     """Evaluate every model on its own shard; models with shards of similar size are computed together.
 
-    As in training, small batches are padded with copies of their first example, which do not count. The
-    padded size depends only on the model's own shard, because the last bits of matrix products and sums
-    depend on it.
+    As in training, small batches are padded with copies of their first example, which are ignored. The
+    padded size depends only on the model's own shard, because it affects the last bits of matrix products
+    and sums.
     """
     rows_by_size: dict[int, list[int]] = {}
     for row, shard in enumerate(shards):
@@ -85,7 +85,7 @@ def evaluate_stacked(stack: StackedModel, w: Sequence[Tensor], shards: Sequence[
 
 
 def _padded_size(num_samples: int) -> int:
-    """Return the number of examples to which a shard is padded. Many shards share one."""
+    """Return the padded size of a shard. Many shards have the same padded size."""
     unit = FLOATS_PER_LINE if num_samples <= 4 * FLOATS_PER_LINE else 4 * FLOATS_PER_LINE
     return aligned(num_samples, unit)
 
@@ -117,6 +117,6 @@ def _evaluate_padded(
 
 
 def _judge(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return for every example whether the prediction is correct, and its loss."""
+    """Return the correctness of the prediction and the loss for every example."""
     correct = (logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)
     return correct, cross_entropy(logits, y, reduction="none")

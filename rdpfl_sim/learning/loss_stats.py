@@ -1,4 +1,4 @@
-"""Value and gradient of a client's loss on its whole shard, and the spread of its batch gradients."""
+"""Value and gradient of a client's loss on its whole shard and the spread of batch gradients."""
 
 from __future__ import annotations
 

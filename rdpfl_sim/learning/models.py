@@ -1,4 +1,4 @@
-"""Models, and the flat vector that holds their parameters."""
+"""Models and the flat vector of their parameters."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def cnn(
     width: Annotated[Count, Doc("channels of the first convolution; the other two have twice as many")] = 32,
     hidden: Annotated[Count, Doc("width of the hidden linear layer")] = 64,
 ) -> nn.Module:
-    """Three 3x3 convolutions, each halving the image while it is 4 pixels or more, then two linear layers.
+    """Three 3x3 convolutions, each halving images of at least 4 pixels, then two linear layers.
 
-    For 3x32x32 images and 10 classes it has 122,570 parameters.
+    The model has 122,570 parameters for 3x32x32 images and 10 classes.
     """
     if len(shape) != 3:
         raise OptionError(
@@ -68,7 +68,7 @@ def cnn(
         if min(height, width_px) >= 4:
             layers.append(nn.MaxPool2d(2))
             height, width_px = height // 2, width_px // 2
-        # Pooling and ReLU commute; in this order ReLU has a quarter of the elements.
+        # Pooling and ReLU commute; in this order, ReLU processes a quarter of the elements.
         layers.append(nn.ReLU(inplace=True))
         channels = num_out
     return nn.Sequential(
@@ -79,22 +79,22 @@ def cnn(
 class FlatModel:
     """A module whose parameters are views of one float32 vector, and whose gradients are views of another.
 
-    Loading weights is then one copy and a step of SGD one addition. All clients share one FlatModel: load
-    w, train, read `vector`.
+    Loading weights is one copy, and a step of SGD is one addition. All clients share one FlatModel: load w,
+    train, read `vector`.
 
-    The vector holds the parameters in the order of `module.parameters()`, each in row-major order.
+    The vector contains the parameters in the order of `module.parameters()`, each in row-major order.
     Convolution weights of shape (out, in, height, width) are stored in the order (out, height, width, in).
     This is torch's channels_last layout, in which convolutions on a CPU need no conversion.
 
-    The module must have no buffers (as batch normalisation has), because the vector does not hold them, and
-    no layers that draw random numbers, such as dropout.
+    The module must have no buffers (which batch normalisation has), because the vector does not contain them.
+    It must have no layers that draw random numbers, such as dropout.
     """
 
     def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
         buffers = [name for name, _ in module.named_buffers()]
         if buffers:
             raise ValueError(
-                f"a model must have no state but its parameters; this has the buffers {', '.join(buffers)}"
+                f"a model must have no state except its parameters; it has the buffers {', '.join(buffers)}"
             )
         self._template = deepcopy(module).cpu()  # in torch's own layout, for `initial`
         self.module = module.to(device)
@@ -110,7 +110,7 @@ class FlatModel:
             start = part.stop
 
     def __reduce__(self) -> tuple[type[FlatModel], tuple[nn.Module, torch.device]]:
-        # Views do not survive pickling: a copy is built again, with the module's first weights.
+        # Views do not survive pickling, so a copy is built again with the module's initial weights.
         return FlatModel, (self._template, self.vector.device)
 
     def on(self, device: torch.device) -> FlatModel:
@@ -128,9 +128,9 @@ class FlatModel:
         self.vector.copy_(w)
 
     def initial(self, seed: int) -> Tensor:
-        """Return a new vector with torch's default initialisation of the layers; it depends only on `seed`.
+        """Return a new vector with torch's default initialisation of the layers. It depends only on `seed`.
 
-        The draws are made on the CPU, so that they are the same for every device.
+        Random numbers are drawn on the CPU, so that they are the same for every device.
         """
         module = deepcopy(self._template)
         with seeded(seed):

@@ -1,4 +1,4 @@
-"""Assignment of training examples to clients, and of test examples with the same label mix.
+"""Assign training examples to clients, and test examples with the same label mix.
 
 A partition returns one sorted array of indices per client. The arrays are disjoint and cover the data set.
 """
@@ -83,7 +83,7 @@ def shards(
     per_client: Annotated[Count, Doc("pieces per client, each of one or two classes")] = 2,
     min_samples: MinSamples = 1,
 ) -> list[Indices]:
-    """Sort the examples by label, cut them into equal pieces, and give each client a few at random.
+    """Sort the examples by label, cut them into equal pieces, and assign each client a few at random.
 
     McMahan et al. (AISTATS 2017), Communication-efficient learning of deep networks.
     """
@@ -114,13 +114,13 @@ def split_test(
 ) -> list[Indices]:
     """Return one test set per client with the label mix of its training shard; disjoint where possible.
 
-    Test examples of class c are assigned in proportion to the clients' training examples of class c, by
-    systematic sampling: every client gets its quota rounded down or up, and on average exactly its quota. A
-    class that no client trains on is left out.
+    Test examples of class c are assigned in proportion to the clients' training examples of class c by
+    systematic sampling: every client gets its quota rounded down or up, and exactly its quota on average.
+    Classes without training examples are omitted.
 
-    A client whose quotas are all rounded to zero gets one example of its most common class from a client that
-    has others. If there is no such client, the example belongs to both. If none of its classes is in the test
-    set, the first class of the test set is used.
+    A client whose quotas are all rounded to zero gets one example of its most common class from a client with
+    several examples. If there is no such client, both share the example. If none of its classes is in the
+    test set, the first class of the test set is used.
     """
     assert len(test_labels) > 0, "personal test sets need a test set"
     num_clients = len(shards)
@@ -156,7 +156,7 @@ def _fill_empty_test_sets(
 ) -> tuple[Indices, Indices]:
     """Reassign spare examples to clients that have none, by changing `owner`.
 
-    Return the clients for which no spare example is left, and the example that each of them shares.
+    Return the clients for which no spare example is left, with the shared example of each.
     """
     owners, kept = np.unique(owner, return_index=True)
     spare = np.ones(len(owner), dtype=bool)

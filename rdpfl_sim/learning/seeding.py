@@ -1,7 +1,7 @@
 """Make torch's random functions draw from a given generator.
 
-Layers initialise themselves with functions that draw from torch's global generator, which all threads of the
-process share.
+Layers are initialised by functions that draw from torch's global generator, which all threads of the process
+share.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _lock = RLock()
-"""Torch stores for the whole process whether a mode is active; threads would restore each other's value."""
+"""Torch has one process-wide flag for active modes, which concurrent threads would overwrite."""
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Make torch's random functions draw from a new generator with this seed, in this thread.
 
-    The draws equal those of the global generator after `torch.manual_seed(seed)`, which is neither read nor
-    changed. A random function that takes no generator raises a ValueError.
+    The draws are the same as after `torch.manual_seed(seed)`, but the global generator is neither read nor
+    changed. A random function that accepts no generator raises a ValueError.
     """
     with _lock, _PassGenerator(torch.Generator().manual_seed(seed)):
         yield
 
 
 class _PassGenerator(TorchDispatchMode):
-    """Passes a generator to random functions; torch calls it for every function, below autograd."""
+    """Passes a generator to random functions. Torch calls this mode for every function, below autograd."""
 
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -60,7 +60,7 @@ class _PassGenerator(TorchDispatchMode):
 
 @cache
 def _with_generator(func: OpOverload[..., object]) -> OpOverload[..., object]:
-    """Return the overload of a random function that takes a generator."""
+    """Return the overload of a random function that accepts a generator."""
     names = {*_argument_names(func), "generator"}
     packet = func.overloadpacket
     overloads: list[OpOverload[..., object]] = [getattr(packet, name) for name in packet.overloads()]

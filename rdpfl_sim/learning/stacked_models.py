@@ -1,12 +1,12 @@
-"""Models of many clients with the same layers, computed in one call: each has its own weights and batch.
+"""Models with the same layers, computed for many clients in one call, each with its own weights and batch.
 
-For small models a call of torch takes longer than its arithmetic, so this is many times faster than one
-client after the other. A linear layer becomes a batched matrix product.
+For small models, the overhead of a torch call exceeds its arithmetic, so this is many times faster than one
+call per client. A linear layer becomes a batched matrix product.
 
 The bits of a client's results do not depend on the other clients. Matrices are padded with zeros so that
 each starts at a multiple of 64 bytes, because the rounding of a matrix product depends on the alignment of
-its matrices. Convolutions are computed one client after the other: the last bits of a grouped convolution
-depend on the number of groups, and all but the smallest take longer.
+its matrices. Convolutions are computed client by client: the last bits of a grouped convolution depend on
+the number of groups, and grouped convolutions are slower except for the smallest models.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from torch.nn import functional
 from rdpfl_sim.learning.models import FlatModel, shaped
 
 FLOATS_PER_LINE = 16
-"""Floats in 64 bytes."""
+"""Number of floats in 64 bytes."""
 
 Step: TypeAlias = Callable[..., Tensor]
 """A layer as a function of x (clients, batch, ...) and its parameters (clients, ...)."""
 
 
 class NotStackableError(Exception):
-    """A layer that cannot be computed for many clients at once. The message names it."""
+    """A layer that cannot be computed for many clients at once; named in the message."""
 
 
 class StackedModel:
-    """The layers of a model, as functions that compute any number of clients at once."""
+    """The layers of a model as functions for any number of clients at once."""
 
     def __init__(self, model: FlatModel) -> None:
         layers = list(_layers(model.module))
@@ -103,7 +103,7 @@ def _layers(module: nn.Module) -> Iterator[nn.Module]:
 def _step(layer: nn.Module) -> Step:
     make = STACKED.get(type(layer))
     if make is None:
-        raise NotStackableError(f"a layer of the type {type(layer).__name__}")
+        raise NotStackableError(f"a layer of type {type(layer).__name__}")
     return make(layer)
 
 

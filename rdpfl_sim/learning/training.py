@@ -18,7 +18,7 @@ from rdpfl_sim.learning.models import FlatModel
 class TrainingResult:
     """The weights after `num_steps` steps, and the mean batch loss (nan if training diverged).
 
-    `direction` is (w - w~) / (learning rate * steps), if it has been computed.
+    `direction` is (w - w~) / (learning rate * steps), if computed.
     """
 
     w: Tensor
@@ -30,7 +30,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class OwnBatch:
-    """A batch of a client's own examples, on which it can evaluate any model."""
+    """A batch of a client's own examples for evaluating any model."""
 
     model: FlatModel
     x: Tensor
@@ -43,11 +43,11 @@ class OwnBatch:
             return self.model(self.x)
 
     def loss(self, w: Tensor) -> float:
-        """Return the mean cross-entropy of model w; nan if it has diverged."""
+        """Return the mean cross-entropy of model w; nan if the model has diverged."""
         return cross_entropy(self.logits(w), self.labels).item()
 
     def gradient(self, w: Tensor) -> Tensor:
-        """Return the gradient of that loss at w, as a new vector."""
+        """Return the gradient of the loss at w as a new vector."""
         self.model.load(w)
         self.model.gradient.zero_()
         torch.autograd.backward(cross_entropy(self.model(self.x), self.labels))
@@ -57,7 +57,7 @@ class OwnBatch:
 def num_local_steps(
     num_samples: int, batch_size: int, local_epochs: int, local_steps: int | None = None
 ) -> int:
-    """Return K_i: `local_steps` if given, else the number of batches in `local_epochs` epochs.
+    """Return K_i: `local_steps` if given, otherwise the number of batches in `local_epochs` epochs.
 
     The last batch of an epoch may be smaller than the others.
 
@@ -70,8 +70,8 @@ def num_local_steps(
 def batches(num_samples: int, batch_size: int, num_steps: int, seed: int) -> Iterator[Tensor]:
     """Yield the positions of `num_steps` batches: every epoch is a new permutation, cut into batches.
 
-    The last batch of an epoch holds the remainder. The draws are made on the CPU, so that every device and
-    every executor gets the same batches.
+    The last batch of an epoch contains the remainder. Permutations are drawn on the CPU, so that batches are
+    the same for every device and executor.
     """
     assert num_samples > 0, "a client without examples cannot train"
     generator = torch.Generator().manual_seed(seed)
@@ -84,7 +84,7 @@ def batches(num_samples: int, batch_size: int, num_steps: int, seed: int) -> Ite
 
 
 def augmentation_rng(seed: int) -> torch.Generator:
-    """Return the generator of a job's augmentation, which is independent of that of its batches."""
+    """Return the generator for a job's augmentation. It is independent of the generator for its batches."""
     return torch.Generator().manual_seed(seed ^ 1)
 
 
@@ -115,7 +115,7 @@ def train(
     velocity = torch.zeros_like(model.vector) if momentum else model.gradient
     losses = torch.zeros((), device=device)
     drawn = list(batches(len(shard), batch_size, num_steps, seed))
-    on_device = torch.cat(drawn).to(device)  # one copy per job, because each makes the host wait for a GPU
+    on_device = torch.cat(drawn).to(device)  # one copy per job, because each copy synchronises with the GPU
     for positions in torch.split(on_device, [len(batch) for batch in drawn]):
         x, y = shard.take(positions)
         if shard.augment is not None:

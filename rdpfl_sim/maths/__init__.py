@@ -1,1 +1,1 @@
-"""Pure functions on tensors: they return new tensors and never change one that they were given."""
+"""Pure functions on tensors. They return new tensors and never modify their arguments."""

@@ -1,4 +1,4 @@
-"""Lengths and distances of rows, in float64 where squares of float32 numbers would overflow or vanish."""
+"""Lengths and distances of rows, in float64 if squares of float32 numbers would overflow or underflow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import pdist
 
-# Columns converted to float64 at a time: ten rows stay in the cache, and the allocator reuses their memory
-# instead of asking the system for new pages, which takes longer than the arithmetic.
+# Columns converted to float64 at a time. Ten rows fit into the cache, and the allocator reuses their memory:
+# allocating new pages would take longer than the arithmetic.
 _BLOCK = 8192
-_LEAST = 1e-15  # shorter rows have squares that float32 cannot hold
+_LEAST = 1e-15  # squares of shorter rows underflow in float32
 
 
 def squared_distances(u: Tensor) -> Tensor:
-    """Return |u_i - u_j|^2, float64 (n, n), from differences: a Gram matrix cancels for close rows."""
+    """Return |u_i - u_j|^2, float64 (n, n), from differences: a Gram matrix is inexact for close rows."""
     numbers = _pair_numbers(len(u)).to(u.device)
     of_pairs = torch.zeros(int(numbers[0, 0]) + 1, dtype=torch.float64, device=u.device)
     for (rows,) in blocks(u):
@@ -43,13 +43,13 @@ def norms(u: Tensor) -> Tensor:
 
 def distances_to(x: Tensor, u: Tensor) -> Tensor:
     """Return |u_i - x| for every row of u, (n,), float64 with the precision of float32."""
-    difference = torch.empty_like(x)  # one at a time stays in the cache
+    difference = torch.empty_like(x)  # one row at a time fits into the cache
     lengths = [vector_norm(torch.sub(row, x, out=difference)) for row in u]
     return _checked(torch.stack(lengths).double(), u, x)
 
 
 def _checked(lengths: Tensor, u: Tensor, x: Tensor | float) -> Tensor:
-    """Return the lengths of u - x; those that overflowed or vanished in float32 are computed again."""
+    """Return the lengths of u - x; on overflow or underflow in float32, they are computed in float64."""
     doubtful = ~((lengths > _LEAST) & (lengths < torch.inf))
     if doubtful.any():
         lengths[doubtful] = vector_norm(u[doubtful].double() - x, dim=1)
@@ -57,5 +57,5 @@ def _checked(lengths: Tensor, u: Tensor, x: Tensor | float) -> Tensor:
 
 
 def blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the tensors in pieces along their last dimension that stay in the cache."""
+    """Split the tensors along their last dimension into pieces that fit into the cache."""
     return zip(*(torch.split(tensor, _BLOCK, dim=-1) for tensor in tensors), strict=True)

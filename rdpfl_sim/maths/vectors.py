@@ -1,9 +1,9 @@
 """Norms, clipping and the prediction coefficient of R-DPFL, for matrices with one row per client.
 
-Norms and inner products accumulate in float64: a hostile message may hold 1e38, whose square is infinite in
-float32, and a clip by an infinite norm would return NaN. The bits of a row do not depend on the other rows,
-since a resumed run may batch its clients differently. Sums over columns are therefore made of blocks: how
-torch splits its own sums depends on the shape and on the number of threads.
+Norms and inner products accumulate in float64: a hostile message may contain 1e38, whose square is infinite
+in float32, and clipping by an infinite norm would return NaN. The bits of a row must not depend on the other
+rows, because a resumed run may batch its clients differently. Columns are therefore summed in blocks: the
+order of torch's own sums depends on the shape and the number of threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from rdpfl_sim.maths.distances import blocks
 
 LARGEST = 2.0**100
-"""Largest entry of an aggregate, so that the difference of two is finite in float32."""
+"""Largest entry of an aggregate, so that the difference of two aggregates is finite in float32."""
 
 
 def norm(v: Tensor) -> float:
@@ -29,7 +29,7 @@ def row_norms(v: Tensor) -> Tensor:
 
 
 def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Return Clip(v_i; limit_i) = v_i min{1, limit_i / |v_i|}, and which rows were clipped (Section IV-C).
+    """Return Clip(v_i; limit_i) = v_i min{1, limit_i / |v_i|}, and a mask of the clipped rows (Section IV-C).
 
     `lengths` are |v_i|.
 
@@ -47,7 +47,7 @@ def clip_rows(v: Tensor, limits: Tensor, lengths: Tensor) -> tuple[Tensor, Tenso
 def clip_around(u: Tensor, messages: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """Return u + Clip(u_j - u; radius) for the messages u_j (n, m, d), and the factors (n, m).
 
-    This is the clipping of ClippedGossip (He, Karimireddy and Jaggi 2022), here of directions.
+    This is the clipping of ClippedGossip (He, Karimireddy and Jaggi 2022), applied to directions.
 
     >>> clip_around(torch.tensor([[0.0, 0.0]]), torch.tensor([[[3.0, 4.0], [0.0, 0.5]]]), torch.tensor([1.0]))
     (tensor([[[0.6000, 0.8000],
@@ -68,7 +68,7 @@ def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tenso
     """
     products = s.new_zeros(len(s), dtype=torch.float64)
     squares = torch.zeros_like(products)
-    # Torch divides a single row among its threads, but no block that is as short as these.
+    # Torch divides a single long row among its threads, but not blocks as short as these.
     for s_part, y_part in blocks(s, y):
         s_part, y_part = s_part.double(), y_part.double()
         products += (s_part * y_part).sum(dim=1)

@@ -1,1 +1,1 @@
-"""What a run leaves behind: events, metrics, summary, each in its file of the run folder."""
+"""Files in a run folder: events, metrics and summary."""

@@ -1,13 +1,13 @@
-"""Checkpoint files, each written completely or not at all and named by the hash of its content.
+"""Checkpoint files, each written completely or not at all and named after the hash of its content.
 
 A checkpoint is a safetensors file (github.com/huggingface/safetensors, "Format"): a length, a header in JSON,
-then raw numbers. The tensor `state` is JSON text; the others are numbered. Reading a file runs no code.
+then raw numbers. The tensor `state` contains JSON text; the others are numbered. Reading a file runs no code.
 
-Two libraries were tried on 6,000 tensors of 1,000 small clients. `torch.load(weights_only=True)` is an
-unpickler that could be made to run code before torch 2.6 (CVE-2025-32434) and before 2.10 (CVE-2026-24747),
-and it is slower: 361 ms to read instead of 199 ms. The safetensors package is faster to read (82 ms), but it
-writes to a path without `O_EXCL` and fsync, needs a second pass for the checksum, and rejects tensors that
-share memory.
+Two libraries were tested with 6,000 tensors of 1,000 small clients. `torch.load(weights_only=True)` uses an
+unpickler that could be exploited to run code before torch 2.6 (CVE-2025-32434) and before 2.10
+(CVE-2026-24747), and it is slower: reading takes 361 ms instead of 199 ms. The safetensors package reads
+faster (82 ms), but it writes to a path without `O_EXCL` and fsync, needs a second pass for the checksum, and
+rejects tensors that share memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The newest checkpoints of one run, in a folder of their own."""
+    """The newest checkpoints of one run, in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class Checkpoints:
     def newest(
         self, can_be_used: Callable[[JsonObject], bool], device: torch.device | str = "cpu"
     ) -> tuple[JsonObject, list[Tensor]] | None:
-        """Return state and tensors of the newest usable checkpoint; remove those that are not usable."""
+        """Return state and tensors of the newest usable checkpoint; remove unusable checkpoints."""
         check_folder(self.folder)
         for path in self._paths():
             with open_inside(path) as file:
@@ -155,7 +155,7 @@ def _tensor(content: bytearray, start: int, entry: JsonObject) -> Tensor:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable: it is part of the folder, not of the file."""
+    """Make a rename durable. It belongs to the folder, not to the file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

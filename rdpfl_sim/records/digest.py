@@ -1,7 +1,7 @@
-"""The digest of a run: a hash of its records, by which two runs are compared.
+"""The digest of a run: a hash of its records for comparing runs.
 
-It covers every record except those of single messages, so it does not depend on `output.message_events`. The
-final models are part of it through their hashes. Records contain no wall-clock time.
+The digest covers every record except message records, so it does not depend on `output.message_events`. It
+includes the hashes of the final models. Records contain no wall-clock time.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from hashlib import blake2b
 
 MESSAGE_PREFIX = b'{"event":"message_'
-"""The beginning of the records that the digest does not cover."""
+"""The prefix of records that the digest does not cover."""
 
 
 class Digest:
-    """A hash chain over lines; its only state is the latest value, which a checkpoint contains."""
+    """A hash chain over lines. Its only state is the latest value, which is stored in checkpoints."""
 
     STATE = ("value",)
 

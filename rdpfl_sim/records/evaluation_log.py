@@ -8,7 +8,7 @@ from typing import Any, cast
 from rdpfl_sim.records.metrics_file import MetricsRow
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
-"""Accuracies for which the time of first reaching them is recorded."""
+"""Target accuracies; the time of first reaching each is recorded."""
 
 SLACK = 1e-9
 """Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
@@ -27,7 +27,7 @@ class EvaluationLog:
         self.write = write
         self.latest: dict[int, MetricsRow] = {}
         self.time_to_accuracy_s: dict[str, float] = {}
-        """For each target reached so far, when the honest clients' mean accuracy first reached it."""
+        """The time at which the honest clients' mean accuracy first reached each target, if it did."""
         self._honest_sum = 0.0
 
     def add(self, time_s: float, client: int, round_: int, scores: Mapping[str, Any]) -> None:

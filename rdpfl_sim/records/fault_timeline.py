@@ -1,4 +1,4 @@
-"""The state of faults, reduced from the fault records of a run in the order in which they were written.
+"""The state of faults, reduced from the fault records of a run in their order.
 
 Verification, dashboard, trace and reports all read fault records through `FaultTimeline`. It follows the
 same rules as the simulated world: faults of the same kind may overlap, and each end cancels one start.
@@ -16,11 +16,11 @@ from rdpfl_sim.world.faults.fault import END, START, Condition, fault_class
 from rdpfl_sim.world.network.obstacles import DirectedLink, Sides
 
 Subject: TypeAlias = int | DirectedLink | Sides
-"""What a fault affects: a client, a directed link, or the sides of a partition."""
+"""The subject of a fault: a client, a directed link, or the sides of a partition."""
 
 
 STOPPING = (Condition.CRASHED, Condition.ABSENT, Condition.DEPARTED)
-"""Conditions in which a client does nothing."""
+"""Conditions in which a client is stopped."""
 
 
 class FaultInterval(NamedTuple):
@@ -36,7 +36,7 @@ class FaultEffect(NamedTuple):
     """The consequences of one fault record."""
 
     condition: Condition | None
-    """What starts or ends; None if the topology changes."""
+    """The condition that starts or ends; None if the topology changes."""
     stopped: list[int]
     """Clients that were running until now."""
     resumed: list[int]
@@ -54,11 +54,11 @@ class _Active:
 
 
 class FaultTimeline:
-    """The clients, links and partitions that faults affect after the records applied so far."""
+    """The clients, links and partitions affected by faults after the records applied so far."""
 
     def __init__(self) -> None:
         self.stopped: set[int] = set()
-        """Clients that do nothing because they are crashed, not yet joined, or departed."""
+        """Clients that are stopped because they have crashed, not yet joined, or departed."""
         self.num_records = 0
         self.links: Sequence[Sequence[int]] | None = None
         """All links after the latest change of the topology; None if it has not changed."""
@@ -87,7 +87,7 @@ class FaultTimeline:
 
     @property
     def slow(self) -> Mapping[int, float]:
-        """How many times as long the training of each slow client takes."""
+        """The factor by which training takes longer, for each slow client."""
         slowdowns = self._active[Condition.SLOW].items()
         return {client: prod(factor or 1.0 for factor in active.details) for client, active in slowdowns}
 
@@ -123,7 +123,7 @@ class FaultTimeline:
         return effect
 
     def active(self) -> Iterator[FaultInterval]:
-        """Yield an interval without end for every condition that lasts."""
+        """Yield an interval without end for every active condition."""
         for condition in Condition:
             for subject, active in self._active[condition].items():
                 yield FaultInterval(condition, subject, active.start_s, None)
@@ -156,7 +156,7 @@ class FaultTimeline:
 
 
 def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInterval]:
-    """Yield every interval of a run's fault records when it ends; those that never end follow at the end."""
+    """Yield every interval in a run's fault records when it ends; intervals without end follow last."""
     timeline = FaultTimeline()
     for record in records:
         yield from timeline.apply(record).ended
@@ -164,7 +164,7 @@ def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInter
 
 
 def condition_of(record: Mapping[str, Any]) -> Condition | None:
-    """Return what a fault record starts or ends, None if it changes the topology.
+    """Return the condition that a fault record starts or ends, or None if it changes the topology.
 
     Raise `RunError` if no fault has this kind and phase.
     """
@@ -184,5 +184,5 @@ def _subjects(condition: Condition, record: Mapping[str, Any]) -> Iterable[Any]:
 
 
 def _detail(record: Mapping[str, Any]) -> float | None:
-    """Return what tells apart overlapping faults of one condition."""
+    """Return the detail that distinguishes overlapping faults with the same condition."""
     return inf if record.get("for_good") else record.get("factor")

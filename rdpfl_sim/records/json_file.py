@@ -11,10 +11,10 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.system.files import open_inside
 
 JsonObject: TypeAlias = dict[str, Any]
-"""The content of a JSON file or of a record, of which only the reader knows the types."""
+"""The content of a JSON file or a record, with types that depend on the file."""
 
 MAX_BYTES = 1 << 29
-"""A larger file is damaged: topology.json has some 50 bytes per link."""
+"""Larger files are considered damaged. topology.json has about 50 bytes per link."""
 
 
 def encode_json(content: Any) -> bytes:
@@ -47,17 +47,21 @@ def read_json_if_present(path: Path) -> JsonObject | None:
         return None
 
 
-def first_difference(said: Any, found: Any, path: str = "") -> str | None:
-    """Return where two JSON values first differ and how, or None if they are equal."""
-    if isinstance(said, dict) and isinstance(found, dict):
-        for key in {**found, **said}:
+def first_difference(recorded: Any, expected: Any, path: str = "") -> str | None:
+    """Return the first difference between two JSON values as text, or None if they are equal."""
+    if isinstance(recorded, dict) and isinstance(expected, dict):
+        for key in {**expected, **recorded}:
             inner = f"{path}.{key}" if path else key
-            if key not in found:
+            if key not in expected:
                 return f"{inner} is unexpected"
-            if key not in said:
+            if key not in recorded:
                 return f"{inner} is missing"
-            difference = first_difference(said[key], found[key], inner)
+            difference = first_difference(recorded[key], expected[key], inner)
             if difference is not None:
                 return difference
-        return None if list(said) == list(found) else f"{path or 'the table'} has its keys in another order"
-    return None if encode_json(said) == encode_json(found) else f"{path} is {said!r}, should be {found!r}"
+        if list(recorded) == list(expected):
+            return None
+        return f"{path or 'the table'} has its keys in a different order"
+    if encode_json(recorded) == encode_json(expected):
+        return None
+    return f"{path} is {recorded!r}, should be {expected!r}"

@@ -7,7 +7,7 @@ from typing import TypedDict, cast
 
 
 class MetricsRow(TypedDict):
-    """One evaluation of one client; None where nothing was measured.
+    """One evaluation of one client; None if a value was not measured.
 
     The values from `used_per_round` on are means since the client's previous evaluation.
     """
@@ -39,7 +39,7 @@ INTEGERS = frozenset(("client", "byzantine", "round", "hops"))
 def parse_metrics(lines: Iterable[str]) -> Iterator[MetricsRow]:
     """Yield the rows in lines of metrics.csv, which may include the header.
 
-    Raise `ValueError` if another line is not a row.
+    Raise `ValueError` if any other line is not a row.
     """
     for line in lines:
         text = line.rstrip("\r\n")

@@ -1,7 +1,7 @@
-"""Read the files of a run folder, which may come from elsewhere or belong to a run that is still running.
+"""Read the files of a run folder, which may be untrusted or belong to a run that is still running.
 
-Symbolic links and files that are not regular are refused, sizes are bounded, and a last line that is only
-partly written is left out.
+Symbolic links and files that are not regular are rejected, sizes are bounded, and a partly written last line
+is ignored.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Topology(TypedDict):
 
 
 class RunReader:
-    """Reads one run folder. Nothing is cached: every call reads the file as it is now.
+    """Reads one run folder. Nothing is cached: every call reads the current file.
 
-    Raises `SchemaError` if another version wrote the folder with another schema.
+    Raises `SchemaError` if the folder has a different schema.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,11 +66,11 @@ class RunReader:
         return read_json_if_present(self.folder / SUMMARY)
 
     def read_status(self) -> RunStatus:
-        """Return how the run ended; a run without a summary is unfinished."""
+        """Return the status of the run; a run without a summary is unfinished."""
         return RunStatus.of_summary(self.read_summary())
 
     def is_complete(self) -> bool:
-        """Return whether the run has reached its end; with a damaged summary it has not."""
+        """Return whether the run has reached its end; False if the summary is damaged."""
         try:
             return self.read_status().is_complete
         except RunError:
@@ -94,7 +94,7 @@ class RunReader:
         return size_inside(self.folder / METRICS_FILE) > 0
 
     def metrics_lines(self) -> Iterator[str]:
-        """Yield the lines of metrics.csv as they are: header and a partly written last line included."""
+        """Yield the unprocessed lines of metrics.csv, including the header and a partly written last line."""
         return (line.decode() for line in lines_inside(self.folder / METRICS_FILE))
 
     def read_metrics(self) -> list[MetricsRow]:
@@ -112,7 +112,7 @@ class RunReader:
         """Return an iterator over the complete lines of events.jsonl, or raise `RunError` if it is empty."""
         if not self.has_records():
             raise RunError(
-                f"{self.folder / EVENTS} has no records: the run has output.events = false, or has only begun"
+                f"{self.folder / EVENTS} has no records: output.events is false, or the run has just started"
             )
         return (line for line in lines_inside(self.folder / EVENTS) if line.endswith(b"\n"))
 
@@ -138,7 +138,7 @@ def read_inside(path: Path) -> bytes:
 
 
 def run_folder_problem(path: Path) -> str | None:
-    """Return why a path is not a run folder, or None if it is one."""
+    """Return the reason why a path is not a run folder, or None if it is one."""
     if (path / SCENARIO).is_file():
         return None
     if not path.is_dir():

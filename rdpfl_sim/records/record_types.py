@@ -1,6 +1,6 @@
-"""Every record of events.jsonl: its fields in the order in which they are written, and their types.
+"""The records of events.jsonl, with the order and the types of their fields.
 
-Records are flat JSON objects, one per line. `verify` and the frames read the fields from here.
+Records are flat JSON objects, one per line. `verify` and the frames use these definitions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypedDict
 
 
 class RecordHead(TypedDict):
-    """The beginning of every record: its name and its simulated time."""
+    """The first fields of every record: its name and its simulated time."""
 
     event: str
     time_s: float
@@ -46,17 +46,17 @@ class TrainingFinished(RoundRecord):
 
 
 class RoundFinished(RoundRecord):
-    """A client stops waiting and uses its messages; a `message_used` record per message follows."""
+    """A client stops waiting and uses its messages. One `message_used` record per message follows."""
 
     num_used: int
     max_age: int | None
 
 
 class EstimateRecord(RoundRecord, total=False):
-    """The method's diagnostics of a finished round; each method has some of these, or its own.
+    """The method's diagnostics of a finished round. Methods have some of these fields, or their own.
 
-    It is written by the end of the client's next training, before the model of the round is evaluated, and no
-    later than at a crash or the end of the run. A method without diagnostics writes none.
+    It is written before the model of the round is evaluated, and no later than the end of the client's next
+    training, a crash or the end of the run. A method without diagnostics writes none.
     """
 
     u_norm: float | None
@@ -70,7 +70,7 @@ class EstimateRecord(RoundRecord, total=False):
 
 
 class Evaluated(RoundRecord):
-    """A client's model is evaluated; `round` is the last one that the client has finished."""
+    """A client's model is evaluated; `round` is the client's last finished round."""
 
     personal_accuracy: float | None
     personal_loss: float | None
@@ -87,7 +87,7 @@ class Theory(RoundRecord):
 
 
 class MessageRecord(RecordHead):
-    """A record of a message; `round` is the one that the sender states."""
+    """A record of a message; `round` is the round stated by the sender."""
 
     message: int
     sender: int
@@ -96,7 +96,7 @@ class MessageRecord(RecordHead):
 
 
 class MessageSent(MessageRecord):
-    """A client sends a message; `true_round` is the round that the sender is in."""
+    """A client sends a message; `true_round` is the sender's current round."""
 
     true_round: int
     size_bytes: float
@@ -115,7 +115,7 @@ class MessageDelivered(MessageRecord):
 
 
 class MessageDropped(MessageRecord):
-    """A message is lost on its way, or its recipient drops it."""
+    """A message is lost in transit, or its recipient drops it."""
 
     reason: str
 
@@ -127,7 +127,7 @@ class MessageUsed(MessageRecord):
 
 
 class MessageStatsRecord(MessageRecord):
-    """How a method treats a used message: written after the `estimate` of that round, with telemetry."""
+    """Distance and weight of a used message, written after the round's `estimate` if telemetry is on."""
 
     weight: float | None
     distance_to_own: float | None
@@ -135,7 +135,7 @@ class MessageStatsRecord(MessageRecord):
 
 
 class FaultHead(RecordHead):
-    """The beginning of a fault record: position in the scenario, `Fault.KIND`, "start" or "end"."""
+    """The first fields of a fault record: position in the scenario, `Fault.KIND`, "start" or "end"."""
 
     fault: int
     kind: str
@@ -143,7 +143,7 @@ class FaultHead(RecordHead):
 
 
 class FaultRecord(FaultHead, total=False):
-    """A fault starts or ends; each kind has some of these fields, or its own."""
+    """A fault starts or ends. Kinds of faults have some of these fields, or their own."""
 
     clients: list[int]
     links: list[list[int]]
@@ -162,7 +162,7 @@ class FinalModel(RecordHead):
 
 
 class RunFinished(RecordHead):
-    """The last record: how the run ended, and the message counts of summary.json."""
+    """The last record: the status of the run and the message counts of summary.json."""
 
     status: str
     sent: int
@@ -203,4 +203,4 @@ RECORDS: Mapping[str, type[RecordHead]] = {
 """All records by name; a run writes no others."""
 
 OPEN = ("estimate", "fault")
-"""Records that may have other fields: diagnostics of a method, parameters of a fault."""
+"""Records that may have additional fields: diagnostics of a method, parameters of a fault."""

@@ -1,6 +1,6 @@
-"""The run folder `runs/<name>-<time>/`, as the process that runs the simulation writes it.
+"""Write the run folder `runs/<name>-<time>/` from the process that runs the simulation.
 
-Small files are written atomically. Events and metrics grow line by line; what was written after the last
+Small files are written atomically. Events and metrics grow line by line; lines written after the last
 checkpoint can be truncated.
 """
 
@@ -35,7 +35,7 @@ FLUSH_EVERY_S = 1.0
 
 
 class RunFolder:
-    """The files of one run. Only one process can have it open: others get `BlockingIOError`."""
+    """The files of one run. Only one process can open the folder: others get `BlockingIOError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, parent: Path, name: str) -> RunFolder:
-        """Create a folder named by the scenario and the wall-clock time."""
+        """Create a folder named after the scenario and the wall-clock time."""
         stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
         suffix = 0
         while True:
@@ -87,7 +87,7 @@ class RunFolder:
         self._metrics.writeheader()
 
     def flush(self) -> None:
-        """Make what was written visible to other processes, at most once per second."""
+        """Flush events and metrics for other processes, at most once per second."""
         now_s = monotonic()
         if now_s >= self._flushed_at_s + FLUSH_EVERY_S:
             self._flushed_at_s = now_s
@@ -129,7 +129,7 @@ class RunFolder:
 
     def mark_failed(self, error: str) -> None:
         """Remove partly written lines, and write the error to summary.json if the disk has room for it."""
-        with suppress(OSError):  # what is still buffered cannot be written either
+        with suppress(OSError):  # buffered data cannot be written either
             self.close()
         for name in (EVENTS, METRICS_FILE):
             _truncate_partial_line(self.path / name)
@@ -144,7 +144,7 @@ class RunFolder:
 
 
 def _lock(folder: Path) -> int:
-    """Return a descriptor of the folder that holds its lock until it is closed or the process ends."""
+    """Lock the folder and return a descriptor. Closing the descriptor or ending the process unlocks it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 """The schema of a run folder: the names and fields of its records and files.
 
-A folder of another schema is refused; there is no code that reads older ones.
+A folder with a different schema is rejected; older schemas are not supported.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rdpfl_sim.system.files import lines_inside
 from rdpfl_sim.version import __version__
 
 SCHEMA = 2
-"""The schema that this version writes and reads; `run_started` and summary.json state it."""
+"""The schema that this version writes and reads; stored in `run_started` and summary.json."""
 
 UNSTATED = 1
-"""The schema of folders that do not state one."""
+"""The schema of folders without a stored schema."""
 
 
 def check_schema(folder: Path) -> None:
-    """Raise `SchemaError` if another schema was used to write a run folder."""
+    """Raise `SchemaError` if a run folder has a different schema."""
     found = _written_schema(folder)
     if found not in (None, SCHEMA):
         raise SchemaError(
@@ -35,12 +35,12 @@ def check_schema(folder: Path) -> None:
 
 
 def _schema_of(content: Mapping[str, Any]) -> object:
-    """Return the schema that a summary or the first record states."""
+    """Return the schema in a summary or the first record."""
     return content.get("schema", UNSTATED)
 
 
 def _written_schema(folder: Path) -> object:
-    """Return the schema of a folder, or None if nothing that depends on it can be read."""
+    """Return the schema of a folder, or None if neither its summary nor its first record can be read."""
     with suppress(OSError, RunError):
         summary = read_json_if_present(folder / "summary.json")
         if summary is not None:
@@ -53,8 +53,8 @@ def _written_schema(folder: Path) -> object:
 
 
 def _writer(folder: Path) -> str:
-    """Return the version that wrote a run folder, as its provenance states it."""
+    """Return the version that wrote a run folder, according to its provenance."""
     with suppress(OSError, RunError, LookupError, TypeError):
         provenance = read_json_if_present(folder / "provenance.json") or {}
         return f"rdpfl-sim {provenance['sessions'][-1]['versions']['rdpfl-sim']}"
-    return "another version of rdpfl-sim"
+    return "a different version of rdpfl-sim"

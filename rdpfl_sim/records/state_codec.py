@@ -1,11 +1,11 @@
 """Convert the state of objects to plain data and tensors, and back.
 
-Two kinds of objects have state. *Parts* are built from the scenario and exist throughout a run: a part lists
-in `STATE` the attributes that change during a run, and in `CALLS` the methods that scheduled events may call.
-*Values*, such as messages, are created during a run: a value is rebuilt by calling its class with the
-parameters of its constructor, which are attributes of the same names. Shared objects stay shared.
+Two kinds of objects have state. *Parts* are built from the scenario and exist throughout a run. A part lists
+the attributes that change during a run in `STATE`, and the methods that scheduled events may call in `CALLS`.
+*Values*, such as messages, are created during a run. A value is rebuilt by calling its class with the
+parameters of its constructor, which must be attributes with the same names. Shared objects stay shared.
 
-Decoding runs no code except the constructors of the classes that the decoder allows.
+Decoding runs no code except constructors of allowed classes.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MAPPINGS: dict[str, type] = {kind.__name__: kind for kind in (dict, Counter)}
 
 
 class CodecError(ValueError):
-    """State that cannot be encoded, or data that does not fit this version of the program."""
+    """State that cannot be encoded, or data that does not match this version of the program."""
 
 
 @runtime_checkable
 class Pending(Protocol):
-    """An object that may still be computed; a checkpoint holds what is known of it."""
+    """An object whose computation may be pending. Checkpoints store its results so far."""
 
     def to_value(self) -> object:
-        """Return a value with what is known."""
+        """Return the results so far."""
 
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Turn the errors that malformed data causes into a `CodecError`."""
+    """Convert errors caused by malformed data to a `CodecError`."""
     try:
         yield
     except (CodecError, ScenarioError):
@@ -96,7 +96,7 @@ class Encoder:
         raise CodecError(f"a checkpoint cannot contain {kind.__name__} objects, such as {value!r}")
 
     def _reference(self, value: Any) -> Plain:
-        """Return the index of a tensor or value in its table; repeated objects have one entry."""
+        """Return the index of a tensor or value in its table; repeated objects share one entry."""
         if id(value) not in self._references:
             self._references[id(value)] = (
                 value,
@@ -114,7 +114,7 @@ class Encoder:
 
 
 class Decoder:
-    """Decodes the data of an `Encoder` for parts of the same names."""
+    """Decodes the data of an `Encoder` for parts with the same names."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Decoder:
         self.classes = {name_of(cls): (cls, fields_of(cls)) for cls in classes}
         self.tensors = tensors
         self.values: list[Any] = []
-        for name, *fields in values:  # a value follows those that it refers to
+        for name, *fields in values:  # a value follows the values that it refers to
             self.values.append(self._build(name, fields))
 
     def restore(self, part: Any, state: Mapping[str, Plain]) -> None:

@@ -23,7 +23,7 @@ class Statistic(NamedTuple):
     heading: str
     """The heading of its column in a table."""
     phrase: str
-    """What precedes "accuracy of honest clients" in a sentence."""
+    """The words before "accuracy of honest clients" in a sentence."""
     compute: Callable[[NDArray[np.float64]], float]
     is_accuracy: bool = True
     """Whether the statistic is an accuracy, so that larger values are better."""

@@ -1,4 +1,4 @@
-"""How a run ended, as summary.json and the record `run_finished` state it."""
+"""The status of a run in summary.json and in the record `run_finished`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RunStatus(StrEnum):
     """The state of a run."""
 
     FINISHED = "finished"
-    """Every client has finished its rounds or has stopped for good."""
+    """Every client has finished its rounds or has stopped permanently."""
     OUT_OF_TIME = "out of time"
     """The simulated time limit `timing.max_time_s` was reached."""
     INTERRUPTED = "interrupted"

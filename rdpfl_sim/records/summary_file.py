@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from rdpfl_sim.records.record_types import RunFinished
 
 OUTCOMES = ("used", "stale", "duplicate", "rejected")
-"""What can happen to a message in the mailbox of its recipient."""
+"""Possible outcomes of a message in the mailbox of its recipient."""
 
 MESSAGE_COUNTS = tuple(key for key in RunFinished.__annotations__ if key not in ("event", "time_s", "status"))
 """The keys of the section `messages`."""
@@ -16,7 +16,7 @@ MESSAGE_COUNTS = tuple(key for key in RunFinished.__annotations__ if key not in 
 def message_counts(
     sent: int, delivered: int, lost: int, in_flight: int, outcomes: Mapping[str, int], left_over: int
 ) -> dict[str, int]:
-    """Return how many messages were sent, lost, used and dropped.
+    """Return the numbers of messages by outcome.
 
     sent = delivered + lost + in_flight, delivered = used + stale + duplicate + rejected + left_over.
     """

@@ -1,4 +1,4 @@
-"""Follow a run of another process: read lines as they are appended, and see whether it is running."""
+"""Follow a run in another process: read appended lines, and check whether it is running."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 1 << 22
 
 
 class Follower:
-    """Reads the complete lines that are appended to a file; starts again if the file is truncated."""
+    """Reads complete lines appended to a file; starts again if the file is truncated."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,7 +22,7 @@ class Follower:
         self._rest = b""
 
     def has_restarted(self) -> bool:
-        """Return whether the file was truncated; then the next lines are its first."""
+        """Return whether the file was truncated; reading then restarts with its first line."""
         restarted = size_inside(self.path) < self._position
         if restarted:
             self._position, self._rest = 0, b""

@@ -1,1 +1,1 @@
-"""Progress, tables, figures and pages of runs and sweeps, made from their records."""
+"""Progress, tables, figures and HTML pages for runs and sweeps, created from their records."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # takes a third of a second; a run does not need it
+if TYPE_CHECKING:  # the import takes a third of a second, and runs do not need it
     import polars as pl
 
 MAX_POINTS = 600  # about the width of a panel in pixels
@@ -30,7 +30,7 @@ Curves: TypeAlias = dict[int, Curve]
 
 
 def client_curves(evaluations: Iterable[tuple[int, float, int, float | None]]) -> Curves:
-    """Return the finite values of each client, given its id, time, round and value of each evaluation."""
+    """Return the finite values of each client, given the id, time, round and value of each evaluation."""
     points: dict[int, list[tuple[float, int, float]]] = defaultdict(list)
     for client, time_s, round_, value in evaluations:
         if value is not None and isfinite(value):
@@ -44,7 +44,7 @@ def frame_curves(metrics: pl.DataFrame, column: str = "personal_accuracy") -> Cu
 
 
 def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
-    """Return rounds and the mean accuracy of honest clients in each of them."""
+    """Return the rounds and the mean accuracy of honest clients in each round."""
     curves = frame_curves(metrics.filter(~metrics["is_byzantine"]))
     if not curves:
         return [], []
@@ -53,7 +53,7 @@ def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
 
 
 def latest_values(curves: Curves, by: str) -> tuple[Array, Array]:
-    """Return where any client was evaluated (x), and the latest accuracy of each client there (clients, x).
+    """Return the positions of all evaluations (x), and the latest accuracy of each client there (clients, x).
 
     The accuracy is NaN before a client's first evaluation. A client that stopped keeps its last value, so
     that the mean does not jump when a client leaves.

@@ -1,4 +1,4 @@
-"""The result of a breakdown search: words and numbers on a terminal, and a figure."""
+"""The result of a breakdown search as text, tables and a figure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.breakdown.bisection import Breakdown
     from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 
-SEEDS_PER_TABLE = 6  # fit into 80 columns
+SEEDS_PER_TABLE = 6  # so that a table fits into 80 columns
 
 
 def search_header(spec: BreakdownSpec) -> RenderableType:
@@ -48,7 +48,7 @@ def search_header(spec: BreakdownSpec) -> RenderableType:
 
 
 def points_table(breakdown: Breakdown) -> RenderableType:
-    """Return the difference to local training at every value that was tried, with one column per seed."""
+    """Return the difference from local training at every tested value, with one column per seed."""
     seeds = [crossing.seed for crossing in breakdown.crossings]
     chunks = [seeds[start : start + SEEDS_PER_TABLE] for start in range(0, len(seeds), SEEDS_PER_TABLE)]
     return Group(*(_table(breakdown, chunk, with_mean=chunk is chunks[-1]) for chunk in chunks))
@@ -72,8 +72,8 @@ def _table(breakdown: Breakdown, seeds: Sequence[int], with_mean: bool) -> Table
         table.add_row(short_number(spec.values[place]), *cells)
     table.add_section()
     crossings = [crossing for crossing in breakdown.crossings if crossing.seed in seeds]
-    table.add_row("holds up to", *(_value(spec, crossing.holds) for crossing in crossings))
-    table.add_row("below from", *(_value(spec, crossing.below) for crossing in crossings))
+    table.add_row("not below at", *(_value(spec, crossing.holds) for crossing in crossings))
+    table.add_row("below at", *(_value(spec, crossing.below) for crossing in crossings))
     return table
 
 
@@ -88,7 +88,7 @@ def _value(spec: BreakdownSpec, place: int | None) -> str:
 
 
 def conclusion(breakdown: Breakdown) -> RenderableType:
-    """Return the breakdown point in words, in bold, and its caveats."""
+    """Return the breakdown point as a sentence in bold and its caveats."""
     headline, *caveats = conclusion_lines(breakdown)
     return Group(Text(headline, style="bold"), *map(Text, caveats))
 
@@ -104,7 +104,7 @@ def conclusion_lines(breakdown: Breakdown) -> list[str]:
 
 
 def breakdown_point(breakdown: Breakdown) -> str:
-    """Return the breakdown point and the number of seeds behind it."""
+    """Return the breakdown point and its number of seeds."""
     spec, seeds = breakdown.spec, quantity(len(breakdown.crossings), "seed")
     if len(breakdown.never) == len(breakdown.crossings):
         return f"never, up to {spec.path} = {short_number(spec.values[-1])} ({seeds})"
@@ -123,14 +123,14 @@ def _caveats(breakdown: Breakdown) -> Iterator[str]:
             yield f"Already below at {short_number(spec.values[0])}: {seed_list(breakdown.always)}."
         if breakdown.never:
             yield f"Not yet below at {short_number(spec.values[-1])}: {seed_list(breakdown.never)}."
-        yield f"No mean and no interval: {num_outside} of {num_seeds} points outside the range."
+        yield f"No mean and no interval: {num_outside} of {num_seeds} breakdown points are outside the range."
     if breakdown.width:
         yield (
-            "The point of a seed is its first value below local training; "
-            f"the last that holds is {breakdown.width:.2g} away."
+            "The breakdown point of a seed is the first tested value below local training; "
+            f"the last value not below it is {breakdown.width:.2g} away."
         )
     if breakdown.without_effect:
-        yield f"warning: both ends of the range give the same accuracy; does {spec.path} have any effect?"
+        yield f"warning: accuracy is the same at both ends of the range; {spec.path} may have no effect"
     yield "Assumption: the difference changes its sign at most once within the range."
 
 
@@ -199,13 +199,13 @@ def _draw_seeds(axes: Axes, breakdown: Breakdown) -> list[Line2D]:
 
 
 def _draw_breakdown_point(axes: Axes, breakdown: Breakdown) -> list[Line2D | Patch]:
-    """Draw the mean and its interval, or one line per seed if some seeds have none within the range."""
+    """Draw the mean and its interval, or one line per seed if some points are outside the range."""
     estimate = breakdown.estimate
     if estimate is None:
         places = [c.below for c in breakdown.crossings if c.below is not None and c.holds is not None]
         for place in places:
             axes.axvline(breakdown.spec.values[place], color=BYZANTINE, lw=1, ls=DASHES, alpha=0.7)
-        label = "breakdown point of one seed (others are outside the range)"
+        label = "breakdown point of one seed (others outside the range)"
         return [Line2D([], [], color=BYZANTINE, lw=1, ls=DASHES, label=label)] if places else []
     axes.axvline(estimate.mean, color=BYZANTINE, lw=2)
     keys: list[Line2D | Patch] = [Line2D([], [], color=BYZANTINE, lw=2, label="mean breakdown point")]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of text whose first `num_labels` columns are labels; `sections` are rows that start one."""
+    """A table of text. The first `num_labels` columns are labels; sections start at the rows `sections`."""
 
     head: list[str]
     rows: list[list[str]]
@@ -80,7 +80,7 @@ def group_lines(comparison: Comparison) -> list[str]:
 
 
 def settings_table(comparison: Comparison) -> TextTable:
-    """Return the settings that differ: one column per group if there are two, else one row per group."""
+    """Return the settings that differ: one column per group if there are two, otherwise one row per group."""
     labels = [group.label for group in comparison.groups]
     if len(labels) == 2:
         rows = [[path, *map(_value, values)] for path, values in comparison.settings.items()]
@@ -94,7 +94,7 @@ def settings_table(comparison: Comparison) -> TextTable:
 
 
 def metrics_table(comparison: Comparison) -> TextTable:
-    """Return means over seeds, and differences to the baseline with 95 % intervals."""
+    """Return means over seeds and differences from the baseline with 95 % intervals."""
     baseline, *others = (group.label for group in comparison.groups)
     rows = []
     for path, cells in comparison.metrics.items():
@@ -116,7 +116,7 @@ def metrics_table(comparison: Comparison) -> TextTable:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Return how to read the numbers, and the reservations of the comparison itself."""
+    """Return an explanation of the numbers and the notes of the comparison."""
     counts = sorted(_numbers_of_pairs(comparison))
     lines = []
     if counts == [1]:
@@ -124,7 +124,7 @@ def notes(comparison: Comparison) -> list[str]:
     elif counts:
         pairs = count_range(counts[0], counts[-1])
         lines.append(
-            f"Means over seeds; ± is the 95 % interval (Student's t) over {pairs} pairs of equal seed."
+            f"Means over seeds; ± is the 95 % interval (Student's t) over {pairs} pairs with equal seeds."
         )
     return lines + list(comparison.notes)
 
@@ -141,7 +141,7 @@ def _without_last_column(table: TextTable) -> TextTable:
 
 
 def _digits(cells: Sequence[Cell]) -> int:
-    """Return how many decimals suit the means and differences of one metric."""
+    """Return a suitable number of decimals for the means and differences of one metric."""
     means = [abs(estimate.mean) for cell in cells for estimate in (cell.mean, cell.difference) if estimate]
     if all(float(mean).is_integer() for mean in means):
         return 0
@@ -149,7 +149,7 @@ def _digits(cells: Sequence[Cell]) -> int:
 
 
 def _compared(cell: Cell, digits: int) -> list[str]:
-    """Return mean, difference to the baseline and number of pairs."""
+    """Return mean, difference from the baseline and number of pairs."""
     if cell.difference is None:
         return [_mean(cell, digits), "-", "0"]
     return [_mean(cell, digits), _difference(cell.difference, digits), str(cell.difference.num)]

@@ -23,14 +23,14 @@ MIN_WIDTH_FOR_CURVES, MIN_WIDTH_FOR_ACTIVITY = 32, 56
 
 
 class Speed(NamedTuple):
-    """Progress per second on the wall clock."""
+    """Progress per second of wall-clock time."""
 
     rounds: float
     messages: float
 
 
 class SpeedMeter:
-    """Measures the speed of a run over the last seconds on the wall clock."""
+    """Measures the speed of a run over the last seconds of wall-clock time."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int, int]] = deque()
@@ -65,7 +65,7 @@ class Dashboard:
         self.state = "running"
 
     def sample_speed(self) -> None:
-        """Add a speed sample from the current statistics. Call it after every update."""
+        """Add a speed sample from the current statistics. Must be called after every update."""
         self.speed_meter.sample(monotonic(), self.stats.rounds_done, self.stats.messages["sent"])
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -158,7 +158,7 @@ def _client_line(
 
 
 def sparkline(values: Sequence[float], width: int, low: float, high: float, blocks: str = BLOCKS) -> str:
-    """Return a sparkline with one character per value; if there are too many, the last of each group.
+    """Return a sparkline with one character per value, or per group of values if there are too many.
 
     >>> sparkline([0, 0.5, 1], 10, 0, 1)
     '▁▅█'

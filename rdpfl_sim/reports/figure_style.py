@@ -1,4 +1,4 @@
-"""Colours, axes, titles and files that all PNG figures share.
+"""Colours, axes, titles and file output shared by all PNG figures.
 
 Figures are built without pyplot, so drawing has no global state and needs no display.
 """
@@ -15,11 +15,11 @@ from matplotlib.figure import Figure
 
 from rdpfl_sim.system.files import open_atomic
 
-# Blue and vermilion of Okabe and Ito's palette: distinct in every common form of colour blindness.
+# Blue and vermilion from Okabe and Ito's palette, distinct for every common form of colour blindness.
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 DASHES = (0, (4, 2))
-LAYOUT_PAD = 3 / 72  # inches that the constrained layout leaves at the edge, by default
+LAYOUT_PAD = 3 / 72  # default padding of the constrained layout, in inches
 
 
 def new_figure(name: str, description: str, width: float, height: float) -> Figure:

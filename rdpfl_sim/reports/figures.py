@@ -42,10 +42,10 @@ from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 CURVES_PNG, TOPOLOGY_PNG = "curves.png", "topology.png"
 NBSP = "\N{NO-BREAK SPACE}"
 MAX_LINES = 12
-"""With more clients, one line per client is clutter."""
+"""Maximum number of clients that are drawn as one line each."""
 MAX_LABELS = 50
 MAX_LINKS = 20_000
-"""More links would only blacken the figure."""
+"""Maximum number of links in a figure."""
 
 
 def are_up_to_date(run_dir: Path) -> bool:
@@ -70,7 +70,7 @@ def draw(run_dir: Path) -> list[Path]:
         for is_byzantine in (False, True)
     )
     topology = reader.read_topology()
-    summary = reader.read_summary() or {"name": run_dir.name}  # unfinished runs have none
+    summary = reader.read_summary() or {"name": run_dir.name}  # unfinished runs have no summary
     name, description = summary["name"], _description(summary, topology)
     return [
         save(curves_figure(honest, byzantine, name, description), run_dir / CURVES_PNG),
@@ -131,7 +131,7 @@ def _draw_byzantine(axes: Axes, curves: Curves, by: str, per_client: bool) -> No
 
 
 def _draw_style(by: str) -> Literal["steps-post", "default"]:
-    """Return steps for simulated time, in which a value holds until the next evaluation."""
+    """Return steps for simulated time: each value is constant until the next evaluation."""
     return "steps-post" if by == "time_s" else "default"
 
 
@@ -149,7 +149,7 @@ def _curve_keys(honest: bool, byzantine: bool, per_client: bool) -> list[Line2D 
 
 
 def topology_figure(topology: Topology, honest: Curves, name: str, description: str) -> Figure:
-    """Draw the graph; colours show the last personal accuracy, rings clients outside the threat model."""
+    """Draw the graph: colours show the last personal accuracy, rings clients outside the threat model."""
     num_clients = topology["num_clients"]
     byzantine = sorted(topology["byzantine"])
     others = sorted(set(range(num_clients)) - set(byzantine))
@@ -181,7 +181,7 @@ def topology_figure(topology: Topology, honest: Curves, name: str, description: 
 
 def _draw_links(axes: Axes, positions: Array, links: NDArray[np.int64]) -> None:
     width = 1.2 if len(positions) <= MAX_LABELS else 0.4
-    alpha = min(0.6, 8 / math.sqrt(len(links) + 1))  # many links are only a backdrop
+    alpha = min(0.6, 8 / math.sqrt(len(links) + 1))  # many links are drawn faintly
     axes.add_collection(
         LineCollection(list(positions[links]), colors=MUTED, linewidths=width, alpha=alpha, zorder=1)
     )
@@ -199,7 +199,7 @@ def _draw_clients(
     rings = scatter(*positions[ringed].T, facecolors="none", edgecolors=BYZANTINE, zorder=4)
     rings.set(sizes=[2 * size], linewidths=2.4 if few else 0.8)
     finite = accuracy[np.isfinite(accuracy)] if np.isfinite(accuracy).any() else np.array([0.0, 1.0])
-    slack = max(0.0, 0.02 - np.ptp(finite)) / 2  # differences by chance should not fill the colour range
+    slack = max(0.0, 0.02 - np.ptp(finite)) / 2  # random differences should not fill the colour range
     dots.set_clim(finite.min() - slack, finite.max() + slack)
     return dots
 

@@ -18,15 +18,15 @@ Positions: TypeAlias = dict[int, Coordinates]
 def graph_layout(graph: nx.Graph) -> Coordinates:
     """Return deterministic positions (clients, 2).
 
-    Connected components are placed in rows, the largest first, each on an area that suits its size.
+    Connected components are placed in rows, largest first, each on an area in proportion to its size.
     """
     components = sorted(nx.connected_components(graph), key=lambda members: (-len(members), min(members)))
     positions = np.zeros((len(graph), 2))
-    # Twice an area of squares with a margin of 1: wide enough for two equal components side by side.
+    # Twice the total area of squares with a margin of 1: wide enough for two equal components in a row.
     row_width = math.sqrt(2.1 * sum((2 * math.sqrt(len(members) - 1) + 1) ** 2 for members in components))
     left = top = row_height = 0.0
     for members in components:
-        # Copied, since views are slow to traverse, but only if necessary, since copying is slow, too.
+        # Copied because views are slow to traverse, but only if necessary because copying is also slow.
         part = graph if len(components) == 1 else nx.Graph(graph.subgraph(members))
         component = _component_layout(part)
         xy = np.array(list(component.values()), dtype=np.float64)
@@ -60,7 +60,7 @@ def _component_layout(graph: nx.Graph) -> Positions:
 
 
 def _circle(order: list[int]) -> Positions:
-    """Place clients clockwise in this order, the first at the top."""
+    """Place clients clockwise in this order, with the first at the top."""
     angles = 2 * np.pi * np.arange(len(order)) / len(order)
     return dict(zip(order, np.stack([np.sin(angles), np.cos(angles)], axis=1), strict=True))
 
@@ -90,6 +90,6 @@ def _pivot_scaling(graph: nx.Graph, num_pivots: int = 50) -> Positions:
     centred = squares.mean(axis=0) + squares.mean(axis=1, keepdims=True) - squares - squares.mean()
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
     positions = u[:, :2] * s[:2]
-    # Leaves of one hub have equal distances and would cover each other.
+    # Leaves of one hub have equal distances and would overlap.
     positions += np.random.default_rng(0).normal(scale=0.02 * np.ptp(positions), size=positions.shape)
     return dict(zip(clients, positions, strict=True))

@@ -19,7 +19,7 @@ MAX_FAULTS = 100
 
 @dataclass
 class ClientStats:
-    """The accuracy of one client at every evaluation, its round, and what it is doing."""
+    """The accuracy of one client at every evaluation, its round and its current activity."""
 
     accuracy: list[float] = field(default_factory=list)
     round: int = 0
@@ -42,7 +42,7 @@ class LiveStats:
         self.messages: Counter[str] = Counter()
         """Number of message records by kind, such as sent, lost and used."""
         self.num_estimates = self.num_clipped = 0
-        """Rounds of honest clients with an estimate, and those in which it was clipped."""
+        """Rounds of honest clients with an estimate, and rounds in which the estimate was clipped."""
         self.faults: deque[tuple[float, str]] = deque(maxlen=MAX_FAULTS)
         """Times and descriptions of the latest faults."""
         self.status: str | None = None
@@ -72,11 +72,11 @@ class LiveStats:
         return self.num_clipped / self.num_estimates if self.num_estimates else None
 
     def message_share(self, kind: str, total: str) -> float | None:
-        """Return the number of messages of one kind, relative to another."""
+        """Return the ratio of the numbers of messages of two kinds."""
         return self.messages[kind] / self.messages[total] if self.messages[total] else None
 
     def add_records(self, lines: Iterable[bytes]) -> None:
-        """Add lines of events.jsonl; those of messages are only counted, because there are many."""
+        """Add lines of events.jsonl; message records are only counted, because there are many."""
         start = len(MESSAGE_PREFIX)
         for line in lines:
             if line.startswith(MESSAGE_PREFIX):

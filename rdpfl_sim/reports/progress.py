@@ -25,7 +25,7 @@ ProgressState: TypeAlias = tuple[int, float, float | None, int]  # the arguments
 
 
 class ProgressDisplay(Protocol):
-    """A context in which the progress of a run is shown."""
+    """A context manager that shows the progress of a run."""
 
     def __enter__(self) -> Self: ...
 
@@ -36,7 +36,7 @@ class ProgressDisplay(Protocol):
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
         """Show rounds done by all clients, simulated time, mean honest accuracy and messages sent.
 
-        Called up to 100,000 times per second: most calls may only compare the time.
+        Called up to 100,000 times per second, so most calls must only compare the time.
         """
 
 
@@ -129,7 +129,7 @@ class PlainProgress:
         self._due_rounds = self._next_tenth(rounds_done)
 
     def _next_tenth(self, rounds_done: int) -> float:
-        """Return the rounds after which the next line is due; the last line is written at the exit."""
+        """Return the number of rounds at which the next line is due; the last line is written on exit."""
         tenths = 10 * rounds_done // self._total_rounds + 1
         return ceil(tenths * self._total_rounds / 10) if tenths < 10 else inf
 
@@ -164,7 +164,7 @@ def make_progress(quiet: bool, total_rounds: int, console: Console) -> ProgressD
 
 
 class SweepProgress:
-    """A `SweepListener` that shows how many runs are complete, and every failure at once."""
+    """A `SweepListener` that shows the number of complete runs, and prints failures immediately."""
 
     def __init__(self, console: Console, num_runs: int, num_done: int) -> None:
         self.console = console
@@ -200,7 +200,7 @@ class SweepProgress:
         self.fractions[run.key] = 0.0
 
     def advanced(self, run: PlannedRun, fraction: float) -> None:
-        """Show that this fraction of a run is done."""
+        """Show the fraction of a run that is done."""
         self.fractions[run.key] = fraction
         self._show()
 
@@ -225,7 +225,7 @@ class SweepProgress:
             self._line_due_s = monotonic() + SWEEP_LINE_S
 
     def _line(self, done: float) -> str:
-        """Return the number of runs done and the time left; runs found complete say nothing about speed."""
+        """Return the number of finished runs and the time left, which ignores runs found complete."""
         text = f"{self.num_done:,} of {self.num_runs:,} runs"
         if self.num_found < done < self.num_runs:
             run_s = (monotonic() - self._start_s) / (done - self.num_found)
@@ -234,13 +234,13 @@ class SweepProgress:
 
 
 class BreakdownProgress(SweepProgress):
-    """Progress of a search whose number of runs becomes known on the way."""
+    """Progress of a search whose number of runs is not known in advance."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console, 0, 0)
 
     def expect(self, num_found: int, num_now: int, num_later: int) -> None:
-        """Add runs that were found complete, and expect those that start now or may follow."""
+        """Add runs that were found complete, and update the expected number of further runs."""
         self.num_done += num_found
         self.num_found += num_found
         self.num_runs = self.num_done + num_now + num_later

@@ -83,7 +83,7 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
     yield "messages", f"{messages['sent']:,} sent: {_counts(messages, *OUTCOMES_ON_LINK)}"
     yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES_IN_MAILBOX)}"
     if outside := neighbourhood["outside_threat_model"]:
-        yield "neighbours", f"at least half are Byzantine for honest clients {first_items(outside)}"
+        yield "neighbours", f"at least half are Byzantine: honest clients {first_items(outside)}"
     if isolated := neighbourhood["isolated"]:
         yield "isolated", f"clients without neighbours: {first_items(isolated)}"
     rounds = telemetry["rounds"]["all"]
@@ -92,13 +92,13 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
         yield "estimator", f"clipped in {clipped:.1%} of honest rounds, bounded by G_d in {bounded:.1%}"
     if shares := telemetry.get("neighbour_share"):
         factor = multiple(shares["p50"])
-        yield "step", f"neighbours move a model {factor} times as far as its own training (median)"
+        yield "step", f"neighbours move a model {factor} times as far as local training (median)"
     byzantine = telemetry["messages_from"]["byzantine"]
     if byzantine["relative_weight"] is not None:
         weight, ignored = byzantine["relative_weight"], byzantine["ignored"]
         yield (
             "influence",
-            f"a Byzantine message weighs {weight:.2f} of an equal share; {ignored:.0%} are ignored",
+            f"Byzantine messages have {weight:.2f} times an equal share; {ignored:.0%} are ignored",
         )
     if summary["num_faults"]:
         yield "faults", f"{quantity(summary['num_faults'], 'change')} to clients or the network"
@@ -107,7 +107,7 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
         "time",
         f"{duration(summary['simulated_s'])} simulated, {duration(wall['seconds'])} on the wall clock",
     )
-    if "trained_on" in wall:  # not in the summaries of earlier versions
+    if "trained_on" in wall:  # missing in summaries of earlier versions
         yield "device", wall["trained_on"]
     yield "digest", summary["digest"][:16]
 
@@ -118,7 +118,7 @@ def _rounds_done(summary: JsonObject) -> str:
 
 
 def _counts(messages: Mapping[str, int], first: str, *others: str) -> str:
-    """Return the number of messages by outcome, without the others that are zero."""
+    """Return the number of messages by outcome; only the first may be zero."""
     keys = [first, *(key for key in others if messages[key])]
     return ", ".join(f"{messages[key]:,} {key.replace('_', ' ')}" for key in keys)
 
@@ -143,6 +143,6 @@ def _session_facts(session: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _wrap_versions(versions: Mapping[str, str]) -> list[str]:
-    """Wrap between names here: rich does not wrap the output of a pipe."""
+    """Wrap between names, because rich does not wrap output to a pipe."""
     text = ", ".join(f"{name}\xa0{version}" for name, version in versions.items())
     return [line.replace("\xa0", " ") for line in wrap(text, TEXT_WIDTH)]

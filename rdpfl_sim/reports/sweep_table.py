@@ -1,4 +1,4 @@
-"""A table of a sweep, on a terminal and as a heat map."""
+"""Tables of a sweep on a terminal and as heat maps."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from rdpfl_sim.reports.text import escape_control
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.tables import Labels, Table
 
-MAX_CELLS = 2_000  # the numbers of more cells would be illegible
+MAX_CELLS = 2_000  # with more cells, the numbers would be illegible
 
 
 def sweep_table(table: Table, width: int) -> RenderableType:
-    """Return a table of a sweep, with its columns distributed over several tables if it is too wide."""
+    """Return a table of a sweep; if it is too wide, its columns are distributed over several tables."""
     title = Text(escape_control(table.title), style="bold")
     tables = [_table(table, columns) for columns in _columns_that_fit(table, width)]
     return Group(title, *tables, Text(table.note))
@@ -71,7 +71,7 @@ def draw_table(table: Table, path: Path) -> Path | None:
 def table_figure(table: Table) -> Figure:
     """Draw rows and columns as in the table, with colours from the smallest to the largest mean.
 
-    The colour range is at least a tenth of the largest mean: differences by chance should not stand out.
+    The colour range is at least a tenth of the largest mean, so that random differences do not stand out.
     """
     means = np.full((len(table.rows), len(table.columns)), np.nan)
     for (row, column), estimate in table.cells.items():
@@ -99,7 +99,7 @@ def table_figure(table: Table) -> Figure:
 
 
 def _separate_groups(axes: Axes, columns: list[str], rows: list[str]) -> None:
-    """Draw a white gap between columns, and between rows, whose first labels differ, unless all differ."""
+    """Draw white gaps between columns and between rows whose first labels differ, unless all differ."""
     for draw_line, labels in ((axes.axvline, columns), (axes.axhline, rows)):
         if len(set(labels)) < len(labels):
             for position, (before, after) in enumerate(pairwise(labels)):

@@ -1,4 +1,4 @@
-"""Numbers of a run as series over rounds, for TensorBoard."""
+"""Export the numbers of a run as series over rounds to TensorBoard."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
         record = orjson.loads(line)
         client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
         for tag, value in _tagged_numbers(record):
-            if not isinstance(client, int) or not 0 <= client < num_clients:  # it becomes a folder's name
-                raise RunError(f"a record names the client {client!r}; there are {num_clients}")
+            if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name
+                raise RunError(f"a record refers to client {client!r}; there are {num_clients} clients")
             kind = "byzantine" if client in byzantine else "honest"
             series[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
             if client not in byzantine:
@@ -51,11 +51,11 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
 
 
 def write_series(series: Mapping[str, Series], folder: Path) -> None:
-    """Write event files of TensorBoard, with the round as step and simulated time as wall time."""
+    """Write TensorBoard event files, with the round as step and simulated time as wall time."""
     from torch.utils.tensorboard import SummaryWriter
 
     make_folder(folder)
-    for old in folder.glob("*/events.out.tfevents.*"):  # TensorBoard would show old and new files
+    for old in folder.glob("*/events.out.tfevents.*"):  # TensorBoard would show both old and new files
         if not old.parent.is_symlink():
             old.unlink()
     for name, tags in series.items():

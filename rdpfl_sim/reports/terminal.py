@@ -1,6 +1,6 @@
-"""Warnings, problems, labelled facts and the outcome of `rdpfl-sim verify` on a terminal.
+"""Terminal output of warnings, problems, labelled facts and results of `rdpfl-sim verify`.
 
-User-supplied text is shown literally: neither as markup nor as control sequences.
+User-supplied text is shown literally; markup and control sequences have no effect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def fact_grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def verification_table(run: str, checks: Sequence[Record]) -> RenderableType:
-    """Return one row per check, then details of those that failed or were not possible, in 80 columns."""
+    """Return one row per check, then details of checks that failed or were not possible, in 80 columns."""
     table = Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("check", no_wrap=True)
     table.add_column("invariant")

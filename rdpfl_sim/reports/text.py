@@ -17,7 +17,7 @@ MAX_ITEMS = 10
 
 
 def quantity(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun in the right form.
+    """Return a number with its noun in singular or plural.
 
     >>> quantity(1, "link"), quantity(1200, "link"), quantity(2, "loss", "losses")
     ('1 link', '1,200 links', '2 losses')
@@ -36,7 +36,7 @@ def first_items(items: Collection[object], limit: int = MAX_ITEMS) -> str:
 
 
 def named_items(noun: str, items: Collection[object], limit: int = MAX_ITEMS) -> str:
-    """Return a noun in the right form, followed by the first items.
+    """Return a noun in singular or plural, followed by the first items.
 
     >>> named_items("client", [3]), named_items("client", range(14), limit=2)
     ('client 3', 'clients 0, 1 and 12 more')
@@ -59,7 +59,7 @@ def multiple(ratio: float) -> str:
 
 
 def short_count(number: int) -> str:
-    """Return a count in at most six characters, if it is below one thousand million.
+    """Return a count in at most six characters, if it is below 10^9.
 
     >>> short_count(99_999), short_count(123_456), short_count(12_345_678)
     ('99,999', '123k', '12.3M')
@@ -111,7 +111,7 @@ def seed_list(seeds: Collection[int]) -> str:
 
 
 def fault_text(record: Record) -> str:
-    """Return what a fault record starts or ends, and what it affects.
+    """Describe a fault record and the affected clients or links.
 
     >>> fault_text({"kind": "link_outage", "phase": "end", "links": [[0, 1], [1, 0]]})
     'link outage ends: 2 links: 0 to 1, 1 to 0'
@@ -120,7 +120,7 @@ def fault_text(record: Record) -> str:
 
 
 def change_text(record: Record) -> str:
-    """Return what a fault record starts or ends.
+    """Describe the start or end in a fault record.
 
     >>> change_text({"kind": "slow_down", "phase": "start"}), change_text({"kind": "crash", "phase": "end"})
     ('slow down', 'crash ends')
@@ -130,7 +130,7 @@ def change_text(record: Record) -> str:
 
 
 def affected_text(record: Record) -> str:
-    """Return the clients or links that a fault record affects; missing fields may be None.
+    """Return the clients or links affected by a fault record; missing fields may be None.
 
     >>> affected_text({"kind": "slow_down", "clients": [3], "factor": 4.0})
     'client 3, 4 times as slow'

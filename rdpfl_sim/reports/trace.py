@@ -1,8 +1,8 @@
 """A run as a trace for Perfetto and Chrome: one track per client, one arrow per message.
 
-The format is the Trace Event Format (Chromium project, 2016), as Perfetto's importer reads it. An arrow
-starts and ends in the innermost slice that is open at its time, so messages leave and arrive in slices of
-zero duration. Events with equal times count in the order of the file.
+The format is the Trace Event Format (Chromium project, 2016), as interpreted by Perfetto's importer. An arrow
+starts and ends in the innermost slice that is open at its time, so messages are sent and delivered in slices
+of zero duration. Events with equal times are processed in the order of the file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUN, CLIENTS, ACCURACY = 1, 2, 3
 """Groups of tracks, which the format calls processes."""
 FAULT_TRACK = 4
 FIRST_CLIENT_TRACK = 10
-"""Perfetto requires numbers of tracks to be unique across groups."""
+"""Perfetto requires track numbers to be unique across groups."""
 DELIVERED, USED = 1, 2
 PROGRESS_EVERY = 50_000
 MAX_LIST = 20
@@ -38,7 +38,7 @@ class Track:
 
 
 class MessageOutcomes:
-    """Whether each message was delivered or used, in one byte per message; others have no arrow."""
+    """Whether each message was delivered or used, in one byte per message; other messages have no arrow."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._outcomes = bytearray()
@@ -58,7 +58,7 @@ class MessageOutcomes:
 
 
 class TraceWriter:
-    """Writes the events of a trace, from the records of a run in their order."""
+    """Writes the events of a trace from the records of a run, in order."""
 
     def __init__(self, file: BinaryIO, topology: Topology, outcomes: MessageOutcomes) -> None:
         self._file = file
@@ -103,7 +103,7 @@ class TraceWriter:
             self._write_fault(record)
 
     def write_footer(self) -> None:
-        """End the activities that continue beyond the last record, and the file."""
+        """End the activities that continue after the last record, and finish the file."""
         for client in range(len(self._tracks)):
             self._stop(client)
         self._file.write(b"\n]}\n")
@@ -151,7 +151,7 @@ class TraceWriter:
         track.activity, track.start_us, track.details = activity, self._now_us, details
 
     def _stop(self, client: int, details: Record | None = None) -> None:
-        """Write the slice of the client's activity; without duration only that of a training."""
+        """Write a slice for the client's activity. Zero durations are omitted, except training."""
         track = self._tracks[client]
         if track.activity == "training" or (track.activity is not None and self._now_us > track.start_us):
             self._slice(client, track.activity, track.start_us, {**(track.details or {}), **(details or {})})
@@ -233,7 +233,7 @@ def write_trace(
 
 
 def _details(record: Record) -> Record:
-    """Return the fields of a record that are shown with its event; long lists only by their length."""
+    """Return the fields of a record to show with its event; long lists are replaced with their length."""
     return {
         key: f"{len(value)} items" if isinstance(value, list) and len(value) > MAX_LIST else value
         for key, value in record.items()

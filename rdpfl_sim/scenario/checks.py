@@ -1,6 +1,6 @@
 """Combinations of options that cannot be run.
 
-Each check yields a `Problem` for what it finds. Its parameters name the sections that it reads.
+Each check yields a `Problem` per mistake. Its parameters name the sections that it reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_LINKS = 10_000_000
 def no_deadlock(
     network: NetworkSection, timing: TimingSection, adversary: list[AdversarySection], faults: list[Component]
 ) -> Iterator[Problem]:
-    """Require a timeout for clients that wait for messages that may never arrive."""
+    """Require a timeout if clients wait for messages that may never arrive."""
     wait = timing.wait.bind()()
     if wait.fraction == 0 or wait.timeout_s is not None:
         return
@@ -102,7 +102,7 @@ def byzantine_clients_are_possible(
 def just_in_time_needs_a_deadline(
     timing: TimingSection, adversary: list[AdversarySection]
 ) -> Iterator[Problem]:
-    """Require a deadline of the victims if attackers send just in time for it."""
+    """Require that victims have a deadline if attackers send just before it."""
     if timing.wait.bind()().timeout_s is not None:
         return
     for path, group in groups_by_path(adversary).items():
@@ -112,7 +112,7 @@ def just_in_time_needs_a_deadline(
 
 
 def victims_exist(clients: ClientsSection, adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require that the victims of selective silence are clients of the scenario."""
+    """Require that the victims of selective silence are clients in the scenario."""
     for path, group in groups_by_path(adversary).items():
         victims = getattr(group.timing, "victims", None)
         try:
@@ -158,7 +158,7 @@ def links_fit_into_memory(
 
 
 def _num_links(topology: Component, num_clients: int) -> float:
-    """Return the approximate number of links of topologies that can be dense, else 0."""
+    """Return the approximate number of links for topologies that can be dense, otherwise 0."""
     pairs = num_clients * (num_clients - 1) / 2
     match topology.name:
         case "complete":
@@ -236,4 +236,4 @@ CHECKS: list[Callable[..., Iterator[Problem]]] = [
     ranges_are_in_order,
     every_client_has_a_compute_time,
 ]
-"""All checks. A check runs if the sections that its parameters name are valid."""
+"""All checks. A check runs if the sections named by its parameters are valid."""

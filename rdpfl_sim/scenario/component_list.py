@@ -52,12 +52,12 @@ def list_components() -> dict[str, list[Entry]]:
 
 
 def broken_plugins(kinds: Iterable[str]) -> list[str]:
-    """Return one sentence per plug-in of these kinds that cannot be used."""
+    """Return one error message per unusable plug-in of these kinds."""
     return [sentence for kind in kinds for sentence in _plugin_problems(KINDS[kind])]
 
 
 def _plugin_problems(choice: OneOf) -> list[str]:
-    """Return one sentence per broken plug-in; plug-ins without required options are also tried out."""
+    """Return one error message per broken plug-in; plug-ins without required options are also tested."""
     problems = choice.broken()
     for name in choice.usable_names():
         table = choice.table(name)
@@ -97,7 +97,7 @@ def details(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
 
 @dataclass(frozen=True)
 class HangingIndent:
-    """A paragraph with its first line indented by `indent` and the other lines a little more."""
+    """A paragraph whose first line is indented by `indent`; further lines are indented a little more."""
 
     text: Text
     indent: int

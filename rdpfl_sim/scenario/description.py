@@ -13,7 +13,7 @@ from rdpfl_sim.scenario.sections import AdversarySection
 
 MAX_LENGTH = 40
 ALWAYS = ("lambda",)
-"""Options shown even at their defaults: they decide whether neighbours matter at all."""
+"""Options that are always shown, because they determine the influence of neighbours."""
 
 
 def describe_scenario(scenario: Scenario) -> dict[str, str]:

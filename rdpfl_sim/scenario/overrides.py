@@ -1,7 +1,7 @@
-"""Overrides: values of a scenario that are changed by path, with a note on every setting that gets lost.
+"""Change values of a scenario by path, with a note on every setting that is lost.
 
-Replacing a table loses the keys it had, and they fall back to their defaults. Renaming a component keeps
-the options that the new component also has. Both produce notes, which become warnings of the run.
+Replacing a table resets its previous keys to their defaults. Renaming a component keeps the options that
+the new component also has. Both produce notes, which become warnings of the run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def reject_overrides(overrides: Mapping[str, object], reserved: Mapping[str, str
 
 
 class Draft:
-    """The unvalidated table of a scenario while it is being changed; `schema` describes what it may hold."""
+    """The unvalidated table of a scenario while it is being changed; `schema` describes valid tables."""
 
     def __init__(self, schema: type[Strict], raw: TomlTable) -> None:
         self.schema = schema
@@ -88,7 +88,7 @@ class Draft:
         self._stated |= leaves(self.raw)
 
     def lost_overrides(self) -> list[tuple[str, object]]:
-        """Return the overrides that no longer hold completely, with their values."""
+        """Return the overrides that are no longer fully in effect, with their values."""
         return [(path, value) for path, value in self.overrides.items() if not self._holds(path, value)]
 
     def notes(self, resolved: TomlTable) -> list[str]:
@@ -96,7 +96,7 @@ class Draft:
         return [*dict.fromkeys(self._dropped), *self.reset_notes(resolved)]
 
     def reset_notes(self, resolved: TomlTable) -> Iterator[str]:
-        """Yield a note for each key that had a value and now has its default."""
+        """Yield a note for each key that was reset to its default."""
         adversary = resolved.get("adversary")
         if isinstance(adversary, dict) and isinstance(self.raw.get("adversary"), list):
             resolved = {**resolved, "adversary": [adversary]}
@@ -139,7 +139,7 @@ class Draft:
 
 
 def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
-    """Return the choice of components at a path, or None if the path is not that of a component.
+    """Return the choice of components at a path, or None if there is no component at this path.
 
     >>> from rdpfl_sim.scenario.scenario import Scenario
     >>> choice_at(Scenario, {}, "network.latency").kind
@@ -157,11 +157,11 @@ def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
 
 
 def _kind_inside(kind: object, value: object, step: str | int) -> object:
-    """Return the type or the choice of components that a key or a list index of `kind` may hold."""
+    """Return the type or the choice of components for a key or a list index of `kind`."""
     if get_origin(kind) in (list, Sequence):
         kind = _choice_or_type(*get_args(kind))
         if isinstance(step, int):
-            return kind  # a key belongs to a single table in place of a list
+            return kind  # a single table instead of a list
     if isinstance(kind, OneOf):
         name = value.get("name", kind.default) if isinstance(value, dict) else value
         kind = kind.table(name) if isinstance(name, str) and name in kind.names() else None

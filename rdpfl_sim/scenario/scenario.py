@@ -46,7 +46,7 @@ class Scenario(Strict):
     """A validated experiment."""
 
     name: str = Field(default="scenario", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1  # what TOML can hold
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1  # TOML integers have 64 bits
     rounds: Count = Field(default=50, description="rounds per client")
     clients: ClientsSection = ClientsSection()
     topology: Annotated[Component, CHOICES["topology"]] = component_field("topology")
@@ -61,7 +61,7 @@ class Scenario(Strict):
     ] = Field(default=[], description="a table, or a list of tables: one per group of Byzantine clients")
     network: NetworkSection = NetworkSection()
     faults: list[Annotated[Component, CHOICES["fault"]]] = Field(
-        default=[], description="faults that happen during the run: a list of tables"
+        default=[], description="faults that occur during the run: a list of tables"
     )
     timing: TimingSection = TimingSection()
     evaluation: EvaluationSection = EvaluationSection()
@@ -70,7 +70,7 @@ class Scenario(Strict):
     execution: ExecutionSection = ExecutionSection()
     notes: list[str] = Field(
         default=[],
-        description="remarks that become warnings of the run; --set adds one for each setting that gets lost",
+        description="remarks that become warnings of the run; --set adds one for each lost setting",
     )
 
     @classmethod
@@ -121,7 +121,7 @@ class Scenario(Strict):
             draft.override(override)
         if seed is not None:
             if "seed" in draft.overrides:
-                raise ScenarioError([Problem("seed", "has no effect beside --seed", raw["seed"])])
+                raise ScenarioError([Problem("seed", "has no effect: --seed replaces it", raw["seed"])])
             raw["seed"] = seed
         raw.setdefault(
             "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
@@ -131,15 +131,15 @@ class Scenario(Strict):
         return scenario.with_notes(draft.notes(scenario.to_dict()))
 
     def with_notes(self, notes: Iterable[str]) -> Scenario:
-        """Return the scenario with more notes."""
+        """Return a copy of the scenario with additional notes."""
         return self.model_copy(update={"notes": [*self.notes, *notes]})
 
     def to_dict(self) -> TomlTable:
-        """Return every option with its value, as in TOML: options without a value are left out."""
+        """Return every option with its value, as in TOML; options without a value are omitted."""
         dumped = _without_none(self.model_dump(by_alias=True))
         assert isinstance(dumped, dict)
         for group in dumped["adversary"]:
-            if "ids" in group:  # ids replace these two
+            if "ids" in group:  # ids replace fraction and placement
                 del group["fraction"], group["placement"]
             if "victims" in group["timing"]:
                 del group["timing"]["fraction"]
@@ -213,7 +213,7 @@ def resolve_path(folder: Path, path: str) -> Path:
     """Return the absolute path of a file named in a scenario in `folder`; leave an invalid path unchanged."""
     try:
         return (folder / os.path.expanduser(path)).resolve()
-    except (ValueError, OSError, RuntimeError):  # a NUL character, or a cycle of links
+    except (ValueError, OSError, RuntimeError):  # a NUL character or circular links
         return folder / path
 
 

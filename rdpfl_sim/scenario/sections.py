@@ -59,7 +59,7 @@ CHOICES = {
         OneOf(EXECUTORS, "auto", removed=REMOVED_EXECUTORS),
     )
 }
-"""The kinds of components that sections choose by name, with their defaults."""
+"""The kinds of components that are chosen by name in sections, with their defaults."""
 
 
 def component_field(kind: str) -> Any:
@@ -68,7 +68,7 @@ def component_field(kind: str) -> Any:
 
 
 class ClientsSection(Strict):
-    """The clients that take part."""
+    """The clients of the federation."""
 
     count: Annotated[Count, Field(le=1_000_000)] = 10  # about 50 kB of memory each
 
@@ -93,7 +93,7 @@ class TrainingSection(Strict):
 
 
 class AdversarySection(Strict):
-    """A group of Byzantine clients: which clients, what they observe, what they send and when."""
+    """A group of Byzantine clients: its members, observations, attack and timing."""
 
     attack: Annotated[Component, CHOICES["attack"]] = component_field("attack")
     timing: Annotated[Component, CHOICES["timing_attack"]] = component_field("timing_attack")
@@ -101,21 +101,22 @@ class AdversarySection(Strict):
     equivocation: Annotated[Component, CHOICES["equivocation"]] = component_field("equivocation")
     knowledge: Level = Field(
         default="omniscient",
-        description="updates that attackers see: their own, also those sent to them, or all honest ones",
+        description="updates that attackers observe: only their own, also those they receive, or all honest "
+        "updates",
     )
-    collude: bool = Field(default=True, description="whether the group shares what its members observe")
-    fraction: Fraction = Field(default=0.0, description="of the clients, rounded down to whole clients")
+    collude: bool = Field(default=True, description="whether members of the group share their observations")
+    fraction: Fraction = Field(default=0.0, description="fraction of clients, rounded down to whole clients")
     ids: ClientSet | None = Field(default=None, description="explicit ids, instead of fraction and placement")
     placement: Annotated[Component, CHOICES["placement"]] = component_field("placement")
     patience_s: Positive | None = Field(
         default=None,
-        description="how long an attacker waits for updates that its attack needs; by default half the "
-        "timeout of timing.wait, or without limit if there is no timeout",
+        description="how long an attacker waits for updates that its attack needs (default: half the timeout "
+        "of timing.wait, or no limit without a timeout)",
     )
 
     @property
     def attacks(self) -> dict[str, str]:
-        """The names of its attacks, by key; empty if its clients behave like honest ones."""
+        """The names of its attacks, by key; empty if its clients behave honestly."""
         parts = {"attack": self.attack, "timing": self.timing, "equivocation": self.equivocation}
         return {key: part.name for key, part in parts.items() if part.name != "none"}
 
@@ -140,11 +141,11 @@ class NetworkSection(Strict):
     bandwidth: Annotated[Component, CHOICES["bandwidth"]] = component_field("bandwidth")
     compression: Annotated[float, Field(ge=1, le=LARGE)] = Field(
         default=1.0,
-        description="factor by which messages are smaller; their values do not change",
+        description="factor by which the size of messages is reduced; their values do not change",
     )
     transport: Annotated[Component, CHOICES["transport"]] = component_field("transport")
     links: list[LinkSection] = Field(
-        default=[], description="exceptions for some links; the last entry for a link counts"
+        default=[], description="exceptions for some links; the last entry for a link applies"
     )
 
 
@@ -162,16 +163,16 @@ class TimingSection(Strict):
     staleness: Annotated[Component, CHOICES["staleness"]] = component_field("staleness")
     prefer: Literal["round", "newest"] = Field(
         default="round",
-        description="which message of a sender to use: that of the own round, or the newest",
+        description="message to use from each sender: the one for the client's own round, or the newest",
     )
     mailbox_per_sender: Count = Field(
-        default=8, description="messages kept per sender; the oldest is dropped"
+        default=8, description="messages kept per sender; the oldest is dropped first"
     )
     max_time_s: Positive | None = Field(default=None, description="simulated time at which the run stops")
 
 
 class EvaluationSection(Strict):
-    """When models are evaluated, and on which data."""
+    """The schedule and the data of evaluations."""
 
     every: Count = Field(
         default=5, description="rounds between evaluations; the first and last are always evaluated"
@@ -179,10 +180,10 @@ class EvaluationSection(Strict):
     global_test: bool = Field(default=True, description="also evaluate on the global test set")
     global_every: Count | None = Field(
         default=None,
-        description="rounds between evaluations on the global test set, if different from every",
+        description="rounds between evaluations on the global test set (default: the value of every)",
     )
     global_samples: Count | None = Field(
-        default=1000, description="maximum number of samples of the global test set, the same for all clients"
+        default=1000, description="maximum number of global test samples, the same for all clients"
     )
     theory: bool = Field(
         default=False, description="also estimate both sides of the paper's bound for honest clients"
@@ -202,7 +203,7 @@ class OutputSection(Strict):
 
 
 class CheckpointSection(Strict):
-    """When checkpoints are written, from which an interrupted run resumes; they do not change results."""
+    """The schedule of checkpoints, from which an interrupted run resumes. It does not change results."""
 
     every_rounds: Count | None = Field(
         default=None, description="rounds between checkpoints, averaged over clients"
@@ -211,13 +212,13 @@ class CheckpointSection(Strict):
 
 
 class ExecutionSection(Strict):
-    """Where models are computed; this never changes simulated time."""
+    """Where models are computed. This never changes simulated time."""
 
     executor: Annotated[Component, CHOICES["executor"]] = component_field("executor")
     device: DeviceName = Field(
         default="auto",
-        description="device for training: cpu, cuda (the first GPU) or cuda:N; auto takes a GPU if there is "
-        "one and the model has 50,000 parameters or more",
+        description="device for training: cpu, cuda (the first GPU) or cuda:N; auto uses a GPU if one is "
+        "available and the model has at least 50,000 parameters",
     )
     threads: Annotated[Count, Field(le=MAX_WORKERS)] = Field(
         default=1, description="torch threads per worker; their number affects the last bits of results"

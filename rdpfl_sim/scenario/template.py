@@ -1,6 +1,6 @@
-"""The scenario template that `rdpfl-sim new` writes: chosen values, and every other key as a comment.
+"""The scenario template written by `rdpfl-sim new`: chosen values, and every other key as a comment.
 
-A line that starts with `# ` is a comment; one that starts with `#` alone is a key with its default.
+A line that starts with `# ` is a comment. A line that starts with `#` without a space is a default.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def commented_scenario(raw: TomlTable, title: str) -> str:
         lines += ["", *(_component_section if name in CHOICES else _section)(name, raw.get(name, {}))]
     keys = Scenario.keys()
     others = [key for key in keys if key not in ("name", "notes", *TOP_KEYS, *SECTIONS)]
-    more = f"Other sections: {', '.join(others)}. See rdpfl-sim list, and rdpfl-sim schema for every key."
+    more = f"Other sections: {', '.join(others)}. For components and keys: rdpfl-sim list, rdpfl-sim schema."
     return "\n".join([*lines, "", *_comment(more), ""])
 
 
 @cache
 def _schema() -> dict[str, JsonSchemaValue]:
-    """Return the JSON schema of the top-level keys; it is cached because it takes a while to build."""
+    """Return the JSON schema of the top-level keys; cached because building it is slow."""
     properties: dict[str, JsonSchemaValue] = Scenario.model_json_schema()["properties"]
     return properties
 
@@ -53,7 +53,7 @@ def _component_section(kind: str, chosen: object) -> Iterator[str]:
     choice = CHOICES[kind]
     name = _chosen_name(choice, chosen)
     for sentence in _component_notes(choice, name):
-        if not sentence.startswith("Options"):  # they follow below
+        if not sentence.startswith("Options"):  # options are listed below
             yield from _comment(sentence)
     yield f"[{kind}]"
     yield f"name = {to_toml(name)}"
@@ -61,7 +61,7 @@ def _component_section(kind: str, chosen: object) -> Iterator[str]:
 
 
 def _section(name: str, chosen: Mapping[str, object]) -> Iterator[str]:
-    """Yield the lines of any other section; [adversary] is a comment unless attackers are chosen."""
+    """Yield the lines of any other section; [adversary] is a comment unless attackers are configured."""
     section = AdversarySection if name == "adversary" else Scenario.model_fields[name].annotation
     assert isinstance(section, type)
     assert issubclass(section, Strict)
@@ -77,7 +77,7 @@ def _chosen_name(choice: OneOf, chosen: object) -> str:
 
 
 def _component_notes(choice: OneOf, name: str) -> Iterator[str]:
-    """Yield sentences on the chosen component, its options and the alternatives."""
+    """Yield sentences about the chosen component, its options and the alternatives."""
     table = choice.table(name)
     yield f"{name}: {table.__doc__}"
     _, *options = table.keys()  # the first key is the name

@@ -1,6 +1,6 @@
-"""TOML: files, values on the command line, and values in nested tables, by paths such as `faults[0].at_s`.
+"""Read TOML files and command-line values; access nested values by paths such as `faults[0].at_s`.
 
-Files and values are limited in size and depth, because they may come from other people.
+Files and values are limited in size and depth, because they may come from untrusted sources.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LimitError(ValueError):
 
 
 def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
-    """Return the table in a TOML file; raise a `ScenarioError` with the reason if that is not possible.
+    """Return the table in a TOML file; raise a `ScenarioError` with the reason if it cannot be read.
 
     Files inside a run folder are read with `follow_links=False`, because the folder may be untrusted.
     """
@@ -48,7 +48,7 @@ def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
 
 
 def parse_toml(text: str) -> TomlTable:
-    """Parse a TOML document; raise a `LimitError` if it exceeds what the rest of the program can handle."""
+    """Parse a TOML document; raise a `LimitError` if it is too large or nested too deeply."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

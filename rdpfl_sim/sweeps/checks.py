@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"\.-?\d+(?=\.|$)")
 
 
 def check_data(runs: Iterable[PlannedRun]) -> None:
-    """Load each data set of these runs once; raise a `ScenarioError` for those that cannot be loaded."""
+    """Load each data set of these runs once; raise a `ScenarioError` if some cannot be loaded."""
     problems: dict[str, Problem] = {}
     for scenario in {repr(run.scenario.data): run.scenario for run in runs}.values():
         try:
@@ -45,7 +45,7 @@ def check_data(runs: Iterable[PlannedRun]) -> None:
 
 
 def check_metrics(sweep: SweepSpec) -> None:
-    """Raise a `ScenarioError` for metrics in tables that are not in summary.json."""
+    """Raise a `ScenarioError` if a table uses a metric that is not in summary.json."""
     problems = [
         problem
         for index, layout in enumerate(sweep.table)
@@ -73,7 +73,7 @@ def _section(path: str) -> str:
 def _known_metrics() -> list[str]:
     """Return the paths of all numbers in summary.json; N stands for a client, an age or a distance."""
     summary = simulate(Scenario.from_dict(EVERYTHING)).summary
-    summary["time_to_accuracy_s"] = {}  # has only the targets that were reached
+    summary["time_to_accuracy_s"] = {}  # contains only targets that were reached
     numbers = (path for path, value in flatten(summary).items() if isinstance(value, int | float))
     found = dict.fromkeys(_NUMBER.sub(".N", path) for path in numbers)
     return [*found, *(f"time_to_accuracy_s.{target}" for target in TARGETS)]

@@ -1,4 +1,4 @@
-"""The TOML file of a sweep: a base scenario, what varies, and the tables to print."""
+"""The TOML file of a sweep: a base scenario, its variations, and the tables to print."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVED = {
     "seed": "the sweep's seeds are used instead",
     "output.folder": "runs are written into the sweep's folder (--output)",
 }
-"""Keys that a sweep sets itself, and why an override of them has no effect."""
+"""Keys that are set by the sweep, with the reason why an override has no effect."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 Overrides = Annotated[
@@ -39,7 +39,7 @@ class Case(Strict):
 
 
 class Axis(Strict):
-    """Something that varies between the runs of a sweep."""
+    """A dimension along which the runs of a sweep vary."""
 
     name: str = Field(min_length=1)
     cases: list[Case] = Field(min_length=1)
@@ -56,9 +56,7 @@ class TableLayout(Strict):
     """The layout of a table of results."""
 
     title: str = ""
-    rows: list[str] = Field(
-        default=[], description="axes whose cases are the rows; by default all other axes"
-    )
+    rows: list[str] = Field(default=[], description="axes whose cases are the rows (default: all other axes)")
     columns: list[str] = Field(default=[], description="axes whose cases are the columns")
     metrics: dict[str, str] = Field(
         default={"accuracy": "accuracy.honest.personal.mean"},
@@ -72,7 +70,7 @@ class TableLayout(Strict):
     digits: Count = 4
     paper: TomlTable = Field(
         default={},
-        description="published numbers, nested by the labels of rows, of columns, and of several metrics",
+        description="published numbers, nested by the labels of rows, columns and (if several) metrics",
     )
 
     def published(self, labels: Sequence[str]) -> float | None:
@@ -84,7 +82,7 @@ class TableLayout(Strict):
 
 
 class SweepSpec(Strict):
-    """A base scenario, what varies, the seeds, and the tables to print."""
+    """A base scenario, its variations, the seeds, and the tables to print."""
 
     name: Name = "sweep"
     base: TomlTable = Field(default={}, description="a scenario, or the path of a scenario file")
@@ -147,7 +145,7 @@ class SweepSpec(Strict):
 
     @property
     def axes(self) -> list[Axis]:
-        """Everything that varies, including the grid."""
+        """All axes, including the grid."""
         grid = [
             Axis(name=path, cases=[Case(label=_label(value), set={path: value}) for value in values])
             for path, values in self.grid.items()
@@ -159,7 +157,7 @@ class SweepSpec(Strict):
         return Draft(Scenario, deepcopy(self.base)) if self._draft is None else deepcopy(self._draft)
 
     def profile(self, name: str | None) -> Profile:
-        """Return the profile with this name, or one that changes nothing if there is no name."""
+        """Return the profile with this name, or an empty profile if there is no name."""
         if name is None:
             return Profile()
         if name not in self.profiles:

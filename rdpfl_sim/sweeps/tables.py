@@ -16,7 +16,7 @@ Labels: TypeAlias = tuple[str, ...]
 
 
 class Labelled(Protocol):
-    """The part of a run that tables need."""
+    """The fields of a run that are used in tables."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -24,12 +24,12 @@ class Labelled(Protocol):
 
 
 Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, object]]]
-"""Complete runs, and their summaries with dotted keys."""
+"""Complete runs and their summaries with dotted keys."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Means by row and column, with published numbers beside them."""
+    """Means by row and column, with published numbers."""
 
     title: str
     corner: Labels
@@ -116,7 +116,7 @@ def _make_table(sweep: SweepSpec, layout: TableLayout, results: Results) -> Tabl
 
 
 def _heading(layout: TableLayout, labels: Labels) -> Labels:
-    """Return the labels of a column; the name of a single metric is left out unless it is the only label."""
+    """Return the labels of a column; the name of a single metric is omitted unless it is the only label."""
     return labels[:-1] if len(layout.metrics) == 1 and layout.columns else labels
 
 

@@ -1,1 +1,1 @@
-"""Access to the machine: safe access to files, memory limits, Ray."""
+"""Access to the machine: files, memory limits, Ray."""

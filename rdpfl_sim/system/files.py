@@ -1,8 +1,8 @@
-"""Safe access to files, also in run and sweep folders that were downloaded or received.
+"""Safe access to files, including untrusted run and sweep folders.
 
 Only regular files are opened: a pipe could block forever, and a device such as /dev/zero has no end. Inside
-the folder of a run or a sweep, symbolic links are rejected because they could lead outside of it. The path of
-that folder itself is chosen by the user and may be a link.
+the folder of a run or a sweep, symbolic links are rejected because they could lead outside of the folder. The
+folder itself is chosen by the user and may be a link.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import BinaryIO, cast
 
 
 class UnsafeFileError(OSError):
-    """A file or folder that is rejected because of its kind or size, such as a link or a pipe."""
+    """A file or folder that is rejected because of its type or size, such as a link or a pipe."""
 
 
 MAX_LINE_BYTES = 64 << 20
-"""Longer than any valid record: one that lists a million clients has about 8 MB."""
+"""Longer than any valid record: a record that lists a million clients has about 8 MB."""
 
 PARTIAL = ".partial"
 """Suffix of files that are being written."""
@@ -34,12 +34,12 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where only _rejec
 
 
 def open_input(path: str | Path) -> BinaryIO:
-    """Open a regular file that the user has named, following links."""
+    """Open a regular file given by the user, following links."""
     return os.fdopen(_open(Path(path), os.O_RDONLY, follow_links=True), "rb")
 
 
 def read_input(path: str | Path, max_bytes: int) -> bytes:
-    """Return the content of a regular file that the user has named; .gz and .bz2 are decompressed."""
+    """Return the content of a regular file given by the user; .gz and .bz2 are decompressed."""
     with open_input(path) as file:
         content = _decompressed(file, str(path)).read(max_bytes + 1)
     if len(content) > max_bytes:
@@ -93,7 +93,7 @@ def create(path: Path) -> BinaryIO:
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that replaces `path` once it is complete and on the disk.
+    """Open a file for writing that replaces `path` once it is complete and on disk.
 
     A link at `path` is itself replaced. If the file cannot be written, nothing changes.
     """
@@ -108,12 +108,12 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and str(error.filename) == str(temporary):
-            error.filename, error.filename2 = str(path), None  # the file that the user knows
+            error.filename, error.filename2 = str(path), None  # the name that the user expects
         raise
 
 
 def remove_partial(path: Path) -> None:
-    """Remove partial files that killed processes left; only the process that writes `path` may call this."""
+    """Remove partial files of killed processes; only the process that writes `path` may call this."""
     for partial in path.parent.glob(f".{path.name}.*{PARTIAL}"):
         partial.unlink()
 
@@ -133,7 +133,7 @@ def check_folder(path: Path) -> None:
 
 
 def _open_unshared(path: Path, flags: int) -> int:
-    """Open a file for changing, unless it has another hard link, which may be outside the folder."""
+    """Open a file for modification, unless it has more hard links, which may be outside the folder."""
     descriptor = _open(path, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)

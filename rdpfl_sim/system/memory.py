@@ -1,4 +1,4 @@
-"""The memory of this machine, and a check for options that need more than it has."""
+"""The memory of this machine, and a check of options that need too much of it."""
 
 from __future__ import annotations
 

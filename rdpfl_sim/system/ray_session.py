@@ -1,4 +1,4 @@
-"""Connections to a Ray cluster, running elsewhere or started on this machine."""
+"""Connections to a Ray cluster that is already running or is started on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_INSTALLED = "needs Ray, which is not installed: pip install 'rdpfl-sim[ray]'
 
 
 class NoClusterError(Exception):
-    """No cluster is available; the message states the reason."""
+    """No cluster is available; the message contains the reason."""
 
 
 def is_installed() -> bool:
@@ -53,7 +53,7 @@ class RaySession:
             start("local", num_cpus=self.num_cpus, include_dashboard=False)
         else:
             _check_reachable(self.address)
-            # Ship this version of the package to the cluster: another version could give other results.
+            # Send this version of the package to the cluster: results may depend on the version.
             start(self.address, runtime_env={"py_modules": [rdpfl_sim]})
 
     def close(self) -> None:
@@ -66,7 +66,7 @@ class RaySession:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise an `OSError` at once if host:port does not respond; Ray itself would try for minutes."""
+    """Raise an `OSError` immediately if host:port does not respond; Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=CONNECT_TIMEOUT_S).close()

@@ -1,1 +1,1 @@
-"""Whether a run's records can be true: every invariant is checked again, from the files alone."""
+"""Check the records of a run: every invariant is verified from the files only."""

@@ -21,7 +21,7 @@ from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.world.faults.fault import Condition
 
 NeighbourSet = dict[int, None]
-"""A set of clients in the order of their ids."""
+"""A set of clients, sorted by id."""
 
 UNMATCHED = {
     Condition.CRASHED: "client {0} recovers, but has not crashed",
@@ -30,7 +30,7 @@ UNMATCHED = {
     Condition.PARTITIONED: "a partition heals that did not exist",
     Condition.LINK_DOWN: "the link from {0[0]} to {0[1]} comes up, but is not down",
 }
-"""What is wrong if a condition ends that has not started."""
+"""Messages for the end of a condition that has not started."""
 
 NO_EFFECT = FaultEffect(None, [], [], [], [])
 
@@ -45,12 +45,12 @@ class ClientPhase(Enum):
 
 @dataclass
 class TrackedClient:
-    """The state of a client that follows from its records so far."""
+    """The state of a client according to its records so far."""
 
     round: int = 1
     phase: ClientPhase = ClientPhase.IDLE
     time_s: float = 0.0
-    """When the phase started; in training, when it ends."""
+    """The start of the phase; for training, its end."""
     num_rounds: int = 0
     last_round: int = 0
     """The last finished round, or 0."""
@@ -69,7 +69,7 @@ class ClientChecks:
         )
         self.faults = Check(
             "faults",
-            "A stopped client does nothing, every fault is known, and ends only after it started.",
+            "A stopped client does nothing; every fault has a known kind and ends only after it started.",
             Needs.RECORDS,
         )
         self.checks = [self.rounds, self.faults]
@@ -79,9 +79,9 @@ class ClientChecks:
         self.neighbours = self.graph
         self.timeline = FaultTimeline()
         self.effect = NO_EFFECT
-        """What the latest fault record has changed."""
+        """The consequences of the latest fault record."""
         self.stopped_at_s: dict[int, float] = {}
-        """When clients last stopped."""
+        """The times at which clients last stopped."""
 
     def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that a round starts when the previous one ended or when the client resumed."""
@@ -91,7 +91,7 @@ class ClientChecks:
         state.phase, state.time_s = ClientPhase.TRAINING, record["time_s"] + record["duration_s"]
 
     def training_finished(self, record: TrainingFinished, line: int) -> None:
-        """Check that the training took as long as its start record states."""
+        """Check that the training took as long as announced in its start record."""
         state = self._check_phase(record, line, ClientPhase.TRAINING)
         if record["time_s"] != state.time_s:
             self.rounds.violated(
@@ -132,7 +132,7 @@ class ClientChecks:
         self._resume(effect.resumed, record)
 
     def run_finished(self, record: RunFinished, line: int) -> None:
-        """Check that every client of a finished run has finished its rounds or has stopped for good."""
+        """Check that every client of a finished run has finished its rounds or has stopped permanently."""
         gone = self.timeline.stopped_for_good
         late = [
             client
@@ -145,7 +145,7 @@ class ClientChecks:
             )
 
     def _check_phase(self, record: RoundRecord, line: int, phase: ClientPhase) -> TrackedClient:
-        """Return the state of the client of a record, after checking that it is in this phase and round."""
+        """Check that the client of a record is in this phase and round, and return its state."""
         self.rounds.num_items += 1
         client, round_ = record["client"], record["round"]
         state = self.states[client]
@@ -161,7 +161,7 @@ class ClientChecks:
         return state
 
     def _resume(self, clients: Sequence[int], record: FaultRecord) -> None:
-        """Continue at the client's own round, or at the one of its furthest running neighbour."""
+        """Continue at the client's own round, or at the round of its most advanced running neighbour."""
         excluded = self.timeline.stopped.union(clients)
         furthest = {client: self._furthest_round(client, excluded) for client in clients}
         for client in clients:

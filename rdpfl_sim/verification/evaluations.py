@@ -1,4 +1,4 @@
-"""Checks of evaluations, and of metrics.csv against their records."""
+"""Checks of evaluations, and of metrics.csv against the records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ END = "\n"
 
 
 class EvaluationChecks:
-    """Compares each evaluation with its row of metrics.csv; must see it after `RecomputedTelemetry`."""
+    """Compares each evaluation with its row of metrics.csv. Runs after `RecomputedTelemetry`."""
 
     def __init__(
         self, reader: RunReader, scenario: Scenario, clients: ClientChecks, telemetry: RecomputedTelemetry
@@ -42,7 +42,7 @@ class EvaluationChecks:
         self.unknown = () if telemetry.knows_messages else OF_MESSAGES
         self.lines = reader.metrics_lines() if reader.has_metrics() else iter(())
         self.due: dict[tuple[int, int], float] = {}
-        """The clients and rounds to be evaluated before simulated time advances, and since when."""
+        """The clients and rounds to be evaluated before simulated time advances, with the due time."""
 
     def run_started(self, record: RunStarted, line: int) -> None:
         """Check the header of metrics.csv."""
@@ -51,7 +51,7 @@ class EvaluationChecks:
             self.evaluations.violated(line, f"metrics.csv has the header {head!r}")
 
     def evaluated(self, record: Evaluated, line: int) -> None:
-        """Check that the evaluation was due, and its row of metrics.csv."""
+        """Check that the evaluation was due, and check its row of metrics.csv."""
         client = record["client"]
         self.evaluations.num_items += 1
         state = self.clients.states[client]
@@ -59,7 +59,7 @@ class EvaluationChecks:
         due_s = self.due.pop((client, record["round"]), None)
         if due_s is None and record["round"] != state.last_round:
             self.evaluations.violated(
-                line, f"the last round that client {client} has finished is {state.last_round}"
+                line, f"the last finished round of client {client} is {state.last_round}"
             )
         text = next(self.lines, None)
         if text is None:
@@ -68,17 +68,17 @@ class EvaluationChecks:
             self._compare(text, line)
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
-        """Note that an evaluation is due after this round, if it is."""
+        """Add an evaluation after this round, if one is due."""
         self._check_due(line, record["time_s"])
         if record["round"] % self.every == 0 or record["round"] == self.last_round:
             self.due[record["client"], record["round"]] = record["time_s"]
 
     def training_started(self, record: TrainingStarted, line: int) -> None:
-        """Check that no evaluation of an earlier time is missing."""
+        """Check that no earlier evaluation is missing."""
         self._check_due(line, record["time_s"])
 
     def run_finished(self, record: RunFinished, line: int) -> None:
-        """Check that no evaluation is missing; those of the last instant of an interrupted run may be."""
+        """Check that no evaluation is missing, except at the last instant of an interrupted run."""
         self._check_due(line, record["time_s"] if record["status"] == RunStatus.INTERRUPTED else inf)
         untested = [client for client, state in enumerate(self.clients.states) if state.is_untested]
         if RunStatus(record["status"]).is_complete and untested:
@@ -93,7 +93,7 @@ class EvaluationChecks:
             del self.due[client, round_]
 
     def _compare(self, text: str, line: int) -> None:
-        """Compare a row with the one that follows from the records."""
+        """Compare a row with the expected row."""
         cells = text.removesuffix(END).split(",")
         if len(cells) != len(METRICS) or not text.endswith(END):
             self.evaluations.violated(line, f"metrics.csv has the invalid row {text!r}")
@@ -105,7 +105,7 @@ class EvaluationChecks:
 
 
 def _is_measured(row: Mapping[str, Any], key: str) -> bool:
-    """Return whether a loss was measured; the record of one that is not finite is null."""
+    """Return whether a loss was measured; a loss that is not finite is recorded as null."""
     return key.endswith("_loss") and row[key.replace("_loss", "_accuracy")] is not None
 
 

@@ -1,4 +1,4 @@
-"""The small files of the run folder that is verified, and the checks of scenario, topology and faults."""
+"""The small files of the verified run folder, and the checks of scenario, topology and faults."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from rdpfl_sim.verification.check import Check, Needs
 class VerifiedFolder:
     """Scenario, topology, provenance and summary of a run; the latter two may be missing.
 
-    Graph and Byzantine clients are computed from the scenario. If that fails, for example because a file that
-    it names is missing, `not_built` is the reason, and they are read from topology.json.
+    Graph and Byzantine clients are computed from the scenario. If this fails, for example because a file
+    named in the scenario is missing, `not_built` is the reason, and they are read from topology.json.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -97,10 +97,10 @@ class FileChecks:
         if record["seed"] != self.scenario.seed:
             self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
         if record["byzantine"] != sorted(self.files.byzantine):
-            self.scenario_check.violated(line, "the Byzantine clients are not those of the scenario")
+            self.scenario_check.violated(line, "the Byzantine clients differ from the scenario")
 
     def fault(self, record: FaultRecord, line: int) -> None:
-        """Check that the fault is the next one that follows from the scenario."""
+        """Check that the fault is the next one implied by the scenario."""
         if self.deployment is None:
             return
         self.deployment_check.num_items += 1
@@ -110,7 +110,7 @@ class FileChecks:
             found = {"event": "fault", "time_s": max(time_s, 0.0), "fault": place, **change.fields}
         self.next_change = next(self.changes, None)
         if found is None or encode_json(found) != encode_json(record):
-            self.deployment_check.violated(line, "scenario and seed imply another fault, or none")
+            self.deployment_check.violated(line, "scenario and seed imply a different fault, or none")
 
     def run_finished(self, record: RunFinished, line: int) -> None:
         """Check that no fault is missing."""
@@ -118,7 +118,7 @@ class FileChecks:
             self.deployment_check.violated(line, f"a fault at {self.next_change[0]} s is missing")
 
     def _check_form(self) -> None:
-        """Check that the files are encoded as a run writes them."""
+        """Check that the files have the encoding that a run writes."""
         reader, deployment, provenance = self.files.reader, self.deployment, self.files.provenance
         if reader.read_bytes(SCENARIO) != tomli_w.dumps(self.scenario.to_dict()).encode():
             self.scenario_check.violated(None, "scenario.toml is formatted differently")
@@ -140,4 +140,4 @@ class FileChecks:
             self.scenario_check.unchecked = "there is no provenance.json"
         elif provenance.get("scenario_hash") != self.scenario.hash:
             hashes = f"expected {provenance.get('scenario_hash')}, found {self.scenario.hash}"
-            self.scenario_check.violated(None, f"scenario.toml has another hash: {hashes}")
+            self.scenario_check.violated(None, f"scenario.toml has a different hash: {hashes}")

@@ -25,14 +25,14 @@ FINAL_REJECTIONS = ("not finite", "wrong shape or type")
 
 
 SENDER_DOWN = "sender is down"
-"""Why a message is lost that is still queued at its sender when the sender stops."""
+"""Reason for the loss of a message that is queued at its sender when the sender stops."""
 
 OBSTACLES = {
     "link is down": "the link from {0} to {1} is down",
     "partition": "{0} and {1} are on different sides of a partition",
     "recipient is down": "{1} is down",
 }
-"""Why faults lose a message, in the order in which the network checks them."""
+"""Reasons for the loss of a message due to faults, in the order in which the network checks them."""
 
 
 class TrackedMessage(NamedTuple):
@@ -42,11 +42,11 @@ class TrackedMessage(NamedTuple):
     recipient: int
     stamp: int
     sent_at_s: float
-    """When it was sent; for a copy whose original is not recorded, when it was copied."""
+    """The time of sending; for a copy whose original is not recorded, the time of copying."""
     is_exact: bool
     """Whether `sent_at_s` is the time of sending."""
     place: tuple[int, int]
-    """Its position on the link: the sender's round and the number of the message or of its original."""
+    """The order on the link: the sender's round and the number of the message or its original."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class TrackedInbox:
     """The state of one client's mailbox for one sender."""
 
     held: dict[int, int] = field(default_factory=dict)
-    """The stamps of the messages in it, by message number."""
+    """The stamps of the messages in the mailbox, by message number."""
     last_removed: int = 0
     """The latest stamp that was used or evicted."""
     last_used: int = 0
@@ -100,7 +100,7 @@ class MessageChecks:
             Needs.ALL_MESSAGES,
         )
         self.sizes = Check(
-            "sizes", "An honest client sends equally many bytes to every neighbour.", Needs.MESSAGES
+            "sizes", "An honest client sends the same number of bytes to every neighbour.", Needs.MESSAGES
         )
         self.checks = [
             *(self.numbering, self.outcomes, self.causality, self.links, self.stamps),
@@ -123,9 +123,9 @@ class MessageChecks:
         self.num_reordered = 0
         self.newest: dict[tuple[int, int], tuple[int, int]] = {}
         self.latest_size: dict[int, tuple[float, float]] = {}
-        """When each honest client last sent, and the size of that message."""
+        """The time and size of the last message sent by each honest client."""
         self.restarted_at_s: dict[int, float] = {}
-        """When clients last recovered with a new model and an empty mailbox."""
+        """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def message_sent(self, record: MessageSent, line: int) -> None:
         """Check number, link, stamp and size of a new message."""
@@ -167,7 +167,7 @@ class MessageChecks:
         self._compare(record, line, message)
 
     def message_lost(self, record: MessageDropped, line: int) -> None:
-        """Check the reason of a loss."""
+        """Check the reason for a loss."""
         message = self._end(record, line, self.in_transit, "lost", "in transit")
         if message is None:
             return
@@ -177,7 +177,7 @@ class MessageChecks:
             expected = " or ".join(reasons)
             self.reasons.violated(line, f"message {record['message']} must have the reason: {expected}")
         elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != message.sent_at_s:
-            self.reasons.violated(line, f"a link loses a message when it is sent: at {message.sent_at_s} s")
+            self.reasons.violated(line, f"a link loses a message when it is sent, at {message.sent_at_s} s")
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Check delay and obstacles of a delivery, and put the message into the mailbox."""
@@ -208,12 +208,12 @@ class MessageChecks:
             self.inboxes[recipient][message.sender].held[number] = message.stamp
 
     def message_used(self, record: MessageUsed, line: int) -> None:
-        """Take a used message out of its mailbox."""
+        """Remove a used message from its mailbox."""
         self._leave_mailbox(record, line, "used")
         self.inboxes[record["recipient"]][record["sender"]].last_used = record["round"]
 
     def message_stale(self, record: MessageDropped, line: int) -> None:
-        """Check why a message was dropped as stale."""
+        """Check the reason for dropping a message as stale."""
         self._check_reason(record, line, STALE)
         self._leave_mailbox(record, line, "stale")
 
@@ -224,7 +224,7 @@ class MessageChecks:
         self.inboxes[record["recipient"]][record["sender"]].held.pop(record["message"], None)
 
     def message_rejected(self, record: MessageDropped, line: int) -> None:
-        """Check why a mailbox rejected a message."""
+        """Check the reason for rejecting a message."""
         self._check_reason(record, line, REJECTED)
         self._end(record, line, self.in_mailbox, "rejected", "delivered")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
@@ -233,7 +233,7 @@ class MessageChecks:
             inbox.last_rejected = max(inbox.last_rejected, record["round"])
 
     def fault(self, record: FaultRecord, line: int) -> None:
-        """Note when clients start again with a new model."""
+        """Record the times at which clients restart with a new model."""
         if record.get("fresh"):
             self.restarted_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
 
@@ -254,7 +254,7 @@ class MessageChecks:
     def _end(
         self, record: MessageRecord, line: int, place: dict[int, TrackedMessage], outcome: str, before: str
     ) -> TrackedMessage | None:
-        """Remove a message from a place, after checking that it is there and has not changed."""
+        """Check that a message is in `place` and has not changed, then remove it."""
         self.counts[outcome] += 1
         self.outcomes.num_items += 1
         message = place.pop(record["message"], None)
@@ -289,7 +289,7 @@ class MessageChecks:
         usual = "all attempts failed" if self.retransmits else self._obstacle(message)
         if self.leaves_at_once or self.clients.stopped_at_s.get(message.sender) != now_s:
             return [usual or "loss"]
-        return [SENDER_DOWN, *([] if usual is None else [usual])]  # it may still be queued
+        return [SENDER_DOWN, *([] if usual is None else [usual])]  # the message may still be queued
 
     def _check_size(self, sender: int, time_s: float, size_bytes: float, line: int) -> None:
         self.sizes.num_items += 1
@@ -301,7 +301,7 @@ class MessageChecks:
         self.latest_size[sender] = time_s, size_bytes
 
     def _check_reason(self, record: MessageDropped, line: int, allowed: Mapping[str, DropReason]) -> None:
-        """Check that a reason belongs to the outcome and can be true, before the message is removed."""
+        """Check that a reason is valid for the outcome and possible, before the message is removed."""
         self.reasons.num_items += 1
         sender, recipient = record["sender"], record["recipient"]
         inbox, reason = self.inboxes[recipient][sender], record["reason"]
@@ -319,7 +319,7 @@ class MessageChecks:
         if reason not in allowed:
             self.reasons.violated(line, f"unknown reason for this outcome: {reason}")
         elif not allowed[reason](drop):
-            self.reasons.violated(line, f"the reason of message {record['message']} cannot be: {reason}")
+            self.reasons.violated(line, f"the reason for message {record['message']} cannot be: {reason}")
 
 
 class DroppedMessage(NamedTuple):
@@ -339,7 +339,7 @@ class DroppedMessage(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether it comes from a neighbour and has the stamp of an existing round."""
+        """Whether it comes from a neighbour and its stamp is an existing round."""
         return self.is_neighbour and 1 <= self.stamp <= self.last_round
 
     @property
@@ -349,7 +349,7 @@ class DroppedMessage(NamedTuple):
 
 
 DropReason: TypeAlias = Callable[[DroppedMessage], bool]
-"""Returns whether a message can have been dropped for a reason."""
+"""Returns whether a reason is possible for a dropped message."""
 
 STALE: Mapping[str, DropReason] = {
     "no longer a neighbour": lambda drop: not drop.is_neighbour,

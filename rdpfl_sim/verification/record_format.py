@@ -14,7 +14,7 @@ Types: TypeAlias = tuple[type, ...]
 
 
 class RecordFormat:
-    """Checks the format of records. Most of them have a format that was checked before."""
+    """Checks the format of records. Formats that were already checked are cached."""
 
     def __init__(self, has_telemetry: bool) -> None:
         self.fields = {name: _fields_of(kind) for name, kind in RECORDS.items()}
@@ -23,7 +23,7 @@ class RecordFormat:
         self.seen: set[tuple[Any, ...]] = set()
 
     def problem_of(self, record: Mapping[str, Any], line: bytes) -> str | None:
-        """Return why a run would not write this line, or None if it would."""
+        """Return the reason why a run would not write this line, or None if it would."""
         form = (record["event"], *record, *map(type, record.values()))
         if form not in self.seen:
             reason = self._reason(record)

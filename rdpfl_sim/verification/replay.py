@@ -1,6 +1,7 @@
 """Repeat a run from its scenario and compare every file, byte by byte.
 
-Only a replay notices every change; the lists below say which ones it ignores and which ones `verify` misses.
+Only a replay detects every change. The lists below contain the fields that it ignores and the changes that
+`verify` does not detect.
 """
 
 from __future__ import annotations
@@ -26,41 +27,42 @@ from rdpfl_sim.system.files import lines_inside
 from rdpfl_sim.verification.check import Check, Needs
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
-"""Records at the end of an interrupted run, which an uninterrupted run does not have at that point."""
+"""Records at the end of an interrupted run, which are absent at that point of an uninterrupted run."""
 
 UNREPEATABLE = {
     "summary.json": ("wall.seconds", "wall.device", "wall.trained_on", "wall.threads"),
     "provenance.json": ("sessions",),
 }
-"""Fields that differ from run to run: wall-clock times, host, folder, start time.
+"""Fields that differ between runs: wall-clock times, host, folder, start time.
 
-Figures are not compared either, nor the warning that a run was resumed in another environment.
+Figures and the warning that a run was resumed in a different environment are not compared either.
 docs/commands.md has the same list.
 """
 
 ONLY_BY_REPLAY = (
-    "the distances in message_stats, and a change of a weight that is lost in the rounding of a sum",
-    "the size of a message that is retransmitted or compressed, of a Byzantine or a one-neighbour sender",
-    "the place of a message's record among those of the same instant",
+    "the distances in message_stats, and changes of weights within the rounding error of a sum",
+    "the size of a message that is retransmitted or compressed",
+    "the size of a message whose sender is Byzantine or has only one neighbour",
+    "the position of a message record among the records of the same instant",
     "the time of a message that was lost after it was sent",
-    "why a message was lost at the instant at which its sender stopped",
-    "whether a message was rejected as 'not finite' or as of 'wrong shape or type'",
+    "the reason for the loss of a message at the instant at which its sender stopped",
+    "whether a message was rejected as 'not finite' or for its 'wrong shape or type'",
     "the numbers in warnings about small test sets, crashes during training and diverged models",
-    "the last digits of G_g, sigma_u and the bound in the theory, and all of it if a client never trained",
-    "whatever follows from records that output.events or output.message_events has left out",
+    "the last digits of G_g, sigma_u and the bound in the theory, and all digits if a client never trained",
+    "values that depend on records omitted by output.events or output.message_events",
 )
-"""What plain `verify` may not notice if it alone was changed; docs/commands.md lists the same."""
+"""Single changes that `verify` may not detect without a replay; docs/commands.md has the same list."""
 
 LINES = (EVENTS, METRICS_FILE)
-"""Files that grow line by line; of an incomplete run, the existing lines are compared."""
+"""Files that grow line by line; for an incomplete run, the existing lines are compared."""
 
 
 def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool = False) -> Check:
     """Run the scenario of a run again in a temporary folder and compare all files.
 
-    A scenario that names the address of a Ray cluster needs `allow_cluster`.
+    A scenario with the address of a Ray cluster needs `allow_cluster`.
     """
-    RunReader(folder)  # raises an error if another version wrote the run
+    RunReader(folder)  # raises an error if the schema is different
     scenario = Scenario.of_run(folder)
     reject_network_access(scenario, allow_cluster)
     experiment = Experiment(scenario)
@@ -76,7 +78,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
 
 
 def compare(folder: Path, again: Path) -> Check:
-    """Compare the files of a run with those of its replay, except fields that no run repeats."""
+    """Compare the files of a run with its replay, except fields that differ between runs."""
     check = Check("replay", "Repeating the scenario gives the same files.", Needs.NOTHING)
     is_complete = RunReader(folder).read_status().is_complete
     for name in LINES:
@@ -98,7 +100,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _difference_of_json(before: Path, again: Path) -> str | None:
-    """Return where two JSON files differ, except in fields that no run repeats."""
+    """Return the difference between two JSON files, except fields that differ between runs."""
     if not before.exists():
         return "it is missing"
     one, other = read_json(before), read_json(again)
@@ -108,7 +110,7 @@ def _difference_of_json(before: Path, again: Path) -> str | None:
 
 
 def _masked(content: Any, name: str) -> Any:
-    """Return the content with null in the fields that no run repeats."""
+    """Return the content with null in the fields that differ between runs."""
     for path in UNREPEATABLE[name]:
         *groups, key = path.split(".")
         table = content
@@ -144,7 +146,7 @@ def _compare_lines(check: Check, before: Path, again: Path, is_complete: bool) -
 
 
 def _unfinished(lines: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the complete lines of an incomplete run, without the records of its end."""
+    """Yield the complete lines of an incomplete run, without the records at its end."""
     for line in lines:
         if line.startswith(END) or not line.endswith(b"\n"):
             return
@@ -152,7 +154,7 @@ def _unfinished(lines: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def difference(left: bytes | None, right: bytes | None) -> str:
-    """Describe the difference of two records; None stands for a missing one."""
+    """Describe the difference between two records; None is a missing record."""
     if left is None or right is None:
         side, line = ("the run", right) if left is None else ("its replay", left)
         return f"{side} ends before\n  {_text(line)}"
@@ -173,7 +175,7 @@ def _text(line: bytes | None) -> str:
 
 
 def _changed(path: Path, now: Mapping[str, Any]) -> str:
-    """Return the changes of the environment since the run, which may explain a difference."""
+    """Return changes in the environment since the run, which may explain a difference."""
     if not path.exists():
         return ""
     return "".join(f"\n  {change}" for change in changes(read_json(path)["sessions"][-1], now))

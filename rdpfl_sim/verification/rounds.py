@@ -10,14 +10,14 @@ from rdpfl_sim.verification.messages import MessageChecks
 
 
 class RoundChecks:
-    """Checks every round; it must see a record before `ClientChecks` and `MessageChecks` do."""
+    """Checks every round. It processes each record before `ClientChecks` and `MessageChecks`."""
 
     def __init__(
         self, scenario: Scenario, clients: ClientChecks, messages: MessageChecks, byzantine: frozenset[int]
     ) -> None:
         self.use = Check(
             "use",
-            "A round uses exactly one message, the preferred one, of every sender in the mailbox.",
+            "A round uses exactly one message from every sender in the mailbox: the preferred one.",
             Needs.ALL_MESSAGES,
         )
         self.ages = Check(
@@ -39,9 +39,9 @@ class RoundChecks:
         self.exchanges: bool = getattr(type(scenario.method).target, "exchanges", True)
         self.clients, self.messages, self.byzantine = clients, messages, byzantine
         self.round: RoundFinished | None = None
-        """The round whose messages follow."""
+        """The round whose message records follow."""
         self.pending: list[int] = []
-        """The senders whose messages it has not used yet, in reverse order."""
+        """The senders whose messages this round has not used yet, in reverse order."""
         self.next_line = 0
         self.oldest: int | None = None
 
@@ -52,7 +52,7 @@ class RoundChecks:
         self._check_mailbox(record, line)
 
     def message_used(self, record: MessageUsed, line: int) -> None:
-        """Check a used message; those of a round follow its record, sorted by sender."""
+        """Check a used message; the messages of a round follow its record, sorted by sender."""
         self.ages.num_items += 1
         self.use.num_items += 1
         number, sender, stamp, age = record["message"], record["sender"], record["round"], record["age"]
@@ -66,7 +66,7 @@ class RoundChecks:
             )
         self.oldest = age if self.oldest is None else max(self.oldest, age)
         if line != self.next_line or not self.pending or self.pending.pop() != sender:
-            self.use.violated(line, f"the message of {sender} is not the next one that this round uses")
+            self.use.violated(line, f"the message from {sender} is not the next one that this round uses")
         self.next_line = line + 1
         for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
             if other != number and self._is_better(stamp_held, stamp, round_):
@@ -82,10 +82,10 @@ class RoundChecks:
             return
         line = self.next_line - 1
         if self.pending:
-            self.use.violated(line, f"the message of {self.pending[-1]} in the mailbox is not used")
+            self.use.violated(line, f"the message from {self.pending[-1]} in the mailbox is not used")
         if self.oldest != self.round["max_age"]:
-            said = self.round["max_age"]
-            self.use.violated(line, f"the oldest message is {self.oldest} rounds old, not {said}")
+            recorded = self.round["max_age"]
+            self.use.violated(line, f"the oldest message is {self.oldest} rounds old, not {recorded}")
         self.round = None
 
     def _check_mailbox(self, record: RoundFinished, line: int) -> None:
@@ -99,21 +99,21 @@ class RoundChecks:
             if stamps:
                 senders.append(sender)
                 if len(stamps) > self.capacity or len(set(stamps)) < len(stamps):
-                    self.use.violated(line, f"the mailbox of {client} holds stamps {stamps} of {sender}")
+                    self.use.violated(line, f"the mailbox of {client} contains stamps {stamps} from {sender}")
             if inbox.last_removed >= round_ or round_ in stamps:
                 num_received += 1
             elif inbox.last_rejected < round_:
                 num_pending += 1
         self.pending = senders[::-1]
         if record["num_used"] != len(senders):
-            self.use.violated(line, f"the mailbox holds messages of {len(senders)} neighbours")
+            self.use.violated(line, f"the mailbox contains messages from {len(senders)} neighbours")
         received_enough = num_pending == 0 or num_received >= self.wait.num_needed(len(neighbours))
         self._check_waiting(record, line, received_enough or not self.exchanges)
 
     def _check_waiting(self, record: RoundFinished, line: int, received_enough: bool) -> None:
         client, timeout_s = record["client"], self.wait.timeout_s
         if client in self.byzantine and timeout_s is not None:
-            return  # no record states when a Byzantine client started to wait
+            return  # the start of a Byzantine client's wait is not recorded
         self.waiting.num_items += 1
         since_s, now_s = self.clients.states[client].time_s, record["time_s"]
         if timeout_s is not None and now_s > since_s + timeout_s:

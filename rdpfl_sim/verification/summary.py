@@ -34,7 +34,7 @@ class DigestCheck:
     """Recomputes the digest from the records."""
 
     def __init__(self) -> None:
-        self.check = Check("digest", "The digest in summary.json is that of the records.", Needs.RECORDS)
+        self.check = Check("digest", "The digest in summary.json matches the records.", Needs.RECORDS)
         self.checks = [self.check]
         self.digest = Digest()
 
@@ -49,8 +49,8 @@ class DigestCheck:
         if summary is None or "digest" not in summary:
             self.check.unchecked = UNFINISHED
         elif summary["digest"] != found:
-            said = str(summary["digest"])
-            self.check.violated(None, f"the records have the digest {found[:16]}..., not {said[:16]}...")
+            recorded = str(summary["digest"])
+            self.check.violated(None, f"the records have the digest {found[:16]}..., not {recorded[:16]}...")
 
 
 class SummaryChecks:
@@ -67,7 +67,7 @@ class SummaryChecks:
         )
         self.counts = Check(
             "counts",
-            "Records and summary.json have equal numbers of messages of every outcome.",
+            "Records and summary.json have the same number of messages for every outcome.",
             Needs.ALL_MESSAGES,
         )
         self.summary_check = Check(
@@ -86,11 +86,11 @@ class SummaryChecks:
         self._check_accounts()
 
     def run_started(self, record: RunStarted, line: int) -> None:
-        """Note the number of parameters, which the summary repeats."""
+        """Store the number of parameters, which is also in the summary."""
         self.num_parameters = record["num_parameters"]
 
     def run_finished(self, record: RunFinished, line: int) -> None:
-        """Keep the totals of the run."""
+        """Store the totals of the run."""
         self.last = record
 
     def compare_counts(self, messages: MessageChecks) -> None:
@@ -110,7 +110,7 @@ class SummaryChecks:
             self.counts.num_items += 1
             if account.get(key) != number:
                 self.counts.violated(None, f"messages.{key} is {account.get(key)}, in the records {number}")
-        if self.scenario.network.transport.name == "datagram":  # else repeats and acknowledgements count too
+        if self.scenario.network.transport.name == "datagram":  # other transports also count retries
             self.counts.num_items += 1
             slack = 0.0 if self.scenario.network.compression == 1 else 1.0 + 1e-9 * messages.num_bytes
             if abs(account["bytes"] - messages.num_bytes) > slack:
@@ -126,7 +126,7 @@ class SummaryChecks:
         theory: RecomputedTheory,
         digest_check: DigestCheck,
     ) -> None:
-        """Compare the summary with what the other files imply; `last_event` is None without records."""
+        """Compare the summary with the expected one; `last_event` is None without records."""
         if self.summary is None:
             self.summary_check.unchecked = UNFINISHED
             return
@@ -141,36 +141,38 @@ class SummaryChecks:
                 None, f"summary.json has an invalid structure ({type(error).__name__}: {error})"
             )
             return
-        said = orjson.loads(self.files.reader.read_bytes(SUMMARY))
-        found["accuracy"] = _common_statistics(said.get("accuracy"), found["accuracy"])
-        self.summary_check.num_items += _num_leaves(said)
-        difference = first_difference(said, orjson.loads(encode_json(found)))
+        recorded = orjson.loads(self.files.reader.read_bytes(SUMMARY))
+        found["accuracy"] = _common_statistics(recorded.get("accuracy"), found["accuracy"])
+        self.summary_check.num_items += _num_leaves(recorded)
+        difference = first_difference(recorded, orjson.loads(encode_json(found)))
         if difference is not None:
             self.summary_check.violated(None, difference)
-        elif encode_json(said) != self.files.reader.read_bytes(SUMMARY):
+        elif encode_json(recorded) != self.files.reader.read_bytes(SUMMARY):
             self.summary_check.violated(None, "summary.json is formatted differently")
 
     def _summary(
         self,
-        said: JsonObject,
+        recorded: JsonObject,
         last: RunFinished | None,
         clients: ClientChecks,
         recomputed: RecomputedTelemetry,
         theory: RecomputedTheory,
         digest_check: DigestCheck,
     ) -> JsonObject:
-        """Return the expected summary; values that nothing else determines are copied from `said`."""
+        """Return the expected summary; values that cannot be recomputed are copied from `recorded`."""
         num_rounds = [state.num_rounds for state in clients.states]
         neighbourhoods = Neighbourhoods.of(self.files.graph, self.files.byzantine)
-        verdicts = said["theory"] if self.scenario.evaluation.theory else None
+        verdicts = recorded["theory"] if self.scenario.evaluation.theory else None
         if last is None:  # there are no records
-            status, simulated_s, num_faults = said["status"], said["simulated_s"], said["num_faults"]
-            messages, telemetry, digest = said["messages"], said["telemetry"], said["digest"]
-            num_rounds, num_parameters = said["rounds_done"], said["num_parameters"]
+            status, simulated_s = recorded["status"], recorded["simulated_s"]
+            messages, telemetry, digest = recorded["messages"], recorded["telemetry"], recorded["digest"]
+            num_rounds, num_faults = recorded["rounds_done"], recorded["num_faults"]
+            num_parameters = recorded["num_parameters"]
         else:
             status, simulated_s, num_faults = last["status"], last["time_s"], clients.timeline.num_records
             messages, digest = _message_counts(last), digest_check.digest.value.hex()
-            telemetry, num_parameters = recomputed.telemetry_beside(said["telemetry"]), self.num_parameters
+            telemetry = recomputed.expected_telemetry(recorded["telemetry"])
+            num_parameters = self.num_parameters
             verdicts = None if verdicts is None else theory.summary_beside(verdicts, num_rounds)
         outcome = RunOutcome(
             status=status,
@@ -184,20 +186,20 @@ class SummaryChecks:
             theory=verdicts,
             num_faults=num_faults,
             simulated_s=simulated_s,
-            wall={key: said["wall"][key] for key in WALL},
+            wall={key: recorded["wall"][key] for key in WALL},
             digest=digest,
-            warnings=self._warnings(said["warnings"], recomputed, None if last is None else num_rounds),
+            warnings=self._warnings(recorded["warnings"], recomputed, None if last is None else num_rounds),
         )
         return summarise_run(self.scenario, outcome)
 
     def _warnings(
-        self, said: list[str], recomputed: RecomputedTelemetry, num_rounds: list[int] | None
+        self, recorded: list[str], recomputed: RecomputedTelemetry, num_rounds: list[int] | None
     ) -> list[str]:
-        """Return the expected warnings; those about data and models are copied from `said`."""
+        """Return the expected warnings; warnings about data and models are copied from `recorded`."""
         if self.deployment is None or num_rounds is None:
-            return said
-        unknown = [text for text in said if any(_matches(template, text) for template in OF_DATA)]
-        resumed = [text for text in said if text.startswith(RESUMED_ELSEWHERE)]
+            return recorded
+        unknown = [text for text in recorded if any(_matches(template, text) for template in OF_DATA)]
+        resumed = [text for text in recorded if text.startswith(RESUMED_ELSEWHERE)]
         of_rounds = warnings_of_rounds(recomputed.telemetry, num_rounds)
         return [*self.deployment.warnings, *unknown, *of_rounds, *resumed]
 
@@ -245,14 +247,14 @@ def _message_counts(last: RunFinished) -> dict[str, int]:
     return {key: counts[key] for key in MESSAGE_COUNTS}
 
 
-def _common_statistics(said: Any, found: JsonObject) -> JsonObject:
-    """Leave out the statistics that the version which wrote the summary did not have."""
-    if not isinstance(said, dict):
+def _common_statistics(recorded: Any, found: JsonObject) -> JsonObject:
+    """Return the statistics that are also in the recorded summary; an older version has fewer."""
+    if not isinstance(recorded, dict):
         return found
     return {
-        key: _common_statistics(said.get(key), value) if isinstance(value, dict) else value
+        key: _common_statistics(recorded.get(key), value) if isinstance(value, dict) else value
         for key, value in found.items()
-        if key in said or isinstance(value, dict)
+        if key in recorded or isinstance(value, dict)
     }
 
 

@@ -1,4 +1,4 @@
-"""Telemetry and scores, recomputed from the records with the code of the run."""
+"""Telemetry and scores, recomputed from the records with the code of the simulation."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.observer import UsedMessage
 
 OF_MESSAGES = ("mean_age", "byzantine_weight")
-"""Columns that require the records of all messages, and the same for the telemetry:"""
+"""Columns that require the records of all messages."""
 TELEMETRY_OF_MESSAGES = ("delay_s", "age", "messages_from", "false_rejections")
+"""Keys of the telemetry that require the records of all messages."""
 
 
 class RecomputedTelemetry:
@@ -80,22 +81,22 @@ class RecomputedTelemetry:
         details = {"hops": self.hops[client], **means}
         self.scores.add(record["time_s"], client, record["round"], {**scores, **details})
 
-    def telemetry_beside(self, said: JsonObject) -> JsonObject:
-        """Return the telemetry; values that the records do not determine are copied from `said`."""
+    def expected_telemetry(self, recorded: JsonObject) -> JsonObject:
+        """Return the telemetry; values that cannot be recomputed are copied from `recorded`."""
         found = self.telemetry.summary()
         if self.knows_messages:
             return found
         return {
-            **_without_messages(found, said),
-            **{key: said.get(key) for key in found if key in TELEMETRY_OF_MESSAGES},
+            **_without_messages(found, recorded),
+            **{key: recorded.get(key) for key in found if key in TELEMETRY_OF_MESSAGES},
             "rounds": {
-                kind: _without_messages(means, said.get("rounds", {}).get(kind, {}))
+                kind: _without_messages(means, recorded.get("rounds", {}).get(kind, {}))
                 if kind == "all"
-                else said.get("rounds", {}).get(kind)
+                else recorded.get("rounds", {}).get(kind)
                 for kind, means in found["rounds"].items()
             },
             "by_hops": {
-                hops: _without_messages(means, said.get("by_hops", {}).get(hops, {}))
+                hops: _without_messages(means, recorded.get("by_hops", {}).get(hops, {}))
                 for hops, means in found["by_hops"].items()
             },
         }
@@ -108,5 +109,5 @@ def _message_of(record: MessageRecord) -> UsedMessage:
     return UsedMessage(record["message"], record["sender"], record["recipient"], record["round"])
 
 
-def _without_messages(found: JsonObject, said: JsonObject) -> JsonObject:
-    return {key: said.get(key) if key in OF_MESSAGES else value for key, value in found.items()}
+def _without_messages(found: JsonObject, recorded: JsonObject) -> JsonObject:
+    return {key: recorded.get(key) if key in OF_MESSAGES else value for key, value in found.items()}

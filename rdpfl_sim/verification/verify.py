@@ -39,7 +39,7 @@ def verify(folder: Path, progress: Callable[[int], None] = lambda num_records: N
 
 
 class Verification:
-    """Passes the records of a run to the checks, in the order that they require."""
+    """Passes the records of a run to the checks in the required order."""
 
     def __init__(self, folder: Path) -> None:
         files = VerifiedFolder(folder)
@@ -49,7 +49,7 @@ class Verification:
         self.summary = files.summary
         self.form = Check(
             "form",
-            "Every line is a record of a known event with its known fields.",
+            "Every line is a known record with the right fields.",
             Needs.RECORDS,
         )
         self.time = Check("time", "Simulated time never decreases.", Needs.RECORDS)
@@ -93,7 +93,7 @@ class Verification:
         return self.checks
 
     def _available_records(self) -> Needs:
-        """Return which records the run has written."""
+        """Return the level of records that the run has written."""
         output = self.scenario.output
         size = size_inside(self.events_path)
         if output.events and size == 0:
@@ -118,8 +118,8 @@ class Verification:
             self.totals.complete.violated(None, f"metrics.csv cannot be read: {error}")
 
     def _read(self, progress: Callable[[int], None]) -> None:
-        # Rounds are checked against the state before the same record changes it, evaluations after the
-        # estimates have been counted.
+        # Rounds are checked against the state before the record changes it; evaluations are checked after
+        # the estimates have been counted.
         parts = (
             *(self.rounds, self.clients, self.messages, self.estimates, self.telemetry, self.theory),
             *(self.evaluations, self.files, self.totals),
@@ -156,6 +156,6 @@ class Verification:
 
 
 def _sample(scenario: Scenario) -> Callable[[int], bool]:
-    """Return a function that tells whether the message with a number is recorded."""
+    """Return a predicate for the numbers of recorded messages."""
     fraction, key = scenario.output.message_events, Streams(scenario.seed).key(MESSAGE_STREAM)
     return lambda number: fraction == 1 or uniform(key, number) < fraction

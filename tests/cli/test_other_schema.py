@@ -145,7 +145,7 @@ def test_later_schema_is_refused_too(run: Path) -> None:
 
 def test_refusal_does_not_need_the_provenance(run: Path) -> None:
     (run / "provenance.json").unlink()
-    with pytest.raises(SchemaError, match="was written by another version of rdpfl-sim"):
+    with pytest.raises(SchemaError, match="was written by a different version of rdpfl-sim"):
         check_schema(run)
 
 

@@ -37,7 +37,7 @@ def test_run_without_events_is_rejected_and_nothing_is_written(tmp_path: Path, c
     run = run_of(tmp_path, output={"events": False})
     before = set(run.iterdir())
     assert main(["trace", str(run)]) == 1
-    assert "has no records: the run has output.events = false" in capsys.readouterr().err
+    assert "has no records: output.events is false" in capsys.readouterr().err
     assert set(run.iterdir()) == before
 
 

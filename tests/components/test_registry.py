@@ -137,11 +137,12 @@ def test_broken_package_is_reported_and_does_not_disturb_the_others(packages: Pa
     assert sorted(choice.names()) == ["bare", "halved", "lost", "plain", "quitting", "scaled"]
     assert choice.usable_names() == ["plain", "scaled", "halved"]
     assert sorted(choice.broken()) == [
-        "the shape 'bare' of the package bare 1.0 is not registered: "
-        "bare:bare needs the decorator @shape and this name",
-        "the shape 'lost' of the package gone 1.0 cannot be imported: "
+        "the shape 'bare' from the package bare 1.0 is not registered: "
+        "decorate bare:bare with @shape and give it this name",
+        "the shape 'lost' from the package gone 1.0 cannot be imported: "
         "ModuleNotFoundError: No module named 'missing_module' (gone.py, line 1)",
-        "the shape 'quitting' of the package quits 1.0 cannot be imported: SystemExit: 3 (quits.py, line 1)",
+        "the shape 'quitting' from the package quits 1.0 cannot be imported: "
+        "SystemExit: 3 (quits.py, line 1)",
     ]
     assert Section.model_validate({"shape": "plain"}).shape.bind()(3.0) == 3.0
     with pytest.raises(ValidationError, match=r"package gone 1\.0 cannot be imported: ModuleNotFoundError"):
@@ -174,7 +175,7 @@ def test_package_cannot_take_the_name_of_another_component(packages: Packages) -
     ("option", "flaw"),
     [
         ("factor=2.0", "has an option 'factor' that needs a type annotation"),
-        ("name: str = 'x'", "has an option 'name' that must have another name"),
+        ("name: str = 'x'", "has an option 'name' that must have a different name"),
         ("factor: float = object()", "has an option that cannot be used: PydanticJsonSchemaWarning"),
         ("factor: Unknown = 2.0", "has an option that cannot be used: NameError: name 'Unknown' is not"),
         ("_factor: float = 2.0", "has an option that cannot be used: PydanticUserError: Fields must not"),
@@ -185,7 +186,7 @@ def test_option_that_toml_cannot_hold_is_reported(packages: Packages, option: st
     source = f"from __future__ import annotations\n{HEAD}{function}"
     packages.install("odds", source, {"shape": ["odd"]})
     [sentence] = OneOf(SHAPES).broken()
-    assert sentence.startswith(f"the shape 'odd' of the package odds 1.0 {flaw}")
+    assert sentence.startswith(f"the shape 'odd' from the package odds 1.0 {flaw}")
 
 
 def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> None:
@@ -197,7 +198,7 @@ def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> Non
 
         assert Section.model_validate({"shape": "plain"}).shape.name == "plain"
         sentence = (
-            "the shape 'careless' of the module .* has an option 'strength' that needs a type annotation"
+            "the shape 'careless' from the module .* has an option 'strength' that needs a type annotation"
         )
         with pytest.raises(ValidationError, match=sentence):
             Section.model_validate({"shape": "careless"})

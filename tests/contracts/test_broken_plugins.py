@@ -67,10 +67,10 @@ BROKEN = {
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3))": "has buffers (2.running_mean, 2.running_var, "
         "2.num_batches_tracked), which are not part of the flat vector",
         f"nn.Sequential({LAYERS}, nn.BatchNorm1d(3, track_running_stats=False))": "raises ValueError",
-        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "returns for a batch of 3 [3, 4], not [3, 3]",
+        "nn.Sequential(nn.Flatten(), nn.Linear(8, 4))": "returns [3, 4] for a batch of 3, not [3, 3]",
         "nn.Sequential(nn.Flatten())": "has no parameters to train",
         "Scaled()": "has parameters (scale) in its module Scaled, which has no method 'reset_parameters'",
-        "HalfReset()": "has other initial weights when it is built again; reset_parameters must set them all",
+        "HalfReset()": "gets different initial weights when built twice (reset_parameters must set",
         "nn.Sequential(nn.Flatten(), nn.Linear(8, 3).double())": "has a parameter 1.weight that is",
         "7": "returns an object of type int, not a torch.nn.Module",
         "nn.Sequential(nn.Linear(9, 3))": "raises RuntimeError: ",
@@ -81,7 +81,7 @@ BROKEN = {
         "nx.gnp_random_graph(u, 0.5)": TWO_ANSWERS,
         "nx.relabel_nodes(nx.path_graph(u), str)": "returns a graph whose nodes are not the clients",
     },
-    "placement": {"[0, 0]": "returns [0, 0]; it must return 1 different clients that are not taken"},
+    "placement": {"[0, 0]": "returns [0, 0]; it must return 1 different clients that are still free"},
     "partition": {
         "[np.arange(5)] * v": "assigns an example twice",
         "[np.arange(5)]": "returns an object of type list, not a list of 6 arrays, one per client",
@@ -120,7 +120,7 @@ BROKEN = {
     "bandwidth": {
         "7": "returns an object of type int, which has no method 'transmit'",
         "Forgetful()": "calls 'done' 0 times for 3 messages; it must do so once for each",
-        "Stateless()": "has no tuple STATE, so checkpoints could not hold its state",
+        "Stateless()": "has no tuple STATE, so checkpoints could not store its state",
     },
 }
 """By kind: what the component `odd` returns, and what is said of it."""
@@ -168,10 +168,10 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
         Experiment(small_scenario(**using(kind)))
     [problem] = caught.value.problems
     assert problem.path == PATHS.get(kind, kind)
-    assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 {flaw}")
+    assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 {flaw}")
 
 
-NOT_THE_SUM = "does not give the result as a weighted sum of the messages"
+NOT_THE_SUM = "returns weights whose weighted sum of the messages is not the result"
 WEIGHTS = {
     ("aggregator", "u.mean(dim=0)", "torch.eye(len(u)).double()[0]"): NOT_THE_SUM,
     ("aggregator", "u[0]", "1 / len(u)"): "returns an object of type float, not a tensor",
@@ -196,7 +196,7 @@ def test_wrong_message_weights_are_reported_before_time_zero(
     [problem] = caught.value.problems
     assert problem.path == PATHS[kind]
     assert problem.message == (
-        f"the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 "
+        f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 "
         f"declares a function `weights` that {WEIGHTS[case]}"
     )
 
@@ -207,7 +207,7 @@ def test_component_without_message_weights_is_named_in_a_warning(
 ) -> None:
     packages.install("odds", f"{HEAD}\n@{kind}\ndef odd(u): return {body}\n", {kind: ["odd"]})
     warning = (
-        f"{PATHS[kind]}: the {kind.replace('_', ' ')} 'odd' of the package odds 1.0 declares no weights, "
+        f"{PATHS[kind]}: the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 declares no weights, "
         f"so telemetry has no message weights; see `weights` of the decorator @{kind}"
     )
     summary = simulate(small_scenario(**using(kind))).summary
@@ -259,7 +259,7 @@ def test_every_step_of_a_method_is_tried(packages: Packages, step: str) -> None:
         Experiment(small_scenario(method="odd"))
     [problem] = caught.value.problems
     assert problem.path == "method"
-    assert problem.message.startswith(f"the method 'odd' of the package odds 1.0 {STEPS[step]}")
+    assert problem.message.startswith(f"the method 'odd' from the package odds 1.0 {STEPS[step]}")
 
 
 def test_method_without_a_flaw_runs_and_is_written_into_checkpoints(
@@ -284,5 +284,5 @@ def test_component_of_a_script_is_named_by_its_module() -> None:
         def short(view: View) -> Tensor:
             return view.own[:-1]
 
-        with pytest.raises(ScenarioError, match=r"the attack 'short' of the module \S+ returns a tensor"):
+        with pytest.raises(ScenarioError, match=r"the attack 'short' from the module \S+ returns a tensor"):
             small_scenario(adversary={"attack": "short", "fraction": 0.2})

@@ -22,12 +22,12 @@ from tests.support import small_scenario
 LATE = {
     "aggregator": (
         "@aggregator\ndef odd(u):\n    return u.mean(dim=0) if counted(20) else u.mean()",
-        "the aggregator 'odd' of the package odds 1.0 returns a tensor of shape [], not [27], in ",
+        "the aggregator 'odd' from the package odds 1.0 returns a tensor of shape [], not [27], in ",
     ),
     "attack": (
         "@attack\n"
         "def odd(view):\n    if view.round == 4:\n        raise ValueError('boom')\n    return view.own",
-        "the attack 'odd' of the package odds 1.0 raises ValueError: boom (odds.py, line ",
+        "the attack 'odd' from the package odds 1.0 raises ValueError: boom (odds.py, line ",
     ),
     "model": (
         "class Tired(nn.Linear):\n"
@@ -35,16 +35,16 @@ LATE = {
         "        assert not torch.is_grad_enabled() or counted(20)\n"
         "        return super().forward(x)\n"
         "@model\ndef odd(shape, num_classes): return Tired(8, 3)",
-        "the model 'odd' of the package odds 1.0 raises AssertionError (odds.py, line ",
+        "the model 'odd' from the package odds 1.0 raises AssertionError (odds.py, line ",
     ),
     "method": (
         f"{METHOD}    def update(self, state, trained, inbox, clients):\n"
         "        assert clients[0].round < 3\n        return super().update(state, trained, inbox, clients)",
-        "the method 'odd' of the package odds 1.0 raises AssertionError (odds.py, line ",
+        "the method 'odd' from the package odds 1.0 raises AssertionError (odds.py, line ",
     ),
     "latency": (
         "@latency\ndef odd(u):\n    return 0.1 if counted(40) else -1.0",
-        "the latency 'odd' of the package odds 1.0 returns -1.0 as seconds; it must be finite and at",
+        "the latency 'odd' from the package odds 1.0 returns -1.0 as seconds; it must be finite and at",
     ),
 }
 COUNTED = """
@@ -125,10 +125,10 @@ def test_one_broken_package_breaks_neither_the_list_nor_other_runs(
     assert listed.returncode == 0, listed.stderr
     lines = listed.stdout.splitlines()
     assert (
-        "broken plug-in: the attack 'lost' of the package gone 1.0 cannot be imported: "
+        "broken plug-in: the attack 'lost' from the package gone 1.0 cannot be imported: "
         "ModuleNotFoundError: No module named 'missing_module' (gone.py, line 1)"
     ) in lines
-    flaw = "the aggregator 'flat' of the package flat 1.0 returns a tensor of shape [], not [6]"
+    flaw = "the aggregator 'flat' from the package flat 1.0 returns a tensor of shape [], not [6]"
     assert f"broken plug-in: {flaw}" in lines
     [attacks] = (line for line in lines if line.startswith("attack "))
     assert attacks.endswith(", kept")
@@ -159,7 +159,7 @@ def test_failure_in_a_run_ends_the_command_with_one_sentence(
     words = [str(scenario), "-q", "--output", str(tmp_path / "runs")]
     assert main([*words, "--set", "method={name = 'direct', aggregator = 'odd'}"]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("rdpfl-sim run: the aggregator 'odd' of the package odds 1.0 returns a tensor of")
+    assert line.startswith("rdpfl-sim run: the aggregator 'odd' from the package odds 1.0 returns a tensor")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from tests.packages import Packages
 from tests.support import small_scenario
 from tests.world.faults.test_fault import EXAMPLES
 
+DIFFERS = "has a different effect than its record states"
+
 
 @pytest.mark.parametrize("fault", EXAMPLES, ids=lambda fault: type(fault).__name__)
 def test_built_in_fault_does_what_its_record_states(fault: Fault) -> None:
@@ -49,9 +51,7 @@ def test_fault_of_a_plug_in_that_does_what_its_record_states_is_accepted() -> No
 
 def test_effect_that_the_record_does_not_state_is_a_flaw() -> None:
     flaw = effect_flaw(End(Blackout((1,), catch_up=True)))
-    assert (
-        flaw == "does not do what its record states: restart [1] False True; it does: restart [1] False False"
-    )
+    assert flaw == f"{DIFFERS}: restart [1] False False, not restart [1] False True"
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_effect_that_the_record_does_not_state_is_a_flaw() -> None:
     [
         (None, "needs the field 'links' in its record, because its CONDITION is None"),
         (Condition.LINK_DOWN, "needs the field 'links' in its record"),
-        (Condition.DEPARTED, "does not do what its record states: stop [1] True; withdraw [1]"),
-        (Condition.SLOW, "does not do what its record states: slow down [1] None; it does: stop [1] False"),
+        (Condition.DEPARTED, f"{DIFFERS}: stop [1] False, not stop [1] True; withdraw [1]"),
+        (Condition.SLOW, f"{DIFFERS}: stop [1] False, not slow down [1] None"),
     ],
 )
 def test_wrong_condition_is_a_flaw(condition: Condition | None, flaw: str) -> None:
@@ -78,7 +78,7 @@ def test_kind_of_another_fault_is_a_flaw() -> None:
         KIND: ClassVar[str] = "partition"
 
     flaw = effect_flaw(Start(Thief((1,))))
-    assert flaw == "has the KIND 'partition' in the records, which is that of Partition"
+    assert flaw == "has the KIND 'partition' in the records, which Partition already uses"
 
 
 def test_fault_without_a_kind_or_an_end_is_a_flaw() -> None:
@@ -93,8 +93,8 @@ def test_fault_without_a_kind_or_an_end_is_a_flaw() -> None:
     class Endless(Nameless):
         KIND = "endless"
 
-    assert effect_flaw(Start(Nameless((1,)))) == "has no name in the records: Nameless needs KIND"
-    assert effect_flaw(End(Endless((1,)))) == "never ends: Endless needs end()"
+    assert effect_flaw(Start(Nameless((1,)))) == "has no name for the records: set Nameless.KIND"
+    assert effect_flaw(End(Endless((1,)))) == "never ends: define Endless.end()"
 
 
 MODULE = """
@@ -145,5 +145,5 @@ def test_run_with_a_fault_class_of_a_plug_in_has_no_violations(packages: Package
 def test_fault_class_of_a_plug_in_that_verify_could_not_follow_is_rejected(packages: Packages) -> None:
     source = MODULE.replace("{condition}", "ABSENT").replace('"outage"', '"other outage"')
     packages.install("weather", source, {"fault": ["storm"]})
-    with pytest.raises(ScenarioError, match=r"the fault 'storm' .* does not do what its record states"):
+    with pytest.raises(ScenarioError, match=rf"the fault 'storm' .* {DIFFERS}"):
         simulate(stormy())

@@ -489,7 +489,7 @@ def test_local_training_is_the_baseline_of_differences_if_there_is_one(tmp_path:
     plan = {"name": "x", "axes": axes, "runs": runs, "tables": []}
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
     by_title = cards(sweep_page(Sweep(tmp_path)))
-    [trace] = by_title["method: difference to LOCAL"].views["mean"].traces
+    [trace] = by_title["method: difference from LOCAL"].views["mean"].traces
     assert (trace["x"], trace["y"], trace["z"], trace["text"]) == (
         ["other"],
         ["a"],

@@ -69,9 +69,9 @@ def test_facts_follow_the_table() -> None:
     assert lines[-9:] == [
         "messages    1,200 sent: 1,100 delivered, 97 lost, 3 in flight",
         "            1,100 delivered: 1,000 used, 80 stale, 5 rejected, 15 left over",
-        "neighbours  at least half are Byzantine for honest clients 0, 2",
+        "neighbours  at least half are Byzantine: honest clients 0, 2",
         "estimator   clipped in 12.0% of honest rounds, bounded by G_d in 0.0%",
-        "influence   a Byzantine message weighs 0.25 of an equal share; 50% are ignored",
+        "influence   Byzantine messages have 0.25 times an equal share; 50% are ignored",
         "faults      4 changes to clients or the network",
         "time        8.5 min simulated, 8.4 s on the wall clock",
         "device      NVIDIA A100",

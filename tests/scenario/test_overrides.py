@@ -133,7 +133,7 @@ def test_same_path_can_be_set_again_and_the_last_value_counts(file: Path) -> Non
 
 
 def test_seed_cannot_be_set_twice(file: Path) -> None:
-    with pytest.raises(ScenarioError, match="seed: has no effect beside --seed"):
+    with pytest.raises(ScenarioError, match="seed: has no effect: --seed replaces it"):
         Scenario.load(file, ["seed=3"], seed=4)
 
 

@@ -218,7 +218,7 @@ def test_partial_files_of_a_killed_process_are_removed_when_the_run_is_resumed(t
 
 def test_client_number_that_is_a_path_creates_no_folder() -> None:
     record = b'{"event":"training_finished","time_s":1.0,"client":"../../outside","round":1,"loss":1.0}\n'
-    with pytest.raises(RunError, match=r"a record names the client '\.\./\.\./outside'; there are 3"):
+    with pytest.raises(RunError, match=r"a record refers to client '\.\./\.\./outside'; there are 3 clients"):
         read_series([record], {"num_clients": 3, "edges": [], "byzantine": []})
 
 

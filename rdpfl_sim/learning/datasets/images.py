@@ -1,4 +1,4 @@
-"""Data sets that are read from files: well-known images, and .npz files of your own."""
+"""Data sets that are read from files: well-known image data sets and your own .npz files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rdpfl_sim.learning.datasets.dataset import Dataset, data
 from rdpfl_sim.learning.datasets.download import data_folder, expand_user, fetch, read_torchvision
 
 Folder: TypeAlias = Annotated[
-    str | None, Doc("folder of the data sets (default: the variable RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
+    str | None, Doc("folder for data sets (default: the variable RDPFL_SIM_DATA, or ~/.cache/rdpfl-sim)")
 ]
 Download: TypeAlias = Annotated[bool, Doc("fetch the data set first if it is missing")]
 Subset: TypeAlias = Annotated[
@@ -114,7 +114,7 @@ def npz(
 
 
 def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Shift each image of a batch by up to 4 pixels per axis, and mirror it with probability 1/2.
+    """Shift each image of a batch by up to 4 pixels per axis and mirror it with probability 1/2.
 
     The edges are filled with 0, the mean colour of normalised images.
     """
@@ -130,7 +130,7 @@ def crop_flip(x: Tensor, generator: torch.Generator) -> Tensor:
 def statistics(x: NDArray[np.generic]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean and standard deviation of every channel of images, or of every feature of vectors.
 
-    The deviation of a constant channel is set to 1. Sums of uint8 are exact, so every machine agrees.
+    The deviation of a constant channel is set to 1. Sums of uint8 are exact on all machines.
     """
     flat = x.reshape(len(x), x.shape[1], -1)
     total, squares = np.zeros(x.shape[1]), np.zeros(x.shape[1])
@@ -165,7 +165,7 @@ def even_subset(
 
 
 def _load_image_set(name: str, folder: str | None, download: bool, subset: int | None) -> Arrays:
-    """Return the arrays of a data set from its own file, or from torchvision's files if there is none."""
+    """Return the arrays of a data set from its .npz file or, if there is none, from torchvision's files."""
     data = data_folder(folder)
     path = data / f"{name}.npz"
     if download:
@@ -184,8 +184,8 @@ def _load_image_set(name: str, folder: str | None, download: bool, subset: int |
 
 
 def _read(path: Path, subset: int | None) -> Arrays:
-    """Return the arrays of a file; a file that a run uses in part is cached for the next run."""
-    if subset is None or not os.path.isfile(path):  # a whole data set must not be in memory twice
+    """Return the arrays in a file. If only a subset is used, the file is cached for the next run."""
+    if subset is None or not os.path.isfile(path):  # avoid a second copy of the whole data set
         return read(path)
     file = path.stat()
     return _read_once(path, (file.st_ino, file.st_size, file.st_mtime_ns))
@@ -199,7 +199,7 @@ def _read_once(path: Path, version: tuple[int, int, int]) -> Arrays:
 def _make_dataset(
     arrays: Arrays, rng: np.random.Generator, subset: int | None, subset_test: int | None, augment: Augment
 ) -> Dataset:
-    """Normalise the data by the mean and deviation of all training examples, and take the subsets."""
+    """Normalise the data by the mean and deviation of all training examples and select the subsets."""
     x_train, y_train, x_test, y_test = (arrays[key] for key in ("x_train", "y_train", "x_test", "y_test"))
     if augment != "none" and x_train.ndim != 4:
         raise OptionError("augment", f"needs images; the examples are vectors of {x_train.shape[1]} numbers")
@@ -230,6 +230,6 @@ def _normalise(
 
 
 def _chunks(x: NDArray[np.generic], num_examples: int) -> list[slice]:
-    """Return slices of examples; intermediates of the whole set would take much memory."""
+    """Return slices of examples; intermediate results for the whole set would need too much memory."""
     step = max(1, _CHUNK // prod(x.shape[1:]))
     return [slice(start, start + step) for start in range(0, num_examples, step)]

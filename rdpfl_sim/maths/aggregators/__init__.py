@@ -1,15 +1,15 @@
-"""Robust aggregation: one vector from the messages that arrived.
+"""Robust aggregation: one vector from the received messages.
 
 An aggregator takes u (n, d), float32, whose n >= 1 rows are messages, and returns a new vector (d,).
-One that is declared with `needs_own` takes the client's own vector as well; `aggregate` calls either kind.
-`Aggregation` puts pre-aggregators in front of one and traces the weights of messages. All aggregators
+If it is declared with `needs_own`, it also takes the client's own vector; `aggregate` calls either kind.
+`Aggregation` combines pre-aggregators with an aggregator and computes message weights. All aggregators
 
-- are defined for every n >= 1, one and two messages included;
-- return finite values for finite messages, entries near the largest float32 included; NaN and infinity never
-  arrive here, because mailboxes reject them;
+- are defined for every n >= 1, including one and two messages;
+- return finite values for finite messages, even for entries near the largest float32 (mailboxes reject NaN
+  and infinity);
 - do not depend on the order of the rows, up to rounding (the geometric median: up to its tolerance);
-- stay inside the coordinate-wise hull of the rows, up to rounding (centred clipping that starts at zero: of
-  the rows and zero).
+- stay inside the coordinate-wise hull of the rows, up to rounding (centred clipping that starts at zero: the
+  hull of the rows and zero).
 """
 
 from __future__ import annotations

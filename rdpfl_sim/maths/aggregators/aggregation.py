@@ -1,4 +1,4 @@
-"""Pre-aggregators and an aggregator, composed: the aggregate, and the weight of each message in it."""
+"""Compose pre-aggregators and an aggregator; compute the aggregate and the weight of each message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rdpfl_sim.maths.aggregators.coordinatewise import band_weights
 
 @dataclass(frozen=True)
 class Aggregation:
-    """Pre-aggregators, applied one after the other, and the aggregator of the rows that they return.
+    """Pre-aggregators, applied in sequence, and the aggregator of the resulting rows.
 
     Pre-aggregators do not change the client's own vector.
     """
@@ -41,8 +41,7 @@ class Aggregation:
     def shares(self, messages: Tensor, own: Tensor) -> Tensor | None:
         """Return the share (n, m) of each message in the weights of its aggregate, for telemetry.
 
-        The shares of a client add up to 1, also if clipping makes its weights smaller. None if weights are
-        unknown.
+        The shares of a client add up to 1, even if clipping reduces its weights. None if weights are unknown.
         """
         rows = zip(messages, own, strict=True)
         weights = [self.weights(u.contiguous(), one) for u, one in rows]  # bits may depend on strides
@@ -52,8 +51,8 @@ class Aggregation:
     def weights(self, u: Tensor, own: Tensor) -> Tensor | None:
         """Return the weights (m,), float64, of the messages u (m, d) of one client; None if unknown.
 
-        The aggregate is the weighted sum of the messages. Where weights differ between coordinates, as in a
-        median, they are means over the coordinates.
+        The aggregate is the weighted sum of the messages. If weights differ between coordinates, as in a
+        median, means over the coordinates are returned.
         """
         mixtures = []
         for pre_aggregator in self.pre_aggregators:

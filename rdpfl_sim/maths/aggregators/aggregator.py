@@ -1,4 +1,4 @@
-"""How aggregators and pre-aggregators register, and how aggregators are called for one or many clients."""
+"""Register aggregators and pre-aggregators; call aggregators for one or many clients."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from rdpfl_sim.maths.aggregators.weighting import weighted_sum
 T = TypeVar("T", bound=Callable[..., Tensor])
 
 Aggregator: TypeAlias = Callable[..., Tensor]
-"""One vector (d,) from the messages u (m, d), and from the own vector if it is declared with `needs_own`."""
+"""One vector (d,) from the messages u (m, d) and, with `needs_own`, the client's own vector (d,)."""
 
 PreAggregator: TypeAlias = Callable[..., Tensor]
 """New rows (k, d), k >= 1, from the messages u (m, d)."""
 
 MAX_MESSAGES = 32
-"""Above this number of messages per client, batching order statistics over clients brings nothing."""
+"""Above this number of messages per client, batching order statistics over clients is not faster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatorFacts(Facts):
     """Metadata of an aggregator, set by its decorator.
 
-    Functions among them are called with all options of the aggregator as keywords, defaults included.
+    Functions are called with all options of the aggregator as keyword arguments, including defaults.
     """
 
     needs_own: bool = False
-    """Whether its second argument is the vector of the client itself, (d,)."""
+    """Whether the second argument is the client's own vector (d,)."""
     rows: bool = False
-    """Whether it works on many clients at once: messages (n, m, d) and own vectors (n, d) give (n, d). The
+    """Whether it accepts many clients at once: messages (n, m, d) and own vectors (n, d) give (n, d). The
     bits of a row must not depend on the other rows."""
     order_statistics: Callable[..., tuple[int, int]] | None = None
     """(low, high) for m messages, if the aggregate is the mean of the order statistics low, ..., high - 1 of
@@ -49,7 +49,7 @@ class AggregatorFacts(Facts):
     distance_bound: Callable[..., float] | None = None
     """For m messages within distance r of a point: the aggregate is at most `distance_bound(m)` r from it."""
     too_few: Callable[..., bool] | None = None
-    """Whether m messages are too few for its options, so that it excludes fewer outliers than they say."""
+    """Whether m messages are too few, so that fewer outliers are excluded than configured."""
 
     @property
     def has_weights(self) -> bool:
@@ -80,7 +80,7 @@ pre_aggregator = PRE_AGGREGATORS.register
 def weighting_aggregator(*, needs_own: bool = False) -> Callable[[T], T]:
     """Register an aggregator that is a weighted mean of whole messages; the function returns the weights.
 
-    The weights (m,), float64, are not negative and add up to 1. The decorated name is the aggregator itself.
+    The weights (m,), float64, are not negative and add up to 1. The decorator returns the aggregator.
     """
 
     def register(weights: T) -> T:
@@ -109,7 +109,7 @@ def within_hull(m: int, **options: Any) -> float:
 
 
 def all_options(component: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options of an aggregator or pre-aggregator, defaults included."""
+    """Return the options of an aggregator or pre-aggregator, including defaults."""
     function, bound = (
         (component.func, component.keywords) if isinstance(component, partial) else (component, {})
     )
@@ -127,8 +127,8 @@ def aggregate(function: Aggregator, u: Tensor, own: Tensor) -> Tensor:
 def aggregate_rows(function: Aggregator, messages: Tensor, own: Tensor) -> Tensor:
     """Return the aggregates (n, d) of messages (n, m, d), m for each of n clients with own vectors (n, d).
 
-    The bits of a row do not depend on the other rows. They equal those of `aggregate`, except for means of
-    order statistics, which are summed in another order.
+    The bits of a row do not depend on the other rows. They equal the result of `aggregate`, except for means
+    of order statistics, which are summed in a different order.
     """
     facts = AGGREGATORS.facts_of(function)
     if facts.rows:
@@ -138,6 +138,6 @@ def aggregate_rows(function: Aggregator, messages: Tensor, own: Tensor) -> Tenso
     low, high = facts.order_statistics(messages.shape[1], **all_options(function))
     columns = messages.transpose(0, 1).flatten(1)
     result = (band_sum(columns, low, high) / (high - low)).view_as(own)
-    for row in (~result.isfinite().all(dim=1)).nonzero().flatten().tolist():  # a sum has overflowed
+    for row in (~result.isfinite().all(dim=1)).nonzero().flatten().tolist():  # an overflow in a sum
         result[row] = aggregate(function, messages[row], own[row])
     return result

@@ -1,4 +1,4 @@
-"""Aggregators that work on one coordinate at a time.
+"""Aggregators that treat each coordinate separately.
 
 The weight of a message is its mean over the coordinates, or over 4096 evenly spaced ones if there are more.
 Messages with equal values share their weight, so that it does not depend on their order.
@@ -20,14 +20,14 @@ from rdpfl_sim.maths.aggregators.weighting import Byzantine, num_trusted, withou
 from rdpfl_sim.maths.distances import blocks
 from rdpfl_sim.rounding import round_up
 
-_MAX_COORDINATES = 4096  # of as many random ones, a weight's standard error would be at most 0.008
+_MAX_COORDINATES = 4096  # for a random sample of this size, the standard error of a weight is at most 0.008
 
 
 @aggregator(order_statistics=lambda n: (0, n), distance_bound=within_hull)
 def mean(u: Tensor) -> Tensor:
-    """The mean of the rows; one message can move it anywhere."""
-    result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # reads as fast as memory allows
-    # The square is not finite if an entry is not: a cheap test for overflow. False alarms are harmless.
+    """The mean of the rows. It is not robust: one message can move it anywhere."""
+    result = torch.mv(u.T, u.new_full((len(u),), 1 / len(u)))  # limited only by memory bandwidth
+    # A cheap test for overflow: the square is finite only if all entries are. False alarms are harmless.
     if math.isfinite(result.dot(result)):
         return result
     return without_overflow((u / len(u)).sum(dim=0))
@@ -39,18 +39,18 @@ def middle(n: int) -> tuple[int, int]:
 
 
 def median_bound(n: int) -> float:
-    """Return the distance bound: at each coordinate n // 2 + 1 messages are as far away or farther."""
+    """Return the distance bound: in each coordinate, n // 2 + 1 messages are at least as far away."""
     return math.sqrt(n / (n // 2 + 1))
 
 
 @aggregator(order_statistics=middle, distance_bound=median_bound)
 def median(u: Tensor) -> Tensor:
-    """The coordinate-wise median; for an even n the mean of the two middle values (Yin et al. 2018)."""
+    """The coordinate-wise median; for even n, the mean of the two middle values (Yin et al. 2018)."""
     return band_mean(u, *middle(len(u)))
 
 
 def _num_trimmed(n: int, trim: float) -> int:
-    """Return min(ceil(trim n), (n - 1) // 2), the number of values cut from each end."""
+    """Return min(ceil(trim n), (n - 1) // 2), the number of values removed from each end."""
     return min(round_up(trim * n), (n - 1) // 2)
 
 
@@ -75,19 +75,19 @@ def trimmed_mean(
     u: Tensor,
     *,
     trim: Annotated[
-        NonNegative, Lt(0.5), Doc("fraction of the messages cut from each end, rounded up")
+        NonNegative, Lt(0.5), Doc("fraction of messages removed from each end, rounded up")
     ] = 0.3,
 ) -> Tensor:
     """The coordinate-wise mean without the ceil(trim n) values at each end (Yin et al. 2018).
 
-    Rounded up, so that trim = 0.3 cuts three attackers among nine. At least one value is left: with
-    trim = 0.3 the mean of 1, 2 or 4 messages cuts one less per side.
+    The number is rounded up, so that trim = 0.3 removes three attackers among nine. At least one value
+    remains: with trim = 0.3, one value less is removed per side from 1, 2 or 4 messages.
     """
     return band_mean(u, *_untrimmed(len(u), trim))
 
 
 def _meamed_weights(u: Tensor, byzantine: float) -> Tensor:
-    """Return the weights (n,), float64: the derivatives of the mean by the order statistics."""
+    """Return the weights (n,), float64: the derivatives of the mean with respect to the order statistics."""
     values = _sampled_coordinates(u).double()
     with torch.enable_grad():
         in_order = values.sort(dim=1).values.requires_grad_()
@@ -105,8 +105,8 @@ def _meamed_bound(n: int, byzantine: float) -> float:
 def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The coordinate-wise mean of the n - f values nearest to the median, f = ceil(byzantine n).
 
-    Mean around median (Xie, Koyejo and Gupta 2018). Two values that are equally near, one on each side, count
-    half each if there is room for one.
+    Mean around median (Xie, Koyejo and Gupta 2018). If two values tie for the last place, one on each side,
+    each counts half.
     """
     n = len(u)
     k = num_trusted(n, byzantine)
@@ -121,8 +121,8 @@ def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
     """Return the mean of the k order statistics of s that are nearest to the median.
 
-    They are neighbours in the order, and of k neighbours exactly one is in each of the classes s_r, s_{r+k},
-    s_{r+2k}, ... (r < k): it is the nearest of its class.
+    They are adjacent in the order, so each of the classes s_r, s_{r+k}, s_{r+2k}, ... (r < k) contains
+    exactly one of them: the one nearest to the median.
     """
     n = len(s)
     twice_median = s[(n - 1) // 2] + s[n // 2]
@@ -130,7 +130,7 @@ def _mean_around_median(s: list[Tensor], k: int) -> Tensor:
     for r in range(k):
         nearest = s[r]
         for other in s[r + k :: k]:
-            # The sign is 1 if `other`, which is not the smaller one, is nearer; 0 if both are equally near.
+            # The sign is 1 if `other`, the larger or equal value, is nearer, and 0 if both are equally near.
             share = (twice_median - (nearest + other)).sign_().add_(1).mul_(0.5)
             nearest = torch.lerp(nearest, other, share)
         total += nearest
@@ -149,7 +149,7 @@ def band_weights(u: Tensor, low: int, high: int) -> Tensor:
 
 
 def _sampled_coordinates(u: Tensor) -> Tensor:
-    """Return the coordinates that count as rows, (at most 4096, n)."""
+    """Return the selected coordinates as rows, (at most 4096, n)."""
     d = u.shape[1]
     if d > _MAX_COORDINATES:
         u = u[:, torch.arange(_MAX_COORDINATES, device=u.device) * d // _MAX_COORDINATES]
@@ -159,7 +159,7 @@ def _sampled_coordinates(u: Tensor) -> Tensor:
 def _average_over_coordinates(values: Tensor, in_order: Tensor, weights: Tensor) -> Tensor:
     """Return the mean weight of each column, given the weights of the order statistics of each row.
 
-    The values that equal a given one are the order statistics first, ..., last - 1; each gets its share.
+    Equal values are the order statistics first, ..., last - 1. They share their weight equally.
     """
     first = torch.searchsorted(in_order, values)
     last = torch.searchsorted(in_order, values, right=True)

@@ -1,9 +1,9 @@
-"""Aggregators that begin at a centre and let messages pull it, each by no more than its share.
+"""Aggregators that start at a centre and move it towards the messages, with limited influence of each.
 
-Both stay in the span of the rows, y = c + sum_i w_i (u_i - c), and work on the weights w: with
-G_ij = <u_i - c, u_j - c>, |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. A
-minority of rows, however far away, cannot carry c away from the others, so their distances do not cancel: c
-is the coordinate-wise median, or a row with half of the others around it.
+Both stay in the span of the rows, y = c + sum_i w_i (u_i - c), and iterate over the weights w: with G_ij =
+<u_i - c, u_j - c>, |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. The point
+c is the coordinate-wise median, or the row nearest to half of the others. A minority of distant rows cannot
+move it away from the others, so distances suffer no cancellation.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from rdpfl_sim.maths.aggregators.coordinatewise import band_weights, median, med
 from rdpfl_sim.maths.aggregators.weighting import SLACK, weighted_sum, without_overflow
 from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
 
-_COINCIDENT = 1e-6  # of the median distance: well above the rounding of a difference of squares in float64
-_FAR = 1e3  # times the median distance: the rounding of its square is still well below that
+_COINCIDENT = 1e-6  # relative to the median distance: well above float64 rounding of a difference of squares
+_FAR = 1e3  # relative to the median distance: rounding of its square is still well below the median
 
 
 @weighting_aggregator()
 def geometric_median(
     u: Tensor,
     *,
-    iterations: Annotated[Count, Doc("at most this many Weiszfeld steps")] = 100,
-    tolerance: Annotated[Positive, Doc("stop at a step this short, relative to the median distance")] = 1e-6,
+    iterations: Annotated[Count, Doc("maximum number of Weiszfeld steps")] = 100,
+    tolerance: Annotated[Positive, Doc("step length to stop at, relative to the median distance")] = 1e-6,
 ) -> Tensor:
     """The point y with the least sum of distances to the rows, argmin_y sum_i |u_i - y|.
 
-    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, from the row with the nearest
-    half of the others; where y coincides with a row, the step of Vardi and Zhang (2000).
+    Weiszfeld's iteration y <- sum_i w_i u_i, w_i proportional to 1 / |u_i - y|, starts at the row that is
+    nearest to half of the others. If y coincides with a row, the step of Vardi and Zhang (2000) is used.
     """
     return torch.from_numpy(_weiszfeld(u, iterations, tolerance)).to(u.device)
 
 
 def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float64]:
-    """Return weights w (n,), which add up to 1, with which sum_i w_i u_i is the geometric median."""
+    """Return weights w (n,) that add up to 1, such that sum_i w_i u_i is the geometric median."""
     squares: NDArray[np.float64] = squared_distances(u).numpy(force=True)
     half = np.sort(squares, axis=1)[:, (len(u) - 1) // 2]
     scale = sqrt(half.min())
-    starts = half <= half.min() * (1 + SLACK)  # all that tie, so that the order of the rows does not count
+    starts = half <= half.min() * (1 + SLACK)  # with ties, so that the order of rows does not matter
     w: NDArray[np.float64] = starts / starts.sum()
     if scale == 0:
-        return w  # at least half of the rows are there, which makes it a minimum
+        return w  # at least half of the rows coincide with y, so it is a minimum
     gram = _gram_around(int(starts.argmax()), u, squares, scale)
     distances = _distances(gram, w)
     for _ in range(iterations):
@@ -58,7 +58,7 @@ def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float
         total = pull.sum()
         step = pull / total - w
         length = sqrt(max(step @ gram @ step, 0.0))
-        # Each row that y has met holds it with force 1 against the joint force of the others.
+        # Each row that coincides with y opposes the joint force of the others with force 1.
         share = 1 - min(1.0, np.count_nonzero(met) / max(length * total, 1e-9))
         w = w + share * step
         if share * length <= tolerance * scale:
@@ -70,7 +70,7 @@ def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float
 def _weights_around(
     u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
 ) -> NDArray[np.float64]:
-    """Return the weights w (n,) with which v = c + sum_i w_i (u_i - c), where None for c is zero."""
+    """Return the weights w (n,) such that v = c + sum_i w_i (u_i - c); None for c is zero."""
     w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
     if iterations > 1:
         gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
@@ -83,14 +83,14 @@ def _weights_around(
 def _centred_clipping_weights(
     u: Tensor, radius: float | Literal["median"], iterations: int, start: Literal["median", "zero"]
 ) -> Tensor:
-    """Return the weights (n,), float64; the weight of the median belongs to the rows that form it."""
+    """Return the weights (n,), float64; the weight of the median is divided among the rows that form it."""
     c = median(u) if start == "median" else None
     w = torch.from_numpy(_weights_around(u, c, radius, iterations)).to(u.device)
     return w if c is None else w + (1 - w.sum()).clamp(min=0) * band_weights(u, *middle(len(u)))
 
 
 def _centred_clipping_bound(m: int, start: str, **options: Any) -> float:
-    """Return the bound of the median, whose mixtures with the rows it is; from zero there is none."""
+    """Return the distance bound: the median's bound if the iteration starts there, otherwise infinity."""
     return median_bound(m) if start == "median" else inf
 
 
@@ -100,17 +100,17 @@ def centred_clipping(
     *,
     radius: Annotated[
         Positive | Literal["median"],
-        Doc("tau; 'median' is the median distance of the rows from v, each step"),
+        Doc("tau; 'median': the median distance of the rows from v in each step"),
     ] = "median",
-    iterations: Annotated[Count, Doc("L, how often v moves")] = 1,
+    iterations: Annotated[Count, Doc("L, number of steps")] = 1,
     start: Annotated[
-        Literal["median", "zero"], Doc("where v begins: the coordinate-wise median, or zero")
+        Literal["median", "zero"], Doc("initial v: the coordinate-wise median, or zero")
     ] = "median",
 ) -> Tensor:
     """v <- v + mean_i (u_i - v) min(1, tau / |u_i - v|): no message moves v farther than tau / n.
 
-    Karimireddy, He and Jaggi 2021, who begin at the aggregate of the round before: here nothing is
-    remembered. From zero, v is in the hull of the rows and zero.
+    Karimireddy, He and Jaggi 2021. Their iteration starts at the aggregate of the previous round; this one
+    has no memory. If it starts at zero, v is in the hull of the rows and zero.
     """
     c = median(u) if start == "median" else None
     w = _weights_around(u, c, radius, iterations)
@@ -130,7 +130,7 @@ def _from_centre(w: NDArray[np.float64], u: Tensor, c: Tensor) -> Tensor:
 
 
 def _lower_median(distances: NDArray[np.float64]) -> float:
-    """The median, or the lower of two, so that no minority can make it large."""
+    """The lower median, which no minority can make large."""
     return float(np.sort(distances)[(len(distances) - 1) // 2])
 
 
@@ -142,7 +142,7 @@ def _distances(gram: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.
 
 
 def _gram_around(row: int, u: Tensor, squares: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """G_ij for a row as c: from the distances |u_i - u_j|^2, unless some are so large that they cancel."""
+    """G_ij with a row as c, from the distances |u_i - u_j|^2 unless large ones would cause cancellation."""
     to_row = squares[row]
     if to_row.max() > (_FAR * scale) ** 2:
         return _gram(u, u[row])
@@ -151,7 +151,7 @@ def _gram_around(row: int, u: Tensor, squares: NDArray[np.float64], scale: float
 
 
 def _gram(u: Tensor, c: Tensor) -> NDArray[np.float64]:
-    """G_ij = <u_i - c, u_j - c>, (n, n); in numpy, whose calls on small arrays cost less than torch's."""
+    """G_ij = <u_i - c, u_j - c>, (n, n); in numpy, which has less overhead than torch for small arrays."""
     result = torch.zeros(len(u), len(u), dtype=torch.float64, device=u.device)
     for rows, centre in blocks(u, c):
         centred = rows.double().sub_(centre)

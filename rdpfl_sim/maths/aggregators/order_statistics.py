@@ -1,10 +1,10 @@
-"""Order statistics and means of bands of them, column by column, by an exchange network on rows.
+"""Order statistics of columns, and means of bands of them, by an exchange network on rows.
 
-A sorting network is a fixed list of exchanges (a, b) <- (min, max) that sorts whatever it is given.
-Applied to whole rows, an exchange is two vectorised calls, while `torch.sort` and `torch.median` walk
-down each column with scalar code. Two things make the network cheap: exchanges that cannot change which
-values end in the band are left out, and columns are processed in blocks that stay in the cache. The calls
-are numpy's, which are shorter and quicker than torch's and give the same bits; a GPU sorts instead.
+A sorting network is a fixed list of exchanges (a, b) <- (min, max) that sorts any input. Applied to whole
+rows, an exchange is two vectorised calls, while `torch.sort` and `torch.median` process each column with
+scalar code. Two measures make the network fast: exchanges that do not affect the values in the band are
+omitted, and columns are processed in blocks that fit into the cache. The network uses numpy, which has less
+overhead than torch and gives the same bits. On a GPU, columns are sorted instead.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from torch import Tensor
 
 from rdpfl_sim.maths.aggregators.weighting import without_overflow
 
-# With fewer columns for each of its steps a network takes longer than numpy's sort, which has vector
-# instructions for short columns. Measured for 3 to 50 rows.
+# With fewer columns per step, a network is slower than numpy's sort, which has vector instructions for
+# short columns. Measured for 3 to 50 rows.
 _MIN_COLUMNS_PER_STEP = 10
-_BLOCK = 32768  # columns that stay in the cache
+_BLOCK = 32768  # columns that fit into the cache
 
 _Array: TypeAlias = NDArray[np.floating[Any]]
 _Operation: TypeAlias = Callable[..., _Array]
@@ -35,11 +35,11 @@ class Program(NamedTuple):
     """A network as straight-line code, `operation(x, y, out=z)`, on registers: the n rows, then scratch."""
 
     steps: list[tuple[_Operation, int, int, int]]
-    band: list[int]  # the registers that hold the band in the end
+    band: list[int]  # the registers that contain the band at the end
     num_scratch: int
 
     def run(self, rows: _Array, scratch: _Array) -> list[_Array]:
-        """The band of the columns of `rows`; it lies in `rows` and in `scratch`, which is overwritten."""
+        """Return the band of the columns of `rows`, stored in `rows` and in `scratch`."""
         registers = [*rows, *scratch[:, : rows.shape[1]]]
         for operation, x, y, z in self.steps:
             operation(registers[x], registers[y], out=registers[z])
@@ -53,14 +53,14 @@ def band_mean(u: Tensor, low: int, high: int) -> Tensor:
     """
     assert 0 <= low < high <= len(u), f"no order statistics {low}..{high - 1} of {len(u)} rows"
     out = _band_sum(u, low, high)
-    # The sum is not finite if an entry is not: a cheap test for overflow, whose false alarms do no harm.
+    # A cheap test for overflow: the sum is finite only if all entries are. False alarms are harmless.
     if math.isfinite(out.sum()):
         return out.div_(high - low)
     return without_overflow(_band_sum(u / (high - low), low, high))
 
 
 def band_sum(u: Tensor, low: int, high: int) -> Tensor:
-    """Return the sum of a band, which may overflow; bits of a column do not depend on other columns."""
+    """Return the sum of a band, which may overflow. The bits of a column do not depend on other columns."""
     if u.is_cpu:
         return _network_sum(program(len(u), low, high), u)
     in_order = _sorted(u)
@@ -98,7 +98,7 @@ def _network_sum(network: Program, u: Tensor) -> Tensor:
 def sorted_rows(u: Tensor) -> list[Tensor]:
     """Return the order statistics 0, ..., n - 1 of every column of u (n, d); they may be rows of u.
 
-    For few columns at a time, as those of `distances.blocks`: it takes as much memory again.
+    Pass few columns at a time, such as the blocks of `distances.blocks`: memory use doubles.
     """
     n, d = u.shape
     network = _network(u, 0, n, in_order=True)
@@ -110,7 +110,7 @@ def sorted_rows(u: Tensor) -> list[Tensor]:
 
 
 def _network(u: Tensor, low: int, high: int, in_order: bool = False) -> Program | None:
-    """The network for a band of u, if it is quicker than sorting."""
+    """Return the network for a band of u, or None if sorting is faster."""
     n, d = u.shape
     if not u.is_cpu or d < _MIN_COLUMNS_PER_STEP * n:  # there are more steps than rows
         return None
@@ -126,9 +126,9 @@ def _sorted(u: Tensor) -> Tensor:
 def program(n: int, low: int, high: int, in_order: bool = False) -> Program:
     """Return the shortest program that leaves the order statistics low, ..., high - 1 in its band.
 
-    They are in any order, unless `in_order`. Batcher's network has 2^k wires. Those above the n rows may be
-    thought to hold infinity, so that exchanges with them do nothing; shifting the rows by one, above a wire
-    with minus infinity, may let more be pruned.
+    They are in any order, unless `in_order`. Batcher's network has 2^k wires. Wires above the n rows are
+    treated as infinity, so exchanges with them do nothing. Shifting the rows by one, above a wire with minus
+    infinity, may allow more exchanges to be pruned.
     """
     size = 1 << (n - 1).bit_length()
     shifts = range(min(2, size - n + 1))
@@ -150,9 +150,9 @@ def _batcher(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _pruned(exchanges: list[tuple[int, int]], low: int, high: int, in_order: bool) -> list[_Exchange]:
-    """The exchanges that decide which values reach the wires low, ..., high - 1; of each, what is needed."""
+    """Return the exchanges that affect the wires low, ..., high - 1, each reduced to its used outputs."""
     needed = set(range(low, high))
-    # Wires of the band that no later exchange touches; their order may be of no interest.
+    # Wires of the band that no later exchange uses; their order is irrelevant unless `in_order`.
     unordered = set() if in_order else set(needed)
     kept: list[_Exchange] = []
     for a, b in reversed(exchanges):
@@ -165,15 +165,15 @@ def _pruned(exchanges: list[tuple[int, int]], low: int, high: int, in_order: boo
 
 
 def _allocate(exchanges: Iterable[_Exchange], n: int, low: int, high: int) -> Program:
-    """The exchanges on as few registers as possible; the rows themselves are never written to."""
-    place = list(range(n))  # the register that holds the value of each wire
+    """Assign the exchanges to as few registers as possible; the rows themselves are never modified."""
+    place = list(range(n))  # the register of each wire
     free: list[int] = []
     num_registers = n
     steps = []
     for a, b, results in exchanges:
         x, y = place[a], place[b]
         for operation, wire in results:
-            if wire == results[-1][1]:  # the last to read x and y may overwrite them
+            if wire == results[-1][1]:  # the last operation that reads x and y may overwrite them
                 free += [register for register in (x, y) if register >= n]
             if not free:
                 free.append(num_registers)

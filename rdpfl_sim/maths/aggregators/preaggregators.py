@@ -1,9 +1,9 @@
-"""Pre-aggregators, which replace messages by other rows before these are aggregated.
+"""Pre-aggregators, which replace messages with new rows before aggregation.
 
 A pre-aggregator takes u (n, d), whose n >= 1 rows are messages, and returns new rows (k, d), k >= 1. Like
-aggregators they return finite values for finite messages, and the order of the rows does not matter: the
-new rows are the same, perhaps in another order. What mixes stays in the coordinate-wise hull of the rows;
-what clips, in the hull of the rows and zero.
+aggregators, pre-aggregators return finite values for finite messages. The order of the messages affects only
+the order of the new rows. Pre-aggregators that mix rows stay in the coordinate-wise hull of the rows. Those
+that clip stay in the hull of the rows and zero.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rdpfl_sim.maths.distances import norms, squared_distances
 
 T = TypeVar("T", bound=Callable[..., Tensor])
 
-_NUM_HASHED = 256  # entries of a message that make up its hash, beside the sum of all
+_NUM_HASHED = 256  # entries of a message in its hash, in addition to the sum of all
 
 
 @weighting_pre_aggregator
 def nnm(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """Each row replaced by the mean of its n - f nearest rows, itself among them, f = ceil(byzantine n).
 
-    Nearest-neighbour mixing (Allouah et al. 2023). Rows that tie with the last one counted count too.
+    Nearest-neighbour mixing (Allouah et al. 2023). Rows that tie with the last one included are included too.
     """
     return equal_shares(least(squared_distances(u), num_trusted(len(u), byzantine)))
 
@@ -41,13 +41,13 @@ def bucketing(
 ) -> Tensor:
     """The means of random buckets of `size` rows each.
 
-    Karimireddy, He and Jaggi 2022. The shuffle follows from the messages: rows are sorted by a hash
-    of their bits. It differs from round to round, is the same when a run is repeated, and does not depend on
-    the order of the rows.
+    Karimireddy, He and Jaggi 2022. The shuffle depends only on the messages: rows are sorted by a hash of
+    their bits. It differs between rounds, is the same when a run is repeated, and does not depend on the
+    order of the rows.
     """
     n, d = u.shape
-    # For the hash some entries, and a sum of all as whole numbers (modulo 2^32): unlike a sum of floats it is
-    # the same in whatever order it is made.
+    # Hash some entries and the integer sum of all (modulo 2^32). Unlike a sum of floats, it does not depend
+    # on the order of summation.
     bits = u.contiguous().view(torch.int32)
     sums = bits.sum(dim=1, keepdim=True, dtype=torch.int32)
     excerpts = torch.cat([bits[:, :: -(-d // _NUM_HASHED)], sums], dim=1).numpy(force=True)
@@ -71,10 +71,8 @@ def _scaling_pre_aggregator(factors: T) -> T:
 
 
 @_scaling_pre_aggregator
-def clipping(
-    u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the largest norm that is kept")] = 2.0
-) -> Tensor:
-    """The rows, scaled down to the norm c where they are longer."""
+def clipping(u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the maximum norm")] = 2.0) -> Tensor:
+    """The rows; longer ones are scaled down to the norm c."""
     return _clip_factors(norms(u), max_norm)
 
 

@@ -1,8 +1,8 @@
-"""Aggregators that choose or weigh whole messages by their distances from each other.
+"""Aggregators that select or weight whole messages by their pairwise distances.
 
-They see the rows only through the squared distances D_ij = |u_i - u_j|^2, so that after these a choice costs
-no more for a large model than for a small one. Rows or sets of rows with equal scores are averaged, so that
-the result does not depend on the order of the rows.
+They use only the squared distances D_ij = |u_i - u_j|^2. Once these are computed, the cost of a selection
+does not depend on the size of the model. Rows or sets of rows with equal scores are averaged, so that the
+result does not depend on the order of the rows.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rdpfl_sim.rounding import round_up
 
 _Squares: TypeAlias = NDArray[np.float64]
 MaxSubsets: TypeAlias = Annotated[
-    int, Ge(1), Le(10**5), Doc("sets of n - f rows that are all tried; if there are more, only n of them are")
+    int, Ge(1), Le(10**5), Doc("maximum number of sets of n - f rows to try; if there are more, n are tried")
 ]
 
 
 def _krum_weights(u: Tensor, byzantine: float, num_kept: int) -> Tensor:
-    """Return the weights that average the rows with the least Krum scores and ties."""
+    """Return the weights that average the rows with the least Krum scores, including ties."""
     num_neighbours = max(1, num_trusted(len(u), byzantine) - 2)
     in_order = squared_distances(u).sort(dim=1).values  # column 0: the distance of each row to itself
     scores = in_order[:, 1 : 1 + num_neighbours].sum(dim=1)
@@ -42,7 +42,7 @@ def _krum_weights(u: Tensor, byzantine: float, num_kept: int) -> Tensor:
 def krum(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The row with the least sum of squared distances to its n - f - 2 nearest others, f = ceil(byzantine n).
 
-    Blanchard et al. 2017. At least one neighbour counts, and then the two closest rows always tie.
+    Blanchard et al. 2017. At least one other row counts; with exactly one, the two closest rows always tie.
     """
     return _krum_weights(u, byzantine, 1)
 
@@ -53,7 +53,7 @@ def multi_krum(
     *,
     byzantine: Byzantine = 0.3,
     keep: Annotated[
-        PositiveFraction | None, Doc("fraction of what arrived to average, rounded up; by default n - f of n")
+        PositiveFraction | None, Doc("fraction of messages to average, rounded up (default: n - f of n)")
     ] = None,
 ) -> Tensor:
     """The mean of the rows with the least Krum scores: n - f of them, or the fraction `keep`.
@@ -69,10 +69,10 @@ def multi_krum(
 def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     """The mean of the n - f rows nearest to the client's own vector, f = ceil(byzantine n).
 
-    Nearest-neighbour averaging, the mixing of MoNNA (Farhadkhani et al. 2023). There the own vector
-    is one of the n; a method that aggregates its neighbours only, as R-DPFL does, averages those nearest to
-    itself. Rows that tie with the last one kept are kept too; to an own vector that is not finite all are
-    equally near.
+    Nearest-neighbour averaging, the mixing of MoNNA (Farhadkhani et al. 2023). In the paper, the client's own
+    vector is one of the n. Methods that aggregate only neighbours, such as R-DPFL, average the rows nearest
+    to the client's own vector. Rows that tie with the last one kept are kept too. If the client's own vector
+    is not finite, all rows are equally near.
     """
     distances = distances_to(own, u).nan_to_num(nan=torch.inf)
     return equal_shares(least(distances, num_trusted(len(u), byzantine), slack=1e-6))
@@ -83,9 +83,9 @@ def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000
     """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
 
     Minimum diameter averaging (El Mhamdi et al. 2020, after Rousseeuw 1985). There are n over f sets of n - f
-    rows. If these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest
-    rows of each row are tried: the least diameter among these is at most twice the least of all, because all
-    of a set of diameter D is within D of each of its rows.
+    rows. If their number exceeds `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest
+    rows of each row are tried. The least diameter among these sets is at most twice the overall minimum,
+    because a set of diameter D is within distance D of each of its rows.
     """
     squares: _Squares = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
@@ -100,12 +100,12 @@ def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 500
     """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
 
     Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
-    these are more than `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
+    their number exceeds `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
     each row are tried, and the proof of robustness does not hold.
     """
     squares: _Squares = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
-    parts = np.array_split(sets, 1 + len(sets) // 1000)  # so that memory does not grow with their number
+    parts = np.array_split(sets, 1 + len(sets) // 1000)  # bounds memory use
     covariances = (_covariance(squares, part / part.sum(axis=1, keepdims=True))[1] for part in parts)
     eigenvalues = [np.linalg.eigvalsh(covariance)[:, -1] for covariance in covariances]
     return _mean_of_best(sets, np.concatenate(eigenvalues), u)
@@ -113,20 +113,20 @@ def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 500
 
 @weighting_aggregator()
 def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """The weighted mean mu that is left when rows far out along the direction of most variance lose weight.
+    """The weighted mean mu after reducing the weights of outliers along the direction of largest variance.
 
-    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). From c_i = 1 on, while
-    sum_i c_i > n - 2 f: with v the top eigenvector of the covariance of the rows weighted by c, and
-    tau_i = <u_i - mu, v>^2, c_i <- c_i (1 - tau_i / max_j tau_j). Of all mu on the way, the one with the
-    least top eigenvalue. The maximum is over rows that still have weight: one that has lost all of it,
-    however far away, cannot keep the others from losing theirs. Eigenvectors that tie count together.
+    Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). Starting with c_i = 1, repeat
+    while sum_i c_i > n - 2 f: c_i <- c_i (1 - tau_i / max_j tau_j), where tau_i = <u_i - mu, v>^2 and v is
+    the top eigenvector of the covariance of the rows weighted by c. The result is the mu with the least top
+    eigenvalue of all iterations. The maximum is over rows with positive weight, so that a distant row of
+    weight 0 does not stop the weights of others from decreasing. Eigenvectors that tie are treated together.
     """
     n = len(u)
     squares: _Squares = squared_distances(u).numpy(force=True)
     enough = max(0, n - 2 * round_up(byzantine * n))
     c = np.ones(n)
     best, least_eigenvalue = c / n, np.inf
-    while True:  # each pass takes all weight from at least one row
+    while True:  # each pass sets the weight of at least one row to 0
         p = c / c.sum()
         gram, covariance = _covariance(squares, p)
         eigenvalues, vectors = np.linalg.eigh(covariance)
@@ -142,7 +142,7 @@ def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 
 def _candidates(squares: _Squares, k: int, max_subsets: int) -> NDArray[np.bool_]:
-    """Return sets of k rows, (number of sets, n): all, or the k nearest of each row with ties."""
+    """Return sets of k rows, (number of sets, n): all sets, or the k nearest rows of each row with ties."""
     n = len(squares)
     if comb(n, k) <= max_subsets:
         return _all_subsets(n, k)
@@ -160,8 +160,8 @@ def _all_subsets(n: int, k: int) -> NDArray[np.bool_]:
 def _covariance(squares: _Squares, p: _Squares) -> tuple[_Squares, _Squares]:
     """Return B_ij = <u_i - mu, u_j - mu> and sqrt(p_i p_j) B_ij for weights p (..., n), mu = sum_i p_i u_i.
 
-    The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. From distances,
-    2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, rows without weight do not affect the others, however far away.
+    The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. B is computed from
+    distances, 2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, so that rows of weight 0 do not affect the others.
     """
     to_mean = p @ squares
     spread = (to_mean * p).sum(axis=-1)[..., None, None]
@@ -171,7 +171,7 @@ def _covariance(squares: _Squares, p: _Squares) -> tuple[_Squares, _Squares]:
 
 
 def _mean_of_best(sets: NDArray[np.bool_], scores: _Squares, u: Tensor) -> Tensor:
-    """Return the weights that average the sets with the least score, and then the rows of each."""
+    """Return the weights that average the rows of each set with the least score, then these sets."""
     best = sets[scores <= max(scores.min(), 0) * (1 + SLACK)]
     shares = best / best.sum(axis=1, keepdims=True)
     return torch.from_numpy(shares.mean(axis=0)).to(u.device)

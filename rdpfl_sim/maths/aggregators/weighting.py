@@ -1,4 +1,4 @@
-"""What aggregators share: the number of trusted messages, least scores and weighted sums."""
+"""Shared parts of aggregators: the number of trusted messages, least scores and weighted sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rdpfl_sim.rounding import round_up
 SLACK = 1e-9
 """Tolerance for rounding errors when scores are compared."""
 
-Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed Byzantine fraction of what arrived, rounded up")]
+Byzantine: TypeAlias = Annotated[Fraction, Doc("assumed fraction of Byzantine messages, rounded up")]
 
 
 def num_trusted(n: int, byzantine: float) -> int:
@@ -23,12 +23,12 @@ def num_trusted(n: int, byzantine: float) -> int:
 
 
 def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
-    """Return a mask of the `num` least along the last dimension, ties with the last of them included."""
+    """Return a mask of the `num` least values along the last dimension, including ties with the last one."""
     return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
 
 
 def equal_shares(kept: Tensor) -> Tensor:
-    """Return weights, float64, that average what is kept along the last dimension."""
+    """Return float64 weights that average the kept rows along the last dimension."""
     kept = kept.double()
     return kept / kept.sum(dim=-1, keepdim=True)
 
@@ -36,7 +36,7 @@ def equal_shares(kept: Tensor) -> Tensor:
 def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
     """Return sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
 
-    The weights are not negative and add up to at most 1, so that only rounding can overflow.
+    The weights are not negative and add up to at most 1, so that only rounding errors can overflow.
     """
     return without_overflow(w.to(u) @ u)
 
@@ -44,5 +44,5 @@ def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
 def without_overflow(x: Tensor) -> Tensor:
     """Return x, modified in place: entries that overflowed become the largest number of their type."""
     limit = torch.finfo(x.dtype).max
-    # The sum is not finite if an entry is not, and is quicker than the clamp. False alarms are harmless.
+    # The sum is finite only if all entries are, and is faster than the clamp. False alarms are harmless.
     return x if isfinite(x.sum()) else x.clamp_(-limit, limit)

@@ -1,7 +1,7 @@
-"""Attacks: what a Byzantine client sends instead of its update."""
+"""Attacks: the vectors that Byzantine clients send instead of their updates."""
 
 # ruff: isort: skip_file
-# Lists of attacks show them in the order of these imports, then those in other files of this folder.
+# Attacks are listed in the order of these imports, followed by attacks in other files of this folder.
 from rdpfl_sim.components.registry import import_modules
 from rdpfl_sim.maths.attacks.view import ATTACKS, Attack, View, attack
 from rdpfl_sim.maths.attacks.simple import (

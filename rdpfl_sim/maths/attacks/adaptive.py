@@ -1,4 +1,4 @@
-"""The attack that follows the prediction of a client."""
+"""The attack that sends vectors near the victim's prediction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def adaptive(
 ) -> Tensor:
     """d_hat - step mu: the victim's prediction minus a part of its honest neighbours' mean (Section V-D).
 
-    A victim that predicts nothing receives (1 - step) mu.
+    A victim without a prediction receives (1 - step) mu.
     """
     mu = mean(view.honest)
     expected = mu if view.expected is None else view.expected

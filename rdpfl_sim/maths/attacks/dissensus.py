@@ -1,4 +1,4 @@
-"""The attack that keeps a client from agreeing with its neighbours."""
+"""The attack that prevents consensus of a client with its neighbours."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rdpfl_sim.maths.attacks.view import View, as_update, attack
 def dissensus(
     view: View,
     *,
-    epsilon: Annotated[Positive, Doc("1 undoes the pull of the honest neighbours, more reverses it")] = 1.0,
+    epsilon: Annotated[Positive, Doc("1 cancels the effect of honest neighbours; above 1 reverses it")] = 1.0,
 ) -> Tensor:
-    """x - epsilon sum_j (g_j - x) / f: keeps the victim, at x, from agreeing with its h honest neighbours.
+    """x - epsilon sum_j (g_j - x) / f: prevents consensus of a victim at x with its h honest neighbours.
 
-    f attackers around the victim share the effect. He, Karimireddy and Jaggi 2022, with equal gossip weights.
-    If the victim's own update is unknown, x = mu.
+    The f attackers among its neighbours share the effect. He, Karimireddy and Jaggi 2022, with equal gossip
+    weights. If the victim's own update is unknown, x = mu.
     """
     mu = mean(view.honest).double()
     x = mu if view.victim is None else view.victim

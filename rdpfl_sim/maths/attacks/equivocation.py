@@ -1,7 +1,7 @@
 """Equivocation: a Byzantine client sends different vectors to different recipients.
 
-An equivocation takes the update u that the client should have sent, the vector m of its attack, and a uniform
-draw in (0, 1) for the recipient. It returns the vector for that recipient.
+An equivocation takes the client's honest update u, the vector m of its attack, and a uniform draw in (0, 1)
+for the recipient. It returns the vector for that recipient.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ def scaled(
     m: Tensor,
     draw: float,
     *,
-    low: Annotated[Factor, Doc("the least factor; -1 reverses the attack, 0 undoes it")] = 0.5,
+    low: Annotated[Factor, Doc("smallest factor; -1 reverses the attack, 0 cancels it")] = 0.5,
     high: Factor = 1.5,
 ) -> Tensor:
-    """u + s (m - u), s between low and high: the same attack, weaker or stronger by recipient."""
+    """u + s (m - u), s between low and high: the same attack with a different strength per recipient."""
     return _finite(u + (low + (high - low) * draw) * (m - u))
 
 
 @equivocation
 def mirrored(u: Tensor, m: Tensor, draw: float) -> Tensor:
-    """m to one half of the recipients, 2 u - m to the other: opposite changes, which drive them apart."""
+    """m to half of the recipients, 2 u - m to the others: opposite changes, which drive them apart."""
     return m if draw < 0.5 else _finite(2 * u - m)
 
 
 def _finite(m: Tensor) -> Tensor:
-    """Return m; an entry that overflows becomes the largest number, since mailboxes reject infinity."""
+    """Return m; an entry that overflows becomes the largest number, because mailboxes reject infinity."""
     limit = torch.finfo(m.dtype).max
     return m.clamp(-limit, limit)

@@ -1,4 +1,4 @@
-"""Attacks that go as far from the honest mean as they can without standing out."""
+"""Attacks that are as far from the honest mean as possible without being outliers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Direction: TypeAlias = Annotated[
 
 @attack(needs="honest", collective=True)
 def min_max(view: View, *, direction: Direction = "std") -> Tensor:
-    """mu - gamma p, as far out as the two most distant honest updates are from each other.
+    """mu - gamma p, at most as far from any honest update as the two most distant honest updates are apart.
 
     The largest gamma with max_i |m - g_i|^2 <= max_ij |g_i - g_j|^2 (Shejwalkar and Houmansadr, NDSS 2021).
     Each constraint is a quadratic in gamma that 0 satisfies, so gamma is the least of their larger roots.
@@ -40,13 +40,13 @@ def min_sum(
     *,
     direction: Direction = "std",
     budget: Annotated[
-        Literal["min", "max"], Doc("the authors' code uses the least sum, their text the largest")
+        Literal["min", "max"], Doc("min: smallest sum (the authors' code); max: largest sum (the paper)")
     ] = "min",
 ) -> Tensor:
-    """mu - gamma p, with a sum of squared distances to the honest updates as small as that of an honest one.
+    """mu - gamma p, with a sum of squared distances to the honest updates no larger than an honest update's.
 
     The largest gamma with sum_i |m - g_i|^2 <= min_i sum_j |g_i - g_j|^2 (Shejwalkar and Houmansadr 2021).
-    For every x, sum_j |x - g_j|^2 = h |x - mu|^2 + sum_j |mu - g_j|^2, so that the constraint says
+    For every x, sum_j |x - g_j|^2 = h |x - mu|^2 + sum_j |mu - g_j|^2, so the constraint is
     |m - mu| <= min_i |g_i - mu|: gamma = min_i |g_i - mu| / |p|.
     """
     g = view.honest

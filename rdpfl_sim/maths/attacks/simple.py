@@ -1,4 +1,4 @@
-"""Attacks that need no knowledge of other clients."""
+"""Attacks that need no information about other clients."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Spread: TypeAlias = Annotated[NonNegative, Doc("standard deviation per coordinat
 
 @attack
 def none(view: View) -> Tensor:
-    """u: the own update; the Byzantine client behaves as an honest one."""
+    """u: the client's own update; the Byzantine client behaves honestly."""
     return view.own
 
 
 @attack(poisons_labels=True)
 def label_flip(view: View) -> Tensor:
-    """u: the own update, trained on flipped labels: y -> C - 1 - y for C classes (Fang et al. 2020)."""
+    """u: the client's own update, trained on flipped labels, y -> C - 1 - y (Fang et al. 2020)."""
     return view.own
 
 
 @attack
 def sign_flip(view: View, *, scale: Positive = 1.0) -> Tensor:
-    """-scale u: the own update, reversed (Yin et al. 2018)."""
+    """-scale u: the client's own update, reversed (Yin et al. 2018)."""
     return as_update(view.changed(view.own, -scale), view)
 
 
@@ -41,13 +41,13 @@ def scaling(view: View, *, factor: Signed = 10.0) -> Tensor:
 
 @attack
 def noise(view: View, *, sigma: Spread = 200.0) -> Tensor:
-    """u + N(0, sigma^2 I): the own update plus noise as strong as that of Blanchard et al. 2017."""
+    """u + N(0, sigma^2 I): the client's own update plus noise, as strong as in Blanchard et al. 2017."""
     return as_update(view.own + sigma * _standard_normal(view), view)
 
 
 @attack
 def random(view: View, *, sigma: Spread = 200.0) -> Tensor:
-    """N(0, sigma^2 I): Gaussian noise alone (Blanchard et al. 2017, with sigma = 200)."""
+    """N(0, sigma^2 I): only Gaussian noise (Blanchard et al. 2017, with sigma = 200)."""
     return sigma * _standard_normal(view)
 
 
@@ -59,7 +59,7 @@ def constant(view: View, *, value: Signed = 1.0) -> Tensor:
 
 @attack
 def zero(view: View) -> Tensor:
-    """(0, ..., 0), no change: pulls an average towards the present model."""
+    """(0, ..., 0), no change: moves an average towards the current model."""
     return torch.zeros_like(view.own) if view.origin is None else view.origin.clone()
 
 

@@ -1,4 +1,4 @@
-"""Attacks from the mean and the standard deviation of the honest updates."""
+"""Attacks computed from the mean and the standard deviation of the honest updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rdpfl_sim.maths.attacks.view import View, as_update, attack, moments
 
 @attack(needs="honest")
 def ipm(
-    view: View, *, epsilon: Annotated[Positive, Doc("above h / f it reverses a plain average")] = 0.1
+    view: View, *, epsilon: Annotated[Positive, Doc("above h / f, a plain average is reversed")] = 0.1
 ) -> Tensor:
     """-epsilon mu: makes the inner product of the average and mu small or negative (Xie et al. 2020)."""
     return as_update(view.changed(mean(view.honest), -epsilon), view)
@@ -24,14 +24,14 @@ def ipm(
 def alie(
     view: View,
     *,
-    z: Annotated[Positive | None, Doc("in standard deviations; by default from h and f")] = None,
+    z: Annotated[Positive | None, Doc("in standard deviations (default: computed from h and f)")] = None,
 ) -> Tensor:
     """mu - z sigma: a small bias, hidden within the spread of the honest updates (Baruch et al. 2019).
 
     By default z = Phi^-1((h - s) / h), where s = floor(n / 2 + 1) - f is the number of honest supporters that
-    f of n = h + f clients need for a majority. The quantile is kept between 1/2 and 1 - 1/h: a majority of
-    attackers (s <= 0, z infinite) stays as close to mu as the outermost of h honest updates, and attackers
-    that are too few (z negative) send mu.
+    f of n = h + f clients need for a majority. The quantile is clamped to [1/2, 1 - 1/h]: a majority of
+    attackers (s <= 0, z infinite) stays as close to mu as the outermost of h honest updates, and too few
+    attackers (z negative) send mu.
     """
     mu, sigma = moments(view.honest)
     if z is None:

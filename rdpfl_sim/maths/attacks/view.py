@@ -1,14 +1,16 @@
-"""What an attacker knows, and how attacks register.
+"""Observations of an attacker and the decorator of attacks.
 
-An attack is a function from what the attacker knows (`View`) to the vector that it sends. The arguments of
-its decorator say what it needs to know (`AttackFacts`). In the formulas, u is the attacker's own update, and
-mu and sigma are the coordinate-wise mean and (population) standard deviation of the honest updates g_1..g_h.
+An attack is a function from the attacker's observations (`View`) to the vector that it sends. The arguments
+of its decorator declare the observations that it needs (`AttackFacts`). In the formulas, u is the attacker's
+own update, and mu and sigma are the coordinate-wise mean and (population) standard deviation of the honest
+updates g_1..g_h.
 
-An update is whatever the method sends. Attacks that reverse or amplify a change (sign_flip, scaling, ipm,
-adaptive, zero) measure it from `View.origin`, so that they mean the same where models are sent.
+An update is a vector that the method sends. Attacks that reverse or amplify a change (sign_flip, scaling,
+ipm, adaptive, zero) measure it from `View.origin`, so that they have the same effect on methods that send
+models.
 
-Mailboxes reject what is not finite. Finite updates, however large, therefore make finite messages: an entry
-that overflows becomes the largest number of its type. `nan` and `inf` are the exceptions.
+Mailboxes reject vectors that are not finite. Finite updates, however large, therefore give finite messages:
+an entry that overflows becomes the largest number of its type. `nan` and `inf` are the exceptions.
 """
 
 from __future__ import annotations
@@ -26,15 +28,14 @@ from rdpfl_sim.maths.distances import blocks
 
 @dataclass(frozen=True)
 class View:
-    """What an attacker knows when it computes a message.
+    """The observations of an attacker when it computes a message.
 
-    `own` is the update that it would have sent in this `round`. `honest` (h, d) are the updates of the
-    clients `ids`, as far as the attacker knows them, and `num_byzantine` is the number of attackers that
-    cooperate. For an attack that needs its victim, both count only neighbours of the victim; `victim` is then
-    the victim's own update and `expected` the direction that it predicts, where they are known. `origin` is
-    what the attacker would send without training: its model, or None for zero where clients send directions.
-    `seed` names a random stream for the message. What an attack writes into `memory` is there in the next
-    round.
+    `own` is the attacker's own update in this `round`. `honest` (h, d) are the observed updates of the
+    clients `ids`, and `num_byzantine` is the number of cooperating attackers. For an attack that needs its
+    victim, both include only neighbours of the victim; `victim` is then the victim's own update and
+    `expected` its predicted direction, if they are known. `origin` is the vector that the attacker would send
+    without training: its model, or None for zero if clients send directions. `seed` identifies a random
+    stream for the message. `memory` is kept between rounds.
     """
 
     own: Tensor
@@ -50,7 +51,7 @@ class View:
 
     @property
     def honest(self) -> Tensor:
-        """The honest updates (h, d), for an attack that declares that it needs them."""
+        """The honest updates (h, d), for attacks declared to need them."""
         if self.seen is None:
             raise TypeError(
                 "an attack that uses view.honest must be declared with @attack(needs='honest') or 'victim'"
@@ -61,7 +62,7 @@ class View:
         """Return o + factor (update - o), with the origin o: a change that is reversed or amplified."""
         if self.origin is None:
             return update * factor
-        origin = self.origin.double()  # a difference could overflow in float32, and 0 times infinity is NaN
+        origin = self.origin.double()  # a difference can overflow in float32, and 0 times infinity is NaN
         return origin + factor * (update - origin)
 
 
@@ -73,14 +74,14 @@ class AttackFacts(Facts):
     """Metadata of an attack, set by its decorator."""
 
     needs: Literal["own", "honest", "victim"] = "own"
-    """What of the `View` it reads: with "honest", attackers wait until the honest updates of the round exist;
-    "victim" includes "honest", and the attack is called once per recipient."""
+    """Fields of the `View` that the attack uses. With "honest", attackers wait until the honest updates of
+    the round exist. "victim" includes "honest", and the attack is called once per recipient."""
     collective: bool = False
-    """Whether all attackers that see the same honest updates send the same vector: it is computed once."""
+    """Whether attackers with the same observations send the same vector, which is then computed once."""
     poisons_labels: bool = False
     """Whether attackers train on flipped labels."""
     sends_malformed: bool = False
-    """Whether it sends vectors of a wrong shape, NaN or infinity on purpose."""
+    """Whether the attack intentionally sends vectors of a wrong shape, NaN or infinity."""
 
 
 ATTACKS = Registry("attack", AttackFacts)
@@ -94,7 +95,7 @@ def as_update(m: Tensor, view: View) -> Tensor:
 
 
 def moments(g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mu and sigma of the rows in float64, since squares of large float32 numbers overflow."""
+    """Return mu and sigma of the rows in float64, because squares of large float32 numbers overflow."""
     moments = []
     for (rows,) in blocks(g):
         mu = rows.mean(dim=0, dtype=torch.float64)

@@ -1,7 +1,7 @@
-"""The parts of a page, and its rendering as one self-contained HTML file.
+"""The parts of a page and its rendering as one self-contained HTML file.
 
-The file is safe to open: templates escape all text, and a content security policy allows no scripts but the
-page's own and no requests.
+The file is safe to open: templates escape all text, and a content security policy allows only the page's own
+scripts and no requests.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rdpfl_sim.reports.html.plot import Plot
 
 
 class Content(Protocol):
-    """The part of a card that is not a figure. Its template finds it as `card.content`."""
+    """The part of a card that is not a figure. Templates access it as `card.content`."""
 
     template: ClassVar[str]
 
 
 class HtmlTable:
-    """A table; columns in which every text starts like a number are aligned to the right."""
+    """A table. Columns in which every cell starts like a number are right-aligned."""
 
     template: ClassVar[str] = "table.html"
 
@@ -51,7 +51,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """A box with a title, a description, and figures (one is visible at a time) or other content.
+    """A box with a title, a description, and figures (only one is visible) or other content.
 
     Two cards share a row, unless one of them is wide or the last.
     """
@@ -61,22 +61,22 @@ class Card:
     views: Mapping[str, Plot] = field(default_factory=dict)
     content: Content | None = None
     missing: str = ""
-    """Why there is nothing to show."""
+    """The reason for an empty card."""
     note: str = ""
-    """What the card omits."""
+    """A note on omitted items."""
     wide: bool = False
 
 
 @dataclass(frozen=True)
 class Tab:
-    """Cards that are visible together."""
+    """Cards that are shown together."""
 
     name: str
     cards: Sequence[Card]
 
     @property
     def slug(self) -> str:
-        """The name as part of ids and addresses."""
+        """The name for use in ids and URLs."""
         return self.name.lower().replace(" ", "-")
 
 
@@ -124,7 +124,7 @@ def _environment() -> Environment:
 
 
 def _figures(page: Page) -> dict[str, object]:
-    """Return the figures of all cards, by the key under which page.js looks them up."""
+    """Return the figures of all cards by the key that page.js uses."""
     return {
         f"{tab.slug}-{number}/{view}": {"data": figure.traces, "layout": figure.layout}
         for tab in page.tabs
@@ -138,6 +138,6 @@ def _read(name: str) -> str:
 
 
 def _policy(scripts: Iterable[str]) -> str:
-    """Return a policy that allows these scripts only, and no requests."""
+    """Return a policy that allows only these scripts and no requests."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:"

@@ -34,7 +34,7 @@ class Plot:
 
 
 def escape_markup(text: object) -> str:
-    """Return text in which plotly, which interprets some HTML tags, finds no tags."""
+    """Escape text for plotly, which interprets some HTML tags."""
     return escape(str(text), quote=False)
 
 

@@ -31,7 +31,7 @@ MAX_CLIENTS = 30
 NUM_INITIALLY_VISIBLE = 160
 """Messages in the initial range of the time axis."""
 LOST_LENGTH = 0.6
-"""Length of the arrow of a lost message, relative to that of a delivered one."""
+"""Length of the arrow of a lost message, relative to the arrow of a delivered message."""
 GROUPS = (
     ("used", (pl.col("outcome") == "used") & ~pl.col("is_byzantine"), HONEST),
     ("used, from a Byzantine client", (pl.col("outcome") == "used") & pl.col("is_byzantine"), BYZANTINE),
@@ -41,7 +41,7 @@ GROUPS = (
 
 
 def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Card:
-    """Show messages in a window of time among a limited number of clients."""
+    """Show messages in a time window among a limited number of clients."""
     clients = _shown_clients(run)
     inside = messages.filter(pl.col("sender").is_in(clients), pl.col("recipient").is_in(clients)).sort(
         "sent_s"
@@ -54,7 +54,7 @@ def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Ca
         notes.append(f"{len(clients)} of {run.num_clients:,} clients and the messages among them are shown.")
     if len(windows) > 1:
         shown = sum(part.height for part in windows.values())
-        notes.append(f"{shown:,} of {inside.height:,} messages, in {len(windows)} windows of time.")
+        notes.append(f"{shown:,} of {inside.height:,} messages are shown, in {len(windows)} time windows.")
     if run.message_fraction < 1:
         notes.append(f"{run.message_fraction:.0%} of all messages are recorded (output.message_events).")
     return Card(
@@ -126,7 +126,7 @@ def _time_span(messages: pl.DataFrame) -> tuple[float, float]:
 
 
 def _training(rounds: pl.DataFrame, rows: Mapping[int, int], start: float, end: float) -> Trace:
-    """Return thick segments for the times in which clients train."""
+    """Return thick segments for the training times of clients."""
     visible = rounds.filter(
         pl.col("client").is_in([*rows]),
         pl.col("trained_s").is_not_null(),

@@ -62,7 +62,7 @@ def _no_runs(title: str) -> Card:
 
 
 def _layouts(sweep: Sweep) -> list[dict[str, object]]:
-    """Return the tables of the sweep file, or else the mean and the worst accuracy of each case."""
+    """Return the tables of the sweep file or, without it, the mean and the worst accuracy of each case."""
     if sweep.plan.get("tables"):
         return list(sweep.plan["tables"])
     columns = [_compared_axis(sweep)] if len(sweep.axes) > 1 else []
@@ -74,14 +74,14 @@ def _layouts(sweep: Sweep) -> list[dict[str, object]]:
 
 
 def _compared_axis(sweep: Sweep) -> str:
-    """Return the axis of methods if there is one, else the last axis that varies."""
+    """Return the axis of methods if there is one, otherwise the last axis that varies."""
     varying = [name for name, labels in sweep.axes.items() if len(labels) > 1] or [*sweep.axes]
     return next((name for name in varying if "method" in name.lower()), varying[-1])
 
 
 def _table_cards(table: Table) -> list[Card]:
     if not table.cells:
-        return [Card(table.title, missing="No complete run has the values of this table.")]
+        return [Card(table.title, missing="No complete run has values for this table.")]
     cards = []
     num_cells = len(table.rows) * len(table.columns)
     if 2 <= num_cells <= MAX_CELLS:
@@ -118,7 +118,7 @@ def _heat_map(
     across: Labels,
     diverging: bool,
 ) -> Plot:
-    """Return a heat map; `values` holds the label, the value and the hover text of each cell."""
+    """Return a heat map; `values` contains the label, the value and the hover text of each cell."""
     cells = [[values.get((row, column), ("", None, "")) for column in columns] for row in rows]
     category: dict[str, object] = {"type": "category", "showgrid": False}
     trace = {
@@ -152,7 +152,7 @@ def _short(value: float, signed: bool = False) -> str:
 
 
 def _difference_cards(sweep: Sweep) -> list[Card]:
-    """Show, per axis, the paired differences of each case to a baseline."""
+    """Show the paired differences of each case from a baseline, per axis."""
     cards = [
         _difference_card(sweep, name, labels)
         for name, labels in sweep.axes.items()
@@ -173,10 +173,10 @@ def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
     if not views:
         return None
     text = (
-        f"Accuracy of honest clients minus their accuracy with {baseline}, paired by seed, all else equal. "
-        "Bold: the 95 % interval excludes zero."
+        f"Accuracy of honest clients minus their accuracy with {baseline}, paired by seed, with all other "
+        "settings equal. Bold: the 95 % interval excludes zero."
     )
-    return Card(f"{name}: difference to {baseline}", text, views, wide=True)
+    return Card(f"{name}: difference from {baseline}", text, views, wide=True)
 
 
 def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Plot:

@@ -1,6 +1,7 @@
-"""Tabs of the report of a run: every file in `tabs/` is one tab.
+"""Tabs of the report on a run: every file in `tabs/` is one tab.
 
-To add a tab, add a file there with a function under `@run_tab`, which receives the records and returns cards.
+To add a tab, add a file there with a function decorated with `@run_tab` that takes the records and returns
+cards.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NOT_EVALUATED = "No client has been evaluated yet, or metrics.csv is missing."
 
 @dataclass(frozen=True)
 class RunRecords:
-    """A run, and its records as frames, each of which is read once for all tabs."""
+    """A run and its records as frames. Each frame is read once for all tabs."""
 
     run: Run
 
@@ -48,7 +49,7 @@ class RunRecords:
 
     @cached_property
     def rounds(self) -> pl.DataFrame:
-        """One row per round that a client has started."""
+        """One row per round started by a client."""
         return self.run.rounds.collect()
 
     @cached_property
@@ -84,7 +85,7 @@ def run_tabs(records: RunRecords) -> list[Tab]:
 
 
 def no_events(title: str, run: Run) -> Card:
-    """Return a card that says why there are no events."""
+    """Return a card with the reason why there are no events."""
     if run.scenario.get("output", {}).get("events") is False:
         return Card(title, missing="Events were not recorded: output.events is false.")
     return Card(title, missing="events.jsonl is empty or missing.")

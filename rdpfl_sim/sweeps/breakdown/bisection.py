@@ -1,8 +1,8 @@
 """Bisection to the first value at which honest clients fall below local training.
 
 Every seed is bisected separately, on a list of values that all seeds share. Bisection assumes that the
-difference to local training changes its sign once between the two ends of the range. Accuracy is noisy, so
-the result includes every value that was tried.
+difference from local training changes its sign once between the two ends of the range. Accuracy is noisy, so
+the result includes every tested value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rdpfl_sim.sweeps.results import flatten, folder_of, read_summary
 
 @dataclass(frozen=True)
 class Point:
-    """The accuracy with one value and one seed, and that of local training with the same honest clients."""
+    """Accuracy for one value and seed, and accuracy of local training with the same honest clients."""
 
     index: int
     value: float
@@ -47,14 +47,14 @@ class Crossing:
 
     seed: int
     holds: int | None
-    """the last value that holds; None if the first value is already below"""
+    """the last value not below local training; None if the first value is below it"""
     below: int | None
-    """the first value below; None if the last value holds"""
+    """the first value below local training; None if the last value is not below it"""
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Where each seed breaks down, and statistics over all seeds."""
+    """The breakdown point of each seed, and statistics over all seeds."""
 
     spec: BreakdownSpec
     crossings: list[Crossing]
@@ -62,7 +62,7 @@ class Breakdown:
 
     @property
     def never(self) -> list[int]:
-        """The seeds that hold at the end of the range."""
+        """The seeds that are not below local training at the end of the range."""
         return [crossing.seed for crossing in self.crossings if crossing.below is None]
 
     @property
@@ -72,7 +72,7 @@ class Breakdown:
 
     @cached_property
     def estimate(self) -> MeanInterval | None:
-        """Mean and interval of the first values below, or None if a seed has none inside the range."""
+        """Mean and interval of the first values below, or None if a seed has no such value in the range."""
         indices = [crossing.below for crossing in self.crossings]
         if not indices or self.never or self.always:
             return None
@@ -87,7 +87,7 @@ class Breakdown:
 
     @property
     def width(self) -> float:
-        """The largest distance over seeds between the last value that holds and the first value below."""
+        """The maximum over seeds of the distance from the last value not below to the first value below."""
         values = self.spec.values
         gaps = [
             abs(values[c.below] - values[c.holds])
@@ -123,7 +123,7 @@ class Bisection:
         return [run for run in {run.key: run for run in runs}.values() if run.key not in self.requested]
 
     def max_later_points(self) -> int:
-        """Return how many values may have to be tried after the next step."""
+        """Return the maximum number of values to test after the next step."""
         last = len(self.spec.values) - 1
         total = 0
         for seed in {seed for seed, _ in self._next_points()}:
@@ -136,7 +136,7 @@ class Bisection:
         return total
 
     def read_results(self) -> None:
-        """Read the results of the runs of this step; a seed with a failed run is not searched further."""
+        """Read the results of this step's runs; the search for a seed stops if one of its runs failed."""
         for seed, index in list(self._next_points()):
             self.requested.update(run.key for run in self._runs(index, seed))
             point = self._read_point(index, seed)
@@ -156,7 +156,7 @@ class Bisection:
         return Breakdown(self.spec, crossings, points)
 
     def _next_points(self) -> Iterator[tuple[int, int]]:
-        """Yield the seeds and indices to try next."""
+        """Yield the seeds and indices to test next."""
         last = len(self.spec.values) - 1
         for seed in self.spec.seeds:
             found = self._points_of(seed)
@@ -206,7 +206,7 @@ def local_accuracy(folder: Path, byzantine: Sequence[int]) -> JsonObject:
 
 
 def write_breakdown(breakdown: Breakdown, folder: Path) -> None:
-    """Write points.csv, with one row per value and seed that was tried, and breakdown.json, the result."""
+    """Write points.csv, with one row per tested value and seed, and breakdown.json with the result."""
     spec, values = breakdown.spec, breakdown.spec.values
     rows = [["value", "seed", "accuracy", "local", "difference"]]
     rows += [[*map(repr, (p.value, p.seed, p.accuracy, p.local, p.difference))] for p in breakdown.points]

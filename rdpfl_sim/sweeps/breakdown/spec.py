@@ -1,4 +1,4 @@
-"""What a search for a breakdown point varies: the parameter, its values, and the runs."""
+"""The specification of a search for a breakdown point: the parameter, its values, and the runs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LOCAL_TRAINING: Mapping[str, object] = {
     "timing.wait": {"name": "none"},
     "timing.staleness": {"name": "drop"},
 }
-"""Local training exchanges no messages, so Byzantine clients and the network have no effect on it."""
+"""Neutral values for sections that have no effect on local training, which exchanges no messages."""
 
 NUM_INTERVALS = 32
-"""Intervals into which a range is divided unless a tolerance is given."""
+"""Default number of intervals into which a range is divided."""
 
 MAX_VALUES = 1_000_000
 
@@ -38,7 +38,7 @@ RESERVED = {
     "seed": "--seeds is used instead",
     "output.folder": "runs are written into the folder of --output",
 }
-"""Keys that other arguments set, and why an override of them has no effect."""
+"""Keys that are set by other arguments, with the reason why an override has no effect."""
 
 _BYZANTINE_FRACTION = re.compile(r"adversary(\[\d+\])?\.fraction")
 
@@ -63,14 +63,14 @@ class BreakdownSpec:
         return PlannedRun({self.path: f"{self.values[index]:g}"}, Scenario.from_dict(raw))
 
     def local_run(self, index: int, seed: int) -> PlannedRun:
-        """Return local training in the same world; one run for all values unless the value affects it."""
+        """Return the run of local training. All values share one run unless the value affects it."""
         raw = self.run(index, seed).scenario.to_dict()
         for path, value in LOCAL_TRAINING.items():
             set_value(raw, path, deepcopy(value))
         return PlannedRun({"method": "local"}, Scenario.from_dict(raw))
 
     def is_below(self, difference: float) -> bool:
-        """Return whether a difference to local training counts as a breakdown."""
+        """Return whether a difference from local training counts as a breakdown."""
         return difference < -self.margin
 
 
@@ -97,7 +97,7 @@ def make_spec(
 
 def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
     if base.method.name == "local":
-        yield Problem("method.name", "is the method that others are compared with; choose another", "local")
+        yield Problem("method.name", "is the baseline; choose a different method", "local")
     if metric not in METRICS:
         yield Problem(
             "--metric", f"is not an accuracy of honest clients{suggest(metric, [*METRICS])}", metric
@@ -109,7 +109,7 @@ def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
 def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
     """Yield the reasons why a path cannot be varied."""
     raw = base.to_dict()
-    del raw["seed"]  # every value is tried with the same seeds
+    del raw["seed"]  # every value is tested with the same seeds
     if path.startswith("adversary") and not any(group.attacks for group in base.adversary):
         yield Problem(
             "adversary.attack", "no attack configured: set one, for instance --set adversary.attack=sign_flip"
@@ -131,7 +131,7 @@ def reject_lost_overrides(
 ) -> None:
     """Raise a `ScenarioError` if an override has no effect because its path is varied.
 
-    It has an effect if the range follows from it, or if the scenario has no such number without it.
+    It has an effect if the range depends on it, or if the scenario has no such number without it.
     """
     reject_overrides(dict(map(parse_override, overrides)), RESERVED)
     if (start is not None and end is not None) or _has_fixed_range(path):
@@ -157,7 +157,7 @@ def _has_fixed_range(path: str) -> bool:
 
 
 def default_range(base: Scenario, path: str) -> tuple[float | None, float | None]:
-    """Return 0 to 0.5 for fractions of attackers, 0 to 0.9 for probabilities, else value to 10 x value."""
+    """Return 0 to 0.5 for attacker fractions, 0 to 0.9 for probabilities, otherwise value to 10 x value."""
     key, value = path.rpartition(".")[2], get_value(base.to_dict(), path)
     if _has_fixed_range(path):
         return 0.0, 0.5 if _BYZANTINE_FRACTION.fullmatch(path) else 0.9
@@ -174,7 +174,7 @@ def values_between(
     """Return the distinct values from start to end.
 
     A fraction of attackers is a whole number of clients, an integer stays an integer, and any other range is
-    divided into 2^n intervals that are not longer than the tolerance.
+    divided into 2^n intervals no longer than the tolerance.
     """
     default_start, default_end = default_range(base, path)
     start, end = default_start if start is None else start, default_end if end is None else end

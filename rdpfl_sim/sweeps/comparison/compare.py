@@ -26,7 +26,7 @@ HEADLINES = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A metric of a group over the seeds that it shares with the baseline, and the paired difference."""
+    """A metric of a group over the seeds shared with the baseline, and the paired difference."""
 
     mean: MeanInterval | None
     difference: MeanInterval | None = None
@@ -38,14 +38,14 @@ class Comparison:
 
     groups: list[Group]
     settings: dict[str, list[object]]
-    """by path: one value per group; None where the group has no such setting"""
+    """by path: one value per group; None if the group has no such setting"""
     metrics: dict[str, list[Cell]]
     """by path: one cell per group"""
     notes: list[str]
 
 
 def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
-    """Compare groups with the first one; `metrics` are shown besides the headlines ("all" shows all)."""
+    """Compare groups with the first one; `metrics` are shown in addition to the headlines ("all": all)."""
     baseline, *others = groups
     shared = {group.label: baseline.runs.keys() & group.runs.keys() for group in others}
     for group in others:
@@ -87,11 +87,11 @@ def _unpaired_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> I
         unpaired = group.runs.keys() - seeds[group.label]
         if unpaired:
             partner = "any other group" if group is groups[0] else groups[0].label
-            yield f"{group.label}: {_seed_list(unpaired)} left out: no partner in {partner}"
+            yield f"{group.label}: {_seed_list(unpaired)} omitted: no partner in {partner}"
 
 
 def _byzantine_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> Iterator[str]:
-    """Note different Byzantine clients: some shards are harder than others, so the pairing is not exact."""
+    """Warn if Byzantine clients differ: shards differ in difficulty, so the pairing is not exact."""
     baseline, *others = groups
     different = [
         group.label
@@ -103,8 +103,8 @@ def _byzantine_notes(groups: Sequence[Group], seeds: Mapping[str, Set[int]]) -> 
     ]
     if different:
         yield (
-            f"{', '.join(different)}: the Byzantine clients are not those of {baseline.label}, so the honest "
-            "clients differ too; this may explain part of a difference in accuracy"
+            f"{', '.join(different)}: Byzantine clients differ from those in {baseline.label}, so the honest "
+            "clients differ too. This may explain part of the difference in accuracy."
         )
 
 

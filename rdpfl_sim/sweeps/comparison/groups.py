@@ -28,17 +28,17 @@ class RunResult:
 
     folder: Path
     argument: int
-    """the index of the argument that named it"""
+    """the index of the command-line argument"""
     scenario: TomlTable
     summary: JsonObject
 
     @property
     def seed(self) -> int:
-        """The seed of its scenario."""
+        """The seed in the scenario."""
         return int(self.scenario.get("seed", 1))
 
     def metric(self, path: str) -> float | None:
-        """Return a number of its summary, or None if there is no such finite number."""
+        """Return a number in the summary, or None if it is missing or not finite."""
         return finite_number(self.summary.get(path))
 
 
@@ -52,11 +52,11 @@ class Group:
 
     @property
     def scenario(self) -> TomlTable:
-        """The scenario of its first run."""
+        """The scenario of the first run."""
         return next(iter(self.runs.values())).scenario
 
     def values(self, metric: str) -> dict[int, float]:
-        """Return the metric by seed, without the runs that lack it."""
+        """Return the metric by seed; runs without it are omitted."""
         found = {seed: run.metric(metric) for seed, run in self.runs.items()}
         return {seed: value for seed, value in found.items() if value is not None}
 
@@ -99,7 +99,7 @@ def _read_run(folder: Path, argument: int) -> RunResult:
 def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:
     """Group runs by scenario, ignoring the seed, or by argument.
 
-    Groups are in the order of the arguments, and then in the order of the settings that differ.
+    Groups are sorted by argument, then by the settings that differ.
     """
     groups: dict[str | int, dict[int, RunResult]] = {}
     for run in runs:
@@ -121,7 +121,7 @@ def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Gro
 
 
 def _sorted_by_settings(groups: Sequence[dict[int, RunResult]]) -> list[dict[int, RunResult]]:
-    """Sort by argument, then by the settings that differ: the folders of a sweep are named by hashes."""
+    """Sort by argument, then by the settings that differ, because sweep folders are named by hashes."""
     firsts = [next(iter(group.values())) for group in groups]
     rows = all_differing_settings([run.scenario for run in firsts]).values()
     keys = [(run.argument, [_sort_key(row[index]) for row in rows]) for index, run in enumerate(firsts)]
@@ -129,7 +129,7 @@ def _sorted_by_settings(groups: Sequence[dict[int, RunResult]]) -> list[dict[int
 
 
 def _sort_key(value: object) -> tuple[int, float, str]:
-    """Sort numbers by size, and anything else after them by its text."""
+    """Sort numbers by size, then all other values by their text."""
     if isinstance(value, int | float):
         return 0, value, ""
     return 1, 0.0, json.dumps(value, default=str)
@@ -146,7 +146,7 @@ def _group_labels() -> Iterator[str]:
 
 
 def baseline_first(groups: Sequence[Group], baseline: str) -> list[Group]:
-    """Move the group to the front that has this label, this setting (`path=value`) or this run folder."""
+    """Move the group with this label, setting (`path=value`) or run folder to the front."""
     matching = [group for group in groups if _matches(group, baseline)]
     if len(matching) != 1:
         labels = ", ".join(group.label for group in matching or groups)

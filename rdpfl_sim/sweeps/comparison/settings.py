@@ -11,7 +11,7 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.toml_file import TomlTable, leaves
 
 WITHOUT_EFFECT = ("name", "seed", "output", "notes")
-"""Runs whose scenarios differ only in these keys are samples of the same experiment."""
+"""Keys that do not distinguish experiments."""
 
 
 def without_seed(scenario: TomlTable) -> TomlTable:
@@ -20,7 +20,7 @@ def without_seed(scenario: TomlTable) -> TomlTable:
 
 
 def settings_of(scenario: TomlTable) -> dict[str, object]:
-    """Return every setting of a scenario by its path, in the form that `--set` takes.
+    """Return every setting of a scenario by its path, in the form that `--set` accepts.
 
     >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}, "adversary": []})
     {'faults[0].at_s': 1.0, 'model.hidden': [64]}
@@ -29,9 +29,9 @@ def settings_of(scenario: TomlTable) -> dict[str, object]:
 
 
 def differing_settings(scenarios: Sequence[TomlTable]) -> dict[str, list[object]]:
-    """Return the settings that differ, by path: one value per scenario, None where it has no such setting.
+    """Return the settings that differ, by path: one value per scenario, None if it has no such setting.
 
-    Options of a component that only some scenarios have are left out where they are at their defaults.
+    Default options of a component that only some scenarios have are omitted.
     """
     differing = all_differing_settings(scenarios)
     defaults = [_paths_at_default(scenario) for scenario in scenarios]
@@ -52,7 +52,7 @@ def all_differing_settings(scenarios: Iterable[TomlTable]) -> dict[str, list[obj
 
 
 def _paths_at_default(scenario: TomlTable) -> set[str]:
-    """Return the paths whose values are defaults; none if the scenario is of another version."""
+    """Return the paths whose values are defaults; none if a different version wrote the scenario."""
     try:
         return set(_default_paths(Scenario.from_dict(scenario)))
     except ScenarioError:

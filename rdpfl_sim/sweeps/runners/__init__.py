@@ -1,1 +1,1 @@
-"""Where the runs of a sweep are executed: in processes of this machine, or on a Ray cluster."""
+"""Where the runs of a sweep are executed: in processes on this machine, or on a Ray cluster."""

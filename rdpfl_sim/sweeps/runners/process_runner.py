@@ -1,12 +1,12 @@
-"""Run a sweep in worker processes of this machine.
+"""Run a sweep in worker processes on this machine.
 
-A worker runs one scenario after the other, so that libraries and data are loaded once. A worker that dies
+A worker runs several scenarios in sequence, so that libraries and data are loaded once. If a worker dies, it
 loses only its current run and is replaced. Workers are forked by a server that has imported torch. This
-module and what it imports are light, so that the server can import torch while this process does the same.
+module imports no slow packages, so that the server can import torch while this process does the same.
 
-Each worker has its own pipe and shares no lock and no queue with the others, so that a worker that is killed,
-even in the middle of a message, cannot block them. A worker exits when its pipe is closed, so that none
-outlives the process that started it, however that process ends.
+Each worker has its own pipe and shares no lock or queue with the others, so that a killed worker cannot block
+them, even if it is killed in the middle of a message. A worker exits when its pipe is closed, so that no
+worker outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 CONTEXT = multiprocessing.get_context("forkserver")
 
 MAX_STARTS = 3
-"""Attempts to start a worker: it or the fork server may be killed meanwhile."""
+"""Attempts to start a worker. The worker or the fork server may be killed during an attempt."""
 
 EXIT_TIMEOUT_S = 5.0
-"""Time that a worker has to exit after its pipe is closed."""
+"""Time for a worker to exit after its pipe is closed."""
 
 Request: TypeAlias = "tuple[TomlTable, str]"
 """A scenario, and the folder in which to run it."""
@@ -57,7 +57,7 @@ class ProcessRunner:
     def prepare(self) -> None:
         """Start the fork server, which imports torch in the background."""
         CONTEXT.set_forkserver_preload(["rdpfl_sim.simulation.simulation"])
-        # The server inherits the mask: only this process handles Ctrl-C.
+        # The server inherits the signal mask, so that only this process handles Ctrl-C.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             forkserver.ensure_running()
@@ -105,7 +105,7 @@ class WorkerProcess:
 
     @property
     def events(self) -> tuple[Connection, int]:
-        """What to wait for: a report, or the end of the process."""
+        """Handles to wait for: a report, or the end of the process."""
         return self.connection, self.process.sentinel
 
     @property
@@ -117,7 +117,7 @@ class WorkerProcess:
         """Send a run to the worker."""
         self.run = run
         self.listener.started(run)
-        with suppress(OSError):  # the worker has died: `finishes_run` handles that
+        with suppress(OSError):  # the worker has died; `finishes_run` handles it
             self.connection.send((run.scenario.to_dict(), str(self.staging.path_for(run))))
 
     def finishes_run(self) -> bool:
@@ -171,7 +171,7 @@ def _start_process() -> tuple[Connection, BaseProcess]:
         else:
             return ours, process
         finally:
-            theirs.close()  # so that our end is closed when the process ends
+            theirs.close()  # so that our end is closed once the process exits
     raise RunError(f"cannot start a worker process: {failures[-1]}") from failures[-1]
 
 
@@ -179,7 +179,7 @@ def _run_requests(connection: Connection) -> None:
     """Run the requested scenarios until the connection is closed; the main function of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one handles Ctrl-C
     faulthandler.enable()
-    gc.freeze()  # the modules that the fork server imported are not garbage
+    gc.freeze()  # modules imported by the fork server are not garbage
     requests: SimpleQueue[Request] = SimpleQueue()
     Thread(target=_receive_requests, args=(connection, requests), daemon=True).start()
     with suppress(OSError):

@@ -1,6 +1,6 @@
-"""Run a sweep on a Ray cluster, or on one that is started on this machine.
+"""Run a sweep on an existing Ray cluster, or on a new one on this machine.
 
-A task runs one scenario in a temporary folder of its machine and sends the folder back, so that no shared
+A task runs one scenario in a temporary folder on its machine and sends the folder back, so that no shared
 file system is needed. Ray reuses its worker processes: each loads libraries and data once.
 """
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 MAX_IN_FLIGHT = 1000
-"""Ray queues the tasks that its machines cannot run yet; a longer queue would only slow it down."""
+"""Maximum number of tasks submitted at a time; a longer queue slows Ray down."""
 
 POLL_INTERVAL_S = 0.5
 CANCEL_TIMEOUT_S = 5.0
-"""Time that cancelled tasks have to remove their files."""
+"""Time for cancelled tasks to remove their files."""
 
 
 class RayRunner:
@@ -97,34 +97,34 @@ class RayRunner:
 
 
 class GpuShares:
-    """The share of a GPU that each run takes; a `ScenarioError` if a run needs a GPU that it cannot have."""
+    """The share of a GPU per run; raises a `ScenarioError` if a run needs a GPU that is not available."""
 
     def __init__(self, runs: Iterable[PlannedRun], share: float) -> None:
         self.share = share
         """0 in a cluster without GPUs."""
-        self._wants_gpu: dict[str, bool] = {}
-        """By the sections that decide it: reading data sets takes time."""
+        self._uses_gpu: dict[str, bool] = {}
+        """Keyed by the relevant sections; cached because reading data sets is slow."""
         for device in {run.scenario.execution.device for run in runs}:
             if device.startswith("cuda:"):
                 text = "Ray chooses the GPU of each run; allowed: auto, cpu, cuda"
                 raise ScenarioError([Problem("execution.device", text, device)])
             if device == "cuda" and share == 0:
-                text = "no machine of the Ray cluster has a GPU; allowed: auto, cpu"
+                text = "no machine in the Ray cluster has a GPU; allowed: auto, cpu"
                 raise ScenarioError([Problem("execution.device", text, device)])
 
     def share_of(self, run: PlannedRun) -> float:
-        """Return the share that a run takes."""
+        """Return the share for a run."""
         if self.share == 0:
             return 0.0
         sections = run.scenario.to_dict()
         key = repr([sections[name] for name in ("data", "model", "execution")])
-        if key not in self._wants_gpu:
-            self._wants_gpu[key] = wants_gpu(run.scenario)
-        return self.share if self._wants_gpu[key] else 0.0
+        if key not in self._uses_gpu:
+            self._uses_gpu[key] = wants_gpu(run.scenario)
+        return self.share if self._uses_gpu[key] else 0.0
 
 
 class RayTasks:
-    """The runs that were submitted to Ray, and the queue on which they report their progress."""
+    """The runs submitted to Ray, and the queue for their progress reports."""
 
     def __init__(self, listener: SweepListener, gpu_shares: GpuShares) -> None:
         import ray
@@ -134,7 +134,7 @@ class RayTasks:
         self.gpu_shares = gpu_shares
         self.running: dict[ObjectRef[tuple[str | None, bytes]], PlannedRun] = {}
         self.reports = Queue(actor_options={"num_cpus": 0, "max_restarts": -1})
-        self.remote = ray.remote(num_cpus=1, max_retries=1)(run_and_pack)  # again if its worker dies
+        self.remote = ray.remote(num_cpus=1, max_retries=1)(run_and_pack)  # retried if its worker dies
 
     def start(self, run: PlannedRun) -> None:
         """Submit a run to Ray."""
@@ -158,7 +158,7 @@ class RayTasks:
         """Cancel the running tasks, which remove their files; kill those that do not end in time."""
         import ray
 
-        for task in reversed(self.running):  # first those that have not started
+        for task in reversed(self.running):  # tasks that have not started first
             ray.cancel(task)
         if self.running:
             _, remaining = ray.wait([*self.running], num_returns=len(self.running), timeout=CANCEL_TIMEOUT_S)
@@ -184,11 +184,11 @@ def run_and_pack(raw: TomlTable, key: str, reports: Queue) -> tuple[str | None, 
 
 
 def _temporary_folder() -> Path:
-    """Return this user's folder for tasks on this machine; later tasks remove what killed ones left there."""
+    """Return this user's folder for tasks on this machine; later tasks remove files of killed tasks."""
     path = Path(gettempdir(), f"rdpfl-sim-{os.getuid()}")
     path.mkdir(mode=0o700, exist_ok=True)
     if path.is_symlink() or path.stat().st_uid != os.getuid():
-        raise RunError(f"{path} belongs to another user; set TMPDIR to a folder of your own")
+        raise RunError(f"{path} belongs to a different user; set TMPDIR to a folder that you own")
     return path
 
 
@@ -207,7 +207,7 @@ def _fetch_files(task: ObjectRef[tuple[str | None, bytes]], folder: Path) -> str
 
     try:
         error, files = ray.get(task)
-    except RayError as lost:  # the worker or its machine has died, or lacks what the run needs
+    except RayError as lost:  # the worker or its machine has died, or lacks resources
         return f"{type(lost).__name__}: {str(lost).strip().splitlines()[-1]}"
     with zipfile.ZipFile(io.BytesIO(files)) as archive:
         archive.extractall(folder)

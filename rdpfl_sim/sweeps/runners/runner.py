@@ -25,14 +25,14 @@ class SweepListener(Protocol):
         """Handle the start of a run."""
 
     def advanced(self, run: PlannedRun, fraction: float) -> None:
-        """Handle the progress of a run: the fraction that is done."""
+        """Handle the progress of a run, a fraction."""
 
     def ended(self, run: PlannedRun, error: str | None) -> None:
         """Handle the end of a run: complete, or failed with an error message."""
 
 
 class Runner(Protocol):
-    """Executes many scenarios at a time, each with one torch thread."""
+    """Executes many scenarios in parallel, each with one torch thread."""
 
     def prepare(self) -> None:
         """Start slow preparations in the background; raise a `ScenarioError` if a package is missing."""
@@ -41,17 +41,17 @@ class Runner(Protocol):
         """Execute all runs; a run that fails does not stop the others.
 
         The folder of a run appears in `output` when the run is complete. SIGINT and SIGTERM stop and discard
-        the runs that are not complete, and raise KeyboardInterrupt.
+        incomplete runs, and raise KeyboardInterrupt.
         """
 
     def close(self) -> None:
-        """Release the resources that all runs shared."""
+        """Release the resources shared by all runs."""
 
 
 def run_one(raw: TomlTable, parent: Path, report: Callable[[float], None]) -> str | None:
     """Run a scenario in a new folder inside the new folder `parent`; return an error message if it fails.
 
-    Everything that is printed during the run, and the traceback of an error, goes to log.txt in `parent`.
+    All output of the run, and the traceback of an error, is written to log.txt in `parent`.
     """
     from rdpfl_sim.records.status import RunStatus
     from rdpfl_sim.scenario.scenario import Scenario
@@ -69,7 +69,7 @@ def run_one(raw: TomlTable, parent: Path, report: Callable[[float], None]) -> st
 
 
 class _FractionReporter:
-    """Reports the fraction of a run that is done, at most every `REPORT_EVERY_S` seconds."""
+    """Reports the progress of a run, at most every `REPORT_EVERY_S` seconds."""
 
     def __init__(self, report: Callable[[float], None], total: int) -> None:
         self.report = report
@@ -77,7 +77,7 @@ class _FractionReporter:
         self.last = time.monotonic()
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Report the rounds that all clients together have done."""
+        """Report the number of rounds finished by all clients together."""
         now = time.monotonic()
         if now - self.last >= REPORT_EVERY_S:
             self.last = now
@@ -102,6 +102,6 @@ def _output_to(log: IO[str]) -> Iterator[None]:
 
 
 def _one_line(error: Exception) -> str:
-    """Return an error in one line, also if its `__str__` fails."""
+    """Return an error on one line, even if its `__str__` fails."""
     message = str(traceback.TracebackException.from_exception(error))
     return f"{type(error).__name__}: {'; '.join(message.splitlines())}"

@@ -1,4 +1,4 @@
-"""Staging folders, in which runs are written until they are complete, and the folder of failed runs."""
+"""Staging folders for incomplete runs, and the folder of failed runs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class StagingFolder:
         self.path = path
 
     def path_for(self, run: PlannedRun) -> Path:
-        """Return the path that a run may write to; it does not exist yet."""
+        """Return a path for a run; it does not exist yet."""
         return self.path / run.key
 
     def finish(self, run: PlannedRun, error: str | None) -> str | None:
-        """Move an ended run to the complete or failed runs; return its error with the path of its files."""
+        """Move an ended run to the complete or failed runs; return its error with the path to its files."""
         staged, failed = self.path_for(run), self.output / FAILED / run.key
-        shutil.rmtree(failed, ignore_errors=True)  # of an earlier attempt
+        shutil.rmtree(failed, ignore_errors=True)  # left by an earlier attempt
         if error is None:
             [folder] = [path for path in staged.iterdir() if path.is_dir()]
             complete = folder_of(run, self.output)
@@ -63,9 +63,10 @@ def staging_folder(output: Path) -> Iterator[StagingFolder]:
 
 @contextmanager
 def locked_folder(parent: Path) -> Iterator[Path]:
-    """Create a folder inside `parent` and remove it at the end; remove those of dead processes at once.
+    """Create a folder inside `parent` and remove it at the end; remove folders of dead processes at once.
 
-    Several processes may have folders in `parent`. Each locks its own: a folder without a lock is abandoned.
+    Several processes may have folders in `parent`. Each process locks its folder, so a folder without a lock
+    is abandoned.
     """
     parent.parent.mkdir(parents=True, exist_ok=True)
     make_folder(parent)

@@ -158,5 +158,5 @@ def test_invalid_search_is_rejected(changes: dict, problem: str) -> None:
 
 
 def test_local_training_is_not_compared_with_itself() -> None:
-    with pytest.raises(ScenarioError, match=r"method\.name: is the method that others are compared with"):
+    with pytest.raises(ScenarioError, match=r"method\.name: is the baseline; choose a different method"):
         make_spec(small_scenario(method="local"), "rounds", 2, 4, [1])

@@ -64,7 +64,7 @@ def test_seeds_without_a_partner_are_left_out_and_named(tmp_path: Path) -> None:
     make_run(tmp_path, "a9", 0.0, seed=9, method="local")
     found = compared(tmp_path)
     assert found.metrics[MEAN][0].mean.mean == pytest.approx(0.5)
-    assert found.notes == ["A: seed 9 left out: no partner in any other group"]
+    assert found.notes == ["A: seed 9 omitted: no partner in any other group"]
 
 
 def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_different_byzantine_clients_are_noted(tmp_path: Path) -> None:
     summary = json.loads((second / "summary.json").read_text()) | {"byzantine": [2]}
     (second / "summary.json").write_text(json.dumps(summary))
     [note] = compared(first, second).notes
-    assert note.startswith("B: the Byzantine clients are not those of A")
+    assert note.startswith("B: Byzantine clients differ from those in A")
 
 
 def test_baseline_is_chosen_by_label_setting_or_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Clients: for each of them a small accuracy curve, and a row of a table."""
+"""Clients: a small accuracy curve and a table row for each client."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def clients_tab(records: RunRecords) -> Sequence[Card]:
 
 
 def sample_clients(last: pl.DataFrame, limit: int) -> list[int]:
-    """Return clients of each role, from the worst to the best in equal steps."""
+    """Return clients of each role, from worst to best in equal steps."""
     if last.height <= limit:
         return [int(client) for client in last["client"]]
     ranked = last.sort("personal_accuracy", "client", nulls_last=False)

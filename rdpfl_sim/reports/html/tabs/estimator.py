@@ -30,7 +30,7 @@ COMMON_COLUMNS = {
     *("client", "round", "is_byzantine", "started_s", "trained_s", "finished_s", "duration_s", "loss"),
     *("num_steps", "num_used", "max_age"),
 }
-"""Columns of `Run.rounds` that every method has."""
+"""Columns of `Run.rounds` that are common to all methods."""
 TITLES = {
     "u_norm": "|u|, the client's own update",
     "d_norm": "|d|, the direction used",
@@ -109,7 +109,7 @@ def _threshold_card(honest: pl.DataFrame) -> Card:
 
 
 def _has_outliers(honest: pl.DataFrame) -> bool:
-    """Return whether a few deviations are so large that they would hide the others on a linear axis."""
+    """Return whether a few large deviations would hide the others on a linear axis."""
     values = honest["delta_norm"].drop_nulls().to_numpy()
     return len(values) > 0 and bool(np.percentile(values, 99) > 100 * np.median(values) > 0)
 

@@ -31,7 +31,7 @@ def messages_tab(records: RunRecords) -> Sequence[Card]:
 
 
 def no_messages(title: str, run: Run) -> Card:
-    """Return a card that says why there are no messages."""
+    """Return a card with the reason why there are no messages."""
     if not run.has_events:
         return no_events(title, run)
     if run.message_fraction == 0:
@@ -42,7 +42,7 @@ def no_messages(title: str, run: Run) -> Card:
 
 
 def outcomes_card(messages: pl.DataFrame) -> Card:
-    """Show how many messages had each outcome, and for which reason, by role of the sender."""
+    """Show the number of messages by outcome, reason and role of the sender."""
     outcome_and_reason = pl.concat_str("outcome", "reason", separator=": ", ignore_nulls=True)
     reasons = messages.select("is_byzantine", outcome_and_reason.alias("reason"))
     counts = reasons["reason"].value_counts().sort("count", "reason", descending=[True, False])
@@ -98,7 +98,7 @@ def age_card(messages: pl.DataFrame) -> Card:
 
 
 def delay_card(messages: pl.DataFrame) -> Card:
-    """Show how long messages took from sending to delivery."""
+    """Show the delay from sending to delivery."""
     delays = messages.filter(pl.col("delay_s").is_finite())
     if not delays.height:
         return Card("Delay", missing="No message was delivered.")

@@ -59,7 +59,7 @@ def accuracy_card(metrics: pl.DataFrame) -> Card:
 
 
 def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
-    """Return the mean of each group, and its full range or, for large groups, the middle 80 % of it."""
+    """Return the mean of each group with its full range or, for large groups, the middle 80 %."""
     traces: list[Trace] = []
     shape = "hv" if by == "time_s" else "linear"
     for is_byzantine, name, colour, dash in GROUPS:

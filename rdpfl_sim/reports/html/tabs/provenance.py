@@ -1,4 +1,4 @@
-"""Provenance: which code, command and machine produced the run, and whether the theory's bound holds."""
+"""Provenance: the code, command and machine of the run, and the check of the theoretical bound."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rdpfl_sim.reports.html.tab import RunRecords, run_tab
 
 @dataclass(frozen=True)
 class TomlListing:
-    """The lines of a TOML file, in blocks that stay on one column. The template highlights keys."""
+    """The lines of a TOML file, in blocks that are not split across columns. The template highlights keys."""
 
     blocks: Sequence[Sequence[str]]
     template: ClassVar[str] = "toml.html"

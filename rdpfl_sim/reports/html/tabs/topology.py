@@ -69,10 +69,10 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
     if not messages.height:
         notes.append("The records contain no messages, so links are not coloured.")
     if not links["is_initial"].all():
-        notes.append("The graph changed during the run; positions are those of the initial graph.")
+        notes.append("The graph changed during the run; positions are from the initial graph.")
     text = "Circles: honest clients, coloured by their last personal accuracy. Squares: Byzantine clients."
     if ringed:
-        text += f" Ringed ({len(ringed)}): honest clients with at least half Byzantine neighbours."
+        text += f" Ringed ({len(ringed)}): honest clients with at least half of their neighbours Byzantine."
     return Card("Topology", text, views, note=" ".join(notes), wide=True)
 
 
@@ -106,7 +106,7 @@ def _links_by_share(links: pl.DataFrame, positions: NDArray[np.float64], column:
     """Return one trace per colour, and invisible points at the midpoints of links for hover text."""
     share = (pl.col(column) / pl.col("sent")).fill_nan(0.0)  # a link without messages
     width = 3.0 if links.height <= 200 else 1.2
-    opacity = round(min(1.0, 20 / sqrt(links.height + 1)), 2)  # many links serve as a background
+    opacity = round(min(1.0, 20 / sqrt(links.height + 1)), 2)  # many links are drawn faintly
     traces = []
     low = 0.0
     for high, colour, label in SHADES:
