@@ -33,7 +33,7 @@ from rdpfl_sim.methods.registry import method
 
 @method
 class Direct(Method):
-    """w <- w - gamma (u + lambda d_bar): the unmodified aggregate (Mean, Median, Trimmed-Mean of Table II)."""
+    """w <- w - gamma (u + lambda d_bar): the aggregate itself (Mean, Median, Trimmed-Mean of Table II)."""
 
     def __init__(
         self,

@@ -382,7 +382,7 @@ DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
         ),
         (
             {"faults": [{"name": "random_crashes", "mean_time_to_fail_s": 0.1}], "timing": DEADLINE},
-            "set timing.max_time_s to end such a run",
+            "timing.max_time_s would end such a run",
         ),
     ],
 )

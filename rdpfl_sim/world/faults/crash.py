@@ -38,7 +38,7 @@ from rdpfl_sim.world.faults.options import (
 
 TOO_FREQUENT = (
     "clients crash every {} s on average and train for at least {} s per round; "
-    "set timing.max_time_s to end such a run"
+    "timing.max_time_s would end such a run"
 )
 
 

@@ -75,7 +75,7 @@ def test_unknown_client_cannot_crash_at_random():
             2.5,
             [
                 "clients crash every 2 s on average and train for at least 2.5 s per round; "
-                "set timing.max_time_s to end such a run"
+                "timing.max_time_s would end such a run"
             ],
         ),
     ],
