@@ -1,1 +1,1 @@
-"""Where training runs. Simulated time never depends on it."""
+"""Executors, which train models. Simulated time never depends on the executor."""

@@ -1,4 +1,4 @@
-"""The choice of the device that trains models, and its settings for reproducible results."""
+"""The choice of the device for training, and its settings for reproducible results."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def kind(device: torch.device) -> str:
 
 
 def prepare(device: torch.device) -> None:
-    """Configure cuBLAS for reproducible results. It reads its setting when CUDA starts: call this before."""
+    """Configure cuBLAS for reproducible results. Call this before CUDA starts, when cuBLAS is configured."""
     if device.type == "cpu":
         return
     value = os.environ.get(CUBLAS)
@@ -94,15 +94,15 @@ def prepare(device: torch.device) -> None:
         os.environ[CUBLAS] = DETERMINISTIC_CUBLAS[0]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             log.warning(
-                "CUDA was started before %s was set: results may differ from run to run; "
+                "CUDA was started before %s was set: results may differ between runs; "
                 "set it to %s in the environment",
                 CUBLAS,
                 DETERMINISTIC_CUBLAS[0],
             )
     elif value not in DETERMINISTIC_CUBLAS:
         log.warning(
-            "%s is %s: results may differ from run to run; values for reproducible results: %s",
+            "%s is %s: results may differ between runs; for reproducible results, set it to %s",
             CUBLAS,
             value,
-            " and ".join(DETERMINISTIC_CUBLAS),
+            " or ".join(DETERMINISTIC_CUBLAS),
         )

@@ -29,9 +29,9 @@ executor = EXECUTORS.register
 
 
 class PendingJob:
-    """A submitted round job, and what has been computed of it.
+    """A submitted round job and its results so far.
 
-    It does not refer to the previous job; otherwise no job would ever be released.
+    It does not refer to the previous job; otherwise no job would ever be freed.
     """
 
     def __init__(self, job: RoundJob, executor: Executor) -> None:
@@ -42,7 +42,7 @@ class PendingJob:
         self.poisoned = job.poisoned
         self.has_result = job.trains
         self.exchange = job.exchange
-        """The messages of an update that has not been computed."""
+        """The messages of the pending update; None once it is computed."""
         self.previous_result = None if job.exchange is None else job.previous.result
         """The result of the previous job, until the update is computed."""
         self.known_update = job.previous.updated if job.exchange is None else None
@@ -50,7 +50,7 @@ class PendingJob:
 
     @property
     def updated(self) -> Updated:
-        """The state after the update, and what the method reports about the last finished round."""
+        """The state after the update, and the method's diagnostics of the last finished round."""
         if self.known_update is None:
             self.executor.compute_update(self)
         assert self.known_update is not None
@@ -58,7 +58,7 @@ class PendingJob:
 
     @property
     def result(self) -> JobResult:
-        """The outcome of the local training, and what to send."""
+        """The result of local training and the payload to send."""
         assert self.has_result, "this job does not train"
         if self.known_result is None:
             self.executor.compute_result(self)
@@ -66,7 +66,7 @@ class PendingJob:
         return self.known_result
 
     def to_value(self) -> FinishedJob:
-        """Return what has been computed, the update at least, for a checkpoint."""
+        """Return the results so far for a checkpoint; compute the update if it is pending."""
         return FinishedJob(self.updated, self.known_result)
 
 
@@ -79,7 +79,7 @@ class RoundSteps:
     method: Method
 
     def update(self, jobs: Sequence[PendingJob]) -> None:
-        """Compute the updates of jobs, in batches, and release the messages that they use."""
+        """Compute the updates of jobs in batches, and release the messages that they use."""
         inputs = [self._update_input(job) for job in jobs]
         for job, updated in zip(jobs, update_in_batches(self.method, inputs), strict=True):
             job.known_update, job.exchange, job.previous_result = updated, None, None
@@ -99,11 +99,11 @@ class RoundSteps:
         return self.training_data.job(job.client, job.round, task, job.poisoned)
 
     def train(self, job: PendingJob) -> None:
-        """Train, and make the payload."""
+        """Train and build the payload."""
         self.finish(job, self.training_data.train(self.model, self.training_job(job)))
 
     def finish(self, job: PendingJob, result: TrainingResult) -> None:
-        """Set the result of a job from that of its local training; it includes the payload."""
+        """Build the payload from the training result, and set the result of the job."""
         trained, client = _row(result), ClientView(job.client, job.round, job.degree, self)
         try:
             state, outgoing = self.method.payload(job.updated.state, trained, [client])
@@ -114,7 +114,7 @@ class RoundSteps:
         job.known_result = JobResult(state, trained, payload, result.loss)
 
     def seed(self, purpose: str, client: int, round_: int) -> int:
-        """Return a seed for a purpose of a client in a round."""
+        """Return the seed for one purpose, client and round."""
         return self.training_data.streams.key(purpose, client, round_)
 
     def batch(self, client: int, round_: int) -> OwnBatch:
@@ -130,7 +130,7 @@ class Executor:
     """
 
     warning: str | None = None
-    """Why this executor is not what the scenario asks for, if it is not."""
+    """Reason for using a different executor than configured, or None."""
 
     def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
         self.model = model
@@ -140,19 +140,19 @@ class Executor:
 
     @property
     def device_kind(self) -> str:
-        """The kind of device that trains. The last bits of results depend on it."""
+        """The GPU model used for training, or `cpu`. The last bits of results depend on it."""
         return devices.kind(self.model.vector.device)
 
     def submit(self, job: RoundJob) -> PendingJob:
-        """Accept a job. It is computed at the latest when its results are requested."""
+        """Accept a job, which is computed at the latest when its results are requested."""
         return PendingJob(job, self)
 
     def compute_update(self, job: PendingJob) -> None:
-        """Set `known_update` of this job; an executor may compute other pending jobs too."""
+        """Set `known_update` of this job. Derived classes may compute other pending jobs too."""
         self.steps.update([job])
 
     def compute_result(self, job: PendingJob) -> None:
-        """Set `known_result` of this job; an executor may compute other pending jobs too."""
+        """Set `known_result` of this job. Derived classes may compute other pending jobs too."""
         self.steps.train(job)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:

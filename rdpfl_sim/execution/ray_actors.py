@@ -88,7 +88,7 @@ class RayActors(Executor):
     @property
     @override
     def device_kind(self) -> str:
-        """The kind of device of the workers."""
+        """The GPU model of the workers, or `cpu`."""
         if self._device_kind is None:
             self._device_kind = str(self._call("device_kind").result())
         return self._device_kind
@@ -163,13 +163,13 @@ class RayActors(Executor):
 
     @override
     def close(self) -> None:
-        """Stop the workers, and the cluster if it was started here."""
+        """Stop the workers, and the cluster if this process started it."""
         self._actors = self._payload_ref = self._device_kind = None
         self.session.close()
 
 
 class Actor:
-    """A Ray actor that wraps a `Worker`. The payload is loaded on the first call, also after a restart."""
+    """A Ray actor that wraps a `Worker`. The first call, also after a restart, loads the payload."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

@@ -1,4 +1,4 @@
-"""The jobs of many clients at once, in this process.
+"""Compute the jobs of many clients at once, in this process.
 
 Pending jobs have all their inputs. When the first result is requested, all of them are computed in batches.
 For small models this is many times faster than one job at a time.
@@ -112,7 +112,7 @@ class Stacked(Executor):
         )
 
     def _max_clients(self, batch_size: int) -> int:
-        """Return the number of clients that are computed at the same time."""
+        """Return the maximum number of clients to compute at the same time."""
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:

@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class ThreadJob(PendingJob):
-    """A job of a thread. The first thread that needs the update computes it.
+    """A job that runs in a thread. The first thread that needs the update computes it.
 
-    Otherwise an evaluation, which needs the update only, would wait for a whole training.
+    Otherwise an evaluation, which needs only the update, would wait for the whole training.
     """
 
     def __init__(self, job: RoundJob, executor: Executor) -> None:
@@ -39,7 +39,7 @@ class ThreadJob(PendingJob):
                 steps.update([self])
 
     def run(self, steps: RoundSteps) -> None:
-        """Compute everything."""
+        """Compute the update and the result."""
         self.update(steps)
         steps.train(self)
 

@@ -40,7 +40,7 @@ class TrainingJob:
     task: TrainingTask
     seed: int
     poisoned: bool = False
-    """Whether the labels are false."""
+    """Whether to train on poisoned labels."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class TrainingData:
 
     shards: Sequence[Shard]
     poisoned: Mapping[int, Shard]
-    """Data of Byzantine clients with false labels, for attacks that poison data."""
+    """Data of Byzantine clients with poisoned labels, for attacks that poison data."""
     personal_tests: Sequence[Shard]
     global_test: Shard
     settings: TrainingConfig
     streams: Streams
     device: DeviceName = "cpu"
-    """Device of workers in other processes; `auto` is a GPU if available."""
+    """Device for worker processes; `auto` selects a GPU if one is available."""
 
     def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
         """Return the training job of a client in a round."""
@@ -102,7 +102,7 @@ class TrainingData:
         return replace(trained, second_w=second.w)
 
     def momentum(self, task: TrainingTask) -> float:
-        """Return the momentum of a task, by default that of the scenario."""
+        """Return the task's momentum, or the scenario's if the task sets none."""
         return self.settings.momentum if task.momentum is None else task.momentum
 
     def _train(

@@ -38,7 +38,10 @@ class WorkerPayload:
 
     @classmethod
     def pack(cls, model: FlatModel, training_data: TrainingData) -> tuple[WorkerPayload, list[Tensor]]:
-        """Return the payload, and inputs and labels: x and y for training, poisoned y, x and y for tests."""
+        """Return the payload and five tensors.
+
+        These are the training inputs, labels and poisoned labels, and the test inputs and labels.
+        """
         train, test = training_data.shards[0], training_data.global_test
         false_y = next((shard.y for shard in training_data.poisoned.values()), train.y)
         payload = cls(
@@ -96,7 +99,7 @@ class Worker:
         return self.training_data.evaluate(self.model, _to_device(job, self.device))
 
     def device_kind(self) -> str:
-        """Return the kind of device of this worker."""
+        """Return the GPU model of this worker, or `cpu`."""
         return devices.kind(self.device)
 
 

@@ -1,8 +1,8 @@
-"""Local training of many clients in one computation; results equal those of `train` up to rounding.
+"""Local training of many clients in one computation. Results equal the results of `train` up to rounding.
 
-Clients may have different numbers of steps and of examples. Clients are sorted by their number of steps, so
-that those that still train are always the first rows. Batches that are smaller than others are padded with
-copies of their first example, which do not count.
+Clients may have different numbers of steps and examples. Clients are sorted by their number of steps, so that
+clients that are still training are always the first rows. Small batches are padded with copies of their first
+example, which have no effect.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def train_stacked(
 ) -> list[TrainingResult]:
     """Train every client as `train` does.
 
-    Either all clients have a mask or none has; the same holds for `proximal_to`.
+    Either all clients have a mask or none has. The same applies to `proximal_to`.
     """
     order = sorted(range(len(clients)), key=lambda row: -clients[row].num_steps)
     clients = [clients[row] for row in order]
@@ -134,7 +134,7 @@ class BatchedLoader:
     def at(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return x (n, batch, ...), y and weights (n, batch) of the n clients that take this step.
 
-        A real example has the weight 1 / (number of real examples), padding 0: the weighted sum is the mean.
+        Real examples have the weight 1 / (number of real examples). Padding has weight 0.
         """
         sizes = self.sizes[step]
         num_active = np.count_nonzero(sizes)

@@ -1,4 +1,4 @@
-"""Learning methods, one per file: what a client sends, and how it updates its model."""
+"""Learning methods, one per file. A method defines the messages and the model updates of clients."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Aggregation as options of methods: `aggregator`, and `pre_aggregators` in front of it."""
+"""Options of methods for aggregation: `aggregator`, and `pre_aggregators` applied before it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ AggregatorChoice: TypeAlias = Annotated[
 ]
 PreAggregators: TypeAlias = Annotated[
     Sequence[Annotated[PreAggregator, OneOf(PRE_AGGREGATORS)]],
-    Doc("pre-aggregators in front of the aggregator, applied in this order"),
+    Doc("pre-aggregators, applied in this order before the aggregator"),
 ]
 
 
 def aggregation_components(method: Component) -> dict[str, Component]:
-    """Return the pre-aggregators and the aggregator of a method by path, in the order of their application.
+    """Return the pre-aggregators and the aggregator of a method by path, in order of application.
 
     Empty if the method does not aggregate with these components.
     """
@@ -46,7 +46,7 @@ def aggregation_components(method: Component) -> dict[str, Component]:
 
 
 def when_too_few(method: Component) -> Callable[[int], bool]:
-    """Return a function that tells whether n messages are too few for the options of the aggregator."""
+    """Return a function of n: whether n messages are too few for the options of the aggregator."""
     components = [component.bind() for component in aggregation_components(method).values()]
     if not components:
         return lambda num_messages: False
@@ -55,7 +55,7 @@ def when_too_few(method: Component) -> Callable[[int], bool]:
 
 
 def unknown_weights(method: Component) -> Iterator[str]:
-    """Yield a warning per aggregator or pre-aggregator that does not declare the weights of messages."""
+    """Yield a warning for each aggregator or pre-aggregator that does not declare message weights."""
     for path, component in aggregation_components(method).items():
         registry = AGGREGATORS if path == "method.aggregator" else PRE_AGGREGATORS
         if not registry.facts(component.name).has_weights:

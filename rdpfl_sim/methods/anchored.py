@@ -1,9 +1,9 @@
 """The anchored estimator: messages are clipped around the client's own update before they are aggregated.
 
 R-DPFL's threshold is a mean of past deviations, which the senders of the messages control: a constant attack
-raises it until it passes. Here the threshold follows the client's own update, which other clients cannot
-change. Clipping around the own vector is that of He, Karimireddy and Jaggi 2022 (ClippedGossip), on
-directions. docs/anchored.md gives the reasons and the bound.
+raises the threshold until it is no longer clipped. Here the threshold follows the client's own update, which
+other clients cannot change. Clipping around the client's own vector follows He, Karimireddy and Jaggi 2022
+(ClippedGossip), but for directions. docs/anchored.md gives the reasons and the bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from rdpfl_sim.methods.registry import method
 
 @dataclass(frozen=True)
 class AnchoredState(State):
-    """Models, thresholds, and the number of rounds that the thresholds have seen."""
+    """Models, thresholds, and the number of rounds in the mean of the thresholds."""
 
     tau: Tensor  # (n,)
     num_observed: Tensor  # (n,)
@@ -77,7 +77,7 @@ class Anchored(Method):
         self.max_norm = max_norm
 
     def init(self, w: Tensor, clients: Sequence[ClientView]) -> AnchoredState:
-        """Return clients whose threshold starts with their first update."""
+        """Return the initial state. Thresholds start with the first update."""
         zeros = torch.zeros(len(w), dtype=torch.float64, device=w.device)
         return AnchoredState(w, zeros, zeros.long())
 
@@ -94,7 +94,7 @@ class Anchored(Method):
         assert isinstance(state, AnchoredState)
         u = self.step.direction(state.w, trained)
         tau = self.threshold(state, row_norms(u))
-        sound = tau.isfinite()  # false if the client's own training diverged
+        sound = tau.isfinite()  # False if the client's own training diverged
         d = torch.zeros_like(u)
         found: Diagnostics = {}
         if inbox.num_messages > 0:
@@ -116,7 +116,7 @@ class Anchored(Method):
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return distances from u, and weights in the aggregate: smaller for messages that were clipped."""
+        """Return distances from u and weights in the aggregate. Clipping reduces the weight of a message."""
         assert isinstance(state, AnchoredState)
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
         tau = self.threshold(state, row_norms(u))

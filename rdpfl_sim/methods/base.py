@@ -22,7 +22,7 @@ Diagnostics: TypeAlias = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class State:
-    """Learning state of n clients. Methods that remember more derive from it. Never modified in place."""
+    """Learning state of n clients. Methods with more state derive from it. Never modified in place."""
 
     w: Tensor  # (n, d)
 
@@ -33,14 +33,14 @@ class TrainingTask:
 
     w: Tensor  # (n, d)
     mask: Tensor | None = None  # (n, d); entries outside the mask do not change
-    momentum: float | None = None  # replaces that of the scenario
+    momentum: float | None = None  # replaces the scenario's momentum
     second_w: Tensor | None = None  # (n, d), a second model that is trained on the same batches ...
     proximal_mu: float = 0.0  # ... with proximal_mu / 2 |v - w|^2 added to its loss
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Outcome of local training."""
+    """Result of local training."""
 
     w: Tensor  # (n, d)
     num_steps: tuple[int, ...]  # n numbers
@@ -50,7 +50,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Inbox:
-    """Messages that n clients use in a round, m for each client, sorted by sender. m may be 0."""
+    """Messages that n clients use in a round, m per client, sorted by sender. m may be 0."""
 
     vectors: Tensor  # (n, m, p)
     masks: Tensor | None  # (n, m, p), for methods that send a part of the model
@@ -64,7 +64,7 @@ class Inbox:
 
     @property
     def all_fresh(self) -> bool:
-        """Whether every message has the weight 1."""
+        """Whether every message has weight 1."""
         return all(weight == 1.0 for row in self.weight_rows for weight in row)
 
     @cached_property
@@ -82,7 +82,7 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """What n clients send."""
+    """Payloads that n clients send."""
 
     vectors: Tensor  # (n, p)
     masks: Tensor | None = None  # (n, p)
@@ -90,7 +90,7 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class MessageStats:
-    """How a method treats the messages of a round.
+    """Weights and distances of the messages of a round.
 
     Weights are the shares with which messages enter the aggregate. They add up to 1, or to less if the
     client's own model has a share too.
@@ -111,7 +111,7 @@ class Layer:
 
     @property
     def span(self) -> slice:
-        """Its entries of the vector."""
+        """The entries of the layer in the vector."""
         return slice(self.start, self.start + prod(self.shape))
 
 
@@ -145,15 +145,15 @@ class ClientServices(Protocol):
     """Source of a client's random seeds and data."""
 
     def seed(self, purpose: str, client: int, round_: int) -> int:
-        """Return a seed for a purpose of a client in a round."""
+        """Return the seed for one purpose, client and round."""
 
     def batch(self, client: int, round_: int) -> Batch:
-        """Return a batch of a client's own data, another one in every round."""
+        """Return a batch of a client's own data, a different one in every round."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientView:
-    """One client as a method sees it: its id, round and number of neighbours, seeds and own data."""
+    """The properties of a client that a method may use: id, round, number of neighbours, seeds, own data."""
 
     id: int
     round: int
@@ -170,7 +170,7 @@ class ClientView:
 
 
 class Method(ABC):
-    """A personalised learning method. It holds its options and no client's state."""
+    """A personalised learning method. It stores its options and no state of clients."""
 
     exchanges = True
     """False if clients never send anything."""
@@ -179,7 +179,7 @@ class Method(ABC):
 
     @classmethod
     def unused_options(cls, given: Collection[str], options: Mapping[str, object]) -> Iterator[str]:
-        """Yield a warning per given option that has no effect beside the others."""
+        """Yield a warning for each given option that has no effect in combination with the others."""
         yield from ()
 
     def init(self, w: Tensor, clients: Sequence[ClientView]) -> State:
@@ -187,14 +187,14 @@ class Method(ABC):
         return State(w)
 
     def training(self, state: State) -> TrainingTask:
-        """Return what to train: the starting models, and momentum, masks or a second model if needed."""
+        """Return the training task: the starting models, and momentum, masks or a second model if needed."""
         return TrainingTask(state.w)
 
     @abstractmethod
     def payload(
         self, state: State, trained: Trained, clients: Sequence[ClientView]
     ) -> tuple[State, Outgoing]:
-        """Return the clients' state from now on, and what they send."""
+        """Return the clients' new state and the payloads that they send."""
 
     @abstractmethod
     def update(
@@ -209,7 +209,7 @@ class Method(ABC):
         """Return the weight of each message and its distance from the client's own update, for telemetry."""
 
     def predicted_direction(self, state: State) -> Tensor | None:
-        """Return what the clients predict for the next round, if they predict. Adversaries may ask."""
+        """Return the clients' predictions for the next round, or None. Adversaries may use them."""
         return None
 
     def reference_point(self, state: State) -> Tensor | None:
@@ -226,11 +226,11 @@ def layer_starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def neighbour_share(by_neighbours: Tensor, by_training: Tensor) -> Tensor:
-    """Return how far neighbours moved the models (n,), as a multiple of how far local training did.
+    """Return the distance that neighbours moved the models (n,), divided by the distance of local training.
 
-    For methods that exchange directions it is |lambda d| / |u|, for those that exchange models
-    |w - x| / |x - w'|, where x is the trained model, w' the model before and w the one after the round
-    (docs/methods.md). It is NaN if local training moved nothing or has diverged.
+    For methods that exchange directions, it is |lambda d| / |u|. For methods that exchange models, it is
+    |w - x| / |x - w'|, where x is the trained model, w' the model before the round and w the model after it
+    (docs/methods.md). It is NaN if local training did not change the model or has diverged.
     """
     share = by_neighbours / by_training
     return share.where((by_training > 0) & by_training.isfinite() & share.isfinite(), torch.nan)

@@ -1,4 +1,4 @@
-"""Updates in batches: inputs of single clients become rows, and results are split again."""
+"""Updates in batches: inputs of single clients are stacked as rows, and results are split again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.methods.rows import split, stack
 
 MAX_FLOATS = 1 << 20
-"""Numbers of models and messages per batch: more would not stay in the processor's cache."""
+"""Maximum number of floats in the models and messages of a batch, so that they fit into the CPU cache."""
 
 ClientDiagnostics: TypeAlias = Mapping[str, float | bool | None]
 """Diagnostics of one client; None where a value does not apply."""
 
 
 class Received(NamedTuple):
-    """A message that a client uses: its sender's number of neighbours, its age in rounds, its weight."""
+    """A message that a client uses; `degree` is its sender's number of neighbours, `age` is in rounds."""
 
     sender: int
     degree: int
@@ -34,7 +34,7 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True)
 class ClientMessageStats:
-    """How a method treated the messages that one client used, in their order."""
+    """Weights and distances of the messages that one client used, in the order of the messages."""
 
     distance_to_own: list[float]
     distance_to_predicted: list[float] | None
@@ -43,7 +43,7 @@ class ClientMessageStats:
 
 @dataclass(frozen=True, slots=True)
 class UpdateInput:
-    """Everything that decides one client's update. State and training result have one row."""
+    """All inputs of one client's update. State and training result have one row."""
 
     state: State
     trained: Trained
@@ -55,7 +55,7 @@ class UpdateInput:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """One client's state after a round, with one row, and what the method reports about the round."""
+    """One client's state after a round, with one row, and the method's diagnostics of the round."""
 
     state: State
     diagnostics: ClientDiagnostics = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Updated:
 
 
 def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
-    """Update every client. Clients with equally many messages share a batch, if the method permits."""
+    """Update every client. Clients with equal numbers of messages share a batch if the method permits it."""
     if len(inputs) == 1:
         return _update(method, inputs)
     batches: dict[Hashable, list[int]] = {}
@@ -80,7 +80,7 @@ def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Upd
 
 
 def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
-    """Return the messages of n clients, equally many each, as one inbox on the device of `like`."""
+    """Return the messages of n clients, m each, as one inbox on the device of `like`."""
     return Inbox(
         _stack_messages([[message.payload.vector for message in row] for row in received], like),
         _stack_masks(received, like),
@@ -90,7 +90,7 @@ def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
 
 
 def _stack_messages(vectors: Sequence[Sequence[Tensor]], like: Tensor) -> Tensor:
-    """Return (n, m, p); the memory has the order (m, n, p), in which aggregators sort."""
+    """Return (n, m, p), stored in the order (m, n, p), in which aggregators sort."""
     n, m = len(vectors), len(vectors[0])
     if m == 0:
         return like.new_zeros(n, 0, like.shape[1])
@@ -117,7 +117,7 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
         if len(inputs) == 1:
             note_client_round(error, inputs[0].client.id, inputs[0].client.round)
         else:
-            for one in inputs:  # one of them fails alone, too, and its error names the client
+            for one in inputs:  # repeat one by one: the error then names the client
                 _update(method, [one])
         raise
     new_states = split(new_state, state, states)
@@ -150,5 +150,5 @@ def _split_diagnostics(diagnostics: Diagnostics, num_rows: int) -> list[ClientDi
 
 
 def _batch_size(one: UpdateInput) -> int:
-    """Return how many clients are computed at a time: each has its messages and about ten other vectors."""
+    """Return the number of clients per batch. Each needs its messages and about ten other vectors."""
     return max(1, MAX_FLOATS // ((len(one.received) + 10) * one.state.w.numel()))

@@ -1,9 +1,9 @@
-"""Bristle style: only output layers are exchanged, and weighted class by class on the own data.
+"""Bristle style: only output layers are exchanged, weighted per class by their F1 on the client's own data.
 
 Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d.
 Environments", arXiv:2110.11006: a frozen body, a prioritiser by distance, an integrator by performance on
-each class. Where the paper tunes sigmoids of F1 scores on a small test set, the F1 scores on a batch of the
-own data are the weights here.
+each class. The paper tunes sigmoids of F1 scores on a small test set. Here the weights are the F1 scores on a
+batch of the client's own data.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from rdpfl_sim.rounding import round_up
 
 @method
 class Bristle(ModelExchange):
-    """w <- own body, output rows averaged by their F1 on own data, of the nearest neighbours (Bristle style).
+    """w <- own body, output rows of the nearest neighbours weighted by F1 on own data (Bristle style).
 
-    Of a class that the own batch does not hold, the rows are weighted by the mean F1 over those that it does,
-    and the own row counts only if no neighbour has any weight. What a stale message loses is the own row's. A
-    client whose own model has diverged keeps it.
+    For a class missing from the client's batch, rows are weighted by the mean F1 over the present classes.
+    The client's own row is then used only if all neighbours have weight 0. Weight removed from stale messages
+    is added to the client's own row. A client whose own model has diverged keeps it.
     """
 
     batched = False
@@ -51,9 +51,9 @@ class Bristle(ModelExchange):
         *,
         body: Annotated[
             Literal["frozen", "local"],
-            Doc("whether all but the output layer stays as it started, as in the paper, or is trained"),
+            Doc("layers below the output layer: frozen (as in the paper) or trained locally"),
         ] = "frozen",
-        keep: Annotated[PositiveFraction, Doc("fraction of the received layers, the nearest, to test")] = 0.7,
+        keep: Annotated[PositiveFraction, Doc("fraction of received layers to test, nearest first")] = 0.7,
     ) -> None:
         starts = layer_starts(run.layers)
         self.split = starts[-1] if starts else 0
@@ -64,7 +64,7 @@ class Bristle(ModelExchange):
         self.keep = keep
 
     def training(self, state: State) -> TrainingTask:
-        """Train the output layer alone if the body is frozen."""
+        """Train only the output layer if the body is frozen."""
         if not self.frozen:
             return TrainingTask(state.w)
         mask = torch.ones_like(state.w, dtype=torch.bool)
@@ -84,7 +84,7 @@ class Bristle(ModelExchange):
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
-        """Keep the own body, and mix the output layers."""
+        """Keep the client's own body and mix the output layers."""
         x, sent = trained.w, trained.w[:, self.split :]
         num_accepted = torch.zeros(1, dtype=torch.int64)
         if inbox.num_messages == 0 or not is_finite(x[0]):
@@ -99,7 +99,7 @@ class Bristle(ModelExchange):
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return the distance of each output layer from the own, and its mean weight over the classes."""
+        """Return the distance of each output layer from the client's own, and its mean weight."""
         [client] = clients
         [x] = trained.w
         weights = torch.zeros(1, inbox.num_messages)
@@ -108,7 +108,7 @@ class Bristle(ModelExchange):
         return MessageStats(distances(trained.w[:, self.split :], inbox), weights.to(x.device))
 
     def class_weights(self, x: Tensor, inbox: Inbox, client: ClientView) -> Tensor:
-        """Return the weight of each output layer, the own first, in each class: (1 + m, classes)."""
+        """Return the weight of each output layer per class (1 + m, classes), the client's own first."""
         batch, body, [received] = client.batch(), x[: self.split], inbox.vectors
         num_tested = round_up(self.keep * len(received))
         near = distances(x[None, self.split :], inbox)[0].argsort(stable=True)[:num_tested].tolist()
@@ -125,12 +125,12 @@ class Bristle(ModelExchange):
         scores[0, scores.sum(dim=0) == 0] = 1.0  # no layer has any weight
         shares = scores / scores.sum(dim=0)
         shares[1:] *= inbox.weights[0].cpu().unsqueeze(1)
-        shares[0] = 1.0 - shares[1:].sum(dim=0)  # what stale messages lose
+        shares[0] = 1.0 - shares[1:].sum(dim=0)  # including the weight removed from stale messages
         return shares.clamp_(min=0.0)
 
 
 def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return 2 hits / (predicted + actual) of every class, (classes,); 0 for a class that is neither.
+    """Return 2 hits / (predicted + actual) of every class, (classes,); 0 if both counts are 0.
 
     An example with a logit that is not finite counts as not predicted.
     """
@@ -144,7 +144,7 @@ def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def mixed_rows(heads: Tensor, weights: Tensor) -> Tensor:
-    """Return the mixture of output layers (m, C h + C), a row and a bias per class, with weights (m, C)."""
+    """Return the weighted sum of output layers (m, C h + C), a row and a bias per class; weights (m, C)."""
     num_classes = weights.shape[1]
     shares = weights.to(heads)
     matrices = heads[:, :-num_classes].view(len(heads), num_classes, -1)

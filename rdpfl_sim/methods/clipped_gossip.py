@@ -22,8 +22,8 @@ class ClippedGossip(Gossip):
     """w <- x + sum_j W_ij Clip(x_j - x; tau): gossip in which every move is clipped (ClippedGossip).
 
     The adaptive radius is tau = sqrt(sum_j W_ij |x_j - x|^2 / delta), summed over the honest neighbours.
-    These are unknown: the farthest models are left out, with at least delta of all received weight; the
-    nearest always counts.
+    These are unknown. The sum therefore omits the farthest models, with at least a fraction delta of all
+    received weight, but always includes the nearest model.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ClippedGossip(Gossip):
         *,
         radius: Annotated[
             Literal["adaptive"] | Positive,
-            Doc("tau; 'adaptive' finds it from the distances of the neighbours"),
+            Doc("tau; 'adaptive' computes it from the distances of the neighbours"),
         ] = "adaptive",
         delta: Annotated[
             PositiveFraction, Doc("assumed weight of Byzantine neighbours, for the adaptive radius")
@@ -55,7 +55,7 @@ class ClippedGossip(Gossip):
         """Return tau (n,)."""
         lengths, order = lengths.sort(dim=1, stable=True)
         weights = weights.gather(1, order)
-        limit = (1 - self.delta) * weights.cumsum(dim=1)[:, -1:] + 1e-9  # for rounding
+        limit = (1 - self.delta) * weights.cumsum(dim=1)[:, -1:] + 1e-9  # allow for rounding
         counts = weights.cumsum(dim=1) <= limit
         counts[:, 0] = True
         squares = (weights * lengths**2).where(counts, 0.0)

@@ -1,4 +1,4 @@
-"""The undefended baselines of Table II: the aggregate itself, without prediction and clipping."""
+"""The undefended baselines of Table II: the aggregate itself, without prediction or clipping."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rdpfl_sim.methods.registry import method
 
 @method
 class Direct(Method):
-    """w <- w - gamma (u + lambda d_bar): the aggregate as it is (Mean, Median, Trimmed-Mean of Table II)."""
+    """w <- w - gamma (u + lambda d_bar): the aggregate itself (Mean, Median, Trimmed-Mean of Table II)."""
 
     def __init__(
         self,
@@ -68,6 +68,6 @@ class Direct(Method):
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return distances from u, and the weights in the aggregate."""
+        """Return distances from u and weights in the aggregate."""
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
         return MessageStats(distances(messages, u), self.aggregate.shares(messages, u))

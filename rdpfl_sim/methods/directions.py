@@ -24,7 +24,7 @@ Coefficient: TypeAlias = Annotated[Positive, Doc("the paper's global update coef
 
 @dataclass(frozen=True)
 class PersonalStep:
-    """The two ends of Algorithm 1: the local direction u and w <- w - gamma (u + lambda d)."""
+    """The first and last step of Algorithm 1: the local direction u, and w <- w - gamma (u + lambda d)."""
 
     learning_rate: float
     lambda_: float
@@ -38,7 +38,7 @@ class PersonalStep:
     def direction(self, w: Tensor, trained: Trained) -> Tensor:
         """Return u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction).
 
-        The executor `stacked` has computed it for all clients at once.
+        The executor `stacked` computes it in advance for all clients at once.
         """
         if trained.direction is not None:
             return trained.direction
@@ -46,7 +46,7 @@ class PersonalStep:
 
     def gamma(self, trained: Trained) -> list[float]:
         """Return the clients' step sizes; docs/paper.md, 4 explains the two readings of the paper."""
-        if self.step == "local":  # float32 holds no more than LARGE
+        if self.step == "local":  # limited to LARGE because of float32
             return [min(self.coefficient * self.learning_rate * k, LARGE) for k in trained.num_steps]
         return [float(self.step)] * len(trained.num_steps)
 
@@ -65,8 +65,8 @@ class PersonalStep:
 def weighted_messages(inbox: Inbox) -> Tensor:
     """Return the received directions (n, m, d), each scaled by its weight.
 
-    A stale direction with a weight below 1 is shrunk towards zero, which every aggregator treats as no
-    change; scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
+    A stale direction with a weight below 1 is shrunk towards zero, which means no change to every aggregator.
+    Scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
     """
     if inbox.all_fresh:
         return inbox.vectors
@@ -74,7 +74,7 @@ def weighted_messages(inbox: Inbox) -> Tensor:
 
 
 def distances(messages: Tensor, point: Tensor) -> Tensor:
-    """Return |u_j - point| (n, m) of the messages u_j (n, m, d) and the points (n, d)."""
+    """Return |u_j - point| (n, m) for messages u_j (n, m, d) and points (n, d)."""
     lengths: Tensor = torch.linalg.vector_norm(messages - point.unsqueeze(1), dim=2, dtype=torch.float64)
     return lengths
 

@@ -3,8 +3,8 @@
 Dai, Shen, He, Tian and Tao, "DisPFL: Towards Communication-Efficient Personalized Federated Learning via
 Decentralized Sparse Training", ICML 2022, Algorithm 1. A round there averages, trains, prunes and regrows;
 here it trains, prunes, regrows and then averages, which is the same loop started one step later. As in the
-authors' code a model is sent with the mask under which it was trained, so that weights that have just regrown
-do not enter averages as zeros, and the new mask is applied to the average.
+authors' code, a model is sent with the mask under which it was trained, and the new mask is applied to the
+average. Weights that have just regrown therefore do not enter averages as zeros.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from rdpfl_sim.rounding import round_up
 
 @dataclass(frozen=True)
 class DispflState(State):
-    """Sparse models: w is zero outside the mask. `next_mask` is that of the model after this round."""
+    """Sparse models: w is zero outside the mask. `next_mask` is the mask after this round."""
 
     mask: Tensor  # (n, d)
     next_mask: Tensor  # (n, d)
@@ -46,11 +46,11 @@ class DispflState(State):
 
 @method
 class Dispfl(ModelExchange):
-    """w <- mean of the x_j whose masks hold a coordinate, times the own mask (DisPFL).
+    """w <- mean of the x_j whose masks include a coordinate, times the client's own mask (DisPFL).
 
-    The mask starts at random with the layer densities of Erdos-Renyi-Kernel. After each training the
-    ceil(r nnz) smallest weights of every layer are pruned and as many zeros regrown, r = prune / 2
-    (1 + cos(pi (t - 1) / T)); t = 1, 2, ... is the client's own round.
+    The mask starts at random with the layer densities of Erdos-Renyi-Kernel. After each training, the
+    ceil(r nnz) smallest weights of every layer are pruned and as many zeros are regrown, where r = prune / 2
+    (1 + cos(pi (t - 1) / T)) and t = 1, 2, ... is the client's own round.
     """
 
     batched = False
@@ -59,11 +59,11 @@ class Dispfl(ModelExchange):
         self,
         run: RunInfo,
         *,
-        density: Annotated[PositiveFraction, Doc("fraction of the weights that every client has")] = 0.5,
-        prune: Annotated[Fraction, Doc("fraction of them that is replaced in the first round")] = 0.5,
+        density: Annotated[PositiveFraction, Doc("fraction of weights in every client's mask")] = 0.5,
+        prune: Annotated[Fraction, Doc("fraction of the mask that is replaced in the first round")] = 0.5,
         regrow: Annotated[
             Literal["gradient", "random"],
-            Doc("where weights regrow: at the largest gradients (the paper), or anywhere (its run script)"),
+            Doc("where weights regrow: at the largest gradients (paper) or at random (authors' run script)"),
         ] = "gradient",
     ) -> None:
         self.layers = run.layers
@@ -94,13 +94,13 @@ class Dispfl(ModelExchange):
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[DispflState, Diagnostics]:
-        """Average each coordinate of the new mask over all models whose masks hold it; zero if none does."""
+        """Average each coordinate of the new mask over all models whose masks include it, or set it to 0."""
         assert isinstance(state, DispflState)
         x = trained.w
         w = torch.zeros_like(x)
         for vectors, share in zip([x, *inbox.vectors.unbind(dim=1)], _shares(state, inbox), strict=True):
             w = w + vectors * share
-        w = clamp_finite(w).masked_fill(~state.next_mask, 0.0)  # also where a diverged model is NaN
+        w = clamp_finite(w).masked_fill(~state.next_mask, 0.0)  # also replaces NaN from a diverged model
         moved = row_norms(w - x.masked_fill(~state.next_mask, 0.0))  # without the effect of pruning
         return DispflState(w, state.next_mask, state.next_mask), {
             "density": state.mask.float().mean(dim=1).double(),
@@ -111,7 +111,7 @@ class Dispfl(ModelExchange):
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return the distance of each model from the own, and its mean weight over the new mask."""
+        """Return the distance of each model from the client's own, and its mean weight over the new mask."""
         assert isinstance(state, DispflState)
         sizes = state.next_mask.sum(dim=1)
         weights = [share.sum(dim=1) / sizes for share in _shares(state, inbox)[1:]]
@@ -129,8 +129,8 @@ class Dispfl(ModelExchange):
         return mask
 
     def _next_mask(self, mask: Tensor, w: Tensor, client: ClientView) -> Tensor:
-        """Return the mask without the smallest weights and with as many others, pruned ones included."""
-        # The authors' code counts rounds from 0, so that the first one replaces the whole fraction `prune`.
+        """Prune the smallest weights and regrow as many, possibly the same ones; return the new mask."""
+        # The authors' code counts rounds from 0, so the first round replaces the whole fraction `prune`.
         rate = self.prune / 2 * (1 + cos(pi * (client.round - 1) / self.rounds))
         if self.regrow == "gradient":
             priority = client.batch().gradient(w).abs()
@@ -150,7 +150,7 @@ class Dispfl(ModelExchange):
 
 
 def _shares(state: DispflState, inbox: Inbox) -> list[Tensor]:
-    """Return the share (n, d) of every model, the own first, at each coordinate: smaller if it is stale."""
+    """Return the share (n, d) of every model per coordinate, the client's own first; less for stale ones."""
     weights = [state.mask.float()]
     if inbox.masks is not None:
         stale = inbox.weights.float().unsqueeze(2)
@@ -161,7 +161,7 @@ def _shares(state: DispflState, inbox: Inbox) -> list[Tensor]:
 
 
 def erk_densities(shapes: Sequence[Sequence[int]], density: float) -> list[float]:
-    """Return the densities of layers of these shapes, `density` over all: the larger a layer, the sparser.
+    """Return the density of each layer, with mean `density` over all weights. Larger layers are sparser.
 
     Erdos-Renyi-Kernel (Evci et al. 2020): proportional to sum(shape) / prod(shape), and at most 1.
     """

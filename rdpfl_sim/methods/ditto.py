@@ -1,4 +1,4 @@
-"""Ditto over gossip: a shared model by gossip, and a personal one with a proximal term towards it.
+"""Ditto over gossip: a shared model by gossip, and a personal model with a proximal term towards it.
 
 Li, Hu, Beirami and Smith, "Ditto: Fair and Robust Federated Learning Through Personalization", ICML 2021,
 Algorithm 1, with gossip in place of the server.
@@ -35,7 +35,7 @@ class DittoState(State):
 
 @method
 class Ditto(Gossip):
-    """w <- SGD on the own loss + mu / 2 |w - x|^2, where x is a second model, learnt by gossip (Ditto)."""
+    """w <- SGD on the client's own loss + mu / 2 |w - x|^2; x is a second model, learnt by gossip (Ditto)."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Ditto(Gossip):
         self.mu = mu
 
     def init(self, w: Tensor, clients: Sequence[ClientView]) -> DittoState:
-        """Start both models alike."""
+        """Start both models with the same weights."""
         return DittoState(w, w)
 
     def training(self, state: State) -> TrainingTask:
-        """Train the shared model, and the personal one with a term towards the start of the shared one."""
+        """Train the shared model, and the personal model with a term towards the initial shared model."""
         assert isinstance(state, DittoState)
         return TrainingTask(state.shared, second_w=state.w, proximal_mu=self.mu)
 
@@ -66,7 +66,7 @@ class Ditto(Gossip):
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[DittoState, Diagnostics]:
-        """Keep the trained personal models, and mix the shared ones."""
+        """Keep the trained personal models and mix the shared models."""
         assert trained.second_w is not None
         shared, diagnostics = self.mixture(state, trained.w, inbox, clients)
         return DittoState(trained.second_w, shared), diagnostics

@@ -17,9 +17,9 @@ from rdpfl_sim.methods.registry import method
 
 @method
 class Dpsgd(Gossip):
-    """w <- sum_j W_ij x_j: the average of all trained models around, with Metropolis weights (D-PSGD).
+    """w <- sum_j W_ij x_j: the average of own and received models with Metropolis weights (D-PSGD).
 
-    The paper averages after every SGD step, training.local_steps = 1; with more it is local SGD.
+    The paper averages after every SGD step (training.local_steps = 1). With more steps, it is local SGD.
     """
 
     def __init__(self, run: RunInfo) -> None:

@@ -42,7 +42,7 @@ class Fedper(Gossip):
         starts = layer_starts(run.layers)
         if starts and head_layers >= len(starts):
             raise OptionError(
-                "head_layers", f"must leave something to share; the model has {len(starts)} layers"
+                "head_layers", f"must leave at least one layer to share; the model has {len(starts)} layers"
             )
         self.num_shared = starts[-head_layers] if starts else 0
 
@@ -63,14 +63,14 @@ class Fedper(Gossip):
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
-        """Mix the bodies, and keep the own heads."""
+        """Mix the bodies and keep the clients' own heads."""
         body, diagnostics = self.mixture(state, self._body(trained.w), inbox, clients)
         return State(torch.cat([body, trained.w[:, self.num_shared :]], dim=1)), diagnostics
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return the distance of each body from the own, and its share."""
+        """Return the distance of each body from the client's own, and its share."""
         return self.sent_stats(self._body(trained.w), inbox, clients)
 
     def _body(self, w: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Exchange of models: every client moves towards its neighbours' models.
 
 A round ends with w <- x + sum_j a_j (x_j - x), where x is the client's trained model, x_j the model that
-neighbour j has sent and a_j >= 0 its share. The shares add up to at most 1; the rest is the client's own. A
-client whose own model has diverged cannot compare others with it and keeps it.
+neighbour j has sent and a_j >= 0 its share. The shares add up to at most 1; the rest is the share of x. A
+client whose own model has diverged keeps it, because other models cannot be compared with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rdpfl_sim.methods.base import (
     neighbour_share,
 )
 
-OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the own model in the new one")]
+OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the client's own model in the new model")]
 
 
 class ModelExchange(Method):
@@ -45,14 +45,14 @@ class ModelExchange(Method):
         return state.w
 
     def displacement(self, state: State, x: Tensor, w: Tensor) -> Diagnostics:
-        """Return how far neighbours moved what was sent, x, to w; and that relative to its training."""
+        """Return the distance from the sent model x to the mixed model w, also relative to local training."""
         moved = row_norms(w - x)
         by_training = row_norms(x - self.reference_point(state))
         return {"moved": moved, "neighbour_share": neighbour_share(moved, by_training)}
 
 
 class Gossip(ModelExchange):
-    """A method that gives every received model a share in the new one."""
+    """A method that gives every received model a share in the new model."""
 
     @abstractmethod
     def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
@@ -61,31 +61,31 @@ class Gossip(ModelExchange):
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
-        """Mix the own and the neighbours' models."""
+        """Mix the client's own model with the neighbours' models."""
         w, diagnostics = self.mixture(state, trained.w, inbox, clients)
         return State(w), diagnostics
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return the distance of each model from the own, and its share."""
+        """Return the distance of each model from the client's own, and its share."""
         return self.sent_stats(trained.w, inbox, clients)
 
     def mixture(
         self, state: State, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[Tensor, Diagnostics]:
-        """Return the models x after their move towards those received, and diagnostics of the move."""
+        """Return the models x after they moved towards the received models, and diagnostics of the move."""
         shares = self.granted_shares(x, inbox, clients)
         mixed = mix(x, inbox, shares)
         num_accepted = (shares > 0).sum(dim=1)
         return mixed, {"num_accepted": num_accepted, **self.displacement(state, x, mixed)}
 
     def sent_stats(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> MessageStats:
-        """Return message stats, given what the clients have sent."""
+        """Return message statistics, given the models x that the clients have sent."""
         return MessageStats(distances(x, inbox), self.granted_shares(x, inbox, clients))
 
     def granted_shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
-        """Return the shares (n, m); all are zero where the own model has diverged."""
+        """Return the shares (n, m); all are zero where the client's own model has diverged."""
         sound = row_norms(x).isfinite()
         if inbox.num_messages == 0 or not sound.any():
             return torch.zeros_like(inbox.weights)
@@ -95,7 +95,7 @@ class Gossip(ModelExchange):
 def mix(x: Tensor, inbox: Inbox, shares: Tensor) -> Tensor:
     """Return (1 - sum_j a_j) x + sum_j a_j x_j, given shares (n, m).
 
-    Messages are added one after the other, so that the bits of a row do not depend on the batch.
+    Messages are added one by one, so that the bits of a row do not depend on the batch.
     """
     total = torch.zeros_like(shares[:, 0]) if inbox.num_messages else shares.new_zeros(len(x))
     for share in shares.unbind(dim=1):
@@ -107,13 +107,13 @@ def mix(x: Tensor, inbox: Inbox, shares: Tensor) -> Tensor:
 
 
 def clamp_finite(mixed: Tensor) -> Tensor:
-    """Return a mixture of finite models, with the largest number where rounding made it overflow."""
+    """Return a mixture of finite models. Entries that overflowed become the largest finite number."""
     limit = torch.finfo(mixed.dtype).max
     return mixed.clamp(-limit, limit)
 
 
 def distances(x: Tensor, inbox: Inbox) -> Tensor:
-    """Return |x_j - x| (n, m); infinite where float32 cannot hold a difference, or x has diverged."""
+    """Return |x_j - x| (n, m); infinite where a difference overflows float32 or x has diverged."""
     differences = inbox.vectors - x.unsqueeze(1)
     lengths: Tensor = torch.linalg.vector_norm(differences, dim=2, dtype=torch.float64)
     return lengths.nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -122,7 +122,7 @@ def distances(x: Tensor, inbox: Inbox) -> Tensor:
 def metropolis(inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
     """Return W_ij = 1 / (1 + max(deg_i, deg_j)), smaller for stale messages: doubly stochastic on any graph.
 
-    Xiao and Boyd 2004. The weight of a neighbour whose message is missing remains with the own model.
+    Xiao and Boyd 2004. The weight of a neighbour whose message is missing is added to the client's own model.
     """
     own = torch.tensor([client.degree for client in clients], device=inbox.degrees.device)
     return inbox.weights / (1 + torch.maximum(inbox.degrees, own.unsqueeze(1)))

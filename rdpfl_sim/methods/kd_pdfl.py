@@ -1,4 +1,4 @@
-"""KD-PDFL: neighbours are weighted by how similar the outputs of their models are on the own data.
+"""KD-PDFL: neighbours are weighted by the similarity of their models' outputs on the client's own data.
 
 Jeong and Kountouris, "Personalized Decentralized Federated Learning with Knowledge Distillation", IEEE ICC
 2023. The paper compares outputs by a Wasserstein distance and weights models by their similarity.
@@ -22,9 +22,9 @@ from rdpfl_sim.methods.registry import method
 
 @method
 class KdPdfl(Gossip):
-    """w <- sum_j c_j x_j, c_j ~ exp(-D_j / scale), D_j = distance of the outputs on an own batch (KD-PDFL).
+    """w <- sum_j c_j x_j, c_j ~ exp(-D_j / scale), D_j = distance of the outputs on own data (KD-PDFL).
 
-    The own model takes part, at distance 0. A model whose outputs are not finite has no share.
+    The client's own model is included, at distance 0. A model whose outputs are not finite has no share.
     """
 
     batched = False
@@ -35,17 +35,17 @@ class KdPdfl(Gossip):
         *,
         distance: Annotated[
             Literal["wasserstein", "kl"],
-            Doc("between the softened outputs: of each class over the batch, or of each example"),
+            Doc("distance between softened outputs: per class over the batch, or per example"),
         ] = "wasserstein",
         temperature: Annotated[Positive, Doc("softens the outputs, as in distillation")] = 2.0,
-        scale: Annotated[Positive, Doc("the distance at which a model counts 1/e as much as the own")] = 0.1,
+        scale: Annotated[Positive, Doc("distance at which a model has 1/e of the own model's weight")] = 0.1,
     ) -> None:
         self.distance = wasserstein if distance == "wasserstein" else divergence
         self.temperature = temperature
         self.scale = scale
 
     def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
-        """Return the similarities, divided by their sum with that of the own model, which is 1."""
+        """Return the similarities divided by their sum, which includes 1 for the client's own model."""
         [client] = clients
         batch = client.batch()
         own = self._outputs(batch, x[0])

@@ -1,7 +1,7 @@
-"""Gossip with any robust aggregator in place of the average.
+"""Gossip with a robust aggregator instead of the average.
 
 Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine Learning with Adversaries: Byzantine Tolerant Gradient
-Descent", NeurIPS 2017, for Krum; here it chooses among models.
+Descent", NeurIPS 2017, for Krum, which is applied to models here.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from rdpfl_sim.methods.registry import method
 
 @method
 class KrumGossip(ModelExchange):
-    """w <- Aggregator(x, x_1, ..., x_n) of the own and all received models; by default Krum.
+    """w <- Aggregator(x, x_1, ..., x_n) of the client's own and all received models; by default Krum.
 
-    A stale model counts as one that is closer to the own: x + weight (x_j - x). A client whose own model has
-    diverged keeps it.
+    A stale model is replaced by x + weight (x_j - x), which is closer to the client's own. A client whose own
+    model has diverged keeps it.
     """
 
     def __init__(
         self,
         run: RunInfo,
         *,
-        aggregator: Annotated[Aggregator, AGGREGATOR, Doc("over the own and the neighbours' models")] = krum,
+        aggregator: Annotated[Aggregator, AGGREGATOR, Doc("over own and received models")] = krum,
         pre_aggregators: PreAggregators = (),
     ) -> None:
         self.aggregate = Aggregation(aggregator, pre_aggregators)
@@ -41,7 +41,7 @@ class KrumGossip(ModelExchange):
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
-        """Aggregate; keep the own model in a round without messages."""
+        """Aggregate the models. Keep the client's own model in a round without messages."""
         x = w = trained.w
         sound = row_norms(x).isfinite()
         if inbox.num_messages > 0 and sound.any():
@@ -52,7 +52,7 @@ class KrumGossip(ModelExchange):
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return the distance of each model from the own, and its weight in the aggregate."""
+        """Return the distance of each model from the client's own, and its weight in the aggregate."""
         x = trained.w
         sound = row_norms(x).isfinite().unsqueeze(1)
         models = self._models(x, inbox).where(sound.unsqueeze(2), 0.0)
@@ -62,7 +62,7 @@ class KrumGossip(ModelExchange):
         return MessageStats(distances(x, inbox), weights)
 
     def _models(self, x: Tensor, inbox: Inbox) -> Tensor:
-        """Return the own model and all received ones, (n, 1 + m, d)."""
+        """Return each client's own model and all received models, (n, 1 + m, d)."""
         received = inbox.vectors
         if not inbox.all_fresh:
             share = inbox.weights.to(x.dtype).unsqueeze(2)

@@ -20,7 +20,7 @@ from rdpfl_sim.methods.registry import method
 
 @method
 class Local(Method):
-    """w <- w~: plain local SGD, the reference that collaboration has to beat (lambda = 0)."""
+    """w <- w~: plain local SGD, the baseline for collaboration (lambda = 0)."""
 
     exchanges = False
 

@@ -1,4 +1,4 @@
-"""The content of a message, and checks that a recipient makes before it uses one."""
+"""The content of a message, and checks that a recipient makes before it uses the message."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Payload:
 
     With a mask (bool, of the vector's shape) only the entries under the mask are transmitted, plus one bit
     per entry. A recipient checks `form` and `is_finite`. `squares_finite` implies `is_finite` and is cheaper
-    to find out.
+    to compute.
     """
 
     __slots__ = ("form", "is_finite", "mask", "size_bytes", "squares_finite", "vector")

@@ -50,8 +50,8 @@ class RdpflState(State):
     delta_norm: Tensor  # (n,)
     num_observed: Tensor  # (n,)
     d_bar_1: Tensor  # (n, d), the last aggregates
-    d_bar_2: Tensor  # (n, d), those before
-    w_1: Tensor  # (n, d), the models after these rounds
+    d_bar_2: Tensor  # (n, d), the aggregates before d_bar_1
+    w_1: Tensor  # (n, d), the models after the same two rounds
     w_2: Tensor  # (n, d)
 
     def observe(self, w: Tensor, estimate: Estimate) -> RdpflState:
@@ -84,7 +84,7 @@ class Estimate:
 
 @method
 class Rdpfl(Method):
-    """w <- w - gamma (u + lambda d), with d the neighbourhood direction, kept close to its prediction."""
+    """w <- w - gamma (u + lambda d), where the neighbourhood direction d is kept close to its prediction."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Rdpfl(Method):
 
     @classmethod
     def unused_options(cls, given: Collection[str], options: Mapping[str, object]) -> Iterator[str]:
-        """Yield a warning per option of a predictor or threshold that is not used."""
+        """Yield a warning for each option of an unused predictor or threshold."""
         if options["predictor"] != "bb":
             for option in sorted({"warmup", "epsilon", "beta_limit"}.intersection(given)):
                 yield f"method.{option} has no effect: it belongs to predictor = 'bb'"
@@ -141,7 +141,7 @@ class Rdpfl(Method):
                 yield f"method.{option} has no effect without method.clip"
 
     def init(self, w: Tensor, clients: Sequence[ClientView]) -> RdpflState:
-        """Return clients without history: tau = tau_0, |Delta| = 0."""
+        """Return the initial state, without history: tau = tau_0, |Delta| = 0."""
         zeros, none = torch.zeros(len(w), dtype=torch.float64, device=w.device), torch.zeros_like(w)
         return RdpflState(w, zeros + self.tau_0, zeros, zeros.long(), none, none, none, none)
 
@@ -203,14 +203,14 @@ class Rdpfl(Method):
         return d_hat, beta.where(extrapolates, torch.nan)
 
     def predicted_direction(self, state: State) -> Tensor:
-        """Return d_hat, from history alone; NaN without history."""
+        """Return d_hat, computed only from the history; NaN without history."""
         assert isinstance(state, RdpflState)
         return self.predict(state, without_history=torch.full_like(state.w, torch.nan))[0]
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return distances from u and from the prediction, and the weights in the aggregate."""
+        """Return distances from u and from the prediction, and weights in the aggregate."""
         u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
         return MessageStats(
             distances(messages, u),
@@ -221,7 +221,7 @@ class Rdpfl(Method):
     def _update_without_messages(
         self, state: RdpflState, trained: Trained, u: Tensor
     ) -> tuple[RdpflState, Diagnostics]:
-        """Step along the prediction, or take a local step. The history stays as it is."""
+        """Step along the prediction, or take a local step. The history does not change."""
         d_hat, beta = self.predict(state, without_history=torch.zeros_like(u))
         if self.when_silent == "skip":
             d_hat, beta = torch.zeros_like(u), torch.full_like(beta, torch.nan)

@@ -1,4 +1,4 @@
-"""Values with one row per client: stacking those of several clients, and splitting them again."""
+"""Values with one row per client: stack the values of several clients, and split them again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T", bound=Rows)
 
 
 def stack(values: Sequence[T]) -> T:
-    """Return one value with the rows of all; tuples are joined, other entries are those of the first."""
+    """Return one value with all rows. Tuples are joined; other fields are taken from the first value."""
     first = values[0]
     if len(values) == 1:
         return first
@@ -38,8 +38,8 @@ def stack(values: Sequence[T]) -> T:
 def split(value: T, before: T, rows_before: Sequence[T]) -> list[T]:
     """Return one value per row of `value`, which was computed from `before`, the stack of `rows_before`.
 
-    A tensor that is one of `before` is not copied: its rows are those of `rows_before`. Other vectors are
-    copied, so that no client keeps the whole batch in memory.
+    Tensors that are unchanged from `before` are not copied: the rows of `rows_before` are reused. Other
+    vectors are copied, so that no client keeps the whole batch in memory.
     """
     num_rows = len(rows_before)
     if num_rows == 1:

@@ -1,4 +1,4 @@
-"""UBAR: first the nearest models, then those that perform well on the own data.
+"""UBAR: select the nearest models, then those that perform well on the client's own data.
 
 Guo, Zhang, Yu, Xie, Ma, Xiang and Liu, "Byzantine-Resilient Decentralized Stochastic Gradient Descent",
 IEEE TCSVT 2021, Algorithm 2.
@@ -22,10 +22,10 @@ from rdpfl_sim.rounding import round_down
 
 @method
 class Ubar(Gossip):
-    """w <- alpha x + (1 - alpha) mean of the near models that are as good as x on an own batch (UBAR).
+    """w <- alpha x + (1 - alpha) mean of the near models that are as good as x on own data (UBAR).
 
-    Of the n received models the floor(rho n) nearest are candidates, at least one. If none of them has a loss
-    as low as the own, the best is taken, as in the paper.
+    The candidates are the floor(rho n) nearest of the n received models, but at least one. If none has
+    a loss as low as the client's own model, the best candidate is used, as in the paper.
     """
 
     batched = False
@@ -41,7 +41,7 @@ class Ubar(Gossip):
         self.alpha = alpha
 
     def shares(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> Tensor:
-        """Return equal shares of all models that pass both tests."""
+        """Return equal shares for all models that pass both tests."""
         [client], [models] = clients, inbox.vectors
         num_near = max(1, round_down(self.rho * len(models)))
         near = distances(x, inbox)[0].argsort(stable=True)[:num_near].tolist()
@@ -54,5 +54,5 @@ class Ubar(Gossip):
 
 
 def _comparable(loss: float) -> float:
-    """Return a loss that can be compared: that of a diverged model is infinite."""
+    """Return the loss, or infinity instead of NaN, so that losses can be compared."""
     return inf if isnan(loss) else loss

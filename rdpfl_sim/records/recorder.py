@@ -24,10 +24,10 @@ from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer, UsedMessage
 
 Fields: TypeAlias = Mapping[str, float | str | bool | None]
-"""The fields of a record beyond those that all records of its kind have."""
+"""The fields of a record in addition to the common fields of its kind."""
 
 MESSAGE_STREAM = "recorded messages"
-"""The random stream that decides which messages are recorded, by their numbers."""
+"""The random stream that selects the numbers of the messages to record."""
 
 
 class Sink:

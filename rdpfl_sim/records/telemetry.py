@@ -95,8 +95,8 @@ class SenderStats:
 class Telemetry:
     """Statistics of the messages that honest clients receive.
 
-    `hops` is every client's distance to the nearest Byzantine client, None if there is no path to one.
-    `trims_less` returns for which numbers of messages a trimmed mean cuts fewer than ceil(trim n) per side.
+    `hops` is every client's distance to the nearest Byzantine client, or None if there is no path.
+    `trims_less(n)` returns whether a trimmed mean of n messages cuts fewer than ceil(trim n) per side.
     """
 
     STATE = (
@@ -116,15 +116,15 @@ class Telemetry:
         self.delays_s = Histogram()
         self.ages: Counter[int] = Counter()
         self.neighbour_shares = Histogram()
-        """Of honest clients' rounds; see `neighbour_share` of rdpfl_sim.methods.base."""
+        """Values for honest clients' rounds; see `neighbour_share` in rdpfl_sim.methods.base."""
         self.treatment = {"honest": SenderStats(), "byzantine": SenderStats()}
         self.rounds = {"all": RoundStats(), "clean": RoundStats(), "attacked": RoundStats()}
-        """Honest clients' rounds; attacked rounds used a message of a Byzantine client."""
+        """Sums over honest clients' rounds. A round is attacked if it used a Byzantine client's message."""
         self.num_trimmed_less = 0
-        """Honest clients' rounds with messages, but too few for the scenario's trimmed mean."""
+        """Number of honest clients' rounds with some messages but too few for the scenario's trimmed mean."""
         self.by_hops: dict[int | None, RoundStats] = {}
         self.recent: dict[int, RoundStats] = {}
-        """The rounds of every client since its last evaluation."""
+        """Sums over each client's rounds since its last evaluation."""
 
     def delivered(self, delay_s: float) -> None:
         """Count the delay of a message."""
@@ -157,7 +157,7 @@ class Telemetry:
         diagnostics: Mapping[str, float | bool | None],
         weights: Sequence[float] | None,
     ) -> None:
-        """Count what a method reports about a finished round, and the weights of its messages if known."""
+        """Add the diagnostics of a finished round and, if known, the weights of its messages."""
         share = diagnostics.get("neighbour_share")
         if share is not None and client not in self.byzantine:
             self.neighbour_shares.add(share)
@@ -177,7 +177,7 @@ class Telemetry:
                 stat.neighbour_share += share
 
     def _weigh(self, client: int, messages: Sequence[UsedMessage], weights: Sequence[float]) -> float:
-        """Count the weights of messages; return the sum of those from Byzantine clients."""
+        """Add the weights of messages; return the total weight of Byzantine clients' messages."""
         byzantine_weight = 0.0
         for message, weight in zip(messages, weights, strict=True):
             if message.sender in self.byzantine:
@@ -190,7 +190,7 @@ class Telemetry:
         return byzantine_weight
 
     def _stats_of_round(self, client: int, messages: Sequence[UsedMessage]) -> list[RoundStats]:
-        """Return the sums that a round of this client with these messages belongs to."""
+        """Return the sums to which a round of this client with these messages contributes."""
         recent = self.recent.setdefault(client, RoundStats())
         if client in self.byzantine:
             return [recent]

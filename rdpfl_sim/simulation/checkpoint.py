@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
 
 MIN_PAUSE_FACTOR = 50
-"""Minimum pause between two checkpoints that are due by the clock, as a multiple of the time to write one."""
+"""Minimum pause between two checkpoints due by the clock, as a multiple of the time to write a checkpoint."""
 
 log = logging.getLogger(__name__)
 
@@ -61,5 +61,5 @@ class CheckpointWriter:
         self.due_s = self.clock() + max(self.every_s, MIN_PAUSE_FACTOR * (self.clock() - started_s))
 
     def clear(self) -> None:
-        """Remove all checkpoints, once the run is complete."""
+        """Remove all checkpoints of a complete run."""
         self.checkpoints.clear()

@@ -27,7 +27,7 @@ from rdpfl_sim.world.network.topology import neighbours as neighbours_of
 
 
 class Deployment:
-    """The graph, the Byzantine clients, the links and the faults of a scenario.
+    """The graph, Byzantine clients, links and faults of a scenario.
 
     Raises a `ScenarioError` that lists everything that cannot be built.
     """
@@ -79,7 +79,7 @@ class Deployment:
         return [*found, *self._options_without_effect(), *self._fault_warnings()]
 
     def _options_without_effect(self) -> Iterator[str]:
-        """Yield a warning per option that is set although other options make it ineffective."""
+        """Yield a warning for each option that is set but has no effect because of other options."""
         scenario, network = self.scenario, self.scenario.network
         if not self.exchanges and self.byzantine:
             yield "attacks have no effect: the method sends no messages"
@@ -111,7 +111,7 @@ class Deployment:
                 yield "equivocation has no effect: the attack sends the client's own update"
 
     def _fault_warnings(self, training_s: float | None = None) -> list[str]:
-        """Return the warnings of the faults; some need the shortest training time of a client."""
+        """Return the warnings of the faults. Some depend on the shortest training time of a client."""
         warnings: list[str] = []
         for place, fault in enumerate(self.scenario.faults):
             fault.bind()(self._fault_context(place, training_s, warnings))
@@ -217,7 +217,7 @@ class Deployment:
 
 
 def _is_given(section: Strict, key: str) -> bool:
-    """Return whether an option differs from its default; the scenario of a run contains every option."""
+    """Return whether an option differs from its default. The scenario of a run sets every option."""
     return bool(getattr(section, key) != type(section).model_fields[key].default)
 
 

@@ -1,4 +1,4 @@
-"""Evaluate models: all that are due at one simulated time together, after its other events."""
+"""Evaluate models. All evaluations due at one simulated time run together, after its other events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rdpfl_sim.world.kernel import EVALUATION, Call, Kernel
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to evaluate, as it was after a round: the update of the job of the next round."""
+    """A model to evaluate: the model after a round, which the job of the next round computes."""
 
     client: Client
     round: int
@@ -95,7 +95,7 @@ class EvaluationSchedule:
             )
 
     def _add(self, client: Client, is_last: bool) -> None:
-        """Add a client's model to the pending ones, with the last round that the client has finished."""
+        """Add a client's model to the pending evaluations, with the client's last finished round."""
         round_, client.state.needs_evaluation = client.state.last_round, False
         every = self.section.global_every or self.section.every
         is_global = self.section.global_test and (is_last or round_ % every == 0)

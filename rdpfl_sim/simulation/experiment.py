@@ -1,4 +1,4 @@
-"""Build everything that a run needs from a scenario: deployment, model, training data, compute times."""
+"""Build the parts of a run from a scenario: deployment, model, training data and compute times."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Experiment(Deployment):
         return made
 
     def _sample(self, num_test: int) -> Tensor:
-        """Return the indices of the part of the test set on which all models are compared."""
+        """Return the indices of the global test set: the examples on which all models are compared."""
         num_samples = min(num_test, self.scenario.evaluation.global_samples or num_test)
         rng = self.streams.generator("global test")
         return torch.from_numpy(np.sort(rng.choice(num_test, num_samples, replace=False)))
@@ -194,13 +194,13 @@ class Experiment(Deployment):
         return self.initial_model(0).unsqueeze(0)
 
     def initial_state(self, client: int) -> State:
-        """Return the method's state of a client at its start, also if it starts again."""
+        """Return the method's state for a client at its start or fresh restart."""
         is_shared = self.scenario.training.start == "same"
         w = self._shared_row if is_shared else self.initial_model(client).unsqueeze(0)
         return self.method.init(w, [self._view(client, 0)])
 
     def message_form(self) -> Form:
-        """Return the form of all messages: that of an update of client 0."""
+        """Return the form of all messages, which is the form of client 0's update."""
         state = self.initial_state(0)
         trained = Trained(state.w, num_steps=(1,))
         _, outgoing = self.method.payload(state, trained, [self._view(0, 1)])

@@ -1,4 +1,4 @@
-"""Failed runs: the error that a user sees, and what is left in the run folder."""
+"""Failed runs: the error message for users, and the status of the run folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rdpfl_sim.system.files import UnsafeFileError
 
 @contextmanager
 def record_failure(files: RunFolder | None, scenario: Scenario) -> Iterator[None]:
-    """Mark the run folder as failed on an error, and write the traceback of an error in code."""
+    """Mark the run folder as failed on an error. Write a traceback unless it is a user's error."""
     try:
         yield
     except Exception as error:
@@ -31,7 +31,7 @@ def record_failure(files: RunFolder | None, scenario: Scenario) -> Iterator[None
 
 
 def _user_error(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exception:
-    """Return the error to report: memory, plug-ins and files have messages for users."""
+    """Return the error to report, with a message for users if memory, a plug-in or a file is the cause."""
     if is_out_of_memory(error):
         return RunError(OUT_OF_MEMORY)
     plugin_error = _plugin_error(error, scenario)
@@ -47,7 +47,7 @@ def _user_error(error: Exception, files: RunFolder | None, scenario: Scenario) -
 
 
 def _plugin_error(error: Exception, scenario: Scenario) -> PluginError | None:
-    """Return an error that names the plug-in whose code raised an error, or None."""
+    """Return an error that names the plug-in whose code failed, or None if no plug-in is involved."""
     if isinstance(error, PluginError):
         return error
     for _, component in plugins_in(scenario):

@@ -1,6 +1,6 @@
 """The provenance of a result: code, package versions, machine and command.
 
-It is written before the first record, so that failed runs have it too. It is not part of the digest.
+Provenance is written before the first record, so that failed runs have it too. The digest does not cover it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ WITHOUT_EFFECT = ("matplotlib", "rich", "ray")
 """Packages whose version cannot change a result."""
 
 RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may differ"
-"""The beginning of the warning for a run that was resumed in another environment."""
+"""The beginning of the warning for a run that was resumed in a different environment."""
 
 GIT_TIMEOUT_S = 5.0
 
 
 def provenance(folder: Path, scenario_hash: str, device: torch.device) -> JsonObject:
-    """Return the content of provenance.json: the sessions before, if the run is resumed, and this one."""
+    """Return the content of provenance.json: this session and, for a resumed run, the previous sessions."""
     path = folder / PROVENANCE
     before = read_json(path)["sessions"] if path.exists() else []
     return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
@@ -55,7 +55,7 @@ def session(device: torch.device) -> JsonObject:
 
 
 def environment(device: str) -> JsonObject:
-    """Return everything except the scenario that a result may depend on; `device` is the training device."""
+    """Return all influences on a result except the scenario. `device` is the training device."""
     return {
         "code": dict(_code()),
         "versions": dict(_versions()),
@@ -101,7 +101,7 @@ def _machine() -> JsonObject:
         "host": platform.node(),
         "platform": platform.platform(),
         "processor": _processor(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),  # they decide the last bits of a sum
+        "instructions": torch.backends.cpu.get_cpu_capability(),  # the last bits of a sum depend on them
         "cores": os.cpu_count(),
     }
 
@@ -118,7 +118,7 @@ def _processor() -> str:
 
 @cache
 def _code() -> JsonObject:
-    """Return the commit of the checkout and whether files were changed since; None if unknown."""
+    """Return the commit of the checkout and whether files have changed since then; None if unknown."""
     checkout = Path(__file__).resolve().parents[2]
     commit = _git(checkout, "rev-parse", "HEAD")
     changes = None if commit is None else _git(checkout, "status", "--porcelain", "--untracked-files=no")

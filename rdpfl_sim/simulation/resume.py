@@ -33,7 +33,7 @@ def resume(
     *,
     allow_cluster: bool = False,
 ) -> Result:
-    """Resume the run in a folder from its last checkpoint. The result equals that of an uninterrupted run.
+    """Resume the run in a folder from its last checkpoint. The result is the same as without interruption.
 
     Without a usable checkpoint, the run starts from the beginning. `experiment`, if given, must be built
     from the scenario in the folder. For a complete run, remove leftover checkpoints and raise a
@@ -54,7 +54,7 @@ def resume(
             simulation = Simulation(experiment, files, progress)
             with closing(simulation.executor):
                 snapshot, warnings = _last_state(files, simulation)
-                for name in (SUMMARY, TRACEBACK):  # of the previous session
+                for name in (SUMMARY, TRACEBACK):  # from the previous session
                     (folder / name).unlink(missing_ok=True)
                 with _blame_checkpoint(folder, snapshot), record_failure(files, experiment.scenario):
                     return simulation.run(snapshot, warnings)
@@ -65,7 +65,7 @@ def resume(
 
 
 def remove_checkpoints(folder: Path) -> bool:
-    """Remove leftover checkpoints of a complete run; return whether there were any."""
+    """Remove leftover checkpoints of a complete run, and return whether there were any."""
     if not (folder / CHECKPOINTS).exists():
         return False
     with closing(_open_folder(folder)):

@@ -1,4 +1,4 @@
-"""Handle Ctrl-C: the first one stops the run between two events, the second one at once."""
+"""Handle Ctrl-C: the first stops the run between two events, the second stops it immediately."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Progress(Protocol):
     """Progress callback."""
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Show the progress after a local training; `rounds_done` is the sum over all clients."""
+        """Show the progress after a local training. `rounds_done` is the sum over all clients."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def simulate(
     progress: Progress | None = None,
     on_folder: Callable[[Path], None] | None = None,
 ) -> Result:
-    """Run a scenario until every client has finished; with `folder`, create a run folder in it.
+    """Run a scenario until every client has finished. If `folder` is given, create a run folder in it.
 
     `on_folder` is called with the path of the run folder as soon as it exists.
     """
@@ -127,7 +127,7 @@ class Simulation:
         )
         self.training_times = TrainingTimes(experiment.compute_times)
         self.clients: list[Client] = []
-        """Filled at the end: the network, adversaries and clients refer to each other through this list."""
+        """Filled last. The network, adversaries and clients refer to each other through this list."""
         self.network = self._build_network()
         self.adversaries = self._build_adversaries()
         context = self._build_context()
@@ -155,14 +155,14 @@ class Simulation:
         self.wall_s = 0.0
         """Wall-clock time of the run up to the last checkpoint, including earlier sessions."""
         self.warnings: list[str] = []
-        """Warnings about this run, not its scenario: differences between the environments of its sessions."""
+        """Warnings about differences between the environments of the run's sessions."""
         self.status: RunStatus | None = None
         """The final status; None while the run continues."""
 
     def run(self, snapshot: Snapshot | None = None, warnings: Sequence[str] = ()) -> Result:
         """Run to the end, or until interrupted, and write all files.
 
-        Continue from a snapshot of the same scenario, if given; `warnings` are added to those of the run.
+        Continue from a snapshot of the same scenario, if given. `warnings` are added to the run's warnings.
         """
         with closing(self.executor):
             with on_interrupt(self._interrupt):
@@ -172,7 +172,7 @@ class Simulation:
             return self.finish()
 
     def begin(self, snapshot: Snapshot | None = None) -> None:
-        """Schedule the first events, or those of a snapshot."""
+        """Schedule the first events, or restore the events of a snapshot."""
         if self.files is not None:
             content = provenance(self.files.path, self.scenario.hash, self.experiment.device)
             self.files.write_json(PROVENANCE, content)

@@ -61,9 +61,9 @@ VALUES: tuple[type, ...] = (
 
 PRIORITIES = range(10)
 SHORTEST_RECORD = 40
-"""Minimum size in bytes of the record of a change of the world in events.jsonl."""
+"""Minimum size in bytes of a fault record in events.jsonl."""
 MAX_CHANGES = 100_000_000
-"""Limit for a run without records of changes; skipping this many takes a minute or two."""
+"""Maximum number of changes in a run without fault records. Skipping this many takes a minute or two."""
 
 
 class Snapshot(NamedTuple):
@@ -86,7 +86,7 @@ def take_snapshot(simulation: Simulation) -> Snapshot:
 
 
 def _encode_queue(kernel: Kernel, pending_events: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
-    """Yield the queue: time, priority, and either the client whose process continues or a call."""
+    """Yield the queue's entries: time, priority, and either a call or the client whose process continues."""
     client_of = {id(event): client for client, event in pending_events.items()}
     for time_s, priority, event in kernel.queue:
         if id(event) in client_of:
@@ -101,7 +101,7 @@ def _encode_queue(kernel: Kernel, pending_events: dict[int, Event], encoder: Enc
 def restore(simulation: Simulation, snapshot: Snapshot) -> None:
     """Set a simulation that has not started to the state of a snapshot.
 
-    Raises a `CodecError` if the snapshot belongs to another scenario.
+    Raises a `CodecError` if the snapshot belongs to a different scenario.
     """
     with decoding():
         _restore(simulation, snapshot)
@@ -135,7 +135,7 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
 
 
 def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
-    """Reject numbers with which the run would be wrong or never end."""
+    """Reject numbers that would make the run wrong or endless."""
     if not 0 <= simulation.kernel.now < inf:
         raise CodecError(f"its time is {simulation.kernel.now} s")
     for client in simulation.clients:
@@ -154,7 +154,7 @@ def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
 
 
 def _stateful_components(simulation: Simulation) -> JsonObject:
-    """Return all components that have state, by a name that is the same in every simulation of a scenario."""
+    """Return all components with state, by names that are the same in every simulation of a scenario."""
     network, clients = simulation.network, simulation.clients
     optional = {
         "transport": network.reliable,
@@ -186,7 +186,7 @@ def _stateful_components(simulation: Simulation) -> JsonObject:
 
 
 def _values(simulation: Simulation) -> list[type]:
-    """Return the classes of values: those of the world, its faults, and the modules of the method."""
+    """Return the classes of values from the world, the faults and the modules of the method."""
     return [
         *VALUES,
         *fault_classes(),

@@ -15,14 +15,14 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 
 WALL = ("seconds", "device", "trained_on", "threads")
-"""Keys that describe the computation; their values may differ between runs with the same digest."""
+"""Keys whose values describe the computation and may differ between runs with the same digest."""
 
 DIVERGED = "the models of {} honest clients have diverged"
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """The values of a summary that are not in the scenario; `verify` recomputes them from the records."""
+    """The values of a summary that are not in the scenario. `verify` recomputes them from the records."""
 
     status: str
     byzantine: Sequence[int]

@@ -4,9 +4,10 @@
                                    + 9/2 lambda^2 G_d^2,        B = L G_g / 2,  gamma <= 1 / (8 L)
 
 f is the loss on all of a client's training data. G_g^2 is the largest observed mean |g|^2 over batches,
-sigma_u^2 the largest mean |g - grad f|^2, divided by K: the variance of a mean of K independent batches. L is
-the largest |grad f(w) - grad f(v)| / |w - v| between consecutive observations, a lower bound of the true L.
-The average on the left is over observations. The theorem is about expectations: one run may break the bound.
+sigma_u^2 is the largest mean |g - grad f|^2, divided by K because u is a mean over K batches. L is the
+largest |grad f(w) - grad f(v)| / |w - v| between consecutive observations, a lower bound of the true L. The
+average on the left is over observations. The theorem is about expectations, so a single run may violate the
+bound.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class TheoryMonitor:
         self.trajectories: dict[int, Trajectory] = {}
 
     def observe(self, client: int, w: Tensor) -> dict[str, float]:
-        """Add an observation of a client at its model w; return its loss, gradient norm and L."""
+        """Add an observation of a client at its model w, and return the loss, the gradient norm and L."""
         settings, shard = self.experiment.settings, self.experiment.train_shards[client]
         stats = loss_stats(self.experiment.model, w, shard, settings.batch_size)
         before = self.trajectories.get(client)

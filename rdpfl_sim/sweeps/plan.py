@@ -26,7 +26,7 @@ class PlannedRun:
 
     @property
     def key(self) -> str:
-        """The name of its folder: a hash of the whole resolved scenario."""
+        """The name of the run's folder: a hash of the whole resolved scenario."""
         return self.scenario.hash
 
 
@@ -65,7 +65,7 @@ def plan_runs(sweep: SweepSpec, profile: str | None = None) -> list[PlannedRun]:
 
 
 def overrides_replaced_by(sweep: SweepSpec, profile: str) -> list[str]:
-    """Return the paths of the command line's overrides that a profile replaces."""
+    """Return the paths of command-line overrides that a profile replaces."""
     return _apply(sweep.base_draft(), sweep.profile(profile).set)
 
 
@@ -82,16 +82,16 @@ def write_plan(path: Path, sweep: SweepSpec, name: str, runs: Iterable[PlannedRu
 
 
 def _apply(draft: Draft, changes: Mapping[str, object]) -> list[str]:
-    """Change a draft; return the paths of the command line's overrides that no longer hold."""
+    """Change a draft, and return the paths of command-line overrides that no longer apply."""
     for path, value in changes.items():
         draft.set(path, deepcopy(value))
     return [path for path, _ in draft.lost_overrides()]
 
 
 def _replaced_overrides(base: Draft, replaced: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield a problem for every override that is replaced; `replaced` has what replaces it, by path.
+    """Yield a problem for every replaced override; `replaced` maps its path to the source of the new value.
 
-    An override that is itself invalid gets the message that it would get without the sweep.
+    An override that is itself invalid gets the same message as without the sweep.
     """
     invalid: list[Problem] = []
     if replaced:

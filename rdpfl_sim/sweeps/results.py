@@ -1,6 +1,7 @@
 """The results of a sweep: which runs are complete, their summaries, and results.csv.
 
-Light to import: worker processes are started by a module that imports this one (see `process_runner`).
+This module must import quickly, because the module that starts worker processes imports it (see
+`process_runner`).
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from rdpfl_sim.records.schema import check_schema
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
 
-"""A table of a JSON file, such as summary.json."""
+"""A table from a JSON file, such as summary.json."""
 
 
 def folder_of(run: PlannedRun, output: Path) -> Path:
-    """Return the folder that a run has once it is complete."""
+    """Return the folder of a complete run."""
     return output / run.key
 
 
 def run_folders(parent: Path) -> list[Path]:
-    """Return the run folders in a folder; hidden ones are left out, because their runs are not complete."""
+    """Return the run folders in a folder, without hidden ones, whose runs are not complete."""
     folders = sorted(path.parent for path in parent.glob(f"*/{SCENARIO}"))
     return [folder for folder in folders if not folder.name.startswith(".")]
 
@@ -38,7 +39,7 @@ def run_folders(parent: Path) -> list[Path]:
 def read_summary(run: PlannedRun, output: Path) -> JsonObject | None:
     """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable.
 
-    Raise `SchemaError` if another version wrote the run.
+    Raise `SchemaError` if the run was written by a version with a different schema.
     """
     folder = folder_of(run, output)
     try:

@@ -1,4 +1,4 @@
-"""Checks of the records that follow a round: its estimate, and the statistics of its messages."""
+"""Checks of the records that follow a round: its estimate and the statistics of its messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMMON_FIELDS = tuple(RoundRecord.__annotations__)
 
 @dataclass
 class OpenRound:
-    """A finished round whose estimate, or the statistics of whose messages, may still follow."""
+    """A finished round whose estimate or message statistics may still follow."""
 
     finished: RoundFinished
     used: list[MessageUsed] = field(default_factory=list)
@@ -40,7 +40,7 @@ class OpenRound:
     weight: float = 0.0
     """The sum of the weights in `stats`."""
     stopped_at_s: float | None = None
-    """When a fault stopped the client, if it did."""
+    """The time at which a fault stopped the client, or None."""
 
 
 class EstimateChecks:
@@ -58,8 +58,8 @@ class EstimateChecks:
         )
         self.weights = Check(
             "weights",
-            "Every used message has statistics beside its round's estimate; weights and distances are not "
-            "negative, and weights add up to 1 or less.",
+            "Every used message has statistics after the estimate of its round; weights and distances are "
+            "not negative, and weights add up to at most 1.",
             Needs.MESSAGES,
         )
         self.lemma_3 = Lemma3(scenario)
@@ -72,7 +72,7 @@ class EstimateChecks:
         self.current: int | None = None
         """The client whose estimate or statistics were read last."""
         self.diagnostics: dict[int, tuple[str, ...]] = {}
-        """The names of the method's diagnostics by the number of messages that a round used."""
+        """The names of the method's diagnostics, by number of used messages."""
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Expect an estimate."""
@@ -141,7 +141,7 @@ class EstimateChecks:
             self._close(record["client"], line)
 
     def fault(self, record: FaultRecord, line: int) -> None:
-        """Note when clients stop; their estimates are written at the same time."""
+        """Store the time at which clients stop; their estimates are written at the same time."""
         for client in self.clients.effect.stopped:
             if client in self.open:
                 self.open[client].stopped_at_s = record["time_s"]
@@ -156,7 +156,7 @@ class EstimateChecks:
             self._close(client, line)
 
     def _flaw(self, record: EstimateRecord) -> str:
-        """Return what is wrong with an estimate that no round expects."""
+        """Return the problem with an unexpected estimate."""
         client = record["client"]
         for round_ in (self.open.get(client), self.closed.get(client)):
             if round_ is not None and round_.finished["round"] == record["round"]:
@@ -164,7 +164,7 @@ class EstimateChecks:
         return "does not follow the end of that round"
 
     def _turn_to(self, client: int, line: int) -> None:
-        """Close the round whose records these were so far, unless it is a round of the same client."""
+        """Close the round whose records were read last, unless it belongs to this client."""
         if self.current is not None and self.current != client:
             self._close(self.current, line)
         self.current = client
@@ -186,13 +186,13 @@ class EstimateChecks:
         elif names != expected:
             others = ", ".join(expected) or "none"
             self.estimates.violated(
-                line, f"the estimate of {of_round} has {', '.join(names)}; others have {others}"
+                line, f"the estimate of {of_round} has {', '.join(names)}; other estimates have {others}"
             )
         self.lemma_3.round_closed(of_round, estimate, line)
         if self.has_telemetry and len(round_.stats) < len(round_.used):
             missing = round_.used[len(round_.stats)]["message"]
             self.weights.violated(
-                line, f"{of_round} has used message {missing}, but has no message_stats of it"
+                line, f"{of_round} has used message {missing}, which has no message_stats record"
             )
         diagnostics = {name: value for name, value in (estimate or {}).items() if name not in COMMON_FIELDS}
         self.telemetry.add_round(record, round_.used, diagnostics, round_.stats)

@@ -43,7 +43,7 @@ class FinishedRound(NamedTuple):
 class ClientState:
     """Everything about a client that changes during a run, except its mailbox and its neighbours.
 
-    It is not kept in the local variables of a generator, so that a checkpoint can hold it.
+    It is not stored in local variables of a generator, so that checkpoints can contain it.
     """
 
     STATE = (
@@ -52,7 +52,7 @@ class ClientState:
     )
 
     job: Job
-    """The latest job: the update of the last finished round, and the training of the current one."""
+    """The latest job: the update after the last finished round and the training of the current round."""
     unreported: FinishedRound | None = None
     """The last finished round, until its update is reported."""
     round: int = 1
@@ -61,7 +61,7 @@ class ClientState:
     last_round: int = 0
     """The last finished round, or 0."""
     needs_evaluation: bool = True
-    """Whether the model has changed since its last evaluation, by a round or by a fresh start."""
+    """Whether a round or a fresh start has changed the model since its last evaluation."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
     """End of the current training or of waiting, if known."""
@@ -76,16 +76,16 @@ class ClientState:
 
 @dataclass(frozen=True)
 class ClientContext:
-    """Everything that all clients of a run share."""
+    """Settings and services shared by all clients of a run."""
 
     kernel: Kernel
     network: Network
     executor: JobExecutor
     observer: Observer
     clients: Sequence[Client]
-    """All clients of the run, in order; complete when the first of them starts."""
+    """All clients of the run, in order. The list is complete when the first client starts."""
     observing_adversaries: Sequence[Adversary]
-    """Adversaries that see updates as soon as they are computed."""
+    """Adversaries that observe updates as soon as they are computed."""
     training_times: TrainingTimes
     wait: Wait
     staleness: Staleness
@@ -102,7 +102,7 @@ class ClientContext:
 
 
 class Client:
-    """One client, honest or Byzantine. A Byzantine client differs only in what it sends, and when."""
+    """One client. A Byzantine client differs only in the content and timing of its messages."""
 
     STATE = ("neighbours",)
 
@@ -135,9 +135,9 @@ class Client:
             Phase.GATHERING: self.gather,
         }
         self.pending_event: Event | None = None
-        """The event that the client's process waits for; it may have been triggered at this instant.
+        """The event that the client's process waits for. It may have been triggered at this instant.
 
-        A phase finds it set only in a restored run, in which the client already waits.
+        At the start of a phase it is set only in a restored run, in which the client is already waiting.
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
@@ -154,7 +154,7 @@ class Client:
         self.state.phase = Phase.FINISHED
 
     def train(self) -> Generator[Event, object, None]:
-        """Wait for the simulated duration of the local training, then take its result."""
+        """Wait for the simulated duration of the local training, then read the result."""
         state, context = self.state, self.context
         yield self.pending_event or self._start_training()
         self.pending_event = None
@@ -172,7 +172,7 @@ class Client:
         state.phase = Phase.SENDING
 
     def send(self) -> Generator[Event, object, None]:
-        """Send the update to every neighbour; a Byzantine client sends what its adversary decides."""
+        """Send the update to every neighbour. For a Byzantine client, its adversary sends the messages."""
         state, payload = self.state, self.state.job.result.payload
         if self.adversary is None:
             self.context.network.send(self.id, state.round, state.round, payload, self.neighbours)
@@ -184,7 +184,7 @@ class Client:
         state.phase = Phase.GATHERING
 
     def gather(self) -> Generator[Event, object, None]:
-        """Wait for neighbours, then finish the round: the next job uses their messages."""
+        """Wait for the neighbours' messages, then finish the round and submit the next job."""
         state, context, round_ = self.state, self.context, self.state.round
         if self.pending_event or not self.mailbox.is_ready:
             yield self.pending_event or self._wait(context.wait.timeout_s)
@@ -199,13 +199,13 @@ class Client:
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
         self._submit(exchange, self._poisons())
-        context.on_round(self)  # the model of this round is the update of the job that was just submitted
+        context.on_round(self)  # the job just submitted computes the model of this round
 
     def report_update(self) -> None:
         """Report the update of the last finished round to the observer, once.
 
-        It is called at simulated times, so that records do not depend on when an executor computes a job: at
-        the end of the next training, at an evaluation, when the client stops, and at the end of the run.
+        Called at the end of the next training, at an evaluation, when the client stops, and at the end of the
+        run. These are simulated times, so records do not depend on when an executor computes a job.
         """
         finished, self.state.unreported = self.state.unreported, None
         if finished is not None:
@@ -213,13 +213,13 @@ class Client:
             self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
 
     def receive(self, message: Message) -> None:
-        """Store an arriving message; the adversary of a Byzantine client sees it too."""
+        """Store an arriving message. The adversary of a Byzantine client observes it too."""
         self.mailbox.put(message)
         if self.adversary is not None:
             self.adversary.on_message(self, message)
 
     def deadline_s(self, round_: int) -> float | None:
-        """Return when the client will stop waiting for its neighbours in this round, if that is known."""
+        """Return the time at which the client will stop waiting in this round, or None if it is unknown."""
         state, timeout_s = self.state, self.context.wait.timeout_s
         if timeout_s is None or state.round != round_ or state.until_s is None:
             return None
@@ -235,7 +235,7 @@ class Client:
             self._on_ready()
 
     def stop(self) -> None:
-        """Discard everything that belongs to the round; the last update and the mailbox remain."""
+        """Discard the state of the current round. The last update and the mailbox are kept."""
         self.report_update()
         state = self.state
         state.job = FinishedJob(state.job.updated)
@@ -246,7 +246,7 @@ class Client:
             self.adversary.on_stop(self.id)
 
     def start_afresh(self, learning: State) -> None:
-        """Replace the state, and discard unread messages, of a client that is down."""
+        """Replace the state of a stopped client and discard its unread messages."""
         self.state.job = FinishedJob(Updated(learning))
         self.state.needs_evaluation = True
         self.mailbox.clear("recipient restarted with a new model")
@@ -258,7 +258,7 @@ class Client:
             self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
-        """Continue now, if the client waits for other clients."""
+        """Continue now if the client is waiting for other clients."""
         self.timer.cancel()
         if self.pending_event is not None and not self.pending_event.triggered:
             self.context.kernel.trigger_at(self.pending_event, self.context.kernel.now)
@@ -305,7 +305,7 @@ class Client:
         return self.adversary is not None and self.adversary.poisons(self)
 
     def _wait_for_observations(self, adversary: Adversary) -> Event:
-        """Return an event that fires when the adversary has seen enough, or when its patience ends."""
+        """Return an event that fires when the adversary has enough observations or its patience ends."""
         adversary.waiting[self.id] = None
         return self._wait(adversary.plan.patience_s)
 
@@ -317,7 +317,7 @@ class Client:
         return self.pending_event
 
     def _received(self, broadcast: Broadcast) -> Received:
-        """Return a message as a method sees it now."""
+        """Return a message as input of a method, with its current age and weight."""
         age = self.state.round - broadcast.round
         weight = 1.0 if age == 0 else self.context.staleness.weight(age)
         degree = len(self.context.clients[broadcast.sender].neighbours)

@@ -25,7 +25,7 @@ ComputeModel: TypeAlias = Callable[[float, int], float]
 
 
 class ComputeTimes:
-    """The base time of every client, and its jitter.
+    """The base time of every client and the jitter per round.
 
     `num_units` is the work per round of every client: its number of local steps, or 1. The duration of a
     round is log-normal with the base time as its median and `jitter` as its sigma.
@@ -40,7 +40,7 @@ class ComputeTimes:
         self.streams = streams
 
     def duration_s(self, client: int, round_: int) -> float:
-        """Return how long the local training of a client takes in a round."""
+        """Return the duration of a client's local training in a round."""
         if self.jitter == 0:
             return self.base_s[client]
         u = uniform(self.streams.key("jitter", client), round_)
@@ -55,10 +55,10 @@ class TrainingTimes:
     def __init__(self, compute_times: ComputeTimes) -> None:
         self.compute_times = compute_times
         self.slowdowns: dict[int, list[float]] = {}
-        """The factors that apply to each client at the moment."""
+        """The factors that currently apply to each client."""
 
     def duration_s(self, client: int, round_: int) -> float:
-        """Return how long the local training of a client takes if it starts now."""
+        """Return the duration of a client's local training if it starts now."""
         return self.compute_times.duration_s(client, round_) * prod(self.slowdowns.get(client, ()))
 
     def slow_down(self, client: int, factor: float) -> None:

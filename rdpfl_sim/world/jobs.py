@@ -1,9 +1,9 @@
-"""Jobs: the computation that a client submits to an executor, and its results.
+"""Jobs that clients submit to an executor, and their results.
 
 A `RoundJob` is all computation of one client between two sends: update the model with the messages of the
-last round, train, and make the next payload. It is submitted when a round ends. Everything it needs is known
-then, so an executor may compute it at once, in a thread, on another machine, or in one batch with the jobs of
-other clients. No other part of the program depends on when that happens.
+last round, train, and build the next payload. It is submitted when a round ends. All its inputs are available
+then, so an executor may compute it immediately, in a thread, on another machine, or in a batch with the jobs
+of other clients. No other part of the program depends on when that happens.
 
 By default small models use the executor `stacked`, which computes all pending jobs when the first result is
 needed (execution/choice.py, execution/stacked.py).
@@ -38,7 +38,7 @@ class JobResult:
 
 
 class Job(Protocol):
-    """A submitted job. Reading a part that has not been computed waits for it."""
+    """A submitted job. Reading a pending result waits for it."""
 
     @property
     def has_result(self) -> bool:
@@ -46,11 +46,11 @@ class Job(Protocol):
 
     @property
     def updated(self) -> Updated:
-        """The state after the update, and what the method reports about the last finished round."""
+        """The state after the update, and the method's diagnostics of the last finished round."""
 
     @property
     def result(self) -> JobResult:
-        """The outcome of the local training, and what to send."""
+        """The result of local training and the payload to send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +67,28 @@ class FinishedJob:
 
     @property
     def result(self) -> JobResult:
-        """The outcome of the local training, which must be known."""
+        """The result of local training, which must be available."""
         assert self.known_result is not None, "this job does not train"
         return self.known_result
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The end of a round: the messages that the client uses, and its number of neighbours at that time."""
+    """The end of a round: the messages that the client uses and its number of neighbours at that time."""
 
     round: int
     messages: Sequence[Received]
     degree: int
     with_message_stats: bool
-    """Whether statistics of single messages are wanted."""
+    """Whether to compute statistics of single messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundJob:
     """The computation of one client from the end of its last round to its next payload.
 
-    Without an exchange the client continues from the state of the previous job: at the start, and after a
-    crash, when the pending update counts and the pending training does not.
+    Without an exchange, the client continues from the state of the previous job: at the start and after a
+    crash. After a crash, the pending update is kept and the pending training is discarded.
     """
 
     client: int
@@ -96,11 +96,11 @@ class RoundJob:
     previous: Job
     exchange: Exchange | None
     degree: int
-    """The client's number of neighbours when it is submitted."""
+    """The client's number of neighbours when the job is submitted."""
     poisoned: bool = False
-    """Whether it trains on poisoned data."""
+    """Whether to train on poisoned data."""
     trains: bool = True
-    """False after the last round."""
+    """Whether to train after the update; False after the last round."""
 
 
 class JobExecutor(Protocol):

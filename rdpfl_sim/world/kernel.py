@@ -12,14 +12,14 @@ from simpy.events import NORMAL, URGENT, Event, EventPriority
 from typing_extensions import override
 
 FAULT = URGENT
-"""Priority of faults: they take effect before all other events of an instant."""
+"""Priority of faults, which take effect before all other events of an instant."""
 
 DEADLINE = EventPriority(NORMAL + 1)
-"""Priority of deadlines: they follow faults and messages of an instant, so that a message that arrives
-exactly at a deadline is in time."""
+"""Priority of deadlines, which follow the faults and messages of an instant. A message that arrives exactly
+at a deadline is therefore in time."""
 
 EVALUATION = EventPriority(DEADLINE + 1)
-"""Priority of evaluations: they follow all other events of an instant."""
+"""Priority of evaluations, which follow all other events of an instant."""
 
 
 class Callback(Protocol):
@@ -59,7 +59,7 @@ class Kernel(simpy.Environment):
 
     def call_at(self, event: Callback, time_s: float, priority: EventPriority = NORMAL) -> None:
         """Schedule a callback."""
-        # Like Environment.schedule, without a second function call: every message takes this path.
+        # Same as Environment.schedule, but without a second function call: this runs for every message.
         heappush(self._queue, (time_s, priority, next(self._eid), event))  # type: ignore[misc]
 
     def trigger_at(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
@@ -110,7 +110,7 @@ class Kernel(simpy.Environment):
 class Timer:
     """Calls a function at a time that can be changed or cancelled, after all other events of that instant.
 
-    However often it is set, it has one entry in the kernel's queue (or two, if it is set to an earlier time).
+    A timer has one entry in the kernel's queue however often it is set (two if it is set to an earlier time).
     """
 
     STATE = ("deadline_s", "scheduled_s")
@@ -121,10 +121,10 @@ class Timer:
         self.callback = callback
         self.deadline_s: float | None = None
         self.scheduled_s: float | None = None
-        """Time of its entry in the queue. Entries at other times are obsolete."""
+        """Time of the timer's entry in the queue. Entries at other times are obsolete."""
 
     def set(self, time_s: float) -> None:
-        """Call the function at `time_s`; an earlier setting is replaced."""
+        """Call the function at `time_s`. This replaces an earlier setting."""
         self.deadline_s = time_s
         if self.scheduled_s is None or time_s < self.scheduled_s:
             self._schedule()

@@ -30,7 +30,7 @@ class SenderQueue:
     num_used: int = 0
 
     def has_answered(self, round_: int) -> bool:
-        """Return whether a message for this round is here, or one for this round or later was settled."""
+        """Return whether a message for this round is unread, or one for this or a later round was settled."""
         return round_ in self.unread or self.last_settled >= round_
 
     def take(self, round_: int) -> Message:
@@ -45,8 +45,8 @@ class SenderQueue:
 class Mailbox:
     """Collects messages, and calls `on_ready` when enough neighbours have answered in the current round.
 
-    A neighbour whose message for the round was rejected has not answered, but is no longer pending: nothing
-    better will follow.
+    A neighbour whose message for the round was rejected has not answered, but is no longer pending,
+    because no valid message is expected to follow.
     """
 
     STATE = (*("queues", "former_queues", "round", "num_required", "num_rejected", "pending", "outcomes"),)
@@ -77,9 +77,9 @@ class Mailbox:
         self.start_round(1)
 
     def start_round(self, round_: int) -> None:
-        """Wait for messages of this round: determine which neighbours have answered already.
+        """Wait for messages of this round, and determine which neighbours have answered already.
 
-        A client calls it when its training ends. Messages that arrive earlier are kept.
+        Called when the client's training ends. Messages that arrive earlier are kept.
         """
         self.round = round_
         self.pending: set[int] = set()
@@ -100,7 +100,7 @@ class Mailbox:
         return len(self.queues) - len(self.pending) - self.num_rejected >= self.num_required
 
     def put(self, message: Message) -> None:
-        """Store a message, or drop it and record why."""
+        """Store a message, or drop it and record the reason."""
         broadcast = message.broadcast
         sender, round_ = broadcast.sender, broadcast.round
         queue = self.queues.get(sender)
@@ -118,9 +118,9 @@ class Mailbox:
             self._update_pending(sender, queue)
 
     def rejection_reason(self, message: Message) -> str | None:
-        """Return why a message cannot be part of the protocol, or None if it can.
+        """Return the reason to reject a message, or None if it is valid.
 
-        A message that passes may still be stale, or a duplicate.
+        A valid message may still be stale or a duplicate.
         """
         sender, payload = message.sender, message.payload
         if sender not in self.queues and sender not in self.former_queues:
@@ -134,8 +134,8 @@ class Mailbox:
     def take(self, round_: int, max_age: int) -> list[Message]:
         """Return the messages to use in this round: at most one per sender, sorted by sender.
 
-        Messages older than `max_age` rounds, or than the chosen one, become stale. A message of a later round
-        is used if its sender has sent nothing else that can be used.
+        Messages become stale if they are older than `max_age` rounds or older than the chosen one. A message
+        of a later round is used only if there is no other usable message from its sender.
         """
         taken = []
         for queue in self.queues.values():
@@ -162,7 +162,7 @@ class Mailbox:
             self._discard_all(queue, reason)
 
     def num_used_from(self, sender: int) -> int:
-        """Return how many messages of a sender were used, also if it is no longer a neighbour."""
+        """Return the number of used messages from a sender, which may be a former neighbour."""
         queue = self.queues.get(sender) or self.former_queues.get(sender)
         return 0 if queue is None else queue.num_used
 
@@ -172,7 +172,7 @@ class Mailbox:
             yield from queue.unread.values()
 
     def _choose(self, queue: SenderQueue, round_: int, max_age: int) -> int | None:
-        """Return the round of the message to use, and discard what is older than it or too old."""
+        """Return the round of the message to use, and discard messages that are older than it or too old."""
         unread = queue.unread
         if len(unread) == 1 and round_ in unread:  # the common case
             return round_
@@ -194,7 +194,7 @@ class Mailbox:
             self.on_ready()
 
     def _drop(self, message: Message, queue: SenderQueue) -> None:
-        """Drop a message from a neighbour that cannot be stored."""
+        """Drop a neighbour's message that cannot be stored."""
         round_, reason = message.round, self.rejection_reason(message)
         if reason is not None:
             if 1 <= round_ <= self.last_round:

@@ -11,7 +11,7 @@ from rdpfl_sim.world.network.message import Message
 
 
 class UsedMessage(NamedTuple):
-    """A message that a client has used, without its content; `round` is the round that it states."""
+    """A message that a client has used, without its content. `round` is the round that the sender claims."""
 
     number: int
     sender: int
@@ -20,7 +20,7 @@ class UsedMessage(NamedTuple):
 
 
 class Observer:
-    """Is notified of every event and ignores it; the recorder overrides these methods."""
+    """Called on every event. These methods do nothing; the recorder overrides them."""
 
     with_message_stats = False
     """Whether updates are reported with statistics of single messages, which take time to compute."""
@@ -47,12 +47,12 @@ class Observer:
         """The recipient dropped a message; the outcome is stale, duplicate or rejected."""
 
     def round_finished(self, client: int, round_: int, messages: Sequence[UsedMessage]) -> None:
-        """A client finished a round with these messages; they are recorded as used."""
+        """A client finished a round in which it used these messages."""
 
     def update_reported(
         self, client: int, round_: int, messages: Sequence[UsedMessage], updated: Updated
     ) -> None:
-        """The update of a finished round is known."""
+        """The update of a finished round is available."""
 
     def changed(self, fault: int, change: Change) -> None:
         """The fault at this position of the scenario changes the world."""

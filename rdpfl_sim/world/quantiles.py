@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from annotated_types import Ge, Le
 
-LogSpread: TypeAlias = Annotated[float, Ge(0), Le(10)]  # a time beyond exp(80) is not a number of seconds
+LogSpread: TypeAlias = Annotated[float, Ge(0), Le(10)]  # larger values give times above exp(80) seconds
 
 _normal_quantile = NormalDist().inv_cdf
 

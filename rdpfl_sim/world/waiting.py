@@ -27,7 +27,7 @@ class Wait:
         return round_up(self.fraction * num_neighbours)
 
 
-Timeout = Annotated[Positive | None, Doc("the longest wait; by default unlimited")]
+Timeout = Annotated[Positive | None, Doc("maximum waiting time; by default unlimited")]
 
 
 @wait(name="all")

@@ -19,14 +19,14 @@ from rdpfl_sim.world.network.obstacles import Obstacles
 from rdpfl_sim.world.observer import Observer
 
 MAX_CHANGES_PER_TRAINING = 1000
-"""A fault that changes the world more often per finished training is taken to go on without end."""
+"""Maximum number of changes by one fault per finished training, beyond an initial allowance."""
 
 
 class World:
-    """Starts the clients and applies changes, each at its time and before everything else of that instant.
+    """Starts the clients and applies changes, each at its time and before all other events of that instant.
 
-    Absent and departed clients are known to all: no client sends to them or waits for them. A crash is not
-    announced. The world ends when every client has finished or has stopped for good.
+    No client sends to absent or departed clients or waits for them. Crashes are not announced. The run ends
+    when every client has finished or has stopped for good.
     """
 
     STATE = (
@@ -61,16 +61,16 @@ class World:
         self.topology: Neighbours = [client.neighbours for client in clients]
         """The neighbours of every client, including absent and departed ones."""
         self.num_stops: Counter[int] = Counter()
-        """The faults that keep each client down at the moment."""
+        """The number of faults that currently keep each client down."""
         self.num_withdrawals: Counter[int] = Counter()
-        """The faults that keep each client out of the neighbour lists at the moment."""
+        """The number of faults that currently keep each client out of the neighbour lists."""
         self.departed: set[int] = set()
         """Clients that have stopped for good."""
         self.unfinished = {client.id for client in clients}
         self.processes: dict[int, Process] = {}
         self.num_changes = 0
         self.num_trained = 0
-        """Finished trainings of all clients."""
+        """Number of finished trainings of all clients."""
         self.num_changes_by_fault: Counter[int] = Counter()
         num_links = sum(map(len, self.topology)) // 2
         self._max_changes = MAX_CHANGES_PER_TRAINING * 10 + 100 * (len(clients) + num_links)
@@ -105,11 +105,11 @@ class World:
 
     @property
     def pending_events(self) -> dict[int, Event]:
-        """The event that each running client waits for: the start of its process, or one of its own."""
+        """The event that each running client waits for: the start of its process or its `pending_event`."""
         return {client: process.target for client, process in self.processes.items() if process.is_alive}
 
     def _finish(self, client: int) -> None:
-        """Note that a client has finished or has stopped for good; the last one ends the run."""
+        """Record that a client has finished or has stopped for good. The last one ends the run."""
         self.unfinished.discard(client)
         if not self.unfinished:
             self.on_end()
@@ -118,11 +118,11 @@ class World:
 
     @property
     def obstacles(self) -> Obstacles:
-        """What keeps messages from crossing links."""
+        """The current obstacles on links."""
         return self.network.obstacles
 
     def stop(self, clients: Clients, for_good: bool) -> None:
-        """Stop clients. The others are not notified."""
+        """Stop clients. Other clients are not notified."""
         for client in clients:
             self.num_stops[client] += 1
             self.network.stop(client)
@@ -140,7 +140,7 @@ class World:
                     adversary.on_departure(client)
 
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
-        """Undo one stop of each client; it restarts if no other fault keeps it down."""
+        """Undo one stop of each client. A client restarts if no other fault keeps it down."""
         rounds = {client: self._furthest_round(client) for client in clients}  # before any of them restarts
         for client in clients:
             self.num_stops[client] -= 1
@@ -157,7 +157,7 @@ class World:
             self.starting[client] = None
 
     def withdraw(self, clients: Clients) -> None:
-        """Remove clients from the neighbour lists of all others."""
+        """Remove clients from the neighbour lists of all other clients."""
         self.num_withdrawals.update(clients)
         self._update_neighbours()
 
@@ -167,7 +167,7 @@ class World:
         self._update_neighbours()
 
     def slow_down(self, clients: Clients, factor: float) -> None:
-        """Multiply the duration of the local training of clients."""
+        """Multiply the duration of these clients' local training by a factor."""
         for client in clients:
             self.training_times.slow_down(client, factor)
 
@@ -204,7 +204,7 @@ class World:
             raise RunError(
                 f"faults[{fault}]: changed the world {num_changes - 1:,} times in {self.kernel.now:g} s of "
                 f"simulated time, while clients finished {self.num_trained:,} trainings; "
-                f"make it less frequent"
+                f"make the fault less frequent"
             )
         self.observer.changed(fault, change)
         change.apply(self)
@@ -212,12 +212,12 @@ class World:
             adversary.recheck_waiting()
 
     def _furthest_round(self, client: int) -> int:
-        """Return the latest round of the client and its neighbours that are up."""
+        """Return the latest round among the client and its running neighbours."""
         up = (n for n in self.clients[client].neighbours if n not in self.obstacles.clients_down)
         return max(self.clients[other].state.round for other in (client, *up))
 
     def _update_neighbours(self) -> None:
-        """Send every client its current neighbour list, without absent and departed clients."""
+        """Pass its current neighbour list to every client, without absent and departed clients."""
         away = {client for client, num in self.num_withdrawals.items() if num > 0}
         for client, around in zip(self.clients, self.topology, strict=True):
             neighbours = tuple(n for n in around if n not in away)

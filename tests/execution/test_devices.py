@@ -141,7 +141,7 @@ def test_cublas_is_configured_for_reproducible_results(
     with SimulatedGpu():
         Experiment(on("cuda"))
         assert os.environ[devices.CUBLAS] == expected
-    assert ("results may differ from run to run" in caplog.text) == warns
+    assert ("results may differ between runs" in caplog.text) == warns
 
 
 def test_late_configuration_of_cublas_causes_a_warning(

@@ -244,7 +244,7 @@ def test_fedper_without_a_body_is_an_error(model: str, head_layers: int, num_lay
         Experiment(small_scenario(model=model, method={"name": "fedper", "head_layers": head_layers}))
     [problem] = caught.value.problems
     assert problem.path == "method.head_layers"
-    assert problem.message == f"must leave something to share; the model has {num_layers} layers"
+    assert problem.message == f"must leave at least one layer to share; the model has {num_layers} layers"
 
 
 def test_fedper_with_more_personal_layers_sends_less() -> None:

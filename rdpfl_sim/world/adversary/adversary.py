@@ -1,4 +1,4 @@
-"""The adversary: what a group of Byzantine clients observes, and what they send, when and to whom."""
+"""The adversary: observations of a group of Byzantine clients, and content and timing of their messages."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ Level = Literal["own", "neighbourhood", "omniscient"]
 class Plan:
     """The attack of a group of Byzantine clients.
 
-    `knowledge` selects the updates that they observe: their own, those that they receive as messages, or all
-    honest ones as soon as they are computed. Attackers that collude share their observations.
+    `knowledge` selects the updates that they observe: only their own, also those they receive as messages, or
+    all honest updates as soon as they are computed. Attackers that collude share their observations.
     """
 
     attack: Attack
@@ -58,7 +58,7 @@ class Plan:
     knowledge: Level = "omniscient"
     collude: bool = True
     patience_s: float | None = None
-    """How long an attacker waits for updates that it needs; None means without limit."""
+    """Maximum time that an attacker waits for the updates it needs; None for no limit."""
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,15 @@ class DelayedMessage:
     recipient: int
     message: ScheduledMessage
     num_stops: int
-    """How often its sender had stopped when it was delayed. The message is lost at the next stop."""
+    """Number of stops of the sender before the message was delayed. The next stop discards the message."""
 
 
 class Adversary:
     """Controls a group of Byzantine clients.
 
-    Causality holds: an update is known once its client has computed it, or once it arrives as a message. An
-    attacker that needs updates of its own round waits for them until its patience ends, and then uses the
-    latest known update of every client.
+    Causality holds: an update is observed when its client has computed it or when it arrives as a message. An
+    attacker that needs updates of its own round waits for them until its patience ends. It then uses the
+    latest observed update of every client.
     """
 
     STATE = (
@@ -111,9 +111,9 @@ class Adversary:
         self.shared = Observations()
         self.alone = {member: Observations() for member in members}
         self.seen_in: dict[int, set[int]] = {}
-        """Clients whose update is known, by round, for rounds that attackers still wait for."""
+        """Clients whose update has been observed, by round, for rounds that attackers still wait for."""
         self.waiting: dict[int, None] = {}
-        """Attackers that lack observations to send, in the order in which they started to wait."""
+        """Attackers that wait for observations, in the order in which they started to wait."""
         self.memories: dict[int, dict[str, Any]] = {member: {} for member in members}
         self.past: dict[int, dict[int, dict[int, Payload]]] = {member: {} for member in members}
         self.num_stops: Counter[int] = Counter()
@@ -121,7 +121,7 @@ class Adversary:
         self._latest: tuple[list[Tensor], Tensor | None] = ([], None)
 
     def on_update(self, client: int, round_: int, payload: Payload) -> None:
-        """Observe an update that a client has computed; a diverged one is not kept."""
+        """Observe an update that a client has computed. Diverged updates are not stored."""
         if payload.is_finite:
             self._observations_of(client).add(client, round_, payload.vector)
         if round_ > self._slowest:  # otherwise every attacker has passed this round
@@ -129,7 +129,7 @@ class Adversary:
             self.recheck_waiting()
 
     def on_message(self, attacker: Client, message: Message) -> None:
-        """Observe a message that has reached an attacker, unless its mailbox rejects it."""
+        """Observe a message that has reached an attacker, unless the attacker's mailbox rejects it."""
         if self.plan.knowledge != "neighbourhood" or not self.plan.sees_honest:
             return
         if message.sender not in self.byzantine and attacker.mailbox.rejection_reason(message) is None:
@@ -146,7 +146,7 @@ class Adversary:
         )
         try:
             return self.plan.schedule(moment)
-        except Exception as error:  # the event may belong to another client
+        except Exception as error:  # the current event may belong to a different client
             note_client_round(error, attacker.id, attacker.state.round)
             raise
 
@@ -155,7 +155,7 @@ class Adversary:
         return self.plan.poisons_labels and self.is_active(attacker)
 
     def is_ready(self, attacker: Client) -> bool:
-        """Return whether the attacker has observed all that it needs to send its message of this round."""
+        """Return whether the attacker has observed all updates that its message of this round depends on."""
         plan, state = self.plan, attacker.state
         if not plan.sees_honest or not self.is_active(attacker):
             return True
@@ -172,19 +172,19 @@ class Adversary:
             self.clients[attacker].stop_waiting()
 
     def on_stop(self, attacker: int) -> None:
-        """Cancel the waiting of an attacker that has stopped; its delayed messages are lost."""
+        """Cancel the waiting of an attacker that has stopped. Its delayed messages are lost."""
         self.waiting.pop(attacker, None)
         self.num_stops[attacker] += 1
 
     def on_departure(self, attacker: int) -> None:
-        """Keep no observations for an attacker that will not return."""
+        """Stop keeping observations for an attacker that has left for good."""
         del self.rounds[attacker]
         self._slowest = min(self.rounds.values(), default=inf)
 
     def send(self, attacker: Client, own: Payload) -> None:
         """Send the attacker's messages of this round."""
         round_, recipients = attacker.state.round, attacker.neighbours
-        self.waiting.pop(attacker.id, None)  # its patience may have ended
+        self.waiting.pop(attacker.id, None)  # still listed if the attacker's patience has ended
         self._advance(attacker.id, round_)
         if not self.is_active(attacker):
             self.network.send(attacker.id, round_, round_, own, recipients)
@@ -201,7 +201,7 @@ class Adversary:
                 )
 
     def _observed_clients(self) -> frozenset[int]:
-        """Return the clients whose updates it observes as soon as they are computed."""
+        """Return the clients whose updates are observed as soon as they are computed."""
         if self.plan.sees_honest and self.plan.knowledge == "omniscient":
             return frozenset(range(self.num_clients)) - self.byzantine
         if self.plan.sees_honest and self.plan.knowledge == "own":
@@ -223,7 +223,7 @@ class Adversary:
         return contents
 
     def _attack_vector(self, attacker: Client, own: Payload, recipient: int | None) -> Tensor:
-        """Return the vector that the attack makes, for all recipients or for one."""
+        """Return the vector that the attack computes, for all recipients or for one."""
         plan, round_, observations = self.plan, attacker.state.round, self._observations_of(attacker.id)
         index = () if recipient is None else (recipient,)
         details: dict[str, Any] = {
@@ -255,7 +255,7 @@ class Adversary:
         return m
 
     def _cached_vector(self, updates: list[Tensor]) -> Tensor | None:
-        """Return the last vector of the attack if it was made from exactly these updates."""
+        """Return the last vector of the attack if it was computed from exactly these updates."""
         known, m = self._latest
         equal = len(known) == len(updates) > 0 and all(map(operator.is_, known, updates))
         return m if equal else None
@@ -309,14 +309,14 @@ class Adversary:
         return sum(self.clients[other].mailbox.num_used_from(attacker.id) for other in others)
 
     def _has_seen_all(self, round_: int) -> bool:
-        """Return whether the updates of all running clients are known; those of passed rounds were."""
+        """Return whether the updates of all running clients have been observed; true for past rounds."""
         seen, down = self.seen_in.get(round_, set()), self.network.obstacles.clients_down
         if round_ <= self._slowest or len(seen) + len(down) < len(self.observed_clients):
             return round_ <= self._slowest
         return all(client in seen or client in down for client in self.observed_clients)
 
     def _advance(self, attacker: int, round_: int) -> None:
-        """Record the attacker's round; observations before that of the slowest attacker are not needed."""
+        """Record the attacker's round, and discard observations of rounds that every attacker has passed."""
         self.rounds[attacker] = round_
         self._slowest = min(self.rounds.values())
         for past in [past for past in self.seen_in if past <= self._slowest]:

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 MEMORY_ROUNDS = 16
-"""Updates kept per client, for attackers that lag behind it."""
+"""Number of updates kept per client, for attackers that lag behind the client."""
 
 
 @dataclass
 class Observations:
-    """Updates by client and round: the latest few per client, and one of those before `horizon`."""
+    """Updates by client and round: the latest few per client, and only one up to `horizon`."""
 
     updates: dict[int, dict[int, Tensor]] = field(default_factory=dict)
     horizon: float = 0
-    """No update before this round will be needed."""
+    """Of the updates up to this round, only the latest is needed."""
 
     def add(self, client: int, round_: int, update: Tensor) -> None:
         """Store an update."""
@@ -30,7 +30,7 @@ class Observations:
             del updates[min(updates)]
 
     def latest(self, client: int, round_: int) -> Tensor | None:
-        """Return the client's update of the round, or its latest before, or its earliest after."""
+        """Return the client's update of the round, or the latest before it, or the earliest after it."""
         updates = self.updates.get(client)
         if not updates:
             return None
@@ -41,7 +41,7 @@ class Observations:
         return updates[stamp]
 
     def of(self, clients: Iterable[int], round_: int) -> tuple[list[int], list[Tensor]]:
-        """Return the observed clients among these, and their updates that fit the round best."""
+        """Return the clients that have been observed, and the `latest` update of each."""
         found = {client: self.latest(client, round_) for client in clients}
         known = {client: update for client, update in found.items() if update is not None}
         return list(known), list(known.values())

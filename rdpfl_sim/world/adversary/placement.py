@@ -1,7 +1,7 @@
 """Placement: which clients are Byzantine.
 
-Every placement ranks all clients and takes the first ones: with the same generator, a larger number of
-Byzantine clients only adds to a smaller one, so that a sweep over their number is a paired comparison.
+Every placement ranks all clients and selects the first ones. With the same generator, a larger number of
+Byzantine clients only adds clients, so a sweep over this number is a paired comparison.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ def degree(
 def spread(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
-    """Clients far from each other: each is the farthest, in hops, from those before it; ties at random.
+    """Clients far from each other: each is the farthest, in hops, from those chosen before it.
 
-    The greedy rule of Gonzalez (1985); the first is random. A client that no chosen one can reach is the
-    farthest of all, so every connected component gets one before any gets two.
+    This is the greedy rule of Gonzalez (1985). The first client is random, and ties are broken at random. A
+    client without a path to any chosen one counts as the farthest, so every connected component gets one
+    Byzantine client before any component gets two.
     """
     return _first(num_byzantine, _farthest_first(graph, rng), taken)
 
@@ -56,7 +57,7 @@ def spread(
 def clustered(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
-    """The clients nearest to a random one, in hops; if its component is too small, also around another."""
+    """The clients nearest, in hops, to a random one; if its component is too small, also in others."""
     return _first(num_byzantine, _nearest_first(graph, rng), taken)
 
 
@@ -68,14 +69,14 @@ def _first(num_byzantine: int, ranked: Iterable[int], taken: Taken) -> list[int]
 
 def _farthest_first(graph: nx.Graph, rng: np.random.Generator) -> Iterator[int]:
     num_clients = len(graph)
-    tie_break = rng.random(num_clients)  # less than one hop
+    tie_break = rng.random(num_clients)  # smaller than one hop
     distance = num_clients + tie_break  # to the nearest chosen client; no path is this long
     for _ in range(num_clients):
         chosen = int(distance.argmax())
         yield chosen
         reached, hops = {chosen}, 0
         while reached:
-            # Beyond a client that is as near to an earlier choice, every client is too.
+            # Do not search beyond a client that is as near to an earlier choice.
             closer = [client for client in reached if hops + tie_break[client] < distance[client]]
             distance[closer] = hops + tie_break[closer]
             reached, hops = {neighbour for client in closer for neighbour in graph[client]}, hops + 1

@@ -15,14 +15,14 @@ attack_schedule = SCHEDULES.register
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The situation in which a Byzantine client decides whether to attack."""
+    """The situation of a Byzantine client: the input of a schedule."""
 
     round: int
     time_s: float
     partitioned: bool
     """Whether a partition is active."""
     num_trusted: Callable[[], int]
-    """Number of its messages that honest neighbours have used so far."""
+    """Returns the number of the client's messages that honest neighbours have used so far."""
 
 
 AttackSchedule: TypeAlias = Callable[[ScheduleView], bool]
@@ -39,13 +39,11 @@ def window(
     view: ScheduleView,
     *,
     from_round: Count = 1,
-    until_round: Annotated[
-        Count | None, Doc("the last round of the attack; by default it never ends")
-    ] = None,
+    until_round: Annotated[Count | None, Doc("last round of the attack; by default unlimited")] = None,
     from_s: NonNegative = 0.0,
     until_s: Positive | None = None,
 ) -> bool:
-    """Attack from one round or time to another; both conditions must hold."""
+    """Attack in a range of rounds and of simulated time; both conditions must hold."""
     by_round = from_round <= view.round and (until_round is None or view.round <= until_round)
     by_time = from_s <= view.time_s and (until_s is None or view.time_s < until_s)
     return by_round and by_time
@@ -67,7 +65,7 @@ def during_partitions(view: ScheduleView) -> bool:
 def sleeper(
     view: ScheduleView,
     *,
-    messages: Annotated[Count, Doc("honest messages that its neighbours must have used")] = 50,
+    messages: Annotated[Count, Doc("messages that honest neighbours must use before the attack")] = 50,
 ) -> bool:
-    """Behave honestly until neighbours have used a number of messages."""
+    """Behave honestly until honest neighbours have used a given number of the client's messages."""
     return view.num_trusted() >= messages

@@ -12,8 +12,8 @@ import networkx as nx
 class Neighbourhoods:
     """Neighbourhoods of the honest clients of a graph.
 
-    `byzantine_fraction` is |B_i| / |N_i| of every honest client, 0 if it has no neighbours;
-    `outside_threat_model` are the clients for which it is not below 1/2, as the paper assumes.
+    `byzantine_fraction` is |B_i| / |N_i| of every honest client, 0 if it has no neighbours. The paper assumes
+    a fraction below 1/2; `outside_threat_model` lists the clients for which it is not.
     """
 
     byzantine_fraction: dict[int, float]
@@ -55,7 +55,7 @@ class Neighbourhoods:
 
 
 def hops_to(graph: nx.Graph, byzantine: Collection[int]) -> list[int | None]:
-    """Return every client's distance to the nearest Byzantine one, or None without a path to one."""
+    """Return every client's distance to the nearest Byzantine client, or None if there is no path."""
     distances = (
         nx.multi_source_dijkstra_path_length(graph, set(byzantine), weight=lambda i, j, data: 1)
         if byzantine

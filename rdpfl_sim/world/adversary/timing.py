@@ -1,7 +1,7 @@
 """Timing attacks: when a Byzantine client sends, to which recipients, how often, and which round it claims.
 
-A timing attack replaces the message that is due to a recipient by any number of messages, each with a stamp
-and a delay. It does not depend on the content, so that it can be combined with every attack.
+A timing attack replaces the message that is due to a recipient with any number of messages, each with a stamp
+and a delay. It does not depend on the content, so it can be combined with every attack.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import uniform
 
 MEMORY_ROUNDS = 16
-"""Rounds of its own messages that a client keeps to send them again."""
+"""Number of rounds for which a client keeps its own messages, to send them again."""
 
 
 @dataclass(frozen=True)
 class TimingView:
-    """A message that is due, as a timing attack sees it.
+    """A message that is due: the input of a timing attack.
 
-    `deadline_s` is the time at which the recipient stops waiting for this round, if it is known; `past` holds
-    the payloads for this recipient by round, the current one included. `key` names a random stream of the
-    sender.
+    `deadline_s` is the time at which the recipient stops waiting in this round, or None if it is unknown.
+    `past` contains the payloads for this recipient by round, including the current round. `key` identifies a
+    random stream of the sender.
     """
 
     round: int
@@ -40,7 +40,7 @@ class TimingView:
 
     @property
     def payload(self) -> Payload:
-        """The payload that the content attack made in this round."""
+        """The payload that the content attack computed in this round."""
         return self.past[self.round]
 
 
@@ -61,9 +61,9 @@ class TimingFacts(Facts):
     """Metadata of a timing attack, set by its decorator."""
 
     withholds: bool = False
-    """Whether a recipient may never get a message of its round."""
+    """Whether a recipient may receive no message for its round."""
     needs_past: bool = False
-    """Whether it sends payloads of earlier rounds."""
+    """Whether the attack sends payloads of earlier rounds."""
 
 
 TIMING_ATTACKS = Registry("timing_attack", TimingFacts)
@@ -104,7 +104,7 @@ def just_in_time(
     view: TimingView,
     *,
     margin_s: Annotated[
-        NonNegative, Doc("time between sending and the deadline; the link takes a part of it")
+        NonNegative, Doc("time from sending to the deadline, including the delay of the link")
     ] = 0.2,
 ) -> list[ScheduledMessage]:
     """Send as late as the recipient's deadline allows, so that it cannot proceed earlier."""
@@ -125,9 +125,9 @@ def replay(
     view: TimingView,
     *,
     age: Annotated[int, Ge(1), Le(MEMORY_ROUNDS - 1), Doc("age of the message, in rounds")] = 5,
-    stamp: Annotated[Literal["fresh", "old"], Doc("claim this round, or the true one")] = "fresh",
+    stamp: Annotated[Literal["fresh", "old"], Doc("claim the current round or the true one")] = "fresh",
 ) -> list[ScheduledMessage]:
-    """Send an old message again; at first, send at once."""
+    """Send an old message again; if there is none yet, send the current one."""
     old = view.round - age
     if old not in view.past:
         return immediate(view)
@@ -139,10 +139,10 @@ def wrong_stamp(
     view: TimingView,
     *,
     offset: Annotated[
-        int, Ge(-1_000_000), Le(1_000_000), Doc("added to the true round; positive claims the future")
+        int, Ge(-1_000_000), Le(1_000_000), Doc("added to the true round; positive values claim later rounds")
     ] = 3,
 ) -> list[ScheduledMessage]:
-    """Claim another round than the true one."""
+    """Claim a round that differs from the true one."""
     return [ScheduledMessage(view.payload, view.round + offset)]
 
 
@@ -152,7 +152,7 @@ def flood(
     *,
     copies: Annotated[Count, Le(10_000), Doc("messages per recipient and round")] = 20,
     stamps: Annotated[
-        Literal["same", "spread"], Doc("all for this round, or one for each of the rounds from this one on")
+        Literal["same", "spread"], Doc("all for this round, or one for each round from this one on")
     ] = "spread",
 ) -> list[ScheduledMessage]:
     """Send many messages instead of one."""

@@ -27,7 +27,7 @@ def churn_trace(
 ) -> Schedule:
     """Clients crash and recover as listed in a file.
 
-    A client goes down, and comes up again with its own or a new model. A client whose first row is "up" or
+    A client goes down and comes up again with its own or a new model. A client whose first row is "up" or
     "fresh" is absent until then; a client without rows is always up. Simultaneous rows apply in the order of
     the file.
     """
@@ -44,7 +44,7 @@ def churn_trace(
             changes.append((time_s, Start(Crash((client,), for_good=last_line[client] == line))))
         elif client in is_up:
             changes.append((time_s, End(Crash((client,), fresh=state == "fresh", catch_up=catch_up))))
-        elif time_s > 0:  # at 0 it is there from the beginning
+        elif time_s > 0:  # a client that is up at time 0 was never absent
             absent.append(client)
             changes.append((time_s, End(Absence((client,)))))
         is_up[client] = up
@@ -54,7 +54,7 @@ def churn_trace(
 
 
 class Row(NamedTuple):
-    """A change of a client's state, and the line of the file that it stands in."""
+    """A change of a client's state and its line number in the file."""
 
     time_s: float
     client: int
@@ -86,7 +86,7 @@ def _row(cells: list[str], line: int, num_clients: int) -> Row:
     except ValueError:
         time_s = -1.0
     if not 0 <= time_s <= LARGE:
-        raise _bad_line(line, f"the time {time!r} is not a number of seconds from 0 on")
+        raise _bad_line(line, f"the time must be a non-negative number of seconds, not {time!r}")
     if not (client.isascii() and client.isdigit() and len(client) <= 9 and int(client) < num_clients):
         raise _bad_line(line, f"there is no client {client!r}; allowed: 0 to {num_clients - 1}")
     if state not in ("down", "up", "fresh"):

@@ -44,7 +44,7 @@ TOO_FREQUENT = (
 
 @dataclass(frozen=True)
 class Crash(Fault):
-    """Clients stop without notice; `fresh` and `catch_up` say how they recover."""
+    """Clients stop without notice; `fresh` and `catch_up` define how they recover."""
 
     KIND, CONDITION = "crash", Condition.CRASHED
 
@@ -77,7 +77,7 @@ def crash(
     clients: ChosenClients = None,
     fraction: ChosenFraction = None,
     at_s: NonNegative,
-    recover_after_s: Annotated[Positive | None, Doc("by default never: crash-stop")] = None,
+    recover_after_s: Annotated[Positive | None, Doc("by default, clients never recover")] = None,
     state: RecoveredState = "kept",
     catch_up: CatchUp = True,
 ) -> Schedule:
@@ -97,7 +97,7 @@ def random_crashes(
     clients: Annotated[ClientSet | None, Doc("by default all")] = None,
     mean_time_to_fail_s: Annotated[MeanTime, Doc("mean of the exponential time until a client's next crash")],
     mean_time_to_recover_s: Annotated[
-        MeanTime | None, Doc("mean of the exponential time until recovery; by default never: crash-stop")
+        MeanTime | None, Doc("mean of the exponential time until recovery; by default, clients never recover")
     ] = None,
     state: RecoveredState = "kept",
     catch_up: CatchUp = True,

@@ -1,9 +1,9 @@
-"""What all faults have in common.
+"""The interface of faults and their schedules.
 
-A fault is a class: how it affects the world when it starts and when it ends, and how the records name this.
+A fault is a class that defines the effect of its start and end on the world, and the fields of its records.
 A schedule is a component: a function of the `FaultContext` that returns the starts and ends of faults in the
-order of their times, possibly without end. Schedules are known before the run and do not depend on it, so two
-runs that differ only in their method have the same faults. Faults may overlap; an end undoes one start.
+order of their times, possibly infinitely many. Schedules do not depend on the run, so two runs that differ
+only in their method have the same faults. Faults may overlap; an end undoes one start.
 """
 
 from __future__ import annotations
@@ -22,39 +22,38 @@ from rdpfl_sim.world.network.obstacles import Obstacles
 
 Clients: TypeAlias = tuple[int, ...]
 Neighbours: TypeAlias = Sequence[Sequence[int]]
+"""The neighbours of every client."""
 FaultFields: TypeAlias = dict[str, Any]
 """Fields of a fault record, as JSON."""
-"""The neighbours of every client."""
-
 
 START, END = "start", "end"
 """The phases of a fault in the records."""
 
 
 class FaultTarget(Protocol):
-    """What a fault can change: the interface of the world."""
+    """The interface of the world for faults."""
 
     @property
     def obstacles(self) -> Obstacles:
-        """What keeps messages from crossing links."""
+        """The current obstacles on links."""
 
     def stop(self, clients: Clients, for_good: bool) -> None:
-        """Stop clients. The others are not notified."""
+        """Stop clients. Other clients are not notified."""
 
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
         """Undo one stop of each client.
 
-        With `fresh` it restarts with a new model, with `catch_up` in the round of its furthest neighbour.
+        With `fresh`, it restarts with a new model; with `catch_up`, in the round of its furthest neighbour.
         """
 
     def withdraw(self, clients: Clients) -> None:
-        """Remove clients from the neighbour lists of all others."""
+        """Remove clients from the neighbour lists of all other clients."""
 
     def readmit(self, clients: Clients) -> None:
         """Undo one withdrawal of each client."""
 
     def slow_down(self, clients: Clients, factor: float) -> None:
-        """Multiply the duration of the local training of clients."""
+        """Multiply the duration of these clients' local training by a factor."""
 
     def end_slow_down(self, clients: Clients, factor: float) -> None:
         """Undo one slow-down of each client by this factor."""
@@ -64,7 +63,7 @@ class FaultTarget(Protocol):
 
 
 class Condition(Enum):
-    """What a fault does to its subject for as long as it lasts, in the words of the reports."""
+    """The condition of a client or link during a fault, as shown in reports."""
 
     CRASHED = "down"
     ABSENT = "not yet joined"
@@ -75,16 +74,15 @@ class Condition(Enum):
 
 
 class Fault(ABC):
-    """A disturbance that starts and may end. Subclasses are frozen dataclasses: checkpoints hold them."""
+    """A disturbance that starts and may end. Subclasses are frozen dataclasses, stored in checkpoints."""
 
     KIND: ClassVar[str]
-    """Its name in the records."""
+    """The name of the fault in the records."""
     CONDITION: ClassVar[Condition | None] = None
-    """What it does to its subject for as long as it lasts; None if it changes the topology and never ends.
+    """The condition of clients or links during the fault. None if it changes the topology and never ends.
 
-    Reports and checks follow a run's faults by this and by the field of the records that names the subject:
-    `sides` if PARTITIONED, `links` (directed) if LINK_DOWN, `links` (all links from now on) if None, else
-    `clients`.
+    Reports and checks use this condition and one field of the records: `sides` if PARTITIONED, `links`
+    (directed) if LINK_DOWN, `links` (all links from now on) if None, otherwise `clients`.
     """
 
     @abstractmethod
@@ -97,15 +95,15 @@ class Fault(ABC):
 
     @classmethod
     def ends(cls) -> bool:
-        """Return whether it can end."""
+        """Return whether the fault can end."""
         return cls.end is not Fault.end
 
     def start_fields(self) -> FaultFields:
-        """Return the fields of the record of its start."""
+        """Return the fields of the record of the start."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
     def end_fields(self) -> FaultFields:
-        """Return the fields of the record of its end."""
+        """Return the fields of the record of the end."""
         return self.start_fields()
 
 
@@ -148,12 +146,12 @@ Schedule: TypeAlias = Iterator[tuple[float, Change]]
 
 @dataclass(frozen=True)
 class FaultContext:
-    """What a schedule may depend on: the clients, their links at the start, and a random stream.
+    """The inputs of a schedule: the clients, their links at the start, and a random stream.
 
-    `links` are pairs (i, j), i < j. `key` names a random stream of this fault. `draw_topology(k)` returns the
-    neighbours of every client in the k-th new draw of the scenario's topology, k >= 1;
-    `build_topology(topology)` those in another topology. `training_s` is the shortest training time of a
-    client if it is known: only warnings may depend on it.
+    `links` are pairs (i, j), i < j. `key` identifies a random stream of the fault. `draw_topology(k)` returns
+    the neighbours of every client in the k-th new draw of the scenario's topology, k >= 1.
+    `build_topology(topology)` returns the neighbours of every client in a different topology. `training_s` is
+    the shortest training time of a client, if known. Only warnings may depend on it.
     """
 
     num_clients: int
@@ -170,9 +168,9 @@ class FaultFacts(Facts):
     """Metadata of a fault, set by its decorator."""
 
     may_lose_messages: bool = True
-    """Whether it can keep a message from arriving."""
+    """Whether the fault can prevent messages from arriving."""
     makes_partitions: bool = False
-    """Whether it starts partitions, for which an attack schedule may wait."""
+    """Whether the fault starts partitions, on which attack schedules may depend."""
 
 
 FAULTS = Registry("fault", FaultFacts)
@@ -180,12 +178,12 @@ fault = FAULTS.register
 
 
 def fault_classes(parent: type[Fault] = Fault) -> list[type[Fault]]:
-    """Return the class of every fault, including those of plug-ins that have been imported."""
+    """Return the class of every fault, including faults from imported plug-ins."""
     return [found for kind in parent.__subclasses__() for found in (kind, *fault_classes(kind))]
 
 
 def fault_class(kind: str) -> type[Fault] | None:
-    """Return the class with this name in the records, built in or of an installed plug-in."""
+    """Return the class with this name in the records, built in or from an installed plug-in."""
     load_plugins(FAULTS)
     return next((found for found in fault_classes() if getattr(found, "KIND", None) == kind), None)
 

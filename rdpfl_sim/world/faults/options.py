@@ -1,4 +1,4 @@
-"""Options that several faults have, and the random choices that they stand for."""
+"""Options shared by several faults, and the random choices that they describe."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ChosenClients: TypeAlias = Annotated[
     ClientSet | None, Doc("ids, or a string such as '0..4, 7'; either this or fraction")
 ]
 ChosenFraction: TypeAlias = Annotated[
-    PositiveFraction | None, Doc("of the clients, drawn at random, rounded down to whole clients")
+    PositiveFraction | None, Doc("fraction of the clients, drawn at random, rounded down to whole clients")
 ]
-From: TypeAlias = Annotated[NonNegative, Doc("when it starts")]
-Until: TypeAlias = Annotated[Positive | None, Doc("when it ends; by default never")]
+From: TypeAlias = Annotated[NonNegative, Doc("start time of the fault")]
+Until: TypeAlias = Annotated[Positive | None, Doc("end time of the fault; by default it never ends")]
 MeanTime: TypeAlias = Annotated[float, Ge(1e-6), Le(LARGE)]
-"""Seconds between recurring faults; with less, simulated time would stand still."""
+"""Mean seconds between recurring faults. With smaller values, simulated time would hardly advance."""
 RecoveredState: TypeAlias = Annotated[
     Literal["kept", "fresh"], Doc("whether a client recovers with its own model or with a new one")
 ]
 CatchUp: TypeAlias = Annotated[
-    bool, Doc("whether a client recovers in the round of its furthest neighbour instead of its own")
+    bool, Doc("whether a client recovers in the round of its furthest neighbour instead of its own round")
 ]
 
 
@@ -63,7 +63,7 @@ def num_clients_in(fraction: float, num_clients: int) -> int:
 
 
 def shuffled(num_clients: int, key: int) -> list[int]:
-    """Return all clients in the random order of a stream."""
+    """Return all clients in an order drawn from a random stream."""
     return sorted(range(num_clients), key=partial(uniform, key))
 
 

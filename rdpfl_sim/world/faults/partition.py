@@ -60,7 +60,7 @@ def partition(
     context: FaultContext,
     *,
     sides: Annotated[
-        list[ClientSet], MinLen(1), Doc("sets of clients; a single one is cut off from all others")
+        list[ClientSet], MinLen(1), Doc("sets of clients; a single set is cut off from all other clients")
     ],
     from_s: From = 0.0,
     until_s: Until = None,
@@ -85,7 +85,7 @@ def random_partitions(
     *,
     mean_time_to_fail_s: Annotated[MeanTime, Doc("mean of the exponential time until the next partition")],
     mean_time_to_heal_s: Annotated[MeanTime, Doc("mean of the exponential duration of a partition")],
-    fraction: Annotated[float, Gt(0), Le(0.5), Doc("of the clients, rounded down: the smaller side")] = 0.5,
+    fraction: Annotated[float, Gt(0), Le(0.5), Doc("fraction of clients on one side, rounded down")] = 0.5,
 ) -> Schedule:
     """The clients are repeatedly split at random into two sides that cannot exchange messages."""
     if context.num_clients < 2:

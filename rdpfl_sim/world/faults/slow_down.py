@@ -44,7 +44,7 @@ def slow_down(
     *,
     clients: ChosenClients = None,
     fraction: ChosenFraction = None,
-    factor: Annotated[Positive, Doc("by which the duration of training is multiplied")],
+    factor: Annotated[Positive, Doc("factor by which the duration of training is multiplied")],
     from_s: From = 0.0,
     until_s: Until = None,
 ) -> Schedule:

@@ -1,4 +1,4 @@
-"""Topology changes: from some time on the clients are linked differently."""
+"""Topology changes: the links between clients are replaced during a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rdpfl_sim.world.network.topology import TOPOLOGIES
 
 @dataclass(frozen=True)
 class TopologyChange(Fault):
-    """These are the neighbours of every client from now on."""
+    """The links are replaced; `neighbours` are the new neighbours of every client."""
 
     KIND = "topology_change"
 
@@ -57,7 +57,7 @@ def change_topology(
     at_s: NonNegative,
     topology: Annotated[Callable[..., nx.Graph], OneOf(TOPOLOGIES), Doc("the new topology")],
 ) -> Schedule:
-    """Another topology replaces the current one."""
+    """A different topology replaces the current one."""
     try:
         neighbours = context.build_topology(topology)
     except OptionError as error:

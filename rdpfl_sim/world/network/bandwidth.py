@@ -1,4 +1,4 @@
-"""Bandwidth models: the time that the transmission of a message takes, before the latency of its link.
+"""Bandwidth models: the transmission time of a message, which precedes the latency of its link.
 
 A bandwidth model calls `done(message)` at the simulated time at which the last byte is transmitted.
 """
@@ -101,14 +101,14 @@ class Uplink:
     def _leave(self, call: Call) -> None:
         departure: Departure = call.argument
         queue = self.queues.get(departure.message.sender)
-        if queue and queue[0] is departure:  # else it was dropped
+        if queue and queue[0] is departure:  # otherwise it was dropped
             queue.popleft()
             departure.done(departure.message)
 
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A message in transmission: at since_s, left_bytes were left, transmitted at bytes_per_s since then."""
+    """A message in transmission. left_bytes remained at since_s and are sent at bytes_per_s from then on."""
 
     message: Sized
     done: Done
@@ -123,7 +123,8 @@ class Shared:
     """Simultaneous transfers share the uplink of their sender and the downlink of their recipient.
 
     The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient). It changes
-    when another transfer starts or ends there. A share that a transfer cannot use stays unused.
+    when another transfer with the same sender or recipient starts or ends. A share that a transfer cannot use
+    stays unused.
     """
 
     STATE = ("outgoing", "incoming", "changed_senders", "changed_recipients")
@@ -137,19 +138,19 @@ class Shared:
         self.down_bytes_per_s = down_bytes_per_s
         self.outgoing: dict[int, list[Transfer]] = {}
         self.incoming: dict[int, list[Transfer]] = {}
-        # Where transfers started or ended at this instant: dictionaries, because the order of a set may vary.
+        # Clients whose transfers started or ended now. Dictionaries, because the order of a set may vary.
         self.changed_senders: dict[int, None] = {}
         self.changed_recipients: dict[int, None] = {}
 
     def transmit(self, message: Sized, done: Done) -> None:
-        """Start a transfer, which slows down those with the same sender or recipient."""
+        """Start a transfer, which slows down other transfers with the same sender or recipient."""
         transfer = Transfer(message, done, message.size_bytes, self.kernel.now)
         self.outgoing.setdefault(message.sender, []).append(transfer)
         self.incoming.setdefault(message.recipient, []).append(transfer)
         self._change(message)
 
     def drop(self, sender: int) -> list[Any]:
-        """End the transfers of the sender; others to the same recipients become faster."""
+        """End the transfers of the sender. Other transfers to the same recipients become faster."""
         dropped = self.outgoing.get(sender, [])[:]
         for transfer in dropped:
             self._remove(transfer)
@@ -195,7 +196,7 @@ class Shared:
         transfer.done(transfer.message)
 
     def _remove(self, transfer: Transfer) -> None:
-        transfer.ends_at_s = -inf  # calls for it may still be scheduled
+        transfer.ends_at_s = -inf  # `_end` ignores calls that are still scheduled
         self.outgoing[transfer.message.sender].remove(transfer)
         self.incoming[transfer.message.recipient].remove(transfer)
         self._change(transfer.message)

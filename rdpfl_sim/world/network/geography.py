@@ -53,7 +53,7 @@ def regions(
     ],
     members: Annotated[
         list[NonNegativeInt] | None,
-        Doc("the region of each client; by default client i is in region i modulo their number"),
+        Doc("the region of each client; by default client i is in region i modulo the number of regions"),
     ] = None,
 ) -> Propagation:
     """Clients are in regions; a matrix gives the propagation time from region to region."""

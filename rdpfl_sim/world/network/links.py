@@ -18,10 +18,10 @@ LOSSES = Registry("loss", Facts)
 loss = LOSSES.register
 
 LOSS, LATENCY, COPY, COPY_LATENCY = range(4)
-"""The purposes of the draws of one transmission attempt."""
+"""Purposes of the draws for one transmission attempt."""
 
 ATTEMPT, MESSAGE, ROUND = 1 << 3, 1 << 8, 1 << 28
-"""The distances between the draws of attempts, messages and rounds: they never overlap."""
+"""Offsets between the draws for attempts, messages and rounds, so that draws never overlap."""
 
 MAX_ATTEMPTS = MESSAGE // ATTEMPT
 
@@ -31,15 +31,15 @@ BURST_STATES = 1 << 61
 STATES_PER_EPOCH = 1000
 
 MeanDuration: TypeAlias = Annotated[float, Ge(1e-3), Le(LARGE)]
-"""Seconds; with shorter states, a link would do nothing but change its state."""
+"""Mean duration of a state in seconds. The limit bounds the number of state changes to compute."""
 
 
 @dataclass(slots=True)
 class Link:
     """A directed link: its properties and its state.
 
-    The draws that decide the outcome of a message are named by the sender's round and by the position of the
-    message in that round. A message that is not sent therefore does not change the outcome of any other.
+    The draws for a message depend only on the sender's round and the position of the message in that round.
+    A message that is not sent therefore does not change the outcome of any other message.
     """
 
     STATE: ClassVar = ("next_draws", "newest", "in_burst", "epoch", "num_states", "state_ends_s")
@@ -53,13 +53,13 @@ class Link:
     next_draws: int = 0
     """The first draw that no message has used yet."""
     newest: int = -1
-    """The draw of the newest message that has arrived; an arrival with a smaller one is out of order."""
+    """The draw of the newest message that has arrived. A message with a smaller draw is out of order."""
     in_burst: bool = False
     epoch: int = -1
     num_states: int = 0
     """The number of calm and burst states in this epoch so far."""
     state_ends_s: float = 0.0
-    """When the current state ends, in seconds from the start of the epoch."""
+    """End of the current state, in seconds from the start of the epoch."""
 
     def next_draw(self, round_: int) -> int:
         """Reserve the draws for the next message of the sender's current round, and return the first."""
@@ -75,7 +75,7 @@ class Link:
 
 
 Loss: TypeAlias = Callable[[Link, int, float], bool]
-"""Whether a link loses the message with these draws at this time."""
+"""A function of a link, a draw and a time that returns whether the link loses the message."""
 
 
 @loss(name="none")
@@ -111,7 +111,7 @@ def gilbert_elliott(
     draws = BURST_STATES + int(epoch) * ROUND
     if epoch != link.epoch:
         link.epoch, link.num_states, link.state_ends_s = int(epoch), 0, 0.0
-        # The opposite of the first state: the loop below starts with a change.
+        # The opposite of the first state, because the loop below starts with a change.
         link.in_burst = uniform(link.key, draws) * (mean_calm_s + mean_burst_s) >= mean_burst_s
     while link.state_ends_s <= since_s:
         link.num_states += 1

@@ -32,10 +32,10 @@ class Broadcast:
 class Message:
     """A broadcast in transit to one recipient.
 
-    `number` counts the messages of the run and identifies the message in the records. `draw` names the random
-    draws that decide whether and when it arrives. A message is its own event on the kernel: on arrival the
-    kernel calls `callback(message)`. Messages share their broadcast instead of copying it, because there are
-    many of them.
+    `number` counts the messages of the run and identifies the message in the records. `draw` identifies the
+    random draws that determine whether and when it arrives. A message is its own entry in the kernel's queue:
+    on arrival, the kernel calls `callback(message)`. Messages share their broadcast instead of copying it,
+    because there are many of them.
     """
 
     __slots__ = ("broadcast", "callback", "draw", "link", "number")
@@ -71,7 +71,7 @@ class Message:
 
     @property
     def true_round(self) -> int:
-        """The round in which the sender has sent it, whatever it claims."""
+        """The sender's actual round, which may differ from the round that it claims."""
         return self.draw // ROUND
 
     @property

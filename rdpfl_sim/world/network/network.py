@@ -30,7 +30,7 @@ class LinksOf(dict[int, Link]):
 
 
 class Recipient(Protocol):
-    """A client as the network sees it."""
+    """The part of a client that the network uses."""
 
     def receive(self, message: Message) -> None:
         """Accept a message that has arrived."""
@@ -62,7 +62,7 @@ class Network:
     ) -> None:
         self.kernel = kernel
         self.recipients = recipients
-        """By client; complete when the first message is sent."""
+        """Recipients by client id. The list is complete when the first message is sent."""
         self.observer = observer
         self.links = [LinksOf(sender, make_link) for sender in range(num_clients)]
         self.bandwidth = bandwidth
@@ -79,7 +79,7 @@ class Network:
         return self.num_sent - self.num_delivered - self.num_lost
 
     def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
-        """Send one message to each recipient; the stamp is the round that the sender claims."""
+        """Send one message to each recipient. The stamp is the round that the sender claims."""
         size_bytes = payload.size_bytes / self.compression
         broadcast = Broadcast(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)
@@ -93,14 +93,14 @@ class Network:
             start(message)
 
     def send_order(self, recipients: Sequence[int], round_: int) -> Sequence[int]:
-        """Return the order in which to send: with limited bandwidth, each round starts with another one."""
+        """Return the order of sending. With limited bandwidth, the first recipient changes every round."""
         if self.bandwidth is None or not recipients:
             return recipients
         first = round_ % len(recipients)
         return [*recipients[first:], *recipients[:first]]
 
     def transmit(self, message: Message) -> None:
-        """Pass a message through the bandwidth of its sender and recipient, then let it cross its link."""
+        """Transmit a message with the bandwidth of its sender and recipient, then call `cross`."""
         cross = self.cross if self.reliable is None else self.reliable.cross
         if self.bandwidth is None:
             cross(message)
@@ -108,7 +108,7 @@ class Network:
             self.bandwidth.transmit(message, cross)
 
     def cross(self, message: Message) -> None:
-        """Lose a message whose last byte has left its sender, or schedule its arrival."""
+        """Schedule the arrival of a message whose last byte has left its sender, unless it is lost."""
         link, draw, now_s = message.link, message.draw, self.kernel.now
         reason = self.loss_reason(link, draw)
         if reason is not None:
@@ -119,7 +119,7 @@ class Network:
             self._copy(message)
 
     def loss_reason(self, link: Link, draw: int) -> str | None:
-        """Return why a message that enters a link now is lost, or None if it is not."""
+        """Return the reason that a message entering a link now is lost, or None if it is not lost."""
         obstacle = self.obstacles.reason(link.sender, link.recipient)
         if obstacle is not None:
             return obstacle
@@ -160,7 +160,7 @@ class Network:
             self.lose(message, SENDER_DOWN)
 
     def _copy(self, message: Message) -> None:
-        """Duplicate a message; the copy has a latency of its own."""
+        """Duplicate a message. The copy has its own latency."""
         link, draw = message.link, message.draw
         copy = Message(self.num_sent, link, message.broadcast, draw, self.arrive)
         self.num_sent += 1

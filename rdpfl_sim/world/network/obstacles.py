@@ -1,4 +1,4 @@
-"""Obstacles: what keeps all messages from crossing a link, besides the losses of the link itself."""
+"""Obstacles: outages, partitions and stopped clients, which block all messages on a link."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Sides: TypeAlias = tuple[frozenset[int], ...]
 
 
 class Obstacles:
-    """The outages, partitions and stopped clients of the moment.
+    """The current outages, partitions and stopped clients.
 
     Obstacles may overlap. An outage or partition that began twice has to end twice.
     """
@@ -27,9 +27,9 @@ class Obstacles:
         self.clients_down: set[int] = set()
 
     def reason(self, sender: int, recipient: int) -> str | None:
-        """Return why no message crosses this link at the moment, or None if nothing is in the way.
+        """Return the reason that this link is blocked now, or None if it is not.
 
-        Of several reasons it is the first of: link, partition, recipient.
+        If there are several reasons, return the first of: link, partition, recipient.
         """
         if self.links_down and self.links_down[sender, recipient] > 0:
             return "link is down"

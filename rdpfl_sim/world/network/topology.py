@@ -1,6 +1,6 @@
 """Topologies: undirected simple graphs over the clients 0..n-1.
 
-A topology draws only from the generator that it is given, and adds clients and links in sorted order. The
+A topology draws only from the given generator, and adds clients and links in sorted order. The
 same generator therefore gives the same graph in every process.
 """
 
@@ -161,7 +161,7 @@ def communities(
     *,
     num: Annotated[
         Count | None,
-        Doc("number of communities, of equal size to within one; by default 2, unless sizes are given"),
+        Doc("number of communities, whose sizes differ by at most one; by default 2, unless sizes are given"),
     ] = None,
     sizes: Annotated[list[Count] | None, Doc("clients in each community, instead of num")] = None,
     p_in: Annotated[Fraction, Doc("probability of a link inside a community")] = 0.8,
@@ -287,7 +287,7 @@ def _read(path: str, kind: str, num_clients: int) -> nx.Graph:
         raise
     except OSError as error:
         raise OptionError("path", f"cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # every reader raises other errors for a file of another format
+    except Exception as error:  # readers raise different errors for a file in the wrong format
         raise OptionError(
             "path", f"is not a readable {kind} file: {type(error).__name__}: {error}"
         ) from error
@@ -313,7 +313,7 @@ def _read_gml(file: BytesIO) -> nx.Graph:
 
 
 def _kind(path: str) -> str:
-    """Return the format that the extension of `path` stands for."""
+    """Return the format that belongs to the extension of `path`."""
     extension = Path(path.removesuffix(".gz").removesuffix(".bz2")).suffix.removeprefix(".").lower()
     kind = _EXTENSIONS.get(extension, extension)
     if kind not in _READERS:

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 SENDER_DOWN = "sender is down"
 ACKNOWLEDGEMENT = 1 << 60
-"""The distance between the draws of acknowledgements and those of messages on the same link."""
+"""Offset of the draws for acknowledgements from the draws for messages on the same link."""
 
 
 @dataclass(frozen=True)
 class Transport:
-    """The options of a transport; attempt n (from 0 on) times out after timeout_s backoff^n seconds."""
+    """The options of a transport. Attempt n = 0, 1, ... times out after timeout_s backoff^n seconds."""
 
     max_attempts: int = 1
     timeout_s: float = 0.0
@@ -36,23 +36,23 @@ class Transport:
 
     @property
     def retransmits(self) -> bool:
-        """Whether recipients acknowledge messages and senders retransmit those that are not acknowledged."""
+        """Whether recipients acknowledge messages and senders retransmit unacknowledged messages."""
         return self.max_attempts > 1
 
 
 @dataclass(slots=True)
 class Delivery:
-    """The state of one message: what its sender has observed, and what is still in transit."""
+    """The state of one message: its attempts and its acknowledgements."""
 
     message: Message
     num_attempts: int = 0
     num_in_transit: int = 0
     arrived: bool = False
     acknowledgements_s: list[float] = field(default_factory=list)
-    """When the acknowledgements in transit will arrive, unless there is an obstacle then."""
+    """Arrival times of the acknowledgements in transit, unless there is an obstacle at that time."""
     acknowledged: bool = False
     closed: bool = False
-    """Whether there are no further attempts: it is acknowledged or given up, or its sender has stopped."""
+    """Whether no attempts follow: the message is acknowledged or given up, or its sender has stopped."""
 
 
 class Reliable:
@@ -72,7 +72,7 @@ class Reliable:
         self._attempt(delivery)
 
     def cross(self, message: Message) -> None:
-        """Schedule the arrival of an attempt, unless the link loses it, and the timeout of its sender."""
+        """Schedule the sender's timeout and, unless the link loses the attempt, its arrival."""
         delivery, network = self.deliveries[message.number], self.network
         now_s, attempt = network.kernel.now, delivery.num_attempts - 1
         delay_s = network.transit_time_s(message.link, message.draw + attempt * ATTEMPT)
@@ -84,7 +84,7 @@ class Reliable:
         network.kernel.call_at(Call(self._on_timeout, delivery), now_s + timeout_s)
 
     def stop(self, sender: int, unsent: Iterable[Message]) -> None:
-        """End all attempts of a sender that stops; those in transit may still arrive."""
+        """End all attempts of a sender that stops. Attempts in transit may still arrive."""
         for message in unsent:
             self.deliveries[message.number].num_in_transit -= 1
         for delivery in [d for d in self.deliveries.values() if d.message.sender == sender]:
@@ -133,7 +133,7 @@ class Reliable:
         delivery: Delivery = call.argument
         now_s = self.network.kernel.now
         if delivery.closed:
-            return  # its sender has stopped
+            return  # the sender has stopped
         if now_s in delivery.acknowledgements_s:
             self.network.kernel.call_at(call, now_s)  # after the acknowledgement that arrives at this instant
         elif not delivery.acknowledged and delivery.num_attempts < self.transport.max_attempts:
@@ -162,7 +162,7 @@ def datagram() -> Transport:
 def reliable(
     *,
     timeout_s: Annotated[Positive, Doc("time until the first retransmission")] = 1.0,
-    backoff: Annotated[float, Ge(1), Le(100), Doc("factor by which each further timeout is longer")] = 2.0,
+    backoff: Annotated[float, Ge(1), Le(100), Doc("ratio of successive timeouts")] = 2.0,
     max_attempts: Annotated[int, Ge(2), Le(MAX_ATTEMPTS)] = 5,
     acknowledgement_bytes: Annotated[int, Ge(0), Le(1_000_000)] = 40,
 ) -> Transport:

@@ -58,10 +58,10 @@ def test_trace_without_rows_changes_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["1,0,down", "soon,0,up"], "line 3: the time 'soon' is not a number of seconds from 0 on"),
-        (["-1,0,down"], "line 2: the time '-1' is not a number of seconds from 0 on"),
-        (["nan,0,down"], "line 2: the time 'nan' is not a number of seconds from 0 on"),
-        (["inf,0,down"], "line 2: the time 'inf' is not a number of seconds from 0 on"),
+        (["1,0,down", "soon,0,up"], "line 3: the time must be a non-negative number of seconds, not 'soon'"),
+        (["-1,0,down"], "line 2: the time must be a non-negative number of seconds, not '-1'"),
+        (["nan,0,down"], "line 2: the time must be a non-negative number of seconds, not 'nan'"),
+        (["inf,0,down"], "line 2: the time must be a non-negative number of seconds, not 'inf'"),
         (["1,5,down"], "line 2: there is no client '5'; allowed: 0 to 4"),
         (["1,-1,down"], "line 2: there is no client '-1'; allowed: 0 to 4"),
         (["1,one,down"], "line 2: there is no client 'one'; allowed: 0 to 4"),
