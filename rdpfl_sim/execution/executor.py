@@ -34,6 +34,11 @@ class PendingJob:
     It does not refer to the previous job; otherwise no job would ever be freed.
     """
 
+    __slots__ = (
+        *("client", "degree", "exchange", "executor", "has_result", "known_result", "known_update"),
+        *("poisoned", "previous_result", "round", "__weakref__"),
+    )
+
     def __init__(self, job: RoundJob, executor: Executor) -> None:
         self.executor = executor
         self.client = job.client

@@ -41,8 +41,7 @@ class ClientMessageStats:
     weight: list[float] | None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateInput:
+class UpdateInput(NamedTuple):
     """All inputs of one client's update. State and training result have one row."""
 
     state: State

@@ -144,9 +144,13 @@ class Telemetry:
             stat.sum_age += sum_age
         if client in self.byzantine:
             return
-        self.ages.update(ages)
-        for message in messages:
-            self._treatment(message.sender).outcomes["used"] += 1
+        for age in ages:
+            self.ages[age] += 1
+        num_byzantine = self._num_byzantine(messages)
+        if num_byzantine < num_used:
+            self.treatment["honest"].outcomes["used"] += num_used - num_byzantine
+        if num_byzantine > 0:
+            self.treatment["byzantine"].outcomes["used"] += num_byzantine
         if num_used > 0 and self.trims_less(num_used):
             self.num_trimmed_less += 1
 
@@ -164,11 +168,13 @@ class Telemetry:
         if weights is not None and not isfinite(sum(weights)):
             weights = None
         byzantine_weight = None if weights is None else self._weigh(client, messages, weights)
+        has_estimate = "tau" in diagnostics
+        clipped, bounded = bool(diagnostics.get("clipped")), bool(diagnostics.get("bounded"))
         for stat in self._stats_of_round(client, messages):
-            if "tau" in diagnostics:
+            if has_estimate:
                 stat.num_estimates += 1
-                stat.num_clipped += bool(diagnostics.get("clipped"))
-                stat.num_bounded += bool(diagnostics.get("bounded"))
+                stat.num_clipped += clipped
+                stat.num_bounded += bounded
             if byzantine_weight is not None:
                 stat.num_weighed += 1
                 stat.byzantine_weight += byzantine_weight
@@ -191,12 +197,19 @@ class Telemetry:
 
     def _stats_of_round(self, client: int, messages: Sequence[UsedMessage]) -> list[RoundStats]:
         """Return the sums to which a round of this client with these messages contributes."""
-        recent = self.recent.setdefault(client, RoundStats())
+        if client not in self.recent:
+            self.recent[client] = RoundStats()
         if client in self.byzantine:
-            return [recent]
-        attacked = any(message.sender in self.byzantine for message in messages)
-        at_distance = self.by_hops.setdefault(self.hops[client], RoundStats())
-        return [recent, at_distance, self.rounds["all"], self.rounds["attacked" if attacked else "clean"]]
+            return [self.recent[client]]
+        hops = self.hops[client]
+        if hops not in self.by_hops:
+            self.by_hops[hops] = RoundStats()
+        kind = "attacked" if self._num_byzantine(messages) else "clean"
+        return [self.recent[client], self.by_hops[hops], self.rounds["all"], self.rounds[kind]]
+
+    def _num_byzantine(self, messages: Sequence[UsedMessage]) -> int:
+        byzantine = self.byzantine
+        return sum([message.sender in byzantine for message in messages]) if byzantine else 0
 
     def since_last_evaluation(self, client: int) -> dict[str, float | None]:
         """Return means over a client's rounds since the previous call."""

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rdpfl_sim.methods.base import State, Trained
 from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.methods.payload import Payload
 
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
+class JobResult(NamedTuple):
     """The result of a job whose local training is done."""
 
     state: State
@@ -72,8 +71,7 @@ class FinishedJob:
         return self.known_result
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """The end of a round: the messages that the client uses and its number of neighbours at that time."""
 
     round: int
@@ -83,8 +81,7 @@ class Exchange:
     """Whether to compute statistics of single messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundJob:
+class RoundJob(NamedTuple):
     """The computation of one client from the end of its last round to its next payload.
 
     Without an exchange, the client continues from the state of the previous job: at the start and after a

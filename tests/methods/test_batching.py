@@ -93,8 +93,8 @@ def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:
         for client, num in enumerate(NUM_MESSAGES)
     ]
     sent_size = found[0].received[0].payload.vector.numel()
-    huge = replace(found[0], received=received(4, sent_size, scale=1e38))
-    diverged = replace(found[1], trained=replace(found[1].trained, w=found[1].trained.w * torch.nan))
+    huge = found[0]._replace(received=received(4, sent_size, scale=1e38))
+    diverged = found[1]._replace(trained=replace(found[1].trained, w=found[1].trained.w * torch.nan))
     return [*found, huge, diverged]
 
 
