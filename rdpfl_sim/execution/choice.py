@@ -21,7 +21,7 @@ def auto(
 ) -> Executor:
     """Choose `stacked` for small models without convolutions, otherwise `threads`; on a GPU `inline`.
 
-    On a CPU the choice depends only on the scenario, not on the machine, because stacking changes rounding.
+    On a CPU, whether to stack depends only on the scenario, not on the machine, because it changes rounding.
     """
     if model.vector.is_cuda:
         return Inline(model, training_data, method)

@@ -93,7 +93,7 @@ class RoundSteps:
         exchange, previous = job.exchange, job.previous_result
         assert exchange is not None
         assert previous is not None
-        client = ClientView(job.client, exchange.round, exchange.degree, self)
+        client = ClientView(job.client, exchange.round, job.degree, self)
         return UpdateInput(
             previous.state, previous.trained, exchange.messages, client, exchange.with_message_stats
         )

@@ -1,7 +1,8 @@
 """Compute the jobs of many clients at once, in this process.
 
 Pending jobs have all their inputs. When the first result is requested, all of them are computed in batches.
-For small models this is many times faster than one job at a time.
+When the first update is requested, for example by an evaluation, all pending updates are computed. For small
+models this is many times faster than one job at a time.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ class Stacked(Executor):
     def compute_result(self, job: PendingJob) -> None:
         """Compute all pending jobs."""
         self.compute_update(job)
-        pending = [pending for pending in self.pending.values() if pending.has_result]
+        to_train = [pending for pending in self.pending.values() if pending.has_result]
         self.pending = {}
-        for group in self._groups([(job, self.steps.training_job(job)) for job in pending]):
+        for group in self._groups([(pending, self.steps.training_job(pending)) for pending in to_train]):
             results = self._train([training for _, training in group])
-            for (pending_job, _), result in zip(group, results, strict=True):
-                self.steps.finish(pending_job, result)
+            for (pending, _), result in zip(group, results, strict=True):
+                self.steps.finish(pending, result)
 
     @override
     def close(self) -> None:

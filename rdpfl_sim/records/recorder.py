@@ -148,6 +148,7 @@ class Recorder(Observer):
         self.sink.info(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
     def _message(self, name: str, message: Message | UsedMessage, fields: Fields) -> None:
+        """Write a record that the digest does not cover, so that it is independent of `message_events`."""
         fraction = self.message_fraction
         if self.file is None or fraction == 0.0:
             return

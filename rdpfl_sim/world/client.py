@@ -193,12 +193,13 @@ class Client:
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]
-        exchange = Exchange(round_, received, len(self.neighbours), context.observer.with_message_stats)
+        exchange = Exchange(round_, received, context.observer.with_message_stats)
         state.unreported = FinishedRound(round_, used)
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
         self._submit(exchange, self._poisons())
+        # The next training starts in the same event; a due evaluation follows at the end of this instant.
         context.on_round(self)  # the job just submitted computes the model of this round
 
     def report_update(self) -> None:
@@ -258,7 +259,7 @@ class Client:
             self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
-        """Continue now if the client is waiting for other clients."""
+        """Continue if the client is waiting for others: at this instant, after the events queued for it."""
         self.timer.cancel()
         if self.pending_event is not None and not self.pending_event.triggered:
             self.context.kernel.trigger_at(self.pending_event, self.context.kernel.now)

@@ -72,11 +72,10 @@ class FinishedJob:
 
 
 class Exchange(NamedTuple):
-    """The end of a round: the messages that the client uses and its number of neighbours at that time."""
+    """The end of a round: the messages that the client uses."""
 
     round: int
     messages: Sequence[Received]
-    degree: int
     with_message_stats: bool
     """Whether to compute statistics of single messages."""
 

@@ -108,7 +108,7 @@ class Kernel(simpy.Environment):
 
 
 class Timer:
-    """Calls a function at a time that can be changed or cancelled, after all other events of that instant.
+    """Calls a function at a time that can be changed or cancelled, with the priority of deadlines.
 
     A timer has one entry in the kernel's queue however often it is set (two if it is set to an earlier time).
     """

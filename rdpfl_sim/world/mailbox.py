@@ -135,7 +135,8 @@ class Mailbox:
         """Return the messages to use in this round: at most one per sender, sorted by sender.
 
         Messages become stale if they are older than `max_age` rounds or older than the chosen one. A message
-        of a later round is used only if there is no other usable message from its sender.
+        of a later round is used only if there is no other usable message from its sender. It is not used
+        again in its own round, in which its sender counts as having answered.
         """
         taken = []
         for queue in self.queues.values():

@@ -44,7 +44,7 @@ def quorum(*, fraction: PositiveFraction = 0.5, timeout_s: Timeout = None) -> Wa
 
 @wait
 def deadline(*, seconds: Positive = 1.0) -> Wait:
-    """Wait for the messages of all neighbours, but no longer than the given time."""
+    """Wait for the messages of all neighbours, but no longer than the given time after sending."""
     return Wait(1.0, seconds)
 
 

@@ -49,7 +49,7 @@ def start(client: int = 0, round_: int = 1) -> RoundJob:
 def after(previous: Job, client: int = 0, round_: int = 2, trains: bool = True) -> RoundJob:
     """Return the job after a round in which the client received (10, 10)."""
     received = Received(1, 2, 0, 1.0, Payload(torch.full((2,), 10.0)))
-    exchange = Exchange(round_ - 1, [received], degree=2, with_message_stats=True)
+    exchange = Exchange(round_ - 1, [received], with_message_stats=True)
     return RoundJob(client, round_, previous, exchange, degree=2, trains=trains)
 
 
@@ -149,7 +149,7 @@ def test_stacked_executor_computes_all_pending_updates_and_then_all_trainings() 
     assert all(job.known_result is not None for job in firsts)
 
     def received(job: Job) -> Exchange:
-        return Exchange(1, [Received(9, 2, 0, 1.0, job.result.payload)], degree=2, with_message_stats=False)
+        return Exchange(1, [Received(9, 2, 0, 1.0, job.result.payload)], with_message_stats=False)
 
     jobs = [there.submit(RoundJob(i, 2, job, received(job), degree=2)) for i, job in enumerate(firsts)]
     assert jobs[2].updated

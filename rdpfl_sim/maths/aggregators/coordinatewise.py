@@ -1,5 +1,9 @@
 """Aggregators that treat each coordinate separately.
 
+`mean`, `median` and `trimmed_mean` declare the order statistics whose mean they are. `aggregate_rows` uses
+this to compute many clients at once. It calls the functions themselves only after an overflow and for more
+than 32 messages.
+
 The weight of a message is its mean over the coordinates, or over 4096 evenly spaced ones if there are more.
 Messages with equal values share their weight, so that it does not depend on their order.
 """
