@@ -134,7 +134,7 @@ def _number(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
     return value
 
 
@@ -154,5 +154,5 @@ def _seeds(text: str) -> list[int]:
     if "," not in text and seeds[0] > MAX_SEEDS:
         raise argparse.ArgumentTypeError(f"must be at most {MAX_SEEDS:,} seeds, not {text!r}")
     if len(set(seeds)) < len(seeds):
-        raise argparse.ArgumentTypeError(f"must not contain a seed twice, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must contain each seed only once, not {text!r}")
     return seeds if "," in text else [*range(1, seeds[0] + 1)]

@@ -43,7 +43,7 @@ def make_console(quiet: bool = False, stderr: bool = False) -> Console:
 
 
 def print_plain(text: object, end: str = "\n") -> None:
-    """Print to stdout without wrapping and colours, even with --quiet, because scripts read this output."""
+    """Print to stdout without wrapping or colours, even with --quiet, because scripts read this output."""
     print(text, end=end)  # noqa: T201
 
 

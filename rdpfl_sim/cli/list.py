@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind",
         nargs="?",
         metavar="KIND",
-        help="show the options of one kind, such as attack or method, or of all",
+        help="show the options of one kind, such as attack or method, or of every kind with 'all'",
     )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 

@@ -15,14 +15,14 @@ from rdpfl_sim.errors import Problem, ScenarioError
 if TYPE_CHECKING:
     from rdpfl_sim.scenario.toml_file import TomlTable
 
-HELP = "create a scenario file from questions or options"
+HELP = "create a scenario file interactively or from options"
 EXAMPLES = """\
 examples:
-  rdpfl-sim new                                   # ask questions
+  rdpfl-sim new                                   # interactive questions
   rdpfl-sim new mine.toml --clients 20 --topology small_world --attack min_max
   rdpfl-sim new mine.toml --loss bernoulli --method balance --yes --force
   rdpfl-sim new mine.toml --latency "{name = 'pareto', shape = 1.5}"
-  rdpfl-sim new - --data synthetic                # print, write no file
+  rdpfl-sim new - --data synthetic                # print the scenario only
 """
 
 
@@ -38,7 +38,7 @@ class Prompt:
 
 
 class NewScenario(NamedTuple):
-    """The scenario built from the answers, its problems, and notes about reset keys."""
+    """The scenario built from the answers, its problems, and notes about keys reset to their defaults."""
 
     raw: TomlTable
     problems: list[Problem]
@@ -47,14 +47,14 @@ class NewScenario(NamedTuple):
 
 PROMPTS = (
     Prompt("clients", "clients.count", "number of clients", "NUMBER"),
-    Prompt("topology", "topology", "topology of the network", kind="topology"),
+    Prompt("topology", "topology", "network topology", kind="topology"),
     Prompt("data", "data", "data set", kind="data"),
     Prompt("partition", "partition", "partition of the data among clients", kind="partition"),
     Prompt("method", "method", "learning method", kind="method"),
-    Prompt("attack", "adversary.attack", "attack of Byzantine clients", kind="attack"),
+    Prompt("attack", "adversary.attack", "attack used by Byzantine clients", kind="attack"),
     Prompt("byzantine", "adversary.fraction", "fraction of Byzantine clients", "FRACTION"),
-    Prompt("latency", "network.latency", "latency of messages", kind="latency"),
-    Prompt("loss", "network.loss", "loss of messages", kind="loss"),
+    Prompt("latency", "network.latency", "message latency", kind="latency"),
+    Prompt("loss", "network.loss", "message loss", kind="loss"),
     Prompt("wait", "timing.wait", "how clients wait for messages", kind="wait"),
     Prompt("rounds", "rounds", "number of rounds", "NUMBER"),
     Prompt("seed", "seed", "random seed", "NUMBER"),
@@ -74,10 +74,10 @@ DEFAULTS: TomlTable = {
         "wait": {"name": "deadline", "seconds": 1.0},
     },
 }
-"""The default scenario: small and asynchronous. Collaboration improves its accuracy."""
+"""The default scenario: small and asynchronous. In this scenario, collaboration improves accuracy."""
 ATTACK, FRACTION = "noise", 0.2
 TIMEOUT_S = 3.0
-"""Timeout for clients that wait for messages, which may be lost."""
+"""Default timeout for wait policies that would otherwise block on a lost message."""
 MANY_CLIENTS = 40
 DEFAULTS_FOR_MANY: TomlTable = {
     "data": "digits",
@@ -97,10 +97,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="output file, or - to print (default: scenario.toml)",
     )
     for prompt in PROMPTS:
-        hint = "" if prompt.kind is None else f" (rdpfl-sim list {prompt.kind})"
+        hint = "" if prompt.kind is None else f" (see: rdpfl-sim list {prompt.kind})"
         parser.add_argument(f"--{prompt.flag}", metavar=prompt.metavar, help=prompt.text + hint)
-    parser.add_argument("--stdout", action="store_true", help="print the scenario, write no file")
-    parser.add_argument("--yes", "-y", action="store_true", help="ask no questions")
+    parser.add_argument("--stdout", action="store_true", help="print the scenario instead of writing a file")
+    parser.add_argument(
+        "--yes", "-y", action="store_true", help="do not prompt; use defaults for missing options"
+    )
     parser.add_argument("--force", "-f", action="store_true", help="replace an existing file")
 
 
@@ -110,7 +112,7 @@ def execute(options: argparse.Namespace) -> int:
     if not to_stdout and options.output.is_dir():
         raise UsageError(f"{options.output} is a folder, not a file")
     if not to_stdout and options.output.exists() and not options.force:
-        raise UsageError(f"{options.output} already exists; replace it with --force")
+        raise UsageError(f"{options.output} already exists; use --force to replace it")
     interactive = not options.yes and not to_stdout and sys.stdin.isatty() and sys.stdout.isatty()
     console = make_console(stderr=True)
     with console.status("loading"):

@@ -1,4 +1,4 @@
-"""rdpfl-sim resume: continue a run that was interrupted, was killed or crashed."""
+"""rdpfl-sim resume: continue a run that was interrupted or killed, or that crashed."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def _finish_complete_run(folder: Path, scenario: Scenario, console: Console) -> 
 
     actions, drawn = [], True
     if remove_checkpoints(folder):
-        actions.append("removed its checkpoints")
+        actions.append("its checkpoints were removed")
     if scenario.output.figures and not are_up_to_date(folder):
         drawn = draw_figures(folder, console)
-        actions += ["drew its figures"] if are_up_to_date(folder) else []
+        actions += ["its figures were drawn"] if are_up_to_date(folder) else []
     console.print(f"this run is already complete; {' and '.join(actions) or 'there is nothing to resume'}")
     print_plain(folder)
     return 0 if drawn else FAILED

@@ -106,7 +106,7 @@ def draw_figures(folder: Path, console: Console) -> bool:
             with report_damage(folder):
                 draw(folder)
         except KeyboardInterrupt:
-            console.print("interrupted: no figures drawn")
+            console.print("interrupted: no figures were drawn")
         except OSError as error:
             sys.stderr.write(f"the run is complete, but drawing its figures failed: {error_text(error)}\n")
             return False

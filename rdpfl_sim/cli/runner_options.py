@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
-    """Add the arguments that choose a runner and its output; `output` is the default folder."""
+    """Add the arguments for the runner and the output folder, which defaults to `output`."""
     parser.add_argument(
         "--engine",
         choices=["processes", "ray"],
@@ -42,7 +42,7 @@ def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
         "--gpus-per-run",
         type=_share,
         metavar="SHARE",
-        help="share of a GPU per run that can use one, with --engine ray (default: 1)",
+        help="fraction of a GPU reserved for each run that can use a GPU; requires --engine ray (default: 1)",
     )
     parser.add_argument(
         "--output",
@@ -73,7 +73,7 @@ def make_runner(options: argparse.Namespace) -> Runner:
         return RayRunner(options.workers, options.address, options.gpus_per_run or 1.0)
     for option, value in (("--address", options.address), ("--gpus-per-run", options.gpus_per_run)):
         if value is not None:
-            raise ScenarioError([Problem(option, "needs --engine ray", value)])
+            raise ScenarioError([Problem(option, "requires --engine ray", value)])
     from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
 
     return ProcessRunner(options.workers or os.cpu_count() or 1)
@@ -88,8 +88,8 @@ def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) ->
 
 
 def print_repeated(missing: Sequence[PlannedRun], output: Path, console: Console) -> None:
-    """Print the missing runs that were complete before and are repeated."""
+    """Print the runs that are repeated because their results are missing or damaged."""
     from rdpfl_sim.sweeps.plan import damaged_folders
 
     for folder in damaged_folders(missing, output):
-        console.print(f"{folder}: summary.json is missing or damaged; this run is repeated", soft_wrap=True)
+        console.print(f"{folder}: summary.json is missing or damaged; repeating the run", soft_wrap=True)

@@ -12,8 +12,8 @@ EXAMPLES = """\
 examples:
   rdpfl-sim schema > scenario.schema.json
 
-Editors with Taplo or Even Better TOML use it to complete scenarios that start
-with the line  #:schema scenario.schema.json
+Editors with Taplo or Even Better TOML use this file to complete scenarios that
+start with the line  #:schema scenario.schema.json
 """
 
 

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         type=Path,
         metavar="FILE",
-        help="output file (default: trace.json in the run folder); compressed if it ends in .gz",
+        help="output file (default: trace.json in the run folder); compressed if the name ends in .gz",
     )
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the path of the trace")
 
@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_output(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears once it is complete; compress it if its name ends in .gz."""
+    """Open an output file that appears only when it is complete, compressed if its name ends in .gz."""
     with open_atomic(path) as file:
         if path.suffix != ".gz":
             yield file

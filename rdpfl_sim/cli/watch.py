@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=Path("runs"),
         metavar="RUN",
-        help="a run folder, or a folder of runs to show the newest run (default: runs)",
+        help="a run folder, or a folder whose newest run is shown (default: runs)",
     )
 
 

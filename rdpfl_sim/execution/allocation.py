@@ -36,7 +36,7 @@ def gc_paused() -> AbstractContextManager[None]:
 
 
 def keep_freed_memory() -> None:
-    """Keep freed memory in this process for reuse. Has no effect without glibc."""
+    """Keep freed memory in this process for reuse. This has no effect without glibc."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -1,4 +1,4 @@
-"""Settings of torch that make results reproducible."""
+"""Torch settings for reproducible results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_torch_deterministic(num_threads: int, device: torch.device = CPU) -> No
     """Set the number of torch threads, and disable operations whose results vary between runs.
 
     The last bits of a sum depend on how it is split among threads, so the number of threads is part of the
-    experiment. It applies to the calling thread and to threads that are started later.
+    experiment. The setting applies to the calling thread and to threads started later.
     """
     torch.set_num_threads(num_threads)
     _set_backend_flags(BACKEND_FLAGS)

@@ -81,7 +81,7 @@ def describe(device: torch.device) -> str:
 
 
 def kind(device: torch.device) -> str:
-    """Return the model of the GPU, or `cpu`. The last bits of results depend on it."""
+    """Return the GPU model, on which the last bits of results depend, or `cpu`."""
     return "cpu" if device.type == "cpu" else torch.cuda.get_device_name(device)
 
 
@@ -94,7 +94,7 @@ def prepare(device: torch.device) -> None:
         os.environ[CUBLAS] = DETERMINISTIC_CUBLAS[0]
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             log.warning(
-                "CUDA was started before %s was set: results may differ between runs; "
+                "CUDA was initialized before %s was set, so results may differ between runs; "
                 "set it to %s in the environment",
                 CUBLAS,
                 DETERMINISTIC_CUBLAS[0],

@@ -1,4 +1,4 @@
-"""Jobs in this process, one at a time."""
+"""Run jobs in this process, one at a time."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySessi
 from rdpfl_sim.world.jobs import RoundJob
 
 MAX_RETRIES = 3
-"""Number of times that a job is retried after its worker has died."""
+"""Maximum number of retries of a job after its worker dies."""
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class RayJob(PendingJob):
 
 @executor(name="ray")
 class RayActors(Executor):
-    """Workers of a Ray cluster, each with one job at a time: for large models on many machines."""
+    """Workers of a Ray cluster, for large models on many machines. Each worker runs one job at a time."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class RayActors(Executor):
 
     @override
     def compute_result(self, job: PendingJob) -> None:
-        """Wait for the worker."""
+        """Wait for the worker to finish the training."""
         assert isinstance(job, RayJob)
         assert job.training is not None
         self.steps.finish(job, job.training.result())
@@ -128,7 +128,7 @@ class RayActors(Executor):
         except NoClusterError as error:
             raise RunError(str(error)) from error
         payload, tensors = WorkerPayload.pack(self.model, self.training_data)
-        # All workers of a machine share arrays in the object store without copies.
+        # All workers on a machine share arrays in the object store without copies.
         self._payload_ref = ray.put((payload, [tensor.numpy() for tensor in tensors]))
         device, num_workers = self._worker_resources(ray.cluster_resources())  # type: ignore[no-untyped-call]
         num_gpus = self.gpus_per_worker if device.type == "cuda" else 0
@@ -144,7 +144,7 @@ class RayActors(Executor):
         num_cpus = int(resources["CPU"])
         if self.num_workers is not None and self.num_workers > num_cpus:
             raise RunError(
-                f"execution.executor.workers: the Ray cluster has {num_cpus} processors, one per worker "
+                f"execution.executor.workers: each worker needs one CPU, and the Ray cluster has {num_cpus} "
                 f"(given: {self.num_workers})"
             )
         per_gpu = round_down(1 / self.gpus_per_worker)
@@ -169,7 +169,10 @@ class RayActors(Executor):
 
 
 class Actor:
-    """A Ray actor that wraps a `Worker`. The first call, also after a restart, loads the payload."""
+    """A Ray actor that wraps a `Worker`.
+
+    The payload is loaded by the first call, and by the first call after a restart.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -177,10 +180,10 @@ class Actor:
         self.worker: Worker | None = None
 
     def call(self, payload_ref: list[Any], method: str, *jobs: TrainingJob | EvalJob) -> Any:
-        """Call a method of the worker."""
+        """Call a method of the worker, which is created on the first call."""
         import ray
 
-        if self.worker is None:  # the reference is in a list so that Ray does not resolve it in every call
+        if self.worker is None:  # the list keeps Ray from resolving the reference on every call
             payload, arrays = ray.get(payload_ref[0])
             self.worker = Worker(payload, [torch.from_numpy(array) for array in arrays], self.device)
         return getattr(self.worker, method)(*jobs)

@@ -1,4 +1,4 @@
-"""Jobs in threads of this process. Data is not copied, and torch releases the global interpreter lock."""
+"""Run jobs in threads of this process. Data is not copied, and torch releases the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 class ThreadJob(PendingJob):
     """A job that runs in a thread. The first thread that needs the update computes it.
 
-    Otherwise an evaluation, which needs only the update, would wait for the whole training.
+    This way, an evaluation, which needs only the update, does not wait for local training to finish.
     """
 
     def __init__(self, job: RoundJob, executor: Executor) -> None:
@@ -72,7 +72,7 @@ class Threads(Executor):
 
     @override
     def compute_result(self, job: PendingJob) -> None:
-        """Wait for the thread of the job."""
+        """Wait until the job's thread has finished training."""
         assert isinstance(job, ThreadJob)
         assert job.training is not None
         job.training.result()
@@ -80,7 +80,7 @@ class Threads(Executor):
     @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Distribute the jobs over the threads and return their results."""
-        if len(jobs) == 1:  # all threads may be busy with jobs whose results are needed later
+        if len(jobs) == 1:  # evaluate here: all threads may be busy with less urgent jobs
             return super().evaluate_many(jobs)
         futures = [
             self._run(lambda steps, job=job: self.training_data.evaluate(steps.model, job))  # type: ignore[misc]
@@ -97,14 +97,14 @@ class Threads(Executor):
 
     def _run(self, compute: Callable[[RoundSteps], T]) -> Future[T]:
         if self._pool is None:
-            # torch stores its number of threads per thread.
+            # torch's thread count is a per-thread setting, so it is set in every worker thread.
             self._pool = ThreadPoolExecutor(
                 self.num_workers, "training", torch.set_num_threads, (torch.get_num_threads(),)
             )
         return self._pool.submit(lambda: compute(self._steps_of_thread()))
 
     def _steps_of_thread(self) -> RoundSteps:
-        """Return the steps with the model of the current thread."""
+        """Return the round steps of the current thread, which has its own copy of the model."""
         if not hasattr(self._local, "steps"):
             method = self.steps.method
             self._local.steps = RoundSteps(deepcopy(self.model), self.training_data, method)

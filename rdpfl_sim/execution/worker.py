@@ -24,7 +24,7 @@ from rdpfl_sim.randomness import Streams
 
 @dataclass(frozen=True)
 class WorkerPayload:
-    """The input of a worker without the tensors of the data set, which are sent separately."""
+    """The input of a worker, except the tensors of the data set, which are sent separately."""
 
     model: FlatModel
     shards: list[np.ndarray]
@@ -58,7 +58,7 @@ class WorkerPayload:
         return payload, [train.x, train.y, false_y, test.x, test.y]
 
     def unpack(self, tensors: Sequence[Tensor]) -> TrainingData:
-        """Return the training data, on the device of the tensors."""
+        """Return the training data on the same device as the tensors."""
         x, y, false_y, x_test, y_test = tensors
 
         def shard(x: Tensor, y: Tensor, indices: np.ndarray, augment: Augmentation | None = None) -> Shard:
@@ -75,7 +75,7 @@ class WorkerPayload:
 
 
 class Worker:
-    """Runs jobs in a separate process, on its own device. Inputs and results are on the CPU."""
+    """A worker that runs jobs in a separate process, on its own device. Inputs and results are on the CPU."""
 
     def __init__(
         self, payload: WorkerPayload, tensors: Sequence[Tensor], device: torch.device = devices.CPU

@@ -18,7 +18,7 @@ from rdpfl_sim.records.run_folder import EVENTS as EVENTS_FILE
 Schema: TypeAlias = dict[str, Any]
 
 SMALL = ("client", "sender", "recipient", "fault")
-"""Integer fields stored in 32 bits, because they are numerous and small."""
+"""Integer fields stored in 32 bits to save memory; their values are small."""
 
 
 def _columns_of(record: type[RecordHead]) -> Schema:
@@ -26,7 +26,7 @@ def _columns_of(record: type[RecordHead]) -> Schema:
 
 
 def _column_type(field: str, kind: Any) -> Any:
-    """Return the polars type of a field; None in a union means that it may be null."""
+    """Return the polars type of a field; None in a union means that the field may be null."""
     if isinstance(kind, UnionType):
         [kind] = (part for part in get_args(kind) if part is not NoneType)
     if get_origin(kind) is list:
@@ -37,14 +37,17 @@ def _column_type(field: str, kind: Any) -> Any:
 
 
 EVENTS: dict[str, Schema] = {name: _columns_of(record) for name, record in RECORDS.items()}
-"""The fields of each record. Methods add diagnostics to `estimate`; plug-in faults add parameters."""
+"""The fields of each record type. Methods add diagnostics to `estimate`; plug-in faults add parameters."""
 
 NUM_INSPECTED = 5_000
 """Maximum number of records that are searched for additional fields."""
 
 
 def schema_of(names: Collection[str]) -> Schema:
-    """Return the fields that records with these names have in every run (without names: all records)."""
+    """Return the fields that records with these names have in every run.
+
+    If `names` is empty, return the fields of all record types.
+    """
     schema = _columns_of(RecordHead)
     for name in names or EVENTS:
         schema |= EVENTS.get(name, {})
@@ -52,10 +55,10 @@ def schema_of(names: Collection[str]) -> Schema:
 
 
 def scan(reader: RunReader, names: Collection[str]) -> pl.LazyFrame:
-    """Return the records with these names (without names: all records).
+    """Return the records with these names, or all records if `names` is empty.
 
-    The file of a complete run is read lazily. For any other run, which may still write to it, the current
-    content is read.
+    The file of a complete run is read lazily. The file of an incomplete run may still grow, so its
+    current content is read at once.
     """
     schema = schema_of(names)
     schema |= _other_fields(reader, names, schema)

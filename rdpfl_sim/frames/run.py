@@ -17,8 +17,6 @@ from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.status import RunStatus
 
-"""The content of a JSON or TOML file."""
-
 INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
 METRIC_TYPES: dict[str, type[pl.DataType]] = {name: INTEGER_COLUMNS.get(name, pl.Float64) for name in METRICS}
 
@@ -43,12 +41,12 @@ class Run:
 
     @cached_property
     def summary(self) -> JsonObject:
-        """summary.json: only `status` and `error` for a failed run, empty for an unfinished run."""
+        """The content of summary.json: only `status` and `error` if the run failed, empty if unfinished."""
         return self._reader.read_summary() or {}
 
     @cached_property
     def provenance(self) -> JsonObject:
-        """Commit, versions, command and machine; empty without provenance.json."""
+        """Commit, versions, command and machine; empty if provenance.json is missing."""
         return self._reader.read_provenance() or {}
 
     @cached_property
@@ -128,11 +126,14 @@ class Run:
 
     @property
     def faults(self) -> pl.DataFrame:
-        """One row per record: `time_s`, `fault` (index in the scenario), `kind`, `phase`, subjects."""
+        """One row per fault record.
+
+        `time_s`, `fault` (index in the scenario), `kind`, `phase`, and the affected clients or links.
+        """
         return self.events("fault").drop("event").collect()
 
     def events(self, *names: str) -> pl.LazyFrame:
-        """Return the records with these names (without names: all records); missing fields are null."""
+        """Return the records with these names, or all records without arguments; missing fields are null."""
         if not self.has_events:
             return pl.LazyFrame(schema=schema_of(names))
         return scan(self._reader, names)

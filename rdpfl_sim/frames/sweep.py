@@ -59,7 +59,7 @@ class Sweep:
 
     @cached_property
     def plan(self) -> JsonObject:
-        """sweep.json: `name`, `axes`, `runs` (folders, labels) and `tables`; empty without the file."""
+        """The content of sweep.json: name, axes, runs and tables; empty if the file is missing."""
         return read_json_if_present(self.folder / PLAN) or {}
 
     @cached_property
@@ -73,19 +73,19 @@ class Sweep:
 
     @property
     def num_planned(self) -> int:
-        """Number of runs of the complete sweep."""
+        """Number of runs in the complete sweep."""
         return len(self.plan.get("runs", self._folders))
 
     @cached_property
     def axes(self) -> dict[str, list[str]]:
-        """Labels of the cases of each axis, in order."""
+        """The case labels of each axis, in order."""
         if self.plan:
             return {axis["name"]: list(axis["labels"]) for axis in self.plan["axes"]}
         return {name: list(dict.fromkeys(labels)) for name, labels in self._differing_settings.items()}
 
     @cached_property
     def _differing_settings(self) -> dict[str, list[str]]:
-        """The settings in which the scenarios differ, by path: one label per run."""
+        """The settings in which the scenarios differ: for each path, one label per run."""
         from rdpfl_sim.sweeps.comparison.settings import differing_settings
 
         rows = differing_settings([Run(folder).scenario for folder in self._folders])
@@ -131,13 +131,13 @@ class Sweep:
         return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
     def estimates(self, metric: str = HEADLINE) -> dict[tuple[str, ...], MeanInterval]:
-        """Return mean and interval over seeds, by labels."""
+        """Return the mean and its interval over seeds for each combination of labels."""
         return {labels: mean_interval(values.values()) for labels, values in self._values(metric).items()}
 
     def differences(
         self, axis: str, baseline: str, metric: str = HEADLINE
     ) -> dict[tuple[str, ...], MeanInterval]:
-        """Return differences from the case `baseline` of an axis, paired by seed; other labels are equal."""
+        """Return differences from the case `baseline` of an axis, paired by seed, with equal other labels."""
         values, index = self._values(metric), [*self.axes].index(axis)
         differences = {}
         for labels, own in values.items():

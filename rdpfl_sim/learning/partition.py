@@ -96,7 +96,8 @@ def shards(
         )
     if smallest * per_client < min_samples:
         raise OptionError(
-            "min_samples", f"pieces of {smallest} ensure only {smallest * per_client} examples per client"
+            "min_samples",
+            f"a piece size of {smallest} guarantees only {smallest * per_client} examples per client",
         )
     piece = np.arange(len(labels)) * num_pieces // len(labels)
     client_of_piece = rng.permutation(num_pieces) // per_client

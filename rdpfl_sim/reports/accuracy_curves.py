@@ -53,7 +53,7 @@ def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
 
 
 def latest_values(curves: Curves, by: str) -> tuple[Array, Array]:
-    """Return the positions of all evaluations (x), and the latest accuracy of each client there (clients, x).
+    """Return the positions of all evaluations, and each client's latest accuracy there (clients, positions).
 
     The accuracy is NaN before a client's first evaluation. A client that stopped keeps its last value, so
     that the mean does not jump when a client leaves.

@@ -80,7 +80,7 @@ def group_lines(comparison: Comparison) -> list[str]:
 
 
 def settings_table(comparison: Comparison) -> TextTable:
-    """Return the settings that differ: one column per group if there are two, otherwise one row per group."""
+    """Return the settings that differ: one column per group for two groups, otherwise one row per group."""
     labels = [group.label for group in comparison.groups]
     if len(labels) == 2:
         rows = [[path, *map(_value, values)] for path, values in comparison.settings.items()]

@@ -42,14 +42,14 @@ from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 CURVES_PNG, TOPOLOGY_PNG = "curves.png", "topology.png"
 NBSP = "\N{NO-BREAK SPACE}"
 MAX_LINES = 12
-"""Maximum number of clients that are drawn as one line each."""
+"""Maximum number of clients drawn as individual lines."""
 MAX_LABELS = 50
 MAX_LINKS = 20_000
 """Maximum number of links in a figure."""
 
 
 def are_up_to_date(run_dir: Path) -> bool:
-    """Return whether the figures of a run were drawn after its end."""
+    """Return whether the figures were drawn after the run finished."""
     end_ns = (run_dir / SUMMARY).stat().st_mtime_ns
     paths = [run_dir / name for name in (CURVES_PNG, TOPOLOGY_PNG)]
     return all(path.exists() and path.stat().st_mtime_ns >= end_ns for path in paths)
@@ -131,7 +131,7 @@ def _draw_byzantine(axes: Axes, curves: Curves, by: str, per_client: bool) -> No
 
 
 def _draw_style(by: str) -> Literal["steps-post", "default"]:
-    """Return steps for simulated time: each value is constant until the next evaluation."""
+    """Return the line style: steps over simulated time, as each value holds until the next evaluation."""
     return "steps-post" if by == "time_s" else "default"
 
 
@@ -149,7 +149,10 @@ def _curve_keys(honest: bool, byzantine: bool, per_client: bool) -> list[Line2D 
 
 
 def topology_figure(topology: Topology, honest: Curves, name: str, description: str) -> Figure:
-    """Draw the graph: colours show the last personal accuracy, rings clients outside the threat model."""
+    """Draw the graph.
+
+    Colours show the last personal accuracy; rings mark clients outside the threat model.
+    """
     num_clients = topology["num_clients"]
     byzantine = sorted(topology["byzantine"])
     others = sorted(set(range(num_clients)) - set(byzantine))
@@ -174,7 +177,7 @@ def topology_figure(topology: Topology, honest: Curves, name: str, description: 
         _label_clients(axes, positions, colours | dict.fromkeys(byzantine, to_rgba(BYZANTINE)))
     keys = _client_keys(len(others), len(byzantine), len(ringed), int(np.isnan(accuracy).sum()))
     if stride > 1:
-        keys.append(Line2D([], [], color=MUTED, lw=0.4, label=f"link (1 of {stride} is drawn)"))
+        keys.append(Line2D([], [], color=MUTED, lw=0.4, label=f"links (1 in {stride} shown)"))
     add_legend(figure, keys, ncols=3, fontsize=10)
     return figure
 

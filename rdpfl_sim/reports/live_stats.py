@@ -72,7 +72,7 @@ class LiveStats:
         return self.num_clipped / self.num_estimates if self.num_estimates else None
 
     def message_share(self, kind: str, total: str) -> float | None:
-        """Return the ratio of the numbers of messages of two kinds."""
+        """Return how many messages of one kind there are per message of another kind."""
         return self.messages[kind] / self.messages[total] if self.messages[total] else None
 
     def add_records(self, lines: Iterable[bytes]) -> None:

@@ -155,7 +155,7 @@ class PlainProgress:
 
 
 def make_progress(quiet: bool, total_rounds: int, console: Console) -> ProgressDisplay:
-    """Return a bar if `console` writes to a terminal, lines if not, nothing if `quiet`."""
+    """Return a bar for a terminal, lines for any other output, or a silent display if `quiet`."""
     if quiet:
         return SilentProgress()
     if console.is_interactive:
@@ -225,7 +225,7 @@ class SweepProgress:
             self._line_due_s = monotonic() + SWEEP_LINE_S
 
     def _line(self, done: float) -> str:
-        """Return the number of finished runs and the time left, which ignores runs found complete."""
+        """Return the number of finished runs and the time left; the estimate ignores runs found complete."""
         text = f"{self.num_done:,} of {self.num_runs:,} runs"
         if self.num_found < done < self.num_runs:
             run_s = (monotonic() - self._start_s) / (done - self.num_found)

@@ -92,7 +92,7 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
         yield "estimator", f"clipped in {clipped:.1%} of honest rounds, bounded by G_d in {bounded:.1%}"
     if shares := telemetry.get("neighbour_share"):
         factor = multiple(shares["p50"])
-        yield "step", f"neighbours move a model {factor} times as far as local training (median)"
+        yield "step", f"median step due to neighbours: {factor} times the step of local training"
     byzantine = telemetry["messages_from"]["byzantine"]
     if byzantine["relative_weight"] is not None:
         weight, ignored = byzantine["relative_weight"], byzantine["ignored"]

@@ -99,7 +99,7 @@ def table_figure(table: Table) -> Figure:
 
 
 def _separate_groups(axes: Axes, columns: list[str], rows: list[str]) -> None:
-    """Draw white gaps between columns and between rows whose first labels differ, unless all differ."""
+    """Draw white gaps between columns and between rows whose first labels differ, unless all of them do."""
     for draw_line, labels in ((axes.axvline, columns), (axes.axhline, rows)):
         if len(set(labels)) < len(labels):
             for position, (before, after) in enumerate(pairwise(labels)):

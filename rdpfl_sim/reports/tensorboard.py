@@ -24,7 +24,7 @@ HONEST_MEAN = "honest-mean"
 COMMON_FIELDS = ("event", "time_s", "client", "round")
 
 Series: TypeAlias = "dict[str, array[float]]"
-"""Rounds, simulated times and values, interleaved, by tag."""
+"""For each tag, the interleaved rounds, simulated times and values."""
 
 
 def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]:

@@ -27,7 +27,7 @@ def warning_lines(warnings: Sequence[str]) -> RenderableType:
 
 
 def problem_lines(problems: Sequence[str], file: str) -> RenderableType:
-    """Return the number of problems of the scenario in `file`, then one paragraph per problem."""
+    """Return the number of problems in the scenario `file`, then one paragraph per problem."""
     count = quantity(len(problems), "problem")
     title = Text.assemble((escape_control(file), "bold"), f" cannot be run: {count}", style="red")
     lines = Table.grid(padding=(0, 1))

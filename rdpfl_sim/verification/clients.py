@@ -141,7 +141,7 @@ class ClientChecks:
         ]
         if record["status"] == RunStatus.FINISHED and late:
             self.rounds.violated(
-                line, f"client {late[0]} is in round {self.states[late[0]].round} at the end"
+                line, f"client {late[0]} is still in round {self.states[late[0]].round} at the end of the run"
             )
 
     def _check_phase(self, record: RoundRecord, line: int, phase: ClientPhase) -> TrackedClient:

@@ -96,7 +96,7 @@ class EvaluationChecks:
         """Compare a row with the expected row."""
         cells = text.removesuffix(END).split(",")
         if len(cells) != len(METRICS) or not text.endswith(END):
-            self.evaluations.violated(line, f"metrics.csv has the invalid row {text!r}")
+            self.evaluations.violated(line, f"metrics.csv contains an invalid row: {text!r}")
             return
         row = dict(self.telemetry.row)
         for key, cell in zip(METRICS, cells, strict=True):

@@ -82,7 +82,8 @@ class RoundChecks:
             return
         line = self.next_line - 1
         if self.pending:
-            self.use.violated(line, f"the message from {self.pending[-1]} in the mailbox is not used")
+            sender = self.pending[-1]
+            self.use.violated(line, f"the message from client {sender} was in the mailbox but was not used")
         if self.oldest != self.round["max_age"]:
             recorded = self.round["max_age"]
             self.use.violated(line, f"the oldest message is {self.oldest} rounds old, not {recorded}")

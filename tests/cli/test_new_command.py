@@ -100,7 +100,7 @@ def test_existing_file_is_replaced_only_with_force(tmp_path: Path, capsys) -> No
     path = tmp_path / "mine.toml"
     path.write_text("mine")
     assert main(["new", str(path)]) == 2
-    assert capsys.readouterr().err == f"rdpfl-sim new: {path} already exists; replace it with --force\n"
+    assert capsys.readouterr().err == f"rdpfl-sim new: {path} already exists; use --force to replace it\n"
     assert path.read_text() == "mine"
     assert main(["new", str(tmp_path), "--force"]) == 2
     assert capsys.readouterr().err == f"rdpfl-sim new: {tmp_path} is a folder, not a file\n"
@@ -137,7 +137,7 @@ def test_questions_are_asked_on_a_terminal_and_repeated_if_invalid(tmp_path: Pat
     assert (scenario.adversary[0].attack.name, scenario.adversary[0].fraction) == ("noise", 0.25)
     assert scenario.timing.wait.name == "all"
     assert len(asked) == len(PROMPTS) + 2
-    assert asked[1] == asked[2] == "Topology of the network [ring]: "
+    assert asked[1] == asked[2] == "Network topology [ring]: "
 
 
 def test_given_options_are_not_asked_nor_the_fraction_if_there_is_no_attack(tmp_path: Path, answers) -> None:

@@ -125,7 +125,7 @@ def test_run_whose_summary_is_deleted_or_damaged_is_repeated_with_a_message(
     assert main(words) == 0
     output = capsys.readouterr().out
     for path in (deleted, damaged):
-        assert f"{path.parent}: summary.json is missing or damaged; this run is repeated" in output
+        assert f"{path.parent}: summary.json is missing or damaged; repeating the run" in output
     again = (folder / "results.csv").read_text()
     assert [_without_wall_times(row) for row in (complete, again)] == [_without_wall_times(complete)] * 2
     assert main(words) == 0
@@ -173,4 +173,4 @@ def test_unknown_metric_of_a_table_is_reported_before_the_first_run(
 
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--address", "auto"]) == 2
-    assert "--address: needs --engine ray (given: 'auto')" in capsys.readouterr().err
+    assert "--address: requires --engine ray (given: 'auto')" in capsys.readouterr().err

@@ -151,7 +151,7 @@ def test_late_configuration_of_cublas_causes_a_warning(
     with SimulatedGpu():
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
         Experiment(on("cuda"))
-        assert "CUDA was started before CUBLAS_WORKSPACE_CONFIG was set" in caplog.text
+        assert "CUDA was initialized before CUBLAS_WORKSPACE_CONFIG was set" in caplog.text
         caplog.clear()
         Experiment(on("cuda"))  # the first experiment has already warned
         assert not caplog.text

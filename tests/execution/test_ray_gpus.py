@@ -114,7 +114,7 @@ def test_more_workers_than_the_gpus_support_are_rejected() -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_more_workers_than_processors_are_rejected() -> None:
-    text = "execution.executor.workers: the Ray cluster has 4 processors, one per worker"
+    text = "execution.executor.workers: each worker needs one CPU, and the Ray cluster has 4"
     with pytest.raises(RunError, match=text):
         simulate(on_ray("cpu", 5))
 
@@ -191,7 +191,7 @@ def test_gpus_per_run_requires_ray(tmp_path: Path, capsys: pytest.CaptureFixture
     sweep.write_text("base = 'scenario.toml'\nseeds = [1]\n")
     (tmp_path / "scenario.toml").write_text("rounds = 1\n")
     assert main(["sweep", str(sweep), "--gpus-per-run", "0.5"]) == 2
-    assert "--gpus-per-run: needs --engine ray (given: 0.5)" in capsys.readouterr().err
+    assert "--gpus-per-run: requires --engine ray (given: 0.5)" in capsys.readouterr().err
     for text in ("0", "1.5", "half", "nan"):
         with pytest.raises(SystemExit):
             main(["sweep", str(sweep), "--engine", "ray", "--gpus-per-run", text])

@@ -127,7 +127,7 @@ def test_more_shards_than_examples_are_rejected() -> None:
 def test_shards_reject_what_their_pieces_cannot_ensure() -> None:
     labels = balanced(39)  # 10 clients, 20 pieces of 1 or 2
     assert min(len(part) for part in shards(labels, 10, generator(), min_samples=2)) >= 2
-    with pytest.raises(OptionError, match="pieces of 1 ensure only 2") as error:
+    with pytest.raises(OptionError, match="a piece size of 1 guarantees only 2") as error:
         shards(labels, 10, generator(), min_samples=3)
     assert error.value.option == "min_samples"
 

@@ -561,7 +561,7 @@ def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: 
     (tmp_path / "metrics.csv").write_text("\n".join([head, *lines]) + "\n")
     page = run_page(Run(tmp_path))
     by_title = cards(page)
-    assert by_title["Topology"].note == "One of 2 links is drawn."
+    assert by_title["Topology"].note == "One in 2 links is drawn."
     assert by_title["Clients"].note.startswith("60 of 1,000 clients are shown")
     assert by_title["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
     assert by_title["Space and time"].note.startswith("30 of 1,000 clients and the messages among them")

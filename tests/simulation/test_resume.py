@@ -175,8 +175,8 @@ def test_run_that_is_killed_after_its_summary_is_completed(
     assert not (folder / "topology.png").exists()
     capsys.readouterr()
     assert main(["resume", str(folder)]) == 0
-    done = "removed its checkpoints and " if moment == 0 else ""
-    assert f"this run is already complete; {done}drew its figures" in capsys.readouterr().out
+    done = "its checkpoints were removed and " if moment == 0 else ""
+    assert f"this run is already complete; {done}its figures were drawn" in capsys.readouterr().out
     assert contents(folder) == contents(whole)
     assert main(["resume", str(folder)]) == 0
     assert "this run is already complete; there is nothing to resume" in capsys.readouterr().out

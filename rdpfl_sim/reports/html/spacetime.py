@@ -59,8 +59,9 @@ def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Ca
         notes.append(f"{run.message_fraction:.0%} of all messages are recorded (output.message_events).")
     return Card(
         "Space and time",
-        "Each horizontal line is a client, grey while it trains. Arrows are messages, crosses lost messages. "
-        "Scroll to zoom, drag to move, point at an arrowhead for details, double-click to show everything.",
+        "Each horizontal line is a client, grey while it trains. Arrows are messages; crosses are lost "
+        "messages. Scroll to zoom, drag to move, point at an arrowhead for details, double-click to show "
+        "everything.",
         views,
         note=" ".join(notes),
         wide=True,

@@ -62,7 +62,7 @@ def _no_runs(title: str) -> Card:
 
 
 def _layouts(sweep: Sweep) -> list[dict[str, object]]:
-    """Return the tables of the sweep file or, without it, the mean and the worst accuracy of each case."""
+    """Return the tables of the sweep or, if it has none, the mean and the worst accuracy of each case."""
     if sweep.plan.get("tables"):
         return list(sweep.plan["tables"])
     columns = [_compared_axis(sweep)] if len(sweep.axes) > 1 else []

@@ -226,7 +226,7 @@ def _clipping_card(honest: pl.DataFrame) -> Card:
     if len(clients) < len(all_clients):
         notes.append(f"{len(clients)} of {len(all_clients):,} honest clients are shown.")
     if step > 1:
-        notes.append(f"One of {step} rounds is shown.")
+        notes.append(f"One in {step} rounds is shown.")
     height = int(np.clip(150 + 22 * len(clients), 260, 720))
     return Card(
         "Clipping by round",

@@ -130,7 +130,7 @@ def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
         hovertemplate="%{x} s: %{y} down<extra></extra>",
     )
     layout = {"xaxis": axis("simulated time (s)"), "yaxis": axis("directed links down", rangemode="tozero")}
-    text = "Number of links that are down; each direction counts."
+    text = "Number of links that are down; each direction is counted separately."
     return Card("Links down", text, {"links": Plot([trace], layout, 280)}, wide=True)
 
 

@@ -27,7 +27,7 @@ SHADES = (
     (0.6, BYZANTINE, "30 to 60 %"),
     (1.01, "@lost", "over 60 %"),
 )
-"""Upper limit, colour and label of shares of messages."""
+"""Upper limit, colour and label for each range of message shares."""
 OUTCOMES = ("used", "lost", "stale", "rejected")
 COLOUR_BAR = {
     "title": {"text": "accuracy", "side": "right", "font": {"size": 13}},
@@ -65,7 +65,7 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
         views = {
             "links": _figure([line(*_ends(drawn, positions), "link", "@faint", width=1.5, **style), *clients])
         }
-    notes = [f"One of {step} links is drawn."] if step > 1 else []
+    notes = [f"One in {step} links is drawn."] if step > 1 else []
     if not messages.height:
         notes.append("The records contain no messages, so links are not coloured.")
     if not links["is_initial"].all():
