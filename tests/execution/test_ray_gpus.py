@@ -202,9 +202,9 @@ def test_gpus_per_run_requires_ray(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_without_gpus_auto_is_the_cpu_and_cuda_is_rejected(tmp_path: Path) -> None:
     simulated = simulate(on_ray("auto", 1, **LARGE))
     assert simulated.summary["wall"]["trained_on"] == "cpu"
-    with pytest.raises(RunError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
+    with pytest.raises(RunError, match=r"execution\.device: no machine in the Ray cluster has a GPU"):
         simulate(on_ray("cuda"))
-    with pytest.raises(ScenarioError, match=r"execution\.device: no machine of the Ray cluster has a GPU"):
+    with pytest.raises(ScenarioError, match=r"execution\.device: no machine in the Ray cluster has a GPU"):
         RayRunner(None, None).run([run("cuda")], tmp_path, RecordingListener())
     RayRunner(None, None).run([run("auto", **LARGE)], tmp_path, listener := RecordingListener())
     assert set(listener.errors.values()) == {None}
