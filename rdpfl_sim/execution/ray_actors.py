@@ -153,7 +153,7 @@ class RayActors(Executor):
         if requested == "cpu" or (requested == "auto" and max_gpu_workers == 0):
             return torch.device("cpu"), self.num_workers or num_cpus
         if max_gpu_workers == 0:
-            raise RunError("execution.device: no machine of the Ray cluster has a GPU; allowed: auto, cpu")
+            raise RunError("execution.device: no machine in the Ray cluster has a GPU; allowed: auto, cpu")
         if self.num_workers is not None and self.num_workers > max_gpu_workers:
             raise RunError(
                 f"execution.executor.workers: the GPUs of the Ray cluster support {max_gpu_workers} workers "
