@@ -1,4 +1,4 @@
-"""Follow a run in another process: read appended lines, and check whether it is running."""
+"""Follow a run in another process: read appended lines and detect if it is still running."""
 
 from __future__ import annotations
 

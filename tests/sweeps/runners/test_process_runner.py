@@ -139,7 +139,7 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 def test_nothing_is_left_of_a_sweep_whose_main_process_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    # A worker reports after every local training, each of which takes minutes here.
+    # A worker reports after every local training. Here each one takes minutes.
     base = small_scenario(rounds=1, training={"local_steps": 1_000_000}, execution={"executor": "inline"})
     file.write_text(tomli_w.dumps({"seeds": [1, 2], "base": base.to_dict()}))
     sweep = Command("sweep", file, "--workers", "2", "--output", tmp_path)

@@ -12,7 +12,7 @@ def update(value: float) -> Tensor:
 
 
 def knowing(client: int, *rounds: int) -> Observations:
-    """Observations of one client's updates, each of which is its round."""
+    """Observations of one client's updates. Every update equals its round."""
     knowledge = Observations()
     for round_ in rounds:
         knowledge.add(client, round_, update(round_))
