@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple, TypeAlias
 
@@ -15,11 +15,13 @@ from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats,
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.methods.rows import split, stack
 
-MAX_FLOATS = 1 << 20
+MAX_FLOATS = 1 << 21
 """Maximum number of floats in the models and messages of a batch, so that they fit into the CPU cache."""
 
 ClientDiagnostics: TypeAlias = Mapping[str, float | bool | None]
 """Diagnostics of one client; None where a value does not apply."""
+
+NO_DIAGNOSTICS: ClientDiagnostics = {}
 
 
 class Received(NamedTuple):
@@ -52,12 +54,11 @@ class UpdateInput(NamedTuple):
     """Whether to compute statistics of the messages too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Updated:
+class Updated(NamedTuple):
     """One client's state after a round, with one row, and the method's diagnostics of the round."""
 
     state: State
-    diagnostics: ClientDiagnostics = field(default_factory=dict)
+    diagnostics: ClientDiagnostics = NO_DIAGNOSTICS
     message_stats: ClientMessageStats | None = None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import Field, fields
+from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
@@ -28,7 +29,7 @@ def stack(values: Sequence[T]) -> T:
     for field in fields(first):
         entry = getattr(first, field.name)
         if isinstance(entry, Tensor):
-            entry = torch.cat([getattr(value, field.name) for value in values])
+            entry = torch.cat(list(map(attrgetter(field.name), values)))
         elif isinstance(entry, tuple):
             entry = tuple(item for value in values for item in getattr(value, field.name))
         entries[field.name] = entry
@@ -49,14 +50,22 @@ def split(value: T, before: T, rows_before: Sequence[T]) -> list[T]:
         entry = getattr(before, field.name)
         if isinstance(entry, Tensor):
             known[id(entry)] = [getattr(row, field.name) for row in rows_before]
-    columns = {}
-    for field in fields(value):
-        entry = getattr(value, field.name)
+    columns = []
+    names = [field.name for field in fields(value)]
+    for name in names:
+        entry = getattr(value, name)
         if not isinstance(entry, Tensor):
-            columns[field.name] = [entry] * num_rows
+            columns.append([entry] * num_rows)
             continue
         if id(entry) not in known:
             rows = torch.split(entry, 1)
             known[id(entry)] = [row.clone() for row in rows] if entry.dim() > 1 else list(rows)
-        columns[field.name] = known[id(entry)]
-    return [type(value)(**{name: column[row] for name, column in columns.items()}) for row in range(num_rows)]
+        columns.append(known[id(entry)])
+    return [_make(type(value), names, entries) for entries in zip(*columns, strict=True)]
+
+
+def _make(cls: type[T], names: Sequence[str], entries: Sequence[object]) -> T:
+    """Return `cls(**dict(zip(names, entries)))`, without the slow `__init__` of frozen dataclasses."""
+    value = object.__new__(cls)
+    value.__dict__.update(zip(names, entries, strict=True))
+    return value
