@@ -17,7 +17,7 @@ from typing_extensions import Doc
 from rdpfl_sim.errors import OptionError
 
 LARGE, SMALL = 1e30, 1e-30
-"""Bounds of options, so that float32 can represent them."""
+"""Bounds for the values of options, so that float32 can represent them."""
 
 MAX_INPUT_BYTES = 256 << 20
 """Maximum decompressed size of a graph or trace file named in a scenario."""
@@ -58,7 +58,7 @@ def client_ids(option: str, clients: ClientSet, num_clients: int) -> tuple[int, 
     """
     parts = clients.split(",") if isinstance(clients, str) else clients
     ranges = [_id_range(option, str(part)) for part in parts]
-    unknown = [ids[-1] for ids in ranges if ids[-1] >= num_clients]  # before a huge range is listed
+    unknown = [ids[-1] for ids in ranges if ids[-1] >= num_clients]  # before a huge range is expanded
     if unknown:
         raise OptionError(option, f"there is no client {unknown[0]}; allowed: 0 to {num_clients - 1}")
     listed = sorted(client for ids in ranges for client in ids)
@@ -74,7 +74,7 @@ def _id_range(option: str, text: str) -> range:
     first, _, last = text.partition("..")
     ids = range(int(first), int(last or first) + 1)
     if not ids:
-        raise OptionError(option, f"a range must go upwards; given: {text.strip()!r}")
+        raise OptionError(option, f"a range must be in ascending order; given: {text.strip()!r}")
     return ids
 
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class FlawError(Exception):
-    """A flaw of a plug-in; the message follows the plug-in's name."""
+    """A flaw in a plug-in. The message is printed after the plug-in's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,26 +39,26 @@ class Contract:
     check: Callable[..., None]
     """Called with a result and the arguments; raises a `FlawError` if the result is invalid."""
     samples: Callable[[Target], Iterable[Arguments]] = lambda target: ()
-    """Returns small arguments for a component, new ones at every call."""
+    """Returns small example arguments for a component, newly created in each call."""
     called_twice: bool = False
     samples_are_typical: bool = True
     """Whether a component that rejects its options on a sample also rejects them in the run."""
     may_draw: bool = False
     """Whether drawing from torch's global generator is harmless."""
     observe: Callable[..., object] = lambda result, *arguments: result
-    """Called with a result and the arguments; returns the value that must be equal for two calls."""
+    """Called with a result and the arguments; returns the value that must be equal in both calls."""
     mismatch: str = "returns two different results for the same arguments"
     """The message if the results of two calls differ."""
     unchanged: Callable[..., object] = lambda *arguments: arguments
     """Called with the arguments; returns those that must not be modified."""
     guarded: Callable[..., object] = lambda plugin, result: result
-    """Called with the plug-in and a result; returns the result with checks of its later calls."""
+    """Called with the plug-in and a result; returns the result, wrapped to check later calls to it."""
     check_declarations: Callable[[Target], None] = lambda component: None
-    """Called with a component and its options; raises a `FlawError` if its declared facts are false."""
+    """Called with a component, its options bound; raises a `FlawError` if its declared facts are false."""
 
 
 class Guard:
-    """A plug-in's function or class whose errors and invalid results name the plug-in."""
+    """Wraps a plug-in's function or class. Reports of errors and invalid results name the plug-in."""
 
     def __init__(self, target: Target, plugin: Plugin, contract: Contract) -> None:
         self.target, self.plugin, self.contract = target, plugin, contract
@@ -83,7 +83,7 @@ class Guard:
         _, observed = self._observe(first, untouched, options)
         result, again = self._observe(second, untouched, options)
         if not equal(observed, again):
-            raise PluginError(self.plugin, f"{self.contract.mismatch}, so runs could not be repeated")
+            raise PluginError(self.plugin, f"{self.contract.mismatch}, so runs would not be reproducible")
         return result
 
     def _observe(
@@ -131,7 +131,7 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def flaw(self) -> str:
         """The message about a random draw."""
         return (
-            f"draws from torch's global generator ({self.found}), so runs could not be repeated; "
+            f"draws from torch's global generator ({self.found}), so runs would not be reproducible; "
             "draw from a torch.Generator seeded from the run"
         )
 
@@ -147,7 +147,7 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def equal(first: object, second: object) -> bool:
-    """Return whether two values contain the same numbers; functions and generators cannot be compared."""
+    """Return whether two values contain the same numbers. Functions and generators count as equal."""
     if type(first) is not type(second):
         return False
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):

@@ -24,7 +24,7 @@ Effect: TypeAlias = list[tuple[Any, ...]]
 """Calls of a `FaultTarget`, sorted, and the obstacles afterwards."""
 
 FIELDS = {Condition.PARTITIONED: "sides", Condition.LINK_DOWN: "links", None: "links"}
-"""The record field with the subject of a fault, if it is not `clients`."""
+"""The record field that lists what a fault affects, if it is not `clients`."""
 
 
 def effect_flaw(change: Change) -> str | None:

@@ -105,7 +105,7 @@ def _check_weights(weights: Tensor, u: Tensor, result: Tensor) -> None:
         if bool((weights < 0).any()):
             raise FlawError("returns negative weights")
         if not torch.allclose(weights @ u.double(), result.double(), rtol=1e-3, atol=1e-3):
-            raise FlawError("returns weights whose weighted sum of the messages is not the result")
+            raise FlawError("returns weights for which the weighted sum of the messages is not the result")
     except FlawError as error:
         raise FlawError(f"declares a function `weights` that {error}") from error
 

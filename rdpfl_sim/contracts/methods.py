@@ -114,7 +114,7 @@ def _check_method(result: object, info: RunInfo) -> None:
 
 
 def check_steps(plugin: Plugin, method: Method) -> Method:
-    """Return the method itself; the results of its steps are checked from now on."""
+    """Make a method check the results of its steps, and return it."""
     object.__setattr__(method, "__class__", _checked(type(method), plugin))
     return method
 
@@ -167,7 +167,7 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
     for num in nums_messages if method.batched else ():
         alone, together = (call_plugin(plugin, run_round, num, num_rows) for num_rows in (1, 2))
         if not torch.equal(together.updated.w[:1], alone.updated.w):
-            flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
+            flaw = "updates a client differently in a batch; make rows independent, or set batched = False"
             raise PluginError(plugin, flaw)
 
 
@@ -206,7 +206,7 @@ def _message(method: Method, w: Tensor, number: int, second_w: Tensor | None, cl
 
 
 def _trained(w: Tensor, number: int, second_w: Tensor | None) -> Trained:
-    """Return a plausible training result, a different one for every number."""
+    """Return a plausible training result, which differs for every number."""
     step = torch.randn(w.shape, generator=torch.Generator().manual_seed(number)).to(w.device)
     second = None if second_w is None else second_w[:1] - 0.01 * step
     return Trained((w - 0.01 * step).unsqueeze(0), (1,), second)

@@ -19,9 +19,10 @@ from rdpfl_sim.methods.base import Method
 def auto(
     model: FlatModel, training_data: TrainingData, method: Method, *, workers: Workers = None
 ) -> Executor:
-    """Choose `stacked` for small models without convolutions, otherwise `threads`; on a GPU `inline`.
+    """Choose `inline` on a GPU, `stacked` for small models without convolutions, and otherwise `threads`.
 
-    On a CPU, whether to stack depends only on the scenario, not on the machine, because it changes rounding.
+    With one worker, `inline` replaces `threads`. On a CPU, the choice of `stacked` depends on the scenario
+    but not on the machine, because stacking changes rounding.
     """
     if model.vector.is_cuda:
         return Inline(model, training_data, method)
@@ -43,12 +44,12 @@ def is_small(model: FlatModel, training_data: TrainingData) -> bool:
 
 @executor
 def stacked(model: FlatModel, training_data: TrainingData, method: Method) -> Executor:
-    """Train all pending jobs in batches over clients: for many clients with small models."""
+    """Compute all pending jobs in batches of clients; for many clients with small models."""
     try:
         return Stacked(model, training_data, method)
     except NotStackableError as error:
         inline = Inline(model, training_data, method)
-        inline.warning = f"clients are trained one at a time: the model cannot be stacked, it has {error}"
+        inline.warning = f"clients are trained one at a time: the model has {error} and cannot be stacked"
         return inline
 
 

@@ -2,7 +2,7 @@
 
 A job has two parts. The update is needed when the client is evaluated, stops, or ends its next training. The
 result of the training is needed when the training ends. Derived classes compute them earlier, elsewhere, or
-for many clients at once. Simulated time never depends on the executor. Results differ in the last bits at
+for many clients together. Simulated time never depends on the executor. Results differ in the last bits at
 most.
 """
 
@@ -99,7 +99,7 @@ class RoundSteps:
         )
 
     def training_job(self, job: PendingJob) -> TrainingJob:
-        """Return the local training of a job whose update has been computed."""
+        """Return the local training of a job. If its update is pending, compute it first."""
         task = self.method.training(job.updated.state)
         return self.training_data.job(job.client, job.round, task, job.poisoned)
 

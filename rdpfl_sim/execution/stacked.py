@@ -1,7 +1,7 @@
-"""Compute the jobs of many clients at once, in this process.
+"""Compute the jobs of many clients in batches, in this process.
 
-Pending jobs have all their inputs. When the first result is requested, all of them are computed in batches.
-When the first update is requested, for example by an evaluation, all pending updates are computed. For small
+All inputs of a pending job are known. When the first result is requested, all pending jobs are computed. When
+the first update is requested, for example by an evaluation, all pending updates are computed. For small
 models this is many times faster than one job at a time.
 """
 
@@ -25,11 +25,11 @@ from rdpfl_sim.methods.base import Method
 from rdpfl_sim.world.jobs import RoundJob
 
 MAX_FLOATS = 1 << 22
-"""Limit for the floats of models and batches in use at the same time, so that they fit into the CPU cache."""
+"""Maximum number of floats in models and batches in use at the same time, to fit into the CPU cache."""
 
 
 class Stacked(Executor):
-    """All pending jobs in batches over clients: for many clients with small models."""
+    """Computes all pending jobs in batches of clients; for many clients with small models."""
 
     def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
         super().__init__(model, training_data, method)
@@ -68,7 +68,7 @@ class Stacked(Executor):
 
     @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """Evaluate many models at once, on personal test sets and then on the global one."""
+        """Evaluate models in batches, on personal test sets and then on the global one."""
         data = self.training_data
         personal = self._evaluate([job.w for job in jobs], [data.personal_tests[job.client] for job in jobs])
         global_models = [job.w for job in jobs if job.is_global]
@@ -113,7 +113,7 @@ class Stacked(Executor):
         )
 
     def _max_clients(self, batch_size: int) -> int:
-        """Return the maximum number of clients to compute at the same time."""
+        """Return the maximum number of clients per batch."""
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:

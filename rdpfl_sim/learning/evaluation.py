@@ -68,7 +68,7 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard) -> Evaluation:
 
 @torch.inference_mode()
 def evaluate_stacked(stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
-    """Evaluate every model on its own shard; models with shards of similar size are computed together.
+    """Evaluate every model on its own shard; models with shards of similar size are evaluated together.
 
     As in training, small batches are padded with copies of their first example, which are ignored. The
     padded size depends only on the model's own shard, because it affects the last bits of matrix products

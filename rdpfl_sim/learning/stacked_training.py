@@ -1,7 +1,7 @@
 """Local training of many clients in one computation. Results equal the results of `train` up to rounding.
 
-Clients may have different numbers of steps and examples. Clients are sorted by their number of steps, so that
-clients that are still training are always the first rows. Small batches are padded with copies of their first
+Clients may have different numbers of steps and examples. They are sorted by their number of steps, so that
+the clients still in training are always the first rows. Small batches are padded with copies of their first
 example, which have no effect.
 """
 
@@ -67,7 +67,7 @@ def train_stacked(
         each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
         weighted = each * weights
         gradients = torch.autograd.grad(weighted.sum(), leaves)
-        # In parts, because torch splits the sum of a single long row among its threads.
+        # Sum in parts, because torch splits the sum of a single long row among its threads.
         for part in torch.split(weighted.detach(), MAX_SUMMED, dim=1):
             losses[: len(x)] += part.sum(dim=1)
         for layer, (p, g) in enumerate(zip(active, gradients, strict=True)):

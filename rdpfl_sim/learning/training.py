@@ -107,7 +107,7 @@ def train(
 
     g = grad + weight_decay * w + proximal_mu * (w - proximal_to), zero outside the mask,
     v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
-    A model that has diverged continues as nan.
+    If the model diverges, training continues with nan.
     """
     rng = augmentation_rng(seed)
     device = model.vector.device

@@ -51,7 +51,7 @@ class AnchoredState(State):
 
 @method
 class Anchored(Method):
-    """w <- w - gamma (u + lambda d), d = RobustAgg_j {u + Clip(u_j - u; tau)}, at most G_d long.
+    """w <- w - gamma (u + lambda d), d = RobustAgg_j {u + Clip(u_j - u; tau)}, |d| <= G_d.
 
     tau is c times a running mean of |u|. A client takes a local step if no message arrived or if its own
     training has diverged.
@@ -66,7 +66,7 @@ class Anchored(Method):
         pre_aggregators: PreAggregators = (),
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
-        alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
+        alpha: Annotated[Fraction, Doc("weight of the previous threshold")] = 0.9,
         c: Annotated[Positive, Doc("tolerance of the threshold, in multiples of |u|")] = 1.5,
         max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d|")] = 10.0,
     ) -> None:
@@ -77,7 +77,7 @@ class Anchored(Method):
         self.max_norm = max_norm
 
     def init(self, w: Tensor, clients: Sequence[ClientView]) -> AnchoredState:
-        """Return the initial state. Thresholds start with the first update."""
+        """Return the initial state. The first update sets the thresholds."""
         zeros = torch.zeros(len(w), dtype=torch.float64, device=w.device)
         return AnchoredState(w, zeros, zeros.long())
 

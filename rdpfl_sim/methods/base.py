@@ -22,7 +22,7 @@ Diagnostics: TypeAlias = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class State:
-    """Learning state of n clients. Methods with more state derive from it. Never modified in place."""
+    """Learning state of n clients, never modified in place. Methods with more state define a subclass."""
 
     w: Tensor  # (n, d)
 
@@ -125,7 +125,7 @@ class RunInfo:
 
 
 class Batch(Protocol):
-    """A batch of a client's own training data, to test models on."""
+    """A batch of a client's own training data, for testing models."""
 
     @property
     def labels(self) -> Tensor:
@@ -173,7 +173,7 @@ class Method(ABC):
     """A personalised learning method. It stores its options and no state of clients."""
 
     exchanges = True
-    """False if clients never send anything."""
+    """False if clients never send messages."""
     batched = True
     """False if every batch must have one row, for instance because clients test models on their own data."""
 
@@ -226,7 +226,7 @@ def layer_starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def neighbour_share(by_neighbours: Tensor, by_training: Tensor) -> Tensor:
-    """Return the distance that neighbours moved the models (n,), divided by the distance of local training.
+    """Return how far neighbours moved the models (n,), relative to local training.
 
     For methods that exchange directions, it is |lambda d| / |u|. For methods that exchange models, it is
     |w - x| / |x - w'|, where x is the trained model, w' the model before the round and w the model after it

@@ -1,4 +1,4 @@
-"""Updates in batches: inputs of single clients are stacked as rows, and results are split again."""
+"""Update clients in batches: stack their inputs as rows, and split the results again."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
 
 
 def _stack_messages(vectors: Sequence[Sequence[Tensor]], like: Tensor) -> Tensor:
-    """Return (n, m, p), stored in the order (m, n, p), in which aggregators sort."""
+    """Return a tensor (n, m, p), stored in the order (m, n, p) because aggregators sort rows (n, p)."""
     n, m = len(vectors), len(vectors[0])
     if m == 0:
         return like.new_zeros(n, 0, like.shape[1])
@@ -117,7 +117,7 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
         if len(inputs) == 1:
             note_client_round(error, inputs[0].client.id, inputs[0].client.round)
         else:
-            for one in inputs:  # repeat one by one: the error then names the client
+            for one in inputs:  # repeat client by client, so that the error names the client
                 _update(method, [one])
         raise
     new_states = split(new_state, state, states)
@@ -150,5 +150,5 @@ def _split_diagnostics(diagnostics: Diagnostics, num_rows: int) -> list[ClientDi
 
 
 def _batch_size(one: UpdateInput) -> int:
-    """Return the number of clients per batch. Each needs its messages and about ten other vectors."""
+    """Return the number of clients per batch. Each needs memory for its messages and about ten vectors."""
     return max(1, MAX_FLOATS // ((len(one.received) + 10) * one.state.w.numel()))

@@ -1,9 +1,9 @@
-"""Bristle style: only output layers are exchanged, weighted per class by their F1 on the client's own data.
+"""Bristle style: output layers are exchanged, and weighted per class by their F1 on the client's own data.
 
 Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d.
-Environments", arXiv:2110.11006: a frozen body, a prioritiser by distance, an integrator by performance on
-each class. The paper tunes sigmoids of F1 scores on a small test set. Here the weights are the F1 scores on a
-batch of the client's own data.
+Environments", arXiv:2110.11006. The paper freezes the body, selects output layers by distance and weights
+them by sigmoids of their F1 scores on a small test set. Here the weights are the F1 scores on a batch of the
+client's own data.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Rdpfl(Method):
             Doc("tau^t from |Delta^{t-1}| (the equation) or |Delta^t| (Algorithm 2)"),
         ] = "lagged",
         warmup: Annotated[NonNegativeInt, Doc("rounds in which d_hat is the last d_bar")] = 5,
-        alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
+        alpha: Annotated[Fraction, Doc("weight of the previous threshold")] = 0.9,
         c: Annotated[Positive, Doc("tolerance of the threshold")] = 1.5,
         tau_0: Annotated[NonNegative, Doc("initial threshold")] = 1.0,
         max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d| (Lemma 3)")] = 10.0,

@@ -36,7 +36,7 @@ from rdpfl_sim.world.compute_time import ComputeTimes
 SMALL_TEST = 5
 """Personal test sets with fewer images cause a warning."""
 
-COARSE_TEST = "the smallest personal test set has {} images: its accuracy is coarse"
+COARSE_TEST = "the smallest personal test set has {} images, so its accuracy is coarse"
 
 
 class Experiment(Deployment):

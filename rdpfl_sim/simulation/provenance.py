@@ -31,7 +31,7 @@ PACKAGES = (
 WITHOUT_EFFECT = ("matplotlib", "rich", "ray")
 """Packages whose version cannot change a result."""
 
-RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may differ"
+RESUMED_ELSEWHERE = "resumed in another environment, so its digest may differ"
 """The beginning of the warning for a run that was resumed in a different environment."""
 
 GIT_TIMEOUT_S = 5.0
@@ -55,7 +55,7 @@ def session(device: torch.device) -> JsonObject:
 
 
 def environment(device: str) -> JsonObject:
-    """Return all influences on a result except the scenario. `device` is the training device."""
+    """Return everything that can affect a result, except the scenario. `device` is the training device."""
     return {
         "code": dict(_code()),
         "versions": dict(_versions()),

@@ -122,11 +122,11 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
     world.resume(state["waiting"])
     for time_s, priority, entry in state["queue"]:
         if not time_s >= kernel.now or priority not in PRIORITIES:
-            raise CodecError(f"at {kernel.now} s an event is due at {time_s} s with the priority {priority}")
+            raise CodecError(f"at {kernel.now} s, an event is due at {time_s} s with priority {priority}")
         if entry[0] != "client":
             event = decoder.decode(entry)
             if not callable(event.callback):
-                raise CodecError(f"its queue holds {entry}, which cannot be called")
+                raise CodecError(f"its queue contains {entry}, which cannot be called")
             kernel.call_at(event, time_s, priority)
         elif entry[1] in world.processes:
             kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)

@@ -3,7 +3,7 @@
     (1/T) sum_t |grad f(w^t)|^2 <= 4 (f(w^0) - f(w^T)) / (gamma T) + 5 B^2 eta^2 K^2 + sigma_u^2 / 2
                                    + 9/2 lambda^2 G_d^2,        B = L G_g / 2,  gamma <= 1 / (8 L)
 
-f is the loss on all of a client's training data. G_g^2 is the largest observed mean |g|^2 over batches,
+f is the loss on all of a client's training data. G_g^2 is the largest observed mean |g|^2 over batches.
 sigma_u^2 is the largest mean |g - grad f|^2, divided by K because u is a mean over K batches. L is the
 largest |grad f(w) - grad f(v)| / |w - v| between consecutive observations, a lower bound of the true L. The
 average on the left is over observations. The theorem is about expectations, so a single run may violate the

@@ -24,7 +24,7 @@ from rdpfl_sim.world.waiting import Staleness, Wait
 
 
 class Phase:
-    """Phases of a round. Plain strings: accessing a member of an Enum is too slow for every message."""
+    """Phases of a round, as plain strings: enum members are too slow to access for every message."""
 
     TRAINING = "training"
     SENDING = "sending"
@@ -33,7 +33,7 @@ class Phase:
 
 
 class FinishedRound(NamedTuple):
-    """A round whose update has not been reported to the observer."""
+    """A finished round whose update has not yet been reported to the observer."""
 
     round: int
     messages: list[UsedMessage]
@@ -43,7 +43,7 @@ class FinishedRound(NamedTuple):
 class ClientState:
     """Everything about a client that changes during a run, except its mailbox and its neighbours.
 
-    It is not stored in local variables of a generator, so that checkpoints can contain it.
+    Checkpoints contain it, so it is not stored in local variables of a generator.
     """
 
     STATE = (
@@ -64,7 +64,7 @@ class ClientState:
     """Whether a round or a fresh start has changed the model since its last evaluation."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
-    """End of the current training or of waiting, if known."""
+    """End of the current training or wait, if known."""
     poisoned: bool = False
     """Whether the client trains on poisoned data in this round."""
 
@@ -102,7 +102,7 @@ class ClientContext:
 
 
 class Client:
-    """One client. A Byzantine client differs only in the content and timing of its messages."""
+    """One client. The adversary of a Byzantine client sends its messages and may poison its training data."""
 
     STATE = ("neighbours",)
 
@@ -135,9 +135,9 @@ class Client:
             Phase.GATHERING: self.gather,
         }
         self.pending_event: Event | None = None
-        """The event that the client's process waits for. It may have been triggered at this instant.
+        """The event that the client's process waits for. It may already be triggered at this instant.
 
-        At the start of a phase it is set only in a restored run, in which the client is already waiting.
+        At the start of a phase it is set only in a restored run, if the client was waiting.
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
@@ -229,7 +229,7 @@ class Client:
         return state.until_s if state.phase is Phase.GATHERING else None
 
     def set_neighbours(self, neighbours: Sequence[int]) -> None:
-        """Change the neighbourhood. Former neighbours are no longer waited for."""
+        """Change the neighbourhood. The client no longer waits for former neighbours."""
         self.neighbours = neighbours
         self.mailbox.set_neighbours(neighbours, self._num_required)
         if self.mailbox.is_ready:
@@ -259,7 +259,7 @@ class Client:
             self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
-        """Continue if the client is waiting for others: at this instant, after the events queued for it."""
+        """End the current wait, if any, at this instant but after the events already queued for it."""
         self.timer.cancel()
         if self.pending_event is not None and not self.pending_event.triggered:
             self.context.kernel.trigger_at(self.pending_event, self.context.kernel.now)
@@ -302,11 +302,11 @@ class Client:
         )
 
     def _poisons(self) -> bool:
-        """Return whether the client trains on poisoned data from now on."""
+        """Return whether the training that starts now uses poisoned data."""
         return self.adversary is not None and self.adversary.poisons(self)
 
     def _wait_for_observations(self, adversary: Adversary) -> Event:
-        """Return an event that fires when the adversary has enough observations or its patience ends."""
+        """Return an event that fires when the adversary has enough observations, or after `patience_s`."""
         adversary.waiting[self.id] = None
         return self._wait(adversary.plan.patience_s)
 

@@ -1,4 +1,4 @@
-"""The SimPy environment, extended by plain callbacks, which are cheaper than processes."""
+"""The SimPy environment, extended with plain callbacks, which are cheaper than processes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Call:
 
 
 class Kernel(simpy.Environment):
-    """A SimPy environment whose queue also holds callbacks.
+    """A SimPy environment whose queue also contains callbacks.
 
-    A message that is its own callback is several times cheaper than one process per message.
+    A callback per message is several times cheaper than a process per message.
     """
 
     STATE = ("_now",)
@@ -110,7 +110,8 @@ class Kernel(simpy.Environment):
 class Timer:
     """Calls a function at a time that can be changed or cancelled, with the priority of deadlines.
 
-    A timer has one entry in the kernel's queue however often it is set (two if it is set to an earlier time).
+    A timer has one entry in the kernel's queue, however often it is set, or two if it is set to an earlier
+    time.
     """
 
     STATE = ("deadline_s", "scheduled_s")

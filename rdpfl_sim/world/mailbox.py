@@ -77,7 +77,7 @@ class Mailbox:
         self.start_round(1)
 
     def start_round(self, round_: int) -> None:
-        """Wait for messages of this round, and determine which neighbours have answered already.
+        """Start a round, and determine which neighbours have already answered.
 
         Called when the client's training ends. Messages that arrive earlier are kept.
         """

@@ -1,4 +1,4 @@
-"""Waiting for messages: when a round may proceed, and how late messages are weighted."""
+"""Waiting for messages: when a round may proceed, and the weights of late messages."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class World:
     def resume(self, waiting: Iterable[int]) -> None:
         """Continue a restored run, before the kernel's queue is restored.
 
-        The processes of clients that were waiting are advanced to the same place. The queue already contains
+        The processes of clients that were waiting are advanced to the same wait. The queue already contains
         the next change.
         """
         self.changes = islice(self.changes, self.num_changes + 1, None)
@@ -217,7 +217,7 @@ class World:
         return max(self.clients[other].state.round for other in (client, *up))
 
     def _update_neighbours(self) -> None:
-        """Pass its current neighbour list to every client, without absent and departed clients."""
+        """Update the neighbour list of every client, without absent and departed clients."""
         away = {client for client, num in self.num_withdrawals.items() if num > 0}
         for client, around in zip(self.clients, self.topology, strict=True):
             neighbours = tuple(n for n in around if n not in away)

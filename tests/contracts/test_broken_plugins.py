@@ -18,7 +18,7 @@ from tests.registries import temporary_components
 from tests.support import small_scenario
 
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
-TWO_ANSWERS = "returns two different results for the same arguments, so runs could not be repeated"
+TWO_ANSWERS = "returns two different results for the same arguments, so runs would not be reproducible"
 DRAWS = "draws from torch's global generator ("
 
 BROKEN = {
@@ -29,7 +29,7 @@ BROKEN = {
         "u.mean(dim=0) / 0": "returns NaN or infinity for finite arguments",
         "u.mean(dim=0).requires_grad_()": "returns a tensor that requires a gradient; detach it",
         "u.mul_(2).mean(dim=0)": "modifies its arguments; it must work on a copy",
-        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so runs could not be repeated; ",
+        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so runs would not be reproducible; ",
         "u.mean(dim=0) + random.random()": TWO_ANSWERS,
         "u[2]": "raises IndexError: index 2 is out of bounds for dimension 0 with size 1 (odds.py, line ",
         "None": "returns None, not a tensor",
@@ -171,7 +171,7 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
     assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 {flaw}")
 
 
-NOT_THE_SUM = "returns weights whose weighted sum of the messages is not the result"
+NOT_THE_SUM = "returns weights for which the weighted sum of the messages is not the result"
 WEIGHTS = {
     ("aggregator", "u.mean(dim=0)", "torch.eye(len(u)).double()[0]"): NOT_THE_SUM,
     ("aggregator", "u[0]", "1 / len(u)"): "returns an object of type float, not a tensor",
@@ -208,7 +208,7 @@ def test_component_without_message_weights_is_named_in_a_warning(
     packages.install("odds", f"{HEAD}\n@{kind}\ndef odd(u): return {body}\n", {kind: ["odd"]})
     warning = (
         f"{PATHS[kind]}: the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 declares no weights, "
-        f"so telemetry has no message weights; see `weights` of the decorator @{kind}"
+        f"so telemetry has no message weights; see the argument `weights` of @{kind}"
     )
     summary = simulate(small_scenario(**using(kind))).summary
     assert summary["warnings"].count(warning) == 1

@@ -77,8 +77,8 @@ def test_rounds_with_too_few_messages_for_the_trimmed_mean_are_counted_and_warne
     assert 0 < expected < len(num_used)
     assert few.summary["telemetry"]["num_trimmed_less"] == expected
     assert few.summary["warnings"][-1] == (
-        f"in {expected} of {len(num_used)} rounds of honest clients too few messages arrived for the trimmed "
-        "mean: it cut fewer than ceil(trim n) of n per side"
+        f"in {expected} of {len(num_used)} rounds of honest clients, too few messages arrived for the "
+        "trimmed mean: it removed fewer than ceil(trim n) of n at each end"
     )
     other = simulate(small_scenario(method={"name": "direct", "aggregator": "median"}, **LOSSY))
     assert other.summary["telemetry"]["num_trimmed_less"] == 0
@@ -382,7 +382,7 @@ DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
         ),
         (
             {"faults": [{"name": "random_crashes", "mean_time_to_fail_s": 0.1}], "timing": DEADLINE},
-            "timing.max_time_s would end such a run",
+            "set timing.max_time_s to limit the run",
         ),
     ],
 )

@@ -36,7 +36,7 @@ def digits(
     images, labels = _digits()
     by_class = rng.permutation(len(labels))
     by_class = by_class[np.argsort(labels[by_class], kind="stable")]
-    # Evenly spaced picks from the images sorted by class: the size of each class is exact to within 1.
+    # Test images are evenly spaced among the images sorted by class, so class sizes are exact to within 1.
     in_test = np.empty(len(labels), dtype=bool)
     in_test[by_class] = np.diff(np.floor(np.arange(len(labels) + 1) * test_fraction)) > 0
     if not in_test.any() or in_test.all():
@@ -79,10 +79,10 @@ def synthetic(
     num_test: Count = 500,
     noise: Annotated[NonNegative, Doc("standard deviation around the prototype; 1: slight overlap")] = 1.0,
 ) -> Dataset:
-    """One Gaussian cloud per class, of any shape and size, with equally many examples per class.
+    """One Gaussian cloud per class, of any shape and size, with classes of equal size.
 
-    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I), where s is such that two prototypes are
-    about 5 apart. With noise 1, 10 classes and enough features, the best accuracy is about 0.96.
+    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I). The value of s makes two prototypes about
+    5 apart. With noise 1, 10 classes and enough features, the best accuracy is about 0.96.
     """
     if len(shape) not in (1, 3):
         raise OptionError("shape", "must be [channels, height, width] or [features]")

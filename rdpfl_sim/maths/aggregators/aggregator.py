@@ -38,7 +38,7 @@ class AggregatorFacts(Facts):
     needs_own: bool = False
     """Whether the second argument is the client's own vector (d,)."""
     rows: bool = False
-    """Whether it accepts many clients at once: messages (n, m, d) and own vectors (n, d) give (n, d). The
+    """Whether one call handles many clients: messages (n, m, d) and own vectors (n, d) give (n, d). The
     bits of a row must not depend on the other rows."""
     order_statistics: Callable[..., tuple[int, int]] | None = None
     """(low, high) for m messages, if the aggregate is the mean of the order statistics low, ..., high - 1 of

@@ -76,7 +76,7 @@ class Adversary:
     """Controls a group of Byzantine clients.
 
     Causality holds: an update is observed when its client has computed it or when it arrives as a message. An
-    attacker that needs updates of its own round waits for them until its patience ends. It then uses the
+    attacker that needs updates of its own round waits for them, but at most `patience_s`. It then uses the
     latest observed update of every client.
     """
 
@@ -166,25 +166,25 @@ class Adversary:
         return self._has_seen_all(state.round)
 
     def recheck_waiting(self) -> None:
-        """Let waiting attackers continue if they have observed enough now."""
+        """Resume waiting attackers that have now observed enough."""
         for attacker in [member for member in self.waiting if self.is_ready(self.clients[member])]:
             del self.waiting[attacker]
             self.clients[attacker].stop_waiting()
 
     def on_stop(self, attacker: int) -> None:
-        """Cancel the waiting of an attacker that has stopped. Its delayed messages are lost."""
+        """Cancel the wait of an attacker that has stopped. Its delayed messages are lost."""
         self.waiting.pop(attacker, None)
         self.num_stops[attacker] += 1
 
     def on_departure(self, attacker: int) -> None:
-        """Stop keeping observations for an attacker that has left for good."""
+        """Stop keeping observations for an attacker that has left permanently."""
         del self.rounds[attacker]
         self._slowest = min(self.rounds.values(), default=inf)
 
     def send(self, attacker: Client, own: Payload) -> None:
         """Send the attacker's messages of this round."""
         round_, recipients = attacker.state.round, attacker.neighbours
-        self.waiting.pop(attacker.id, None)  # still listed if the attacker's patience has ended
+        self.waiting.pop(attacker.id, None)  # still listed if the wait has timed out
         self._advance(attacker.id, round_)
         if not self.is_active(attacker):
             self.network.send(attacker.id, round_, round_, own, recipients)
@@ -209,7 +209,7 @@ class Adversary:
         return frozenset()
 
     def _contents(self, attacker: Client, own: Payload) -> dict[int | None, Payload]:
-        """Return the payload for each recipient; the key None stands for all recipients."""
+        """Return the payload for each recipient; the key None means all recipients."""
         plan = self.plan
         to_all = None if plan.sees_victim else self._attack_vector(attacker, own, None)
         if to_all is not None and plan.equivocation is same:

@@ -13,7 +13,7 @@ class Neighbourhoods:
     """Neighbourhoods of the honest clients of a graph.
 
     `byzantine_fraction` is |B_i| / |N_i| of every honest client, 0 if it has no neighbours. The paper assumes
-    a fraction below 1/2; `outside_threat_model` lists the clients for which it is not.
+    a fraction below 1/2; `outside_threat_model` lists the clients with a fraction of at least 1/2.
     """
 
     byzantine_fraction: dict[int, float]
@@ -44,8 +44,8 @@ class Neighbourhoods:
         outside = self.outside_threat_model
         if outside:
             found.append(
-                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients have at least half "
-                f"Byzantine neighbours ({_first_ids(outside)}): outside the paper's threat model"
+                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients have at least as many "
+                f"Byzantine as honest neighbours ({_first_ids(outside)}): outside the paper's threat model"
             )
         if self.isolated:
             found.append(f"clients without neighbours train locally: {_first_ids(self.isolated)}")

@@ -21,7 +21,7 @@ from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, chosen
 
 @dataclass(frozen=True)
 class Absence(Fault):
-    """Clients have not joined yet; they join in the round of their furthest neighbour."""
+    """Clients have not joined yet; they will join in the latest round among their neighbours."""
 
     KIND, CONDITION = "absence", Condition.ABSENT
 
@@ -68,5 +68,5 @@ def leave(
     fraction: ChosenFraction = None,
     at_s: NonNegative,
 ) -> Schedule:
-    """Some clients leave for good."""
+    """Some clients leave permanently."""
     return once(Leave(chosen_clients(context, clients, fraction)), at_s, None)

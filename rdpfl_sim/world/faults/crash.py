@@ -1,4 +1,4 @@
-"""Crashes: clients that stop without notice, for good or until they recover."""
+"""Crashes: clients that stop without notice, permanently or until they recover."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from rdpfl_sim.world.faults.options import (
 
 TOO_FREQUENT = (
     "clients crash every {} s on average and train for at least {} s per round; "
-    "timing.max_time_s would end such a run"
+    "set timing.max_time_s to limit the run"
 )
 
 

@@ -43,7 +43,7 @@ class FaultTarget(Protocol):
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
         """Undo one stop of each client.
 
-        With `fresh`, it restarts with a new model; with `catch_up`, in the round of its furthest neighbour.
+        With `fresh`, it restarts with a new model; with `catch_up`, in the latest round of its neighbours.
         """
 
     def withdraw(self, clients: Clients) -> None:

@@ -58,7 +58,7 @@ class Unlimited:
         pass
 
     def transmit(self, message: Sized, done: Done) -> None:
-        """Call `done(message)` at once."""
+        """Call `done(message)` immediately."""
         done(message)
 
     def drop(self, sender: int) -> list[Any]:
@@ -67,7 +67,7 @@ class Unlimited:
 
 
 class Departure(NamedTuple):
-    """A message in the queue of its sender, and the time at which it will have left."""
+    """A message in the queue of its sender, and the time at which its transmission ends."""
 
     message: Sized
     done: Done
@@ -76,7 +76,7 @@ class Departure(NamedTuple):
 
 @bandwidth
 class Uplink:
-    """The messages of a sender leave one after the other, at bytes_per_s."""
+    """Each client sends its messages one after the other, at bytes_per_s."""
 
     STATE = ("queues",)
     CALLS = ("_leave",)
@@ -108,7 +108,7 @@ class Uplink:
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A message in transmission. left_bytes remained at since_s and are sent at bytes_per_s from then on."""
+    """A message in transmission. At since_s, left_bytes remained; they are sent at bytes_per_s."""
 
     message: Sized
     done: Done
@@ -123,8 +123,8 @@ class Shared:
     """Simultaneous transfers share the uplink of their sender and the downlink of their recipient.
 
     The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient). It changes
-    when another transfer with the same sender or recipient starts or ends. A share that a transfer cannot use
-    stays unused.
+    when another transfer with the same sender or recipient starts or ends. Bandwidth that a transfer cannot
+    use is not given to other transfers.
     """
 
     STATE = ("outgoing", "incoming", "changed_senders", "changed_recipients")
@@ -138,7 +138,7 @@ class Shared:
         self.down_bytes_per_s = down_bytes_per_s
         self.outgoing: dict[int, list[Transfer]] = {}
         self.incoming: dict[int, list[Transfer]] = {}
-        # Clients whose transfers started or ended now. Dictionaries, because the order of a set may vary.
+        # Clients with transfers that started or ended at this instant. Dictionaries keep the insertion order.
         self.changed_senders: dict[int, None] = {}
         self.changed_recipients: dict[int, None] = {}
 
@@ -189,7 +189,7 @@ class Shared:
 
     def _end(self, call: Call) -> None:
         transfer: Transfer = call.argument
-        # Compare times, not left_bytes: a remainder due to rounding could be too small to move the clock.
+        # Compare times, not left_bytes: a remainder due to rounding could be too small to advance the clock.
         if self.kernel.now != transfer.ends_at_s:
             return  # the rate has changed since this call was scheduled
         self._remove(transfer)

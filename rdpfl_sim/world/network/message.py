@@ -33,9 +33,9 @@ class Message:
     """A broadcast in transit to one recipient.
 
     `number` counts the messages of the run and identifies the message in the records. `draw` identifies the
-    random draws that determine whether and when it arrives. A message is its own entry in the kernel's queue:
-    on arrival, the kernel calls `callback(message)`. Messages share their broadcast instead of copying it,
-    because there are many of them.
+    random draws that determine whether and when it arrives. The message itself is the entry in the kernel's
+    queue: on arrival, the kernel calls `callback(message)`. All messages of a broadcast share it, to save
+    memory.
     """
 
     __slots__ = ("broadcast", "callback", "draw", "link", "number")

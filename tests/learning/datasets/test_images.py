@@ -127,7 +127,7 @@ def test_labels_may_be_a_column(file: Path) -> None:
         ({"x_train": np.zeros((12, 3, 8, 8), np.int32)}, "x_train must be uint8 or float, not int32"),
         ({"x_train": np.zeros(12, np.uint8)}, r"x_train must be images .* not \(12,\)"),
         ({"x_test": np.zeros((0, 3, 8, 8), np.uint8)}, r"x_test must be images .* not \(0, 3, 8, 8\)"),
-        ({"x_test": np.zeros((6, 3, 8, 9), np.uint8)}, r"shape \[3, 8, 8\], but x_test of shape \[3, 8, 9\]"),
+        ({"x_test": np.zeros((6, 3, 8, 9), np.uint8)}, r"shape \[3, 8, 8\], those of x_test \[3, 8, 9\]"),
         ({"x_test": np.zeros((6, 3, 8, 8), np.float32)}, "both be uint8 or both be float"),
         ({"x_train": np.full((12, 3, 8, 8), np.nan)}, "x_train must be finite"),
         ({"x_train": np.full((12, 3, 8, 8), 1e39)}, "x_train must be finite"),

@@ -75,7 +75,7 @@ def test_unknown_client_cannot_crash_at_random():
             2.5,
             [
                 "clients crash every 2 s on average and train for at least 2.5 s per round; "
-                "timing.max_time_s would end such a run"
+                "set timing.max_time_s to limit the run"
             ],
         ),
     ],

@@ -37,7 +37,7 @@ def test_list_and_string_of_the_same_ids_are_the_same_set(ids):
         ("0..999999999", "there is no client 999999999; allowed: 0 to 4"),
         ([2, 0, 2], "client 2 occurs twice"),
         ("0..3, 1", "client 1 occurs twice"),
-        ("0, 4..2", "a range must go upwards; given: '4..2'"),
+        ("0, 4..2", "a range must be in ascending order; given: '4..2'"),
     ],
 )
 def test_impossible_set_of_clients_is_refused(clients, message):
