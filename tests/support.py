@@ -1,18 +1,17 @@
 """What several tests share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import Executor, RoundComputation
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
 from rdpfl_sim.methods.base import (
@@ -105,7 +104,7 @@ CLIENT = ClientView(0, 1, 2, Services())
 def trained(w: Tensor, num_steps: int = 2, second_w: Tensor | None = None) -> Trained:
     """Return the result of one client's training that was not run, as a row."""
     second = None if second_w is None else second_w.unsqueeze(0)
-    return Trained(w.unsqueeze(0), (num_steps,), second)
+    return Trained(w.unsqueeze(0), (num_steps,), (0.5,), second)
 
 
 def inbox(*messages: Received | Tensor, like: Tensor | None = None) -> Inbox:
@@ -139,9 +138,9 @@ class FakeTrainingData:
     def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
         return TrainingJob(client, task, seed=round_, poisoned=poisoned)
 
-    def train(self, model: None, job: TrainingJob) -> TrainingResult:
-        [w] = job.task.w
-        return TrainingResult(w - self.direction(job.client, job.seed, job.poisoned), num_steps=1, loss=0.0)
+    def train(self, model: None, job: TrainingJob) -> Trained:
+        w = job.task.w - self.direction(job.client, job.seed, job.poisoned)
+        return Trained(w, num_steps=(1,), losses=(0.0,))
 
     def batch(self, model: None, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
@@ -149,7 +148,8 @@ class FakeTrainingData:
 
 def fake_executor(method: Method, direction: Direction | None = None) -> Executor:
     """Return an executor whose training is arithmetic on two numbers."""
-    return Executor(cast(Any, None), cast(Any, FakeTrainingData(direction)), method)
+    data = cast(Any, FakeTrainingData(direction))
+    return Executor(RoundComputation(cast(Any, None), data, method, with_message_stats=True))
 
 
 def round_job(client: int, round_: int, state: State, poisoned: bool = False) -> RoundJob:
@@ -163,27 +163,26 @@ class CheapTrainingData(TrainingData):
     A second model is pulled likewise; masks are respected, momentum is not. Batches and tests are real.
     """
 
-    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
+    def train(self, model: FlatModel, job: TrainingJob) -> Trained:
         task, num_steps = job.task, self.settings.num_steps(len(self.shards[job.client]))
         goal = torch.arange(task.w.shape[1]).mul(job.client + 1).add(job.seed % 1000).sin()
 
         def trained(w: Tensor) -> Tensor:
             gradient = (w - goal).clamp(-1, 1) * (-1 if job.poisoned else 1)
             if task.mask is not None:
-                gradient = gradient * task.mask[0]
+                gradient = gradient * task.mask
             return w - self.settings.learning_rate * num_steps * gradient
 
-        second_w = None if task.second_w is None else trained(task.second_w[0])
-        return TrainingResult(trained(task.w[0]), num_steps, loss=0.5, second_w=second_w)
+        second_w = None if task.second_w is None else trained(task.second_w)
+        return Trained(trained(task.w), (num_steps,), (0.5,), second_w)
 
 
 def cheap(scenario: Scenario) -> Experiment:
     """Return the experiment of a scenario whose training costs nothing."""
     experiment = Experiment(scenario)
     experiment.training_data = CheapTrainingData(**vars(experiment.training_data))
-    experiment.make_executor = lambda: Inline(  # type: ignore[method-assign]
-        experiment.model, experiment.training_data, experiment.method
-    )
+    experiment.computation = replace(experiment.computation, training_data=experiment.training_data)
+    experiment.make_executor = lambda: Inline(experiment.computation)  # type: ignore[method-assign]
     return experiment
 
 

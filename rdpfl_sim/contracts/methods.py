@@ -209,4 +209,4 @@ def _trained(w: Tensor, number: int, second_w: Tensor | None) -> Trained:
     """Return a plausible training result, which differs for every number."""
     step = torch.randn(w.shape, generator=torch.Generator().manual_seed(number)).to(w.device)
     second = None if second_w is None else second_w[:1] - 0.01 * step
-    return Trained((w - 0.01 * step).unsqueeze(0), (1,), second)
+    return Trained((w - 0.01 * step).unsqueeze(0), (1,), (0.0,), second)

@@ -18,7 +18,7 @@ from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
 from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import OwnBatch, TrainingResult
+from rdpfl_sim.learning.training import OwnBatch
 from rdpfl_sim.methods.base import ClientView, Method, Trained
 from rdpfl_sim.methods.batching import Updated, UpdateInput, update_in_batches
 from rdpfl_sim.methods.payload import Payload
@@ -76,17 +76,21 @@ class PendingJob:
 
 
 @dataclass(frozen=True)
-class RoundSteps:
-    """Computes the steps of round jobs with one model, which no other thread uses."""
+class RoundComputation:
+    """Computes the parts of round jobs with one model, which no other thread uses."""
 
     model: FlatModel
     training_data: TrainingData
     method: Method
+    with_message_stats: bool
+    """Whether to compute statistics of single messages."""
 
     def update(self, jobs: Sequence[PendingJob]) -> None:
         """Compute the updates of jobs in batches, and release the messages that they use."""
         inputs = [self._update_input(job) for job in jobs]
-        for job, updated in zip(jobs, update_in_batches(self.method, inputs), strict=True):
+        for job, updated in zip(
+            jobs, update_in_batches(self.method, inputs, self.with_message_stats), strict=True
+        ):
             job.known_update, job.exchange, job.previous_result = updated, None, None
 
     def _update_input(self, job: PendingJob) -> UpdateInput:
@@ -94,9 +98,7 @@ class RoundSteps:
         assert exchange is not None
         assert previous is not None
         client = ClientView(job.client, exchange.round, job.degree, self)
-        return UpdateInput(
-            previous.state, previous.trained, exchange.messages, client, exchange.with_message_stats
-        )
+        return UpdateInput(previous.state, previous.trained, exchange.messages, client)
 
     def training_job(self, job: PendingJob) -> TrainingJob:
         """Return the local training of a job. If its update is pending, compute it first."""
@@ -107,16 +109,16 @@ class RoundSteps:
         """Train and build the payload."""
         self.finish(job, self.training_data.train(self.model, self.training_job(job)))
 
-    def finish(self, job: PendingJob, result: TrainingResult) -> None:
-        """Build the payload from the training result, and set the result of the job."""
-        trained, client = _row(result), ClientView(job.client, job.round, job.degree, self)
+    def finish(self, job: PendingJob, trained: Trained) -> None:
+        """Build the payload from the result of the training, and set the result of the job."""
+        client = ClientView(job.client, job.round, job.degree, self)
         try:
             state, outgoing = self.method.payload(job.updated.state, trained, [client])
         except Exception as error:
             note_client_round(error, job.client, job.round)
             raise
         payload = Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0])
-        job.known_result = JobResult(state, trained, payload, result.loss)
+        job.known_result = JobResult(state, trained, payload)
 
     def seed(self, purpose: str, client: int, round_: int) -> int:
         """Return the seed for one purpose, client and round."""
@@ -137,10 +139,10 @@ class Executor:
     warning: str | None = None
     """Reason for using a different executor than configured, or None."""
 
-    def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
-        self.model = model
-        self.training_data = training_data
-        self.steps = RoundSteps(model, training_data, method)
+    def __init__(self, computation: RoundComputation) -> None:
+        self.computation = computation
+        self.model = computation.model
+        self.training_data = computation.training_data
         keep_freed_memory()
 
     @property
@@ -154,11 +156,11 @@ class Executor:
 
     def compute_update(self, job: PendingJob) -> None:
         """Set `known_update` of this job. Derived classes may compute other pending jobs too."""
-        self.steps.update([job])
+        self.computation.update([job])
 
     def compute_result(self, job: PendingJob) -> None:
         """Set `known_result` of this job. Derived classes may compute other pending jobs too."""
-        self.steps.train(job)
+        self.computation.train(job)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Return the results of all jobs, in order. A model that several clients share is evaluated once."""
@@ -188,13 +190,3 @@ class Executor:
 
     def close(self) -> None:
         """Stop threads, processes and connections that were started."""
-
-
-def _row(result: TrainingResult) -> Trained:
-    """Return the result of one client's training as a batch of one row."""
-    return Trained(
-        result.w.unsqueeze(0),
-        (result.num_steps,),
-        None if result.second_w is None else result.second_w.unsqueeze(0),
-        None if result.direction is None else result.direction.unsqueeze(0),
-    )

@@ -44,6 +44,7 @@ class Trained:
 
     w: Tensor  # (n, d)
     num_steps: tuple[int, ...]  # n numbers
+    losses: tuple[float, ...]  # n numbers, the mean batch losses; NaN if training has diverged
     second_w: Tensor | None = None  # (n, d), for methods that train two models
     direction: Tensor | None = None  # (n, d), (w_before - w) / (eta K) if the executor has computed it
 

@@ -50,8 +50,6 @@ class UpdateInput(NamedTuple):
     trained: Trained
     received: Sequence[Received]
     client: ClientView
-    with_message_stats: bool = False
-    """Whether to compute statistics of the messages too."""
 
 
 class Updated(NamedTuple):
@@ -62,10 +60,12 @@ class Updated(NamedTuple):
     message_stats: ClientMessageStats | None = None
 
 
-def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
+def update_in_batches(
+    method: Method, inputs: Sequence[UpdateInput], with_message_stats: bool
+) -> list[Updated]:
     """Update every client. Clients with equal numbers of messages share a batch if the method permits it."""
     if len(inputs) == 1:
-        return _update(method, inputs)
+        return _update(method, inputs, with_message_stats)
     batches: dict[Hashable, list[int]] = {}
     for position, one in enumerate(inputs):
         key = len(one.received) if method.batched else position
@@ -75,7 +75,8 @@ def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Upd
         size = _batch_size(inputs[positions[0]])
         for start in range(0, len(positions), size):
             batch = positions[start : start + size]
-            results.update(zip(batch, _update(method, [inputs[p] for p in batch]), strict=True))
+            updated = _update(method, [inputs[p] for p in batch], with_message_stats)
+            results.update(zip(batch, updated, strict=True))
     return [results[position] for position in range(len(inputs))]
 
 
@@ -103,14 +104,14 @@ def _stack_masks(received: Sequence[Sequence[Received]], like: Tensor) -> Tensor
     return _stack_messages(masks, like) if masks[0] else None
 
 
-def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
+def _update(method: Method, inputs: Sequence[UpdateInput], with_message_stats: bool) -> list[Updated]:
     try:
         states = [one.state for one in inputs]
         state, trained = stack(states), stack([one.trained for one in inputs])
         inbox = make_inbox([one.received for one in inputs], trained.w)
         clients = [one.client for one in inputs]
         stats: Sequence[ClientMessageStats | None] = [None] * len(inputs)
-        if inbox.num_messages > 0 and any(one.with_message_stats for one in inputs):
+        if with_message_stats and inbox.num_messages > 0:
             stats = _split_message_stats(method.message_stats(state, trained, inbox, clients))
         new_state, diagnostics = method.update(state, trained, inbox, clients)
     except Exception as error:
@@ -118,7 +119,7 @@ def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
             note_client_round(error, inputs[0].client.id, inputs[0].client.round)
         else:
             for one in inputs:  # repeat client by client, so that the error names the client
-                _update(method, [one])
+                _update(method, [one], with_message_stats)
         raise
     new_states = split(new_state, state, states)
     rows = zip(new_states, _split_diagnostics(diagnostics, len(inputs)), stats, strict=True)

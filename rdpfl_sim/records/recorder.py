@@ -58,12 +58,10 @@ class Recorder(Observer):
         file: BinaryIO | None,
         message_fraction: float,
         telemetry: Telemetry,
-        with_message_stats: bool,
     ) -> None:
         self.kernel = kernel
         self.file = file
         self.telemetry = telemetry
-        self.with_message_stats = with_message_stats
         self.message_key = streams.key(MESSAGE_STREAM)
         self.message_fraction = 0.0 if file is None else message_fraction
         self.digest = Digest()

@@ -114,7 +114,6 @@ class Simulation:
             files.events if files is not None and scenario.output.events else None,
             scenario.output.message_events,
             self.telemetry,
-            with_message_stats=scenario.output.telemetry,
         )
         self.metrics: list[MetricsRow] = []
         self.scores = EvaluationLog(

@@ -17,6 +17,7 @@ from simpy import Event, Process
 from simpy.events import Initialize
 from torch import Tensor
 
+from rdpfl_sim.methods.batching import Updated
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder, Plain, decoding
@@ -53,6 +54,7 @@ VALUES: tuple[type, ...] = (
         FinishedJob,
         JobResult,
         FinishedRound,
+        Updated,
         UsedMessage,
     ),
     *(Start, End),

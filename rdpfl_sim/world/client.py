@@ -193,7 +193,7 @@ class Client:
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]
-        exchange = Exchange(round_, received, context.observer.with_message_stats)
+        exchange = Exchange(round_, received)
         state.unreported = FinishedRound(round_, used)
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True

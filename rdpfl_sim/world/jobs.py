@@ -27,13 +27,16 @@ class JobResult(NamedTuple):
     """The method's state from now on."""
     trained: Trained
     payload: Payload
-    loss: float
-    """Mean training loss over the local steps."""
 
     @property
     def num_steps(self) -> int:
         """K, the number of local steps."""
         return self.trained.num_steps[0]
+
+    @property
+    def loss(self) -> float:
+        """Mean training loss over the local steps."""
+        return self.trained.losses[0]
 
 
 class Job(Protocol):
@@ -76,8 +79,6 @@ class Exchange(NamedTuple):
 
     round: int
     messages: Sequence[Received]
-    with_message_stats: bool
-    """Whether to compute statistics of single messages."""
 
 
 class RoundJob(NamedTuple):

@@ -112,5 +112,5 @@ def test_method_keeps_its_contract(name: str) -> None:
         method,
         plugin,
         experiment.initial_model(0),
-        experiment.steps,
+        experiment.computation,
     )

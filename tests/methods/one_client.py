@@ -68,7 +68,7 @@ def update(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> Any:
     """Return the state after a round, and its diagnostics as plain numbers."""
-    [updated] = update_in_batches(method, [UpdateInput(state, trained, received, view)])
+    [updated] = update_in_batches(method, [UpdateInput(state, trained, received, view)], False)
     return updated.state, updated.diagnostics
 
 
@@ -76,7 +76,7 @@ def stats(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> ClientMessageStats:
     """Return how the method treats each message."""
-    one = UpdateInput(state, trained, received, view, with_message_stats=True)
-    [updated] = update_in_batches(method, [one])
+    one = UpdateInput(state, trained, received, view)
+    [updated] = update_in_batches(method, [one], with_message_stats=True)
     assert updated.message_stats is not None
     return updated.message_stats
