@@ -210,5 +210,5 @@ def check_number(
 
 
 def describe(value: object) -> str:
-    """Return the type of a value in words."""
+    """Return the type of a value, as text for messages."""
     return "None" if value is None else f"an object of type {type(value).__name__}"

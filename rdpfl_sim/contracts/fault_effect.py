@@ -1,6 +1,6 @@
-"""Check that the effect of a fault matches its record, which reports and `verify` rely on.
+"""Check that the effect of a fault matches its record.
 
-Both use only the condition and the record fields of a fault.
+Reports and `verify` use only the condition and the record fields of a fault.
 """
 
 from __future__ import annotations

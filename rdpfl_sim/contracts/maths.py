@@ -17,9 +17,9 @@ from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
-"""Size of the vectors with which plug-ins are tested."""
+"""Size of the vectors for testing plug-ins."""
 NUM_MESSAGES = (1, 2, 3, 8, 13)
-"""Numbers of messages with which aggregators are tested."""
+"""Numbers of messages for testing aggregators."""
 
 
 def _attack_samples(attack: Target) -> Iterator[Arguments]:

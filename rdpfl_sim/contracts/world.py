@@ -132,7 +132,7 @@ def _check_bandwidth(result: object, kernel: Kernel) -> None:
 
 
 def _transmission_times(bandwidth: Bandwidth, kernel: Kernel) -> list[tuple[float, int]]:
-    """Return the times at which three transmissions end."""
+    """Return the end times of three transmissions."""
     through: list[tuple[float, int]] = []
     messages = [SampleMessage(0, 1, 1000.0), SampleMessage(0, 2, 0.0), SampleMessage(1, 2, 1e6)]
     for message in messages:

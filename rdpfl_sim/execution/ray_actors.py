@@ -91,7 +91,7 @@ class RayActors(Executor):
 
     @override
     def submit(self, job: RoundJob) -> RayJob:
-        """Compute the update now, and submit the local training to the next worker in turn."""
+        """Compute the update now, and submit the local training to the next worker (round-robin)."""
         submitted = RayJob(job, self)
         if job.trains:
             submitted.training = self._call("train", self.computation.training_job(submitted))

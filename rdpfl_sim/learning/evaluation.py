@@ -35,7 +35,7 @@ class Predictions:
     @classmethod
     @torch.inference_mode()
     def of(cls, model: FlatModel, w: Tensor, shard: Shard) -> Predictions:
-        """Evaluate the model on all examples of the data set to which the shard belongs."""
+        """Evaluate the model on all examples of the shard's data set."""
         model.load(w)
         batches = zip(torch.split(shard.x, BATCH_SIZE), torch.split(shard.y, BATCH_SIZE), strict=True)
         correct, losses = zip(*(_judge(model(x), y) for x, y in batches), strict=True)

@@ -84,9 +84,9 @@ class FlatModel:
 
     The vector contains the parameters in the order of `module.parameters()`, each in row-major order.
     Convolution weights of shape (out, in, height, width) are stored in the order (out, height, width, in).
-    This is torch's channels_last layout, in which convolutions on a CPU need no conversion.
+    This is torch's channels_last layout, which convolutions on a CPU use without conversion.
 
-    The module must have no buffers, as in batch normalisation, because the vector does not contain them.
+    The module must have no buffers, such as those of batch normalisation: the vector does not contain them.
     It must have no layers that draw random numbers, such as dropout.
     """
 

@@ -93,8 +93,8 @@ class Outgoing:
 class MessageStats:
     """Weights and distances of the messages of a round.
 
-    Weights are the shares with which messages enter the aggregate. They add up to 1, or to less if the
-    client's own model has a share too.
+    Weights are the shares of the messages in the aggregate. They add up to 1, or to less if the client's own
+    model has a share too.
     """
 
     distance_to_own: Tensor  # (n, m)
@@ -219,7 +219,7 @@ class Method(ABC):
 
 
 def layer_starts(layers: Sequence[Layer]) -> list[int]:
-    """Return the position in the vector at which each layer starts; weights and biases count as one layer."""
+    """Return the start of each layer in the vector; weights and biases count as one layer."""
     starts: dict[str, int] = {}
     for layer in layers:
         starts.setdefault(layer.name.rpartition(".")[0], layer.start)

@@ -41,7 +41,7 @@ class CheckpointWriter:
         self.due_s = clock() + self.every_s
 
     def is_due(self, num_trained: int) -> bool:
-        """Return whether a checkpoint is due after `num_trained` local trainings of all clients together."""
+        """Return whether a checkpoint is due. `num_trained` counts the local training of all clients."""
         by_rounds = self.every_trained is not None and num_trained % self.every_trained == 0
         return by_rounds or self.clock() >= self.due_s
 

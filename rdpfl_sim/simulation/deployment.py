@@ -65,7 +65,7 @@ class Deployment:
         found = [*self.scenario.notes, *self.neighbourhoods.warnings]
         if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.exchanges:
             found.append(
-                "clients do not wait and drop messages of earlier rounds, so they use few messages or none; "
+                "clients do not wait, and they drop messages of earlier rounds, so they use few or none; "
                 "set timing.staleness = 'keep' to use them"
             )
         execution = self.scenario.execution

@@ -76,7 +76,7 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot(simulation: Simulation) -> Snapshot:
-    """Return the state of a run. Pending updates are computed, pending trainings are not."""
+    """Return the state of a run. Pending updates are computed, but pending local training is not."""
     components, pending_events = _stateful_components(simulation), simulation.world.pending_events
     encoder = Encoder(components, _values(simulation))
     state = {

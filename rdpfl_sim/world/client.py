@@ -220,7 +220,7 @@ class Client:
             self.adversary.on_message(self, message)
 
     def deadline_s(self, round_: int) -> float | None:
-        """Return the time at which the client will stop waiting in this round, or None if it is unknown."""
+        """Return the time when the client will stop waiting in this round, or None if it is unknown."""
         state, timeout_s = self.state, self.context.wait.timeout_s
         if timeout_s is None or state.round != round_ or state.until_s is None:
             return None

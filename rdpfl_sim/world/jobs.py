@@ -1,6 +1,6 @@
 """Jobs that clients submit to an executor, and their results.
 
-A `RoundJob` is all computation of one client between two sends: update the model with the messages of the
+A `RoundJob` is all the computation of one client between two sends: update the model with the messages of the
 last round, train, and build the next payload. It is submitted when a round ends. All its inputs are available
 then, so an executor may compute it immediately, in a thread, on another machine, or in a batch with the jobs
 of other clients. No other part of the program depends on when that happens.
@@ -24,7 +24,7 @@ class JobResult(NamedTuple):
     """The result of a job whose local training is done."""
 
     state: State
-    """The method's state from now on."""
+    """The method's state after the payload was built."""
     trained: Trained
     payload: Payload
 
@@ -75,7 +75,7 @@ class FinishedJob:
 
 
 class Exchange(NamedTuple):
-    """The end of a round: the messages that the client uses."""
+    """The messages that a client uses at the end of a round."""
 
     round: int
     messages: Sequence[Received]

@@ -65,7 +65,7 @@ class Kernel(simpy.Environment):
     def trigger_at(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
         """Schedule a plain SimPy event for a known time, and return it.
 
-        As with a SimPy timeout, `event.triggered` is true from now on.
+        As with a SimPy timeout, `event.triggered` is true immediately.
         """
         event._ok, event._value = True, None
         heappush(self._queue, (time_s, priority, next(self._eid), event))

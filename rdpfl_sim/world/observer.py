@@ -52,4 +52,4 @@ class Observer:
         """The update of a finished round is available."""
 
     def changed(self, fault: int, change: Change) -> None:
-        """The fault at this position of the scenario changes the world."""
+        """A fault changes the world. `fault` is its position in the scenario."""

@@ -70,7 +70,7 @@ class World:
         self.processes: dict[int, Process] = {}
         self.num_changes = 0
         self.num_trained = 0
-        """Number of finished trainings of all clients."""
+        """Number of local training phases that clients have finished, summed over all clients."""
         self.num_changes_by_fault: Counter[int] = Counter()
         num_links = sum(map(len, self.topology)) // 2
         self._max_changes = MAX_CHANGES_PER_TRAINING * 10 + 100 * (len(clients) + num_links)
@@ -203,7 +203,7 @@ class World:
         if num_changes > self._max_changes + MAX_CHANGES_PER_TRAINING * self.num_trained:
             raise RunError(
                 f"faults[{fault}]: changed the world {num_changes - 1:,} times in {self.kernel.now:g} s of "
-                f"simulated time, while clients finished {self.num_trained:,} trainings; "
+                f"simulated time, while clients finished local training {self.num_trained:,} times; "
                 f"make the fault less frequent"
             )
         self.observer.changed(fault, change)

@@ -117,7 +117,7 @@ def _validated_examples(key: str, x: NDArray[np.generic], layout: str) -> NDArra
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
         if not np.isfinite(x).all():
-            raise DataError(f"{key} must be finite in float32; it contains nan, inf or numbers too large")
+            raise DataError(f"{key} must be finite in float32; found nan, inf or numbers that are too large")
     return np.ascontiguousarray(x)
 
 

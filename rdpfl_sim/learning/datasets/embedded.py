@@ -81,8 +81,9 @@ def synthetic(
 ) -> Dataset:
     """One Gaussian cloud per class, of any shape and size, with classes of equal size.
 
-    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I). The value of s makes two prototypes about
-    5 apart. With noise 1, 10 classes and enough features, the best accuracy is about 0.96.
+    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I). The factor s is chosen so that two
+    prototypes are about 5 apart. With noise 1, 10 classes and enough features, the best accuracy is about
+    0.96.
     """
     if len(shape) not in (1, 3):
         raise OptionError("shape", "must be [channels, height, width] or [features]")

@@ -113,7 +113,7 @@ class Adversary:
         self.seen_in: dict[int, set[int]] = {}
         """Clients whose update has been observed, by round, for rounds that attackers still wait for."""
         self.waiting: dict[int, None] = {}
-        """Attackers that wait for observations, in the order in which they started to wait."""
+        """Attackers that wait for observations, in order of the start of their wait."""
         self.memories: dict[int, dict[str, Any]] = {member: {} for member in members}
         self.past: dict[int, dict[int, dict[int, Payload]]] = {member: {} for member in members}
         self.num_stops: Counter[int] = Counter()

@@ -25,7 +25,7 @@ MEMORY_ROUNDS = 16
 class TimingView:
     """A message that is due: the input of a timing attack.
 
-    `deadline_s` is the time at which the recipient stops waiting in this round, or None if it is unknown.
+    `deadline_s` is the time when the recipient stops waiting in this round, or None if it is unknown.
     `past` contains the payloads for this recipient by round, including the current round. `key` identifies a
     random stream of the sender.
     """

@@ -82,7 +82,7 @@ class Fault(ABC):
     """The condition of clients or links during the fault. None if it changes the topology and never ends.
 
     Reports and checks use this condition and one field of the records: `sides` if PARTITIONED, `links`
-    (directed) if LINK_DOWN, `links` (all links from now on) if None, otherwise `clients`.
+    (directed) if LINK_DOWN, `links` (all links after the change) if None, otherwise `clients`.
     """
 
     @abstractmethod

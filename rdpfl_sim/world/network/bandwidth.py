@@ -1,6 +1,6 @@
 """Bandwidth models: the transmission time of a message, which precedes the latency of its link.
 
-A bandwidth model calls `done(message)` at the simulated time at which the last byte is transmitted.
+A bandwidth model calls `done(message)` when the last byte is transmitted, in simulated time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Unlimited:
 
 
 class Departure(NamedTuple):
-    """A message in the queue of its sender, and the time at which its transmission ends."""
+    """A message in the queue of its sender, and the end of its transmission."""
 
     message: Sized
     done: Done
