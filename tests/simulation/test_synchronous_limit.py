@@ -66,7 +66,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             )
             for i in range(n)
         ]
-        u = [(w[i] - jobs[i].w) / (ETA * jobs[i].num_steps) for i in range(n)]
+        u = [(w[i] - jobs[i].w[0]) / (ETA * jobs[i].num_steps[0]) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 
         def attack_message(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
