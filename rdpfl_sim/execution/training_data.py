@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -32,8 +33,7 @@ class TrainingConfig:
         return num_local_steps(num_samples, self.batch_size, self.local_epochs, self.local_steps)
 
 
-@dataclass(frozen=True)
-class TrainingJob:
+class TrainingJob(NamedTuple):
     """Local training of one client in one round: all inputs except the data."""
 
     client: int

@@ -90,7 +90,7 @@ class Worker:
 
     def train(self, job: TrainingJob) -> Trained:
         """Run a training job."""
-        job = replace(job, task=_to_device(job.task, self.device))
+        job = job._replace(task=_to_device(job.task, self.device))
         return _to_device(self.training_data.train(self.model, job), devices.CPU)
 
     def evaluate(self, job: EvalJob) -> EvalResult:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -152,8 +152,7 @@ class ClientServices(Protocol):
         """Return a batch of a client's own data, a different one in every round."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientView:
+class ClientView(NamedTuple):
     """The properties of a client that a method may use: id, round, number of neighbours, seeds, own data."""
 
     id: int

@@ -98,7 +98,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             delta_before[i] = float(delta.norm())
             d = prediction + delta * min(1.0, tau[i] / max(float(delta.norm()), 1e-12))
             d = d * min(1.0, G_D / float(d.norm()))
-            w[i] = w[i] - ETA * jobs[i].num_steps * (u[i] + LAMBDA * d)
+            w[i] = w[i] - ETA * jobs[i].num_steps[0] * (u[i] + LAMBDA * d)
             w_history[i].append(w[i])
             d_history[i].append(d_bar)
     return w
