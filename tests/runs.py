@@ -101,7 +101,7 @@ def post(simulation: Simulation, mail: Mail) -> None:
         payloads = list(odd_payloads(client.mailbox.form).values())
         if client.neighbours and simulation.experiment.method.exchanges:
             neighbour = client.neighbours[sender % len(client.neighbours)]
-            simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])
+            simulation.network.send(neighbour, 1, payloads[kind % len(payloads)], [client.id], stamp=stamp)
 
 
 def _simulation(experiment: Experiment, folder: Any) -> Simulation:

@@ -33,9 +33,8 @@ from rdpfl_sim.methods.base import (
     Trained,
     TrainingTask,
 )
-from rdpfl_sim.methods.batching import Received, make_inbox
+from rdpfl_sim.methods.batching import Received, make_inbox, stack
 from rdpfl_sim.methods.payload import Payload, squares_finite
-from rdpfl_sim.methods.rows import stack
 
 NUM_MESSAGES = 3
 

@@ -168,14 +168,14 @@ class Client:
         self.mailbox.start_round(state.round)
         for adversary in context.observing_adversaries:
             if self.id in adversary.observed_clients:
-                adversary.on_update(self.id, state.round, result.payload)
+                adversary.on_payload(self.id, state.round, result.payload)
         state.phase = Phase.SENDING
 
     def send(self) -> Generator[Event, object, None]:
         """Send the update to every neighbour. For a Byzantine client, its adversary sends the messages."""
         state, payload = self.state, self.state.job.result.payload
         if self.adversary is None:
-            self.context.network.send(self.id, state.round, state.round, payload, self.neighbours)
+            self.context.network.send(self.id, state.round, payload, self.neighbours)
         else:
             if self.pending_event or not self.adversary.is_ready(self):
                 yield self.pending_event or self._wait_for_observations(self.adversary)

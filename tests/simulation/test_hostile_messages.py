@@ -98,7 +98,7 @@ def test_a_flood_does_not_grow_a_mailbox_and_is_counted() -> None:
     flooder = victim.neighbours[0]
     payload = Payload(torch.zeros_like(victim.state.learning.w[0]))
     for stamp in [-5, 0, 1, 2, 3, 4, 10**9] * 300:
-        run.network.send(flooder, 1, stamp, payload, [0])
+        run.network.send(flooder, 1, payload, [0], stamp=stamp)
     summary = run.run().summary
     assert summary["messages"]["sent"] == 6 * 2 * 3 + 2100
     assert summary["messages"]["rejected"] == 1200
@@ -181,8 +181,8 @@ def test_every_method_survives_malformed_messages(method: str) -> None:
     kinds = odd_payloads(run.clients[0].mailbox.form)
     for kind, payload in kinds.items():
         for stamp in range(1, 5):
-            run.network.send(1, 1, stamp, payload, [0])
-            run.network.send(5, 1, stamp, kinds["huge"], [0])
+            run.network.send(1, 1, payload, [0], stamp=stamp)
+            run.network.send(5, 1, kinds["huge"], [0], stamp=stamp)
         assert payload.size_bytes >= 0, kind
     summary = run.run().summary
     check_account(summary["messages"])
@@ -199,7 +199,7 @@ def test_dispfl_survives_each_kind_of_malformed_message(kind: str) -> None:
     run = Simulation(cheap(small_scenario(rounds=3, topology="ring", **options_of("dispfl"))), None, None)
     payload = odd_payloads(run.clients[0].mailbox.form)[kind]
     for stamp in (1, 2, 3):
-        run.network.send(1, 1, stamp, payload, [0])
+        run.network.send(1, 1, payload, [0], stamp=stamp)
     messages = run.run().summary["messages"]
     assert torch.isfinite(run.clients[0].state.learning.w).all()
     usable = payload.form == run.clients[0].mailbox.form and payload.is_finite
@@ -218,7 +218,7 @@ def test_every_attacker_survives_malformed_messages(attack: str, knowledge: str,
         run = Simulation(experiment, None, None)
         for stamp in range(5):
             for sender, attacker in ((0, 1), (2, 1), (3, 4)):
-                run.network.send(sender, 1, stamp, payload, [attacker])
+                run.network.send(sender, 1, payload, [attacker], stamp=stamp)
         summary = run.run().summary
         check_account(summary["messages"])
         assert summary["messages"]["rejected"] >= 6, kind  # there are no rounds 0 and 4

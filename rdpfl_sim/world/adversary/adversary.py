@@ -120,7 +120,7 @@ class Adversary:
         self._slowest: float = 0
         self._latest: tuple[list[Tensor], Tensor | None] = ([], None)
 
-    def on_update(self, client: int, round_: int, payload: Payload) -> None:
+    def on_payload(self, client: int, round_: int, payload: Payload) -> None:
         """Observe an update that a client has computed. Diverged updates are not stored."""
         if payload.is_finite:
             self._observations_of(client).add(client, round_, payload.vector)
@@ -187,11 +187,11 @@ class Adversary:
         self.waiting.pop(attacker.id, None)  # still listed if the wait has timed out
         self._advance(attacker.id, round_)
         if not self.is_active(attacker):
-            self.network.send(attacker.id, round_, round_, own, recipients)
+            self.network.send(attacker.id, round_, own, recipients)
             return
         contents = self._contents(attacker, own)
         if self.plan.timing is immediate and contents.keys() == {None}:
-            self.network.send(attacker.id, round_, round_, contents[None], recipients)
+            self.network.send(attacker.id, round_, contents[None], recipients)
             return
         for recipient in self.network.send_order(recipients, round_):
             content = contents.get(recipient) or contents[None]
@@ -296,7 +296,9 @@ class Adversary:
             and attacker.id not in self.network.obstacles.clients_down
         )
         if survives and recipient in attacker.neighbours:
-            self.network.send(attacker.id, attacker.state.round, message.stamp, message.payload, (recipient,))
+            self.network.send(
+                attacker.id, attacker.state.round, message.payload, (recipient,), stamp=message.stamp
+            )
 
     def _observations_of(self, client: int) -> Observations:
         """Return the observations that this client contributes to and uses."""

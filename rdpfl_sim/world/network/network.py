@@ -78,8 +78,17 @@ class Network:
         """Messages that have neither arrived nor been lost."""
         return self.num_sent - self.num_delivered - self.num_lost
 
-    def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
-        """Send one message to each recipient. The stamp is the round that the sender claims."""
+    def send(
+        self,
+        sender: int,
+        round_: int,
+        payload: Payload,
+        recipients: Sequence[int],
+        *,
+        stamp: int | None = None,
+    ) -> None:
+        """Send one message to each recipient. The stamp is the claimed round (default: `round_`)."""
+        stamp = round_ if stamp is None else stamp
         size_bytes = payload.size_bytes / self.compression
         broadcast = Broadcast(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)

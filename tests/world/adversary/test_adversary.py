@@ -301,11 +301,11 @@ def test_attacker_sees_of_what_reaches_it_only_what_its_mailbox_does_not_reject(
     rejected = {"nan", "inf", "nan where nothing is sent", "empty", "too long", "a matrix", "float64"}
     rejected |= {kind for kind in kinds if "mask" in kind and kind != "no mask"}
     for kind, payload in kinds.items():
-        world.network.send(1, 1, 2, payload, [2])  # before its own message of round 2
+        world.network.send(1, 1, payload, [2], stamp=2)  # before its own message of round 2
         assert (payload.form, payload.is_finite) == (kinds["tiny"].form, True) or kind in rejected
     for stamp in (-1, 0, 3, 10**9):
-        world.network.send(3, 1, stamp, Payload(torch.ones(2)), [2])
-    world.network.send(0, 1, 1, Payload(torch.ones(2)), [2])  # not a neighbour
+        world.network.send(3, 1, Payload(torch.ones(2)), [2], stamp=stamp)
+    world.network.send(0, 1, Payload(torch.ones(2)), [2])  # not a neighbour
     world.run(until_s=0.5)
     knowledge = world.adversary.shared if collude else world.adversary.alone[2]
     known = {client: dict(updates) for client, updates in knowledge.updates.items()}

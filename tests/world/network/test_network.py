@@ -47,7 +47,7 @@ class Wires:
             self.on_arrival(message)
 
     def send(self, sender: int, recipient: int, round_: int = 1) -> None:
-        self.network.send(sender, round_, round_, PAYLOAD, [recipient])
+        self.network.send(sender, round_, PAYLOAD, [recipient])
 
 
 def test_message_arrives_after_the_latency() -> None:
@@ -300,8 +300,8 @@ def test_propagation_is_added_to_the_latency_of_messages_and_of_copies() -> None
 def test_another_recipient_is_first_every_round_if_bandwidth_is_scarce() -> None:
     world = Wires(bandwidth=partial(Uplink, bytes_per_s=1000.0))
     for round_ in (1, 2):
-        world.network.send(0, round_, round_, PAYLOAD, [1, 2])
-    world.network.send(0, 3, 3, PAYLOAD, [])
+        world.network.send(0, round_, PAYLOAD, [1, 2])
+    world.network.send(0, 3, PAYLOAD, [])
     world.kernel.run()
     assert [recipient for recipient, _ in world.arrivals] == [2, 1, 1, 2]
 

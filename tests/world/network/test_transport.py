@@ -160,7 +160,7 @@ def test_retransmission_that_arrives_behind_a_later_message_is_reordered() -> No
 
 def test_messages_are_acknowledged_one_by_one() -> None:
     world = Script(lost=[(0, 1)])
-    world.network.send(0, 1, 1, PAYLOAD, [1, 2])
+    world.network.send(0, 1, PAYLOAD, [1, 2])
     world.kernel.run()
     assert world.attempts() == [0.0, 0.0, 1.0]
     assert world.arrivals == [(1, 0.5), (2, 1.5)]
