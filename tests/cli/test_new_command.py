@@ -64,7 +64,7 @@ def test_options_reach_the_scenario(tmp_path: Path) -> None:
 def test_table_as_answer_warns_of_keys_that_fell_back(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--method", "{name='direct', aggregator='mean'}"]) == 0
-    reset = "method.lambda fell back from 1.0 to its default 0.01, because its table was replaced"
+    reset = "method.lambda was reset from 1.0 to its default 0.01, because its table was replaced"
     assert capsys.readouterr().err == f"warning: {reset}\n"
     assert Scenario.load(path).to_dict()["method"]["lambda"] == 0.01
 

@@ -42,7 +42,7 @@ clients = [1]
 at_s = 1.0
 recover_after_s = 2.0
 """
-LAMBDA = "method.lambda fell back from 1.0 to its default 0.01, because its table was replaced"
+LAMBDA = "method.lambda was reset from 1.0 to its default 0.01, because its table was replaced"
 MAX_NORM = "method.max_norm = 5.0 is dropped: direct has no such option"
 
 
@@ -70,10 +70,10 @@ def test_keys_that_the_new_table_states_did_not_fall_back(file: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "note"),
     [
-        ("adversary.attack={name='noise'}", "adversary.attack.sigma fell back from 3.0 to its default"),
-        ("network={}", 'network.latency.name fell back from "exponential" to its default "constant"'),
-        ("data={name='synthetic'}", "data.num_train fell back from 300 to its default"),
-        ("method={name='krum_gossip'}", 'method.aggregator fell back from "median" to its default "krum"'),
+        ("adversary.attack={name='noise'}", "adversary.attack.sigma was reset from 3.0 to its default"),
+        ("network={}", 'network.latency.name was reset from "exponential" to its default "constant"'),
+        ("data={name='synthetic'}", "data.num_train was reset from 300 to its default"),
+        ("method={name='krum_gossip'}", 'method.aggregator was reset from "median" to its default "krum"'),
     ],
 )
 def test_every_replaced_table_names_its_lost_keys(file: Path, override: str, note: str) -> None:
