@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_compared_are_rejected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs", "one")
     (tmp_path / "empty").mkdir()
     for arguments, message in (
-        ([tmp_path / "nowhere"], "there is no folder"),
+        ([tmp_path / "nowhere"], "does not exist"),
         ([run / "scenario.toml"], "is not a folder"),
         ([tmp_path / "empty"], "is not a run folder"),
         ([run, run.parent], "is given twice"),
