@@ -60,7 +60,7 @@ def test_show_of_a_failed_run_prints_the_reason(run: Path, capsys) -> None:
 @pytest.mark.parametrize("command", ["show", "verify", "resume"])
 def test_path_that_is_not_a_run_folder_is_rejected(command: str, run: Path, tmp_path: Path, capsys) -> None:
     assert main([command, str(tmp_path / "nothing")]) == 2
-    assert capsys.readouterr().err == f"rdpfl-sim {command}: there is no folder {tmp_path / 'nothing'}\n"
+    assert capsys.readouterr().err == f"rdpfl-sim {command}: {tmp_path / 'nothing'} does not exist\n"
     assert main([command, str(run / "metrics.csv")]) == 2
     assert "metrics.csv is not a folder" in capsys.readouterr().err
     assert main([command, str(run.parent)]) == 2

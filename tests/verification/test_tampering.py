@@ -258,7 +258,7 @@ def test_use_of_an_older_message_than_the_preferred_one_is_reported(run: Path) -
     records[later] = {**chosen, "message": dropped["message"], "round": dropped["round"], "age": age}
     del records[place]
     write(run, records)
-    assert f"although {chosen['round']} was there" in str(violated(run)["use"].first)
+    assert f"instead of {chosen['round']}" in str(violated(run)["use"].first)
 
 
 def test_activity_of_a_stopped_client_is_reported(run: Path) -> None:
