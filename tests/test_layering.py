@@ -51,7 +51,7 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_module_imports_only_what_precedes_its_package(path: Path) -> None:
+def test_module_imports_only_packages_above_its_own(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0].removesuffix(".py")
     allowed = set(ORDER[: ORDER.index(package) + 1])
     allowed -= {other for first, other in APART if first == package}

@@ -225,7 +225,7 @@ def test_aggregator_with_message_weights_is_accepted_without_a_warning(packages:
     assert summary["telemetry"]["messages_from"]["honest"]["relative_weight"] == pytest.approx(1.0)
 
 
-def test_every_kind_is_tried() -> None:
+def test_every_kind_is_tested() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 
 
@@ -253,7 +253,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_of_a_method_is_tried(packages: Packages, step: str) -> None:
+def test_every_step_of_a_method_is_tested(packages: Packages, step: str) -> None:
     packages.install("odds", f"{HEAD}{METHOD}    {step}\n", {"method": ["odd"]})
     with pytest.raises(ScenarioError) as caught:
         Experiment(small_scenario(method="odd"))

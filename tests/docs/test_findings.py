@@ -60,12 +60,12 @@ def test_the_scenario_of_the_breakdowns_is_valid() -> None:
     assert Scenario.load(FINDINGS / "scenarios" / "breakdown.toml").adversary
 
 
-def test_tables_are_those_of_the_results(module) -> None:
+def test_tables_match_the_results(module) -> None:
     assert (FINDINGS / "TABLES.md").read_text() == module("draw").tables()
 
 
 @pytest.mark.parametrize("name", ["clean", "robustness", "ablation", "sensitivity"])
-def test_every_number_of_the_paper_stands_beside_ours(name: str) -> None:
+def test_every_published_number_is_next_to_the_simulated_one(name: str) -> None:
     (layout,) = SweepSpec.load(ROOT / "scenarios" / "paper" / f"{name}.toml").table
     text = (FINDINGS / "TABLES.md").read_text()
     numbers = list(numbers_in(layout.paper))

@@ -61,7 +61,7 @@ def test_notebook_runs_on_small_runs(path: Path, tmp_path: Path) -> None:
 
 
 @EVERY_NOTEBOOK
-def test_committed_notebook_is_whole_small_and_tells_nothing_of_a_machine(path: Path) -> None:
+def test_committed_notebook_is_complete_and_small_and_names_no_machine(path: Path) -> None:
     assert path.stat().st_size < 400_000
     counts = [cell.execution_count for cell in cells(path, "code")]
     assert counts == list(range(1, len(counts) + 1)), "run it with make analysis"
@@ -71,7 +71,7 @@ def test_committed_notebook_is_whole_small_and_tells_nothing_of_a_machine(path: 
 
 
 @EVERY_NOTEBOOK
-def test_links_of_notebook_lead_somewhere(path: Path) -> None:
+def test_links_in_notebooks_are_valid(path: Path) -> None:
     text = "\n".join(cell.source for cell in cells(path, "markdown"))
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
     assert [link for link in links if not (path.parent / link).exists()] == []

@@ -30,7 +30,7 @@ COMMANDS = [
 ]
 
 
-def test_table_of_what_is_built_in_is_the_output_of_list() -> None:
+def test_table_of_built_in_components_is_the_output_of_list() -> None:
     assert markdown_table(list_components()) in README
 
 

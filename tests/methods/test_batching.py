@@ -151,7 +151,7 @@ def test_only_methods_that_use_a_clients_own_data_are_not_batched() -> None:
     }
 
 
-def test_no_state_holds_the_vectors_of_others() -> None:
+def test_no_state_contains_the_vectors_of_other_clients() -> None:
     for method in METHODS.values():
         for state in [updated.state for updated in update_in_batches(method, inputs(method, 4))]:
             tensors = [getattr(state, field.name) for field in fields(state)]

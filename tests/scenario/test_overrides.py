@@ -54,13 +54,13 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("override", ["method={name='direct', aggregator='mean'}", "method=direct"])
-def test_replaced_table_names_the_keys_that_fell_back_to_their_defaults(file: Path, override: str) -> None:
+def test_replaced_table_causes_notes_about_keys_reset_to_their_defaults(file: Path, override: str) -> None:
     scenario = Scenario.load(file, [override])
     assert scenario.to_dict()["method"]["lambda"] == 0.01
     assert LAMBDA in scenario.notes
 
 
-def test_keys_that_the_new_table_states_did_not_fall_back(file: Path) -> None:
+def test_keys_set_by_the_new_table_are_not_reported_as_reset(file: Path) -> None:
     same = "{name='rdpfl', aggregator='median', lambda=1.0, max_norm=5.0}"
     for method in (same, "{name='direct', aggregator='mean', lambda=0.5}"):
         assert Scenario.load(file, [f"method={method}"]).notes == []
@@ -76,11 +76,11 @@ def test_keys_that_the_new_table_states_did_not_fall_back(file: Path) -> None:
         ("method={name='krum_gossip'}", 'method.aggregator was reset from "median" to its default "krum"'),
     ],
 )
-def test_every_replaced_table_names_its_lost_keys(file: Path, override: str, note: str) -> None:
+def test_every_replaced_table_causes_notes_about_its_lost_keys(file: Path, override: str, note: str) -> None:
     assert any(found.startswith(note) for found in Scenario.load(file, [override]).notes)
 
 
-def test_new_name_keeps_shared_options_and_names_dropped_ones(file: Path) -> None:
+def test_new_name_keeps_shared_options_and_reports_dropped_ones(file: Path) -> None:
     scenario = Scenario.load(file, ["method.name=direct"])
     method = scenario.to_dict()["method"]
     assert (method["name"], method["lambda"], method["aggregator"]["name"]) == ("direct", 1.0, "median")
@@ -152,7 +152,7 @@ def test_seed_cannot_be_set_twice(file: Path) -> None:
         ("nothing.here", None),
     ],
 )
-def test_choice_at_a_path(path: str, kind: str | None) -> None:
+def test_choice_is_found_by_its_path(path: str, kind: str | None) -> None:
     raw: dict[str, Any] = {
         "network": {"links": [{}]},
         "faults": [{"name": "crash"}],

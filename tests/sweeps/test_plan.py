@@ -174,7 +174,7 @@ def sweep_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_override_that_nothing_replaces_reaches_every_run(sweep_file: Path) -> None:
+def test_override_that_nothing_replaces_applies_to_every_run(sweep_file: Path) -> None:
     runs = plan_runs(SweepSpec.load(sweep_file, ["clients.count=5", "rounds=7"]))
     assert {(run.scenario.clients.count, run.scenario.rounds) for run in runs} == {(5, 7)}
 
@@ -204,7 +204,7 @@ def test_override_that_a_case_replaces_is_rejected(sweep_file: Path, override: s
     assert len(caught.value.problems) == 1
 
 
-def test_override_of_a_key_in_the_grid_is_rejected_unless_it_leaves_that_key_out(sweep_file: Path) -> None:
+def test_override_of_a_key_in_the_grid_is_rejected_unless_it_omits_that_key(sweep_file: Path) -> None:
     sweep_file.write_text('base = { rounds = 3 }\nseeds = [1]\ngrid = { "method.lambda" = [0.1, 1.0] }\n')
     with pytest.raises(ScenarioError, match=r"method: has no effect: axis 'method.lambda'"):
         plan_runs(SweepSpec.load(sweep_file, ["method={name='direct', lambda=2.0}"]))

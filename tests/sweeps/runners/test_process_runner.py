@@ -22,7 +22,7 @@ from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
 
-def test_runs_give_the_numbers_of_single_runs_and_leave_nothing_else(tmp_path: Path) -> None:
+def test_runs_give_the_results_of_single_runs_and_leave_no_other_files(tmp_path: Path) -> None:
     runs, listener = [make_run(seed) for seed in (1, 2, 3)], RecordingListener()
     ProcessRunner(2).run(runs, tmp_path, listener)
     assert listener.begun == [run.key for run in runs]

@@ -33,14 +33,14 @@ def cluster() -> Iterator[RayRunner]:
         cluster.close()
 
 
-def test_cluster_that_does_not_answer_is_reported_at_once() -> None:
+def test_cluster_that_does_not_respond_is_reported_immediately() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(ScenarioError, match=r"--address: cannot connect to a Ray cluster: .*refused"):
         RayRunner(2, address).connect()
 
 
-def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others(
+def test_runs_are_returned_and_those_that_fail_or_are_killed_do_not_stop_the_others(
     cluster: RayRunner, tmp_path: Path
 ) -> None:
     killed, good, better = make_run(1, ENDLESS), make_run(2), make_run(3)
