@@ -1,4 +1,4 @@
-"""The dependency direction of the design: each package imports only itself and what precedes it."""
+"""The dependency direction: each package imports only itself and packages above it."""
 
 import ast
 from pathlib import Path
@@ -33,7 +33,7 @@ ORDER = [
     "__main__",
 ]
 APART = {("learning", "methods"), ("world", "learning")}
-"""Pairs of packages of which the first does not import the second, although their order would allow it."""
+"""Pairs of packages: the first does not import the second, although the order would allow it."""
 
 MODULES = sorted(ROOT.rglob("*.py"))
 

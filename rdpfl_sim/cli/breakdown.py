@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=_positive,
         metavar="WIDTH",
-        help="precision of the result (default: 1/32 of the range; not used for attacker fractions and "
-        "whole numbers, which are exact)",
+        help="precision of the result (default: 1/32 of the range, or exact for attacker fractions and "
+        "whole numbers)",
     )
     parser.add_argument(
         "--seeds",

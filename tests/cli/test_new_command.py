@@ -9,7 +9,7 @@ from rdpfl_sim.cli.new import PROMPTS
 
 
 class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
+    """A stream that reports itself as a terminal."""
 
     def isatty(self) -> bool:
         return True

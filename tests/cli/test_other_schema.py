@@ -1,4 +1,4 @@
-"""Every command that reads run folders refuses those of another schema with one sentence."""
+"""Every command that reads run folders rejects those of another schema with one message."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_old(run: Path, version: str = "0.1.0") -> None:
-    """Turn a run folder into one that does not state a schema."""
+    """Remove the schema from a run folder."""
     for name, change in (("summary.json", "schema"), ("provenance.json", None)):
         content = json.loads((run / name).read_text())
         if change is not None:

@@ -1,4 +1,4 @@
-"""A flaw of a plug-in is reported before time zero, in one sentence."""
+"""A defect of a plug-in is reported before time zero, in one message."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ BROKEN = {
         "Stateless()": "has no tuple STATE, so checkpoints could not store its state",
     },
 }
-"""By kind: what the component `odd` returns, and what is said of it."""
+"""For each kind, the return value of the component `odd` and the expected message."""
 
 PARAMETERS = {"equivocation": "u", "loss": "u", "wait": "", "staleness": "", "transport": ""}
 CASES = [(kind, body, flaw) for kind, cases in BROKEN.items() for body, flaw in cases.items()]
@@ -181,7 +181,7 @@ WEIGHTS = {
     ("pre_aggregator", "u[:1]", "torch.ones(1, len(u)).double()"): NOT_THE_SUM,
     ("pre_aggregator", "u[:1]", "torch.ones(len(u)).double()"): "returns a tensor of shape [1], not [1, 1]",
 }
-"""The kind of a component, what it and its function `weights` return, and what is said of it."""
+"""Kind of a component, its return value, that of its function `weights`, and the expected message."""
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
@@ -249,7 +249,7 @@ STEPS = {
     "def shares(self, x, inbox, clients): return torch.rand(inbox.weights.shape).double()": DRAWS,
     "def shares(self, x, inbox, clients): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
 }
-"""A method's definition that replaces the right one, and what is said of it."""
+"""A definition that replaces the correct one of a method, and the expected message."""
 
 
 @pytest.mark.parametrize("step", STEPS)

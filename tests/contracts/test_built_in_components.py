@@ -1,4 +1,4 @@
-"""Built-in components keep the contracts that plug-ins are held to."""
+"""Built-in components satisfy the contracts that plug-ins are checked against."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def component(kind: str, name: str) -> Component:
 
 
 def guarded(built: Component, kind: str) -> tuple[Guard, dict[str, Any]]:
-    """The component as if it were a plug-in, and its options."""
+    """Return the component as a plug-in, and its options."""
     target = type(built).target
     plugin = Plugin(kind, built.name, "package itself 1.0", target.__module__)
     built.guard_with(partial(Guard, plugin=plugin, contract=contract_of(kind, target)))

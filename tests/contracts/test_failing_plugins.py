@@ -1,4 +1,4 @@
-"""A plug-in that fails while a run lasts, or on the command line: one sentence, and nothing is lost."""
+"""A plug-in that fails during a run or on the command line causes one message and no loss of records."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ output.figures = false
 
 
 def command(packages: Packages, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run rdpfl-sim in a process of its own, which finds the packages."""
+    """Run rdpfl-sim in a separate process with the packages on its path."""
     path = os.pathsep.join([str(packages.folder), os.getcwd()])
     return subprocess.run(
         [sys.executable, "-m", "rdpfl_sim", *words],

@@ -1,4 +1,4 @@
-"""A fault does what its record states: otherwise neither reports nor `verify` could follow it."""
+"""The effect of a fault must match its record, which reports and `verify` rely on."""
 
 from __future__ import annotations
 

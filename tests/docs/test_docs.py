@@ -1,4 +1,4 @@
-"""The documentation is true: the site builds without a warning, and what the pages tell to do is done."""
+"""The documentation is correct: the site builds without warnings, and the examples on the pages run."""
 
 import re
 import shlex
@@ -176,7 +176,7 @@ def test_commands_and_code_on_a_page_can_be_executed(
 
 
 def run_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run what a block says, scenarios for two rounds only, and count it."""
+    """Run the commands of a block, scenarios for two rounds only; return the number of commands."""
     done = 0
     for line in text.splitlines():
         program, *words = shlex.split(line, comments=True)
@@ -193,7 +193,7 @@ def run_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def install(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip does with a package without dependencies: modules on the path, entry points beside them."""
+    """Install a package without dependencies, as pip does: modules and entry points on the path."""
     project = tomllib.loads((package / "pyproject.toml").read_text())
     facts = package / f"{project['project']['name']}-{project['project']['version']}.dist-info"
     facts.mkdir()

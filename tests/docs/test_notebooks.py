@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on small runs, and what is committed is fit to be read."""
+"""Every notebook runs on small runs, and the committed outputs are complete."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def sweeps_of(path: Path) -> list[str]:
 
 
 def run_small(name: str, folder: Path) -> None:
-    """What `rdpfl-sim sweep --profile tiny` does, without worker processes, which are slow to start."""
+    """Run `rdpfl-sim sweep --profile tiny` without worker processes, which are slow to start."""
     planned = SweepSpec.load(ANALYSIS / "scenarios" / f"{name}.toml")
     runs, output = plan_runs(planned, "tiny"), folder / f"{name}-tiny"
     write_plan(output / "sweep.json", planned, output.name, runs)

@@ -1,4 +1,4 @@
-"""The README tells the truth: its table is generated, its commands and examples run."""
+"""The README is correct: its table is generated, and its commands and examples run."""
 
 import re
 import shlex
@@ -86,7 +86,7 @@ def test_python_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def quick(path: str, *arguments, **options):
-    """Scenario.load, for two rounds."""
+    """Load a scenario with two rounds."""
     from rdpfl_sim import Scenario
 
     overrides = [*(arguments[0] if arguments else options.pop("overrides", [])), "rounds=2"]

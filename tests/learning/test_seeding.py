@@ -1,4 +1,4 @@
-"""Torch's random functions with a generator that is given."""
+"""Torch's random functions with a given generator."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Stacked models give the results of each model computed on its own."""
+"""Stacked models give the same results as single models."""
 
 from __future__ import annotations
 

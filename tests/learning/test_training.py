@@ -32,7 +32,7 @@ def shard_of(shape: list[int], num_samples: int = 21, num_classes: int = 4) -> S
 def plain_training(
     module: nn.Module, shard: Shard, num_steps: int, batch_size: int, seed: int, **sgd: Any
 ) -> float:
-    """The loop of any tutorial, on the same batches; the mean loss."""
+    """Train with a plain torch loop on the same batches; return the mean loss."""
     optimiser = torch.optim.SGD(module.parameters(), **sgd)
     losses = []
     for positions in batches(len(shard), batch_size, num_steps, seed):

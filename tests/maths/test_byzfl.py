@@ -1,6 +1,6 @@
 """Our aggregators, pre-aggregators and attacks against those of byzfl, which counts f instead of a fraction.
 
-Where the definitions differ, the test says how, and compares where they agree.
+Where the definitions differ, a comment explains how, and the test compares only common cases.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CASES = pytest.mark.parametrize(("n", "f"), [(3, 1), (5, 1), (8, 2), (9, 4), (10
 
 
 def messages(n: int, f: int, d: int = 2000) -> Tensor:
-    """Honest rows around one vector, some noisier than others, and f that point the other way."""
+    """Return honest rows around one vector with different noise, and f rows in the opposite direction."""
     generator = torch.Generator().manual_seed(100 * n + f)
     noise = torch.linspace(0.5, 1, n).unsqueeze(1) * torch.randn(n, d, generator=generator)
     u = torch.randn(d, generator=generator) + noise

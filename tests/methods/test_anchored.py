@@ -1,4 +1,4 @@
-"""R-DPFL with the anchored estimator: neighbours are held near the own update, by the own update's length."""
+"""R-DPFL with the anchored estimator: messages are clipped around the own update, relative to its length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEAR, FAR = U + torch.tensor([0.0, 1.0]), U + torch.tensor([30.0, 40.0])
 
 
 def method(**options: Any) -> Anchored:
-    """Two local steps at a learning rate of 0.5: gamma = 1, and u is by how much the training moves."""
+    """Two local steps at a learning rate of 0.5: gamma = 1, and u is minus the change by training."""
     return Anchored(SETTINGS, **{"lambda_": 0.5, "aggregator": mean, **options})
 
 
@@ -42,7 +42,7 @@ def say(*vectors: Tensor | list[float]) -> list[Received]:
 
 
 def run(rdpfl: Method, rounds: list[list[Received]], u: Tensor = U) -> tuple[Any, list[Any]]:
-    """Rounds in which the own update is u."""
+    """Run rounds in which the own update is u."""
     state, reports = start(rdpfl, torch.zeros(2)), []
     for received in rounds:
         state, report = update(rdpfl, state, trained(state.w[0] - u), received)
@@ -51,7 +51,7 @@ def run(rdpfl: Method, rounds: list[list[Received]], u: Tensor = U) -> tuple[Any
 
 
 def along(state: State, u: Tensor) -> Trained:
-    """Return a training whose direction is u, whatever rounding would make of it."""
+    """Return a training whose direction is exactly u, without rounding."""
     return replace(trained(state.w[0]), direction=u.unsqueeze(0))
 
 

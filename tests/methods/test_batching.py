@@ -86,7 +86,7 @@ def after_rounds(method: Method, number: int, num_rounds: int, num_messages: int
 
 
 def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:
-    """Return clients after some rounds of different numbers, with all that can happen in the next."""
+    """Return clients after different numbers of rounds, with every kind of input for the next round."""
     torch.manual_seed(num_rounds)
     found = [
         after_rounds(method, client, max(0, num_rounds - client % 3), num, SIZE)

@@ -16,7 +16,7 @@ from tests.registries import temporary_components
 from tests.support import small_scenario, trained
 
 SETTINGS = RunInfo(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
-"""Logistic regression: one number, three classes; all of it is the output layer."""
+"""Logistic regression with one input and three classes; the output layer is the whole model."""
 
 CLASS_OF = {
     "always 0": [0, 0, 0, 1.0, 0, 0],

@@ -352,7 +352,7 @@ def test_model_stays_finite_and_within_the_hull_for_any_messages(name: str, x: l
 
 
 BY_COORDINATE = {"median", "trimmed_mean", "meamed", "centred_clipping"}
-"""Their weights are means over the coordinates, or leave out what clipping takes away."""
+"""The weights of these methods are means over coordinates, or exclude the clipped part."""
 
 
 @pytest.mark.slow

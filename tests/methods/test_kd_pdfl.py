@@ -13,7 +13,7 @@ from tests.support import trained
 
 SETTINGS = RunInfo(learning_rate=0.5, rounds=10)
 UNDECIDED = [0.0, 0.0, 0.0, 0.0]
-"""Weights (2, 1) and biases (2,) of a model whose answer is always (1/2, 1/2)."""
+"""Weights (2, 1) and biases (2,) of a model whose prediction is always (1/2, 1/2)."""
 THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
 
 

@@ -1,4 +1,4 @@
-"""How far neighbours move a model, relative to its own training."""
+"""The distance that neighbours move a model, relative to its own training."""
 
 import json
 from math import inf, isnan, nan
@@ -71,7 +71,7 @@ def test_share_of_rdpfl_is_that_of_the_bounded_direction() -> None:
 
 
 def test_share_of_the_anchored_estimator_is_that_of_the_direction_it_uses() -> None:
-    """Messages are held within c |u| of u: d = u + 1.5 |u| e, and |d| = 2.5 |u|."""
+    """Messages are clipped to c |u| around u: d = u + 1.5 |u| e, and |d| = 2.5 |u|."""
     method = Anchored(SETTINGS, lambda_=0.5, max_norm=1e3)
     state = start(method, torch.tensor([1.0, 1.0]), CLIENT)
     assert share(method, state, [0.5, 1.0], received([1e4, 0.0])) == pytest.approx(0.5 * 2.5, rel=1e-3)

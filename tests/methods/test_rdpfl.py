@@ -23,7 +23,7 @@ def one(*entries: float) -> list[Received]:
 
 
 def run(rdpfl: Rdpfl, observations: list[list[Received]], drift: float = 0.0):
-    """Rounds in which the local training moves the model by -drift."""
+    """Run rounds in which local training moves the model by -drift."""
     state, reports = start(rdpfl, torch.zeros(2)), []
     for received in observations:
         state, report = update(rdpfl, state, trained(state.w[0] - drift), received)

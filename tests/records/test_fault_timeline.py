@@ -1,4 +1,4 @@
-"""The reducer of fault records."""
+"""The state of faults, computed from fault records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Overrides: a setting that gets lost is always mentioned in a note."""
+"""Overrides: every lost setting causes a note."""
 
 import json
 from pathlib import Path

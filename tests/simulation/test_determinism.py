@@ -1,4 +1,4 @@
-"""Same scenario and seed, same run; a change of method leaves the world as it is."""
+"""The same scenario and seed give the same run; delays and losses do not depend on the method."""
 
 import json
 import os

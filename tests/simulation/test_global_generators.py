@@ -1,4 +1,4 @@
-"""Nothing draws from a generator of the whole process, so that other code may."""
+"""No code draws from a process-wide generator, so other code may use it."""
 
 from __future__ import annotations
 
@@ -169,4 +169,4 @@ def _is_global(node: ast.AST) -> bool:
 
 
 NETWORKX = {"watts_strogatz_graph", "barabasi_albert_graph", "spring_layout"}
-"""Functions of networkx that draw although their names do not say so."""
+"""Functions of networkx that draw, although their names do not indicate it."""

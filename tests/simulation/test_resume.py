@@ -1,4 +1,4 @@
-"""A run that was interrupted, killed or has crashed is resumed to what it would have been."""
+"""A run that was interrupted, killed or has crashed has the same results after it is resumed."""
 
 import json
 import os

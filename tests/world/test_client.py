@@ -1,4 +1,4 @@
-"""The life of a client on the kernel, with a fake trainer and constant links: exact simulated times."""
+"""The rounds of a client on the kernel, with a fake trainer and constant links: exact simulated times."""
 
 import pytest
 from torch import Tensor

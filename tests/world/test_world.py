@@ -1,4 +1,4 @@
-"""Faults as the clients live through them, with a fake trainer and constant links: exact simulated times."""
+"""Effects of faults on clients, with a fake trainer and constant links: exact simulated times."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ PATIENT = Wait(1.0, 0.5)
 """Wait for all, but half a second at most: twice the latency."""
 NO_WAIT = Wait(0.0, None)
 PAIR_AND_HERMIT = [(1,), (0,), ()]
-"""Client 2 has no neighbours: nothing but its own training matters to it."""
+"""Client 2 has no neighbours and only trains locally."""
 
 
 def sides(*clients: set[int]) -> tuple[frozenset[int], ...]:
@@ -38,12 +38,12 @@ def crash(client: int, at_s: float, until_s: float, fresh: bool = False, catch_u
 
 
 def rounds(world: TinyWorld, client: int) -> list[tuple[float, int]]:
-    """When a client finished which round."""
+    """Return the time and number of each round that a client finished."""
     return [(time_s, round_) for time_s, who, round_, _ in world.log.rounds if who == client]
 
 
 def num_used(world: TinyWorld, client: int) -> list[int]:
-    """How many messages a client used in its rounds."""
+    """Return the number of messages that a client used in each round."""
     return [used for _, who, _, used in world.log.rounds if who == client]
 
 
@@ -357,7 +357,7 @@ def test_several_clients_crash_and_recover_together() -> None:
     assert [world.times(i) for i in range(3)] == [[1.0, 2.0], [1.0, 5.0], [1.0, 5.0]]
 
 
-# Coming and going
+# Joining and departing
 
 
 def test_no_client_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> None:

@@ -58,7 +58,7 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def npm_package(path: Path, arrays: Arrays) -> Path:
-    """A package like the real one: a row of a picture is an image, row after row, its pixels RGB."""
+    """A package like the real one: each row of a picture is one image with RGB pixels."""
     files = {}
     for name, (x, _) in batches_of(arrays).items():
         buffer = BytesIO()
@@ -80,7 +80,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No original source, no npm, no registry; a test sets up what it needs."""
+    """Disable the original source, npm and the registry; tests enable the sources that they need."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for key in [key for key in os.environ if key.lower().startswith("npm_config")]:
@@ -95,7 +95,7 @@ def nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def npm(tmp_path: Path) -> Callable[[str], None]:
-    """Install a program `npm` that is this shell script."""
+    """Install this shell script as the program `npm`."""
 
     def install(script: str) -> None:
         program = tmp_path / "bin" / "npm"

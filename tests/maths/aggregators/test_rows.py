@@ -1,4 +1,4 @@
-"""Aggregates of many clients at once: one row per client, the same bits in any batch."""
+"""Aggregates of many clients together: one row per client, the same bits in any batch."""
 
 from __future__ import annotations
 

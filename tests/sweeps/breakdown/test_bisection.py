@@ -148,7 +148,7 @@ def test_files_contain_every_point_and_the_result(tmp_path: Path) -> None:
 
 
 def test_local_training_is_measured_on_the_honest_clients(tmp_path: Path) -> None:
-    """One run without attackers and network stands for local training next to any attackers."""
+    """One run without attackers and network is the local training for any set of attackers."""
     lossy = small_scenario(
         adversary={"fraction": 0.4, "attack": "label_flip"},
         network={"loss": {"name": "bernoulli", "probability": 0.5}},

@@ -45,7 +45,7 @@ def test_range_without_two_values_is_rejected() -> None:
     for start, end in ((0.2, 0.3), (0.2, 0.2)):
         with pytest.raises(
             ScenarioError,
-            match=r"--from, --to: the range contains fewer than two values of adversary",
+            match=r"--from, --to: the range contains fewer than two values of adversary\.fraction",
         ):
             values_between(SIX, "adversary.fraction", start, end)
     with pytest.raises(ScenarioError, match=r"--from, --to"):

@@ -1,4 +1,4 @@
-"""Real runs in real processes; two or three per test, so that it does not take long."""
+"""Real runs in real processes, two or three per test to limit the time."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_interrupted_sweep_keeps_complete_runs(tmp_path: Path, number: signal.Si
 
 
 def half_a_report(connection: Connection) -> None:
-    """Stand in for a worker that is killed while it sends its result."""
+    """Simulate a worker that is killed while it sends its result."""
     connection.recv()
     os.write(connection.fileno(), (1000).to_bytes(4, "big") + b"only a part of it")
     os.kill(os.getpid(), signal.SIGKILL)

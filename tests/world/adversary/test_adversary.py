@@ -1,4 +1,4 @@
-"""What attackers know, when they know it, and what they send: exact simulated times, directions by hand."""
+"""Observations and messages of attackers: exact simulated times, directions computed by hand."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ NO_WAITING = Wait(0.0, None)
 
 @dataclass
 class Seen:
-    """One look that an attack took."""
+    """One observation of an attack."""
 
     time_s: float
     own: float
@@ -51,15 +51,15 @@ class Seen:
 
     @property
     def honest(self) -> dict[int, float]:
-        """The first entry of the updates that it saw, by client."""
+        """The first entry of the observed updates, by client."""
         return dict(zip(self.view.ids, self.view.honest[:, 0].tolist(), strict=True))
 
 
 class SpyWorld(TinyWorld):
-    """Attackers that look and behave: their attack is to send their own update.
+    """Attackers that record their observations and send their own updates.
 
-    With `numbered` client i's direction in round t is 100 i + t instead of i + 1, and nobody learns from the
-    others, so that a direction tells of whom and of when it is.
+    With `numbered`, client i's direction in round t is 100 i + t instead of i + 1, and clients ignore all
+    messages, so a direction identifies its client and round.
     """
 
     def __init__(self, numbered: bool = False, method: Any = None, **world: Any) -> None:
@@ -80,7 +80,7 @@ class SpyWorld(TinyWorld):
         return view.own
 
     def by(self, attacker: int) -> list[Seen]:
-        """What an attacker whose own direction is i + 1 has seen."""
+        """Return the observations of an attacker whose own direction is i + 1."""
         return [seen for seen in self.seen if abs(seen.own - attacker - 1) < 1e-5]  # models are rounded
 
 
@@ -89,7 +89,7 @@ def numbered_direction(client: int, round_: int, poisoned: bool) -> float:
 
 
 def sent(world: TinyWorld, sender: int) -> list[tuple[float, int, int, float]]:
-    """What a client has sent: time, recipient, stamp, and the first entry of the vector."""
+    """Return the messages of a client: time, recipient, stamp, and the first entry of the vector."""
     return [
         (time_s, recipient, stamp, round(vector[0].item(), 4))
         for (time_s, who, recipient, stamp), vector in zip(world.log.sent, world.log.payloads, strict=True)
@@ -98,12 +98,12 @@ def sent(world: TinyWorld, sender: int) -> list[tuple[float, int, int, float]]:
 
 
 def told(world: TinyWorld, sender: int, round_: int) -> dict[int, float]:
-    """What a client has told in a round, by recipient."""
+    """Return the values that a client sent in a round, by recipient."""
     return {recipient: value for _, recipient, stamp, value in sent(world, sender) if stamp == round_}
 
 
 def restarts(client: int, at_s: float, after_s: float) -> Iterator[tuple[float, Change]]:
-    """A fault: a client crashes, and goes on at its own round."""
+    """Return a fault: a client crashes and continues at its own round."""
     return iter(
         [
             (at_s, Start(Crash((client,)))),
@@ -112,7 +112,7 @@ def restarts(client: int, at_s: float, after_s: float) -> Iterator[tuple[float, 
     )
 
 
-# What an attacker knows
+# Observations
 
 
 def test_attack_without_a_declaration_receives_only_its_own_update() -> None:
@@ -329,7 +329,7 @@ def test_every_message_has_a_separate_random_stream() -> None:
     assert len({seen.view.seed for seen in world.seen}) == len(world.seen) == 2 * 3 * 3
 
 
-# When it knows
+# Waiting for observations
 
 
 def test_omniscient_attacker_waits_until_the_last_honest_update_is_computed() -> None:
@@ -477,7 +477,7 @@ def test_neighbourhood_attacker_observes_no_update_before_its_delivery(
     assert num_looks > 16
 
 
-# What it sends
+# Messages
 
 
 def test_forged_message_changes_the_model_of_the_victim() -> None:
@@ -594,7 +594,7 @@ def test_equivocation_updates_the_memory_of_an_attack_once_per_round() -> None:
 
 
 def counted(attack: Callable[[View], Tensor], collective: bool, **world: Any) -> tuple[TinyWorld, int]:
-    """A world in which 3 and 4 attack, and how often the attack was computed."""
+    """Return a world in which clients 3 and 4 attack, and the number of computations of the attack."""
     num_calls = 0
 
     def count(view: View) -> Tensor:
@@ -634,7 +634,7 @@ def test_collective_attack_of_an_equivocator_is_computed_once_per_round() -> Non
 def test_collective_attack_equals_the_message_of_each_attacker(
     knowledge: str, collude: bool, patience_s: float | None
 ) -> None:
-    """Attackers that are not at the same place or in the same round see different updates."""
+    """Attackers with different neighbours or rounds observe different updates."""
 
     def run(collective: bool) -> dict[str, Any]:
         world = SpyWorld(
@@ -676,7 +676,7 @@ def test_collective_attacker_without_observations_uses_its_own_update(patience_s
 
 
 class Eavesdropper(Direct):
-    """Remembers all that a method is given of the messages."""
+    """Stores the messages that a method receives."""
 
     def __init__(self) -> None:
         super().__init__(RunInfo(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
@@ -834,7 +834,7 @@ def test_collective_attack_is_recomputed_after_an_update_was_recomputed() -> Non
 
 
 def sizes(adversary: Adversary) -> tuple[int, int, int]:
-    """The most updates of one client, the most messages for one recipient, the rounds that are counted."""
+    """Return maximum updates per client, maximum messages per recipient, and number of counted rounds."""
     knowledge = [adversary.shared, *adversary.alone.values()]
     return (
         max([len(updates) for k in knowledge for updates in k.updates.values()], default=0),

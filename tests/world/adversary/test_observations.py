@@ -85,7 +85,7 @@ def test_late_message_from_before_the_horizon_does_not_displace_a_newer_one() ->
     st.integers(0, 5),
 )
 def test_removing_old_updates_never_changes_an_answer(adds: list[tuple[int, int]], ahead: int) -> None:
-    """Whatever the order of arrival; nobody asks for a round before the horizon, which only advances."""
+    """This holds for any order of arrival and for rounds from the horizon on; the horizon only increases."""
     knowledge, everything = Observations(), {}
     for round_, horizon in adds:
         knowledge.horizon = max(knowledge.horizon, horizon)

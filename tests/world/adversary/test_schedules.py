@@ -1,4 +1,4 @@
-"""When Byzantine clients attack; in the worlds client 2 says 1 in place of its direction 3 while it does."""
+"""Schedules of attacks. In the worlds, client 2 sends 1 instead of its direction 3 while it attacks."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -47,7 +47,7 @@ def rounds_of_attack(schedule: AttackSchedule, rounds: int = 10) -> list[int]:
 
 
 def lies(schedule: AttackSchedule, **world: Any) -> dict[int, float]:
-    """What client 2 of a triangle sends to client 0, by round: its direction 3, or the lie 1."""
+    """Return what client 2 of a triangle sends to client 0, by round: its direction 3, or the forged 1."""
     plan = Plan(min_max, sees_honest=True, schedule=schedule, patience_s=0.5)
     return told(TinyWorld(byzantine=(2,), plan=plan, **{"rounds": 5, **world}).run())
 

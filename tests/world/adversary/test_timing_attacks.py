@@ -1,4 +1,4 @@
-"""Lies about time: what each makes of one message, and what it does to clients that wait for it."""
+"""Timing attacks: their effect on one message, and on clients that wait for it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,13 +44,13 @@ PAST = {round_: Payload(torch.tensor([float(round_)])) for round_ in range(1, 8)
 
 
 def occasion(**changes: Any) -> TimingView:
-    """A message of round 7 that is due at 10 s, from a client that remembers all its rounds."""
+    """A message of round 7 that is due at 10 s, from a client that stores all its rounds."""
     facts = {"round": 7, "recipient": 1, "now_s": 10.0, "deadline_s": None, "past": PAST, "key": 5}
     return TimingView(**{**facts, "num_clients": 6, **changes})
 
 
 def parcels(attack: TimingAttack, **changes: Any) -> list[tuple[float, int, float]]:
-    """What is sent: the payload (which is its round), the stamp, the delay."""
+    """Return the sent messages: payload (equal to its round), stamp, delay."""
     return [
         (parcel.payload.vector.item(), parcel.stamp, parcel.delay_s) for parcel in attack(occasion(**changes))
     ]
@@ -63,17 +63,17 @@ def against(
     remembers: bool = False,
     **world: Any,
 ) -> TinyWorld:
-    """A triangle in which client 2 lies about content and time.
+    """Return a triangle in which client 2 attacks with content and timing.
 
-    The honest directions are 1 and 2, so that the content is 1 in place of 3: with two honest updates, the
-    farthest that min_max allows is the lesser of them.
+    The honest directions are 1 and 2, so client 2 sends 1 instead of 3: with two honest updates, the farthest
+    value that min_max allows is the smaller of them.
     """
     plan = Plan(min_max, sees_honest=True, timing=timing, patience_s=patience_s, remembers=remembers)
     return TinyWorld(byzantine=(2,), plan=replace(plan, attack=attack), **world)
 
 
 def sent(world: TinyWorld, sender: int = 2) -> list[tuple[float, int, int, float]]:
-    """What a client has sent: time, recipient, stamp, and the first entry of the vector."""
+    """Return the messages of a client: time, recipient, stamp, and the first entry of the vector."""
     return [
         (time_s, recipient, stamp, round(vector[0].item(), 4))
         for (time_s, who, recipient, stamp), vector in zip(world.log.sent, world.log.payloads, strict=True)

@@ -27,7 +27,7 @@ class Sent:
 def times(
     build: Callable[[Kernel], Bandwidth], parcels: list[Sent], initial_time: float = 0.0
 ) -> list[float]:
-    """When each parcel is through; that each is so exactly once is asserted here."""
+    """Return the time at which each parcel is transmitted; assert that each is transmitted exactly once."""
     kernel = Kernel(initial_time=initial_time)
     bandwidth = build(kernel)
     through: dict[Sent, float] = {}
@@ -186,7 +186,7 @@ capacities = st.sampled_from([1, 3, 7, 10, 24])
 
 
 def exact_times(parcels: list[Sent], up: int, down: int) -> list[Fraction]:
-    """The same by rational arithmetic, all transfers one small step after the other."""
+    """Compute the same with rational arithmetic, in small steps."""
     now = Fraction(0)
     left = {i: Fraction(p.size_bytes) for i, p in enumerate(parcels)}
     finish: dict[int, Fraction] = {}

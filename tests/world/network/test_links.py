@@ -30,7 +30,7 @@ def new_link(loses: Loss, seed: int = 1) -> Link:
 def losses(
     loses: Loss, num_messages: int = 20_000, seed: int = 1, without: frozenset[int] = frozenset()
 ) -> list[bool]:
-    """Whether each message is lost, one a second and round, if those of the rounds `without` are not sent."""
+    """Return whether each message is lost: one per second and round, except for the rounds `without`."""
     link = new_link(loses, seed)
     return [
         loses(link, link.next_draw(round_), float(round_))
@@ -40,7 +40,7 @@ def losses(
 
 
 def mean_run(lost: list[bool]) -> float:
-    """The mean number of messages that are lost in a row."""
+    """Return the mean number of consecutive lost messages."""
     runs = [len(list(run)) for is_lost, run in groupby(lost) if is_lost]
     return sum(runs) / len(runs)
 
@@ -144,7 +144,7 @@ SIZES = (2, LAST_ROUND, NUM_IN_ROUND, MAX_ATTEMPTS, COPY_LATENCY + 1)
 
 
 def counter(place: Sequence[int]) -> int:
-    """The counter of one draw: acknowledgement or not, round, place in it, attempt, what it is for."""
+    """Return the counter of a draw: acknowledgement or not, round, position in it, attempt, purpose."""
     acknowledgement, round_, number, attempt, purpose = place
     link = new_link(LOSSES["none"])
     link.next_draws = round_ * ROUND + number * MESSAGE

@@ -22,7 +22,7 @@ PAYLOAD = Payload(torch.zeros(250))  # 1,000 bytes
 
 
 class Wires:
-    """Three clients that only note when messages arrive."""
+    """Three clients that only record the arrivals of messages."""
 
     def __init__(
         self, latency=lambda u: 0.5, loses=lossless, bandwidth=None, on_arrival=None, **options

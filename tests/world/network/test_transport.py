@@ -49,11 +49,11 @@ class Script(Wires):
         self.kernel.call_at(Call(lambda _: act()), time_s)
 
     def attempts(self, sender: int = 0) -> list[float]:
-        """When a client began to cross a link."""
+        """Return the times at which a client started to use a link."""
         return [time_s for who, time_s in self.crossings if who == sender]
 
     def run(self) -> "Script":
-        """Send one message from 0 to 1 and see what becomes of it."""
+        """Send one message from 0 to 1, and run until all its attempts have ended."""
         self.send(0, 1)
         self.kernel.run()
         network = self.network
