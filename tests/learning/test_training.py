@@ -180,7 +180,7 @@ def test_a_client_without_examples_cannot_train() -> None:
         briefly(model, model.initial(0), empty)
 
 
-# What bends the steps: a mask, an centre, another momentum.
+# Modified steps: a mask, a proximal centre, another momentum.
 
 plainly = partial(train, num_steps=5, batch_size=8, learning_rate=0.1, seed=1)
 

@@ -147,7 +147,7 @@ def test_first_finite_round_after_a_divergence_sets_the_threshold() -> None:
     assert report["tau"] == pytest.approx(3.0)
 
 
-# What an attack can do
+# Effects of attacks
 
 
 def test_an_attack_of_constant_strength_raises_the_threshold_of_the_paper_but_not_this_one() -> None:
@@ -221,7 +221,7 @@ def test_no_messages_turn_a_step_of_steady_length_against_the_own_direction(said
     assert -torch.dot(state.w[0], U).item() >= 1 - lambda_ * 0.5 - 1e-5
 
 
-# What is told
+# Diagnostics
 
 
 def test_weights_are_the_shares_of_the_messages_in_the_direction() -> None:

@@ -51,7 +51,7 @@ def test_f1_of_every_class() -> None:
 
 @pytest.mark.parametrize("broken", [nan, float("inf")])
 def test_prediction_that_is_not_finite_is_ignored(broken: float) -> None:
-    # argmax would take it for a class. Of two examples of class 0 one is answered: F1 = 2 * 1 / (1 + 2).
+    # argmax would return a class. Of two examples of class 0, one is predicted: F1 = 2 * 1 / (1 + 2).
     logits = torch.tensor([[broken, 0.0], [1.0, 0.0]])
     assert f1_by_class(logits, torch.tensor([0, 0])).tolist() == pytest.approx([2 / 3, 0.0])
 
@@ -84,7 +84,7 @@ def test_only_the_nearest_models_are_scored() -> None:
 
 
 def test_own_rows_are_used_if_no_model_predicts_correctly() -> None:
-    # All examples are of class 1, and both models say 0: nobody has earned trust in any class.
+    # All examples are of class 1, and both models predict 0: F1 is 0 for every model and class.
     trust = class_weights(1.0, model("always 0"), received(model("always 0")), home((1, 1, 1)))
     assert trust.tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
 

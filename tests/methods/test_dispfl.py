@@ -147,7 +147,7 @@ def test_coordinate_is_averaged_over_the_models_whose_masks_contain_it() -> None
     ]
     state = state_of(torch.zeros(4), mask, next_mask)
     new, report = update(method(FLAT), state, own, received, home())
-    # (2 + 8) / 2; pruned; (8 + 6) / 2, in which the own model has no say; regrown, and nobody has it.
+    # (2 + 8) / 2; pruned; (8 + 6) / 2, without the own model; regrown, and in no other mask.
     assert new.w[0].tolist() == [5.0, 0.0, 7.0, 0.0]
     assert torch.equal(new.mask[0], next_mask)
     assert report["density"] == 0.5
@@ -226,4 +226,4 @@ def test_messages_are_half_as_large_as_those_of_dpsgd() -> None:
 def test_models_of_a_run_have_the_configured_density() -> None:
     result = simulate(small_scenario(method={"name": "dispfl", "density": 0.3}, topology="complete"))
     for w in result.models:
-        assert 0.15 <= float((w != 0).float().mean()) <= 0.35  # 27 numbers; what nobody holds is zero
+        assert 0.15 <= float((w != 0).float().mean()) <= 0.35  # 27 numbers; entries in no mask are zero

@@ -30,7 +30,7 @@ def shares(method: KdPdfl, x: list[float], *others: list[float], weight: float =
 
 
 def test_similar_models_count_more() -> None:
-    # Answers (1/2, 1/2) and (3/4, 1/4) are 1/4 apart in each class: similarity exp(-1), against 1 and 1.
+    # Predictions (1/2, 1/2) and (3/4, 1/4) differ by 1/4 in each class: similarity exp(-1), against 1 and 1.
     method = KdPdfl(SETTINGS, temperature=1.0, scale=0.25)
     total = 2 + exp(-1)
     assert shares(method, UNDECIDED, UNDECIDED, THREE_TO_ONE) == pytest.approx([1 / total, exp(-1) / total])
@@ -88,7 +88,7 @@ def test_diverged_own_model_ignores_all_messages() -> None:
 
 @pytest.mark.parametrize("distance", ["wasserstein", "kl"])
 def test_tiny_scale_does_not_change_equal_models_despite_rounding(distance: str) -> None:
-    # A divergence of equal answers may come out as -1e-8: divided by the scale it must not overflow.
+    # The divergence of equal predictions may be -1e-8 by rounding; divided by the scale, it must not overflow.
     method = KdPdfl(SETTINGS, distance=distance, temperature=1.0, scale=1e-30)
     generator = torch.Generator().manual_seed(0)
     rounded = 0

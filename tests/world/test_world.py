@@ -154,7 +154,7 @@ def test_messages_sent_before_a_crash_still_arrive() -> None:
 @pytest.mark.parametrize(("fresh", "model"), [(False, -6.0), (True, -3.0)])
 def test_recovered_client_continues_with_its_own_or_a_new_model(fresh: bool, model: float) -> None:
     world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 1.5, 2.0, fresh=fresh)]).run()
-    # It loses 3 a round; the first was over before the crash, the second is trained anew from 2 on.
+    # It decreases by 3 per round; the first ended before the crash, the second is trained again from 2 on.
     assert rounds(world, 2) == [(1.0, 1), (3.0, 2)]
     assert world.clients[2].state.learning.w[0].tolist() == [model] * 2
 
@@ -244,7 +244,7 @@ def test_deadline_of_a_crashed_client_is_cancelled() -> None:
     world = TinyWorld(
         compute=(1.0, 9.0, 9.0), rounds=1, wait=Wait(1.0, 2.0), faults=[crash(0, 2.0, 2.5)]
     ).run()
-    # Its first deadline was 3.0; it trains anew until 3.5 and waits until 5.5.
+    # Its first deadline was 3.0; it trains again until 3.5 and waits until 5.5.
     assert rounds(world, 0) == [(5.5, 1)]
 
 
@@ -369,7 +369,7 @@ def test_no_client_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> N
 
 def test_late_joiner_starts_at_the_round_of_its_neighbours_which_then_wait_for_it() -> None:
     world = TinyWorld(rounds=6, faults=[[(0.0, Start(Absence((2,)))), (4.5, End(Absence((2,))))]]).run()
-    # The others train round 4 until 4.75, it from 4.5 to 5.5; what it says arrives at 5.75.
+    # The others train round 4 until 4.75, it from 4.5 to 5.5; its message arrives at 5.75.
     assert rounds(world, 2)[0] == (5.5, 4)
     assert rounds(world, 0)[3] == (5.75, 4)
     assert [round_ for _, round_ in rounds(world, 2)] == [4, 5, 6]
@@ -417,7 +417,7 @@ def test_quorum_is_a_fraction_of_the_remaining_neighbours() -> None:
         wait=Wait(0.5, None),
         faults=[[(3.0, Start(Leave((3, 4))))]],
     ).run()
-    # Two of four were needed and one was heard; now it is one of two.
+    # Two of four were needed and one message had arrived; now one of two is needed.
     assert rounds(world, 0) == [(3.0, 1)]
 
 
@@ -489,7 +489,7 @@ def test_waiting_client_also_waits_for_new_neighbours() -> None:
         wait=Wait(1.0, 9.0),
         faults=[[(2.0, Start(TopologyChange(tuple(TRIANGLE))))]],
     ).run()
-    # Client 0 sent its message of round 1 to its one neighbour at 1.0, so 2 waits for it in vain, until 14.
+    # Client 0 sent its message of round 1 to its only neighbour at 1.0, so client 2 waits until 14.
     assert [world.times(i) for i in range(3)] == [[5.25], [5.25], [14.0]]
     assert [num_used(world, i) for i in range(3)] == [[2], [2], [1]]
 

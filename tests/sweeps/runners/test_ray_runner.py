@@ -62,14 +62,14 @@ def test_runs_are_returned_and_those_that_fail_or_are_killed_do_not_stop_the_oth
 
     runs, listener = [killed, good, absent, better], Killer()
     cluster.run(runs, tmp_path, listener)
-    assert listener.kills == 2  # it was given a second chance
+    assert listener.kills == 2  # it was retried once
     assert "WorkerCrashedError" in listener.errors[killed.key]
     assert "run: rdpfl-sim data mnist --folder" in listener.errors[absent.key]
     assert "ScenarioError" in (tmp_path / "failed" / absent.key / "log.txt").read_text()
     assert missing_runs(runs, tmp_path) == [killed, absent]
     found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in (good, better)]
-    cluster.run([make_run(5)], tmp_path, listener)  # removes what killed tasks have left on the machine
+    cluster.run([make_run(5)], tmp_path, listener)  # removes the files of killed tasks
     assert [path.name for path in Path(os.environ["TMPDIR"]).glob("rdpfl-sim-*/*")] == ["lock"]
 
 

@@ -201,7 +201,7 @@ def test_attack_on_a_victim_observes_its_honest_neighbours_and_its_prediction() 
 
 def test_only_neighbours_of_a_victim_collude_against_it() -> None:
     world = SpyWorld(neighbours=RING6, byzantine=(1, 3, 4), sees_victim=True, rounds=1).run()
-    # Client 1 attacks 0 and 2, client 3 attacks 2 (and its fellow 4), client 4 attacks 5 (and its fellow 3).
+    # Client 1 attacks 0 and 2, client 3 attacks 2 (and attacker 4), client 4 attacks 5 (and attacker 3).
     assert [seen.view.num_byzantine for seen in world.by(1)] == [1, 2]
     assert [seen.view.num_byzantine for seen in world.by(3)] == [2, 1]
 
@@ -219,7 +219,7 @@ def test_only_omniscient_attackers_observe_the_prediction_of_a_victim() -> None:
     world = SpyWorld(
         neighbours=RING, byzantine=(3,), sees_victim=True, knowledge="neighbourhood", rounds=1
     ).run()
-    # It has heard its victims 0 and 2, and never hears their other neighbour, client 1.
+    # It receives messages from its victims 0 and 2, but never from their other neighbour, client 1.
     victims = [seen.view.victim for seen in world.seen]
     assert [None if victim is None else victim[0].item() for victim in victims] == [1.0, 3.0]
     assert [seen.view.expected for seen in world.seen] == [None, None]
@@ -261,8 +261,8 @@ def test_attacker_after_its_patience_uses_the_latest_observed_updates_and_its_ow
     world = SpyWorld(
         numbered=True, byzantine=(2,), compute=(2.0, 2.25, 1.0), wait=NO_WAITING, patience_s=0.0, rounds=5
     ).run()
-    # At 1 nothing is known; client 0's updates exist from 2 and 4 on, client 1's from 2.25 and 4.5 on. An
-    # attacker without patience gives up after everything else of the instant.
+    # At 1 no update exists; client 0's updates exist from 2 and 4 on, client 1's from 2.25 and 4.5 on. An
+    # attacker without patience stops waiting after all other events of the instant.
     assert [
         (seen.time_s, seen.honest if seen.view.ids else seen.view.honest[0, 0].item()) for seen in world.seen
     ] == [
@@ -335,7 +335,7 @@ def test_every_message_has_a_separate_random_stream() -> None:
 def test_omniscient_attacker_waits_until_the_last_honest_update_is_computed() -> None:
     world = SpyWorld(neighbours=RING6, byzantine=(1, 4), compute=(1.0, 1.0, 2.0, 5.0, 9.0, 3.0), rounds=1)
     world.run()
-    # Client 3 is the last at 5; the attacker 4, at 9, is waited for by nobody who attacks.
+    # Client 3 is the last at 5; no attacker waits for attacker 4, which finishes at 9.
     assert [(seen.time_s, seen.own) for seen in world.seen] == [(5.0, 2.0), (9.0, 5.0)]
     assert [entry[0] for entry in sent(world, 1)] == [5.0, 5.0]
 
@@ -484,7 +484,7 @@ def test_forged_message_changes_the_model_of_the_victim() -> None:
     world = TinyWorld(
         COMPLETE, byzantine=(3,), plan=Plan(partial(ipm, epsilon=3.0), sees_honest=True), rounds=1
     ).run()
-    # mu = (1 + 2 + 3) / 3 = 2, so client 3 says -6.
+    # mu = (1 + 2 + 3) / 3 = 2, so client 3 sends -6.
     assert set(told(world, 3, 1).values()) == {-6.0}
     # w = -(own + mean of the others)
     assert [client.state.learning.w[0, 0].item() for client in world.clients[:3]] == pytest.approx(
@@ -511,7 +511,7 @@ def test_attack_on_victims_sends_each_a_different_message() -> None:
 
 
 def star(equivocation: Any, rounds: int = 3, **plan: Any) -> TinyWorld:
-    """The hub, with direction 1, attacks eight clients with directions 2 to 9: min_max says 9 - 7 = 2."""
+    """Return a world: the hub (direction 1) attacks clients with directions 2 to 9; min_max is 9 - 7 = 2."""
     return TinyWorld(
         STAR,
         byzantine=(0,),
@@ -658,7 +658,7 @@ def test_collective_attack_equals_the_message_of_each_attacker(
 
 @pytest.mark.parametrize("patience_s", [0.0, None])
 def test_collective_attacker_without_observations_uses_its_own_update(patience_s: float | None) -> None:
-    # Nothing is known at 1; or the two never hear anybody but each other.
+    # No update exists at 1; or the two receive messages only from each other.
     if patience_s is None:
         neighbours, compute = [(), (2,), (1,)], (1.0, 1.0, 1.0)
     else:
@@ -921,7 +921,7 @@ def test_two_runs_write_the_same_log(timing: Any) -> None:
 
 
 def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> None:
-    # Everybody starts at (0, 0); client 1 trains to (-2, -2), and says that it went the other way.
+    # All clients start at (0, 0); client 1 trains to (-2, -2) and sends the opposite change.
     world = TinyWorld(
         [(1,), (0,)],
         rounds=1,
@@ -944,7 +944,7 @@ def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> No
         plan=Plan(sign_flip),
         method=Dpsgd(RunInfo(learning_rate=1.0, rounds=2)),
     ).run()
-    # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and says 0.5.
+    # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and sends 0.5.
     told = [
         p.tolist()
         for (_, sender, _, stamp), p in zip(world.log.sent, world.log.payloads, strict=True)

@@ -64,7 +64,7 @@ def test_degree_selects_clients_with_most_links_first_and_breaks_ties_at_random(
 
 
 def test_spread_selects_opposite_ends_then_the_middle():
-    # Whoever is first on a line of nine, the next is an end; from an end: the other end, then the middle.
+    # From any first client on a line of nine, the next is an end; then come the other end and the middle.
     for seed in range(20):
         first = place("spread", nx.path_graph(9), 1, seed)[0]
         second = (set(place("spread", nx.path_graph(9), 2, seed)) - {first}).pop()

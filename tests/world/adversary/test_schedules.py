@@ -154,7 +154,7 @@ def test_intermittent_attack_alternates_with_honest_rounds() -> None:
 def test_attack_is_limited_to_a_partition() -> None:
     sides = (frozenset({0}), frozenset({1}))
     faults = [iter([(2.0, Start(Partition(sides))), (4.0, End(Partition(sides)))])]
-    # Client 0 hears nothing of client 1, so that its rounds 2 and 3 end at their deadlines 2.75 and 4.25.
+    # Client 0 receives nothing from client 1, so its rounds 2 and 3 end at their deadlines 2.75 and 4.25.
     # The attacker sends at 1, 2.25, 3.75 (it has waited for the others), 5 and 6.5.
     assert lies(during_partitions, faults=faults, wait=Wait(1.0, 0.5)) == {
         1: 3.0,
@@ -186,7 +186,7 @@ def test_sleeper_does_not_count_messages_that_were_lost() -> None:
     def loses(link: Link, draw: int, now_s: float) -> bool:
         return (link.sender, link.recipient) == (2, 1)
 
-    # Client 1 never hears of client 2: one message a round is used.
+    # Client 1 receives nothing from client 2: one message per round is used.
     schedule = partial(sleeper, messages=2)
     assert lies(schedule, loses=loses, wait=Wait(1.0, 0.5)) == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0, 5: 1.0}
 
@@ -201,7 +201,7 @@ def test_sleeper_does_not_count_stale_messages() -> None:
 def test_sleeper_does_not_count_messages_used_by_its_group() -> None:
     plan = Plan(min_max, sees_honest=True, schedule=partial(sleeper, messages=3))
     world = TinyWorld(COMPLETE, byzantine=(2, 3), plan=plan, rounds=4).run()
-    # Clients 0 and 1 use two of client 2's messages a round, and client 3 a third.
+    # Clients 0 and 1 use two of client 2's messages per round, and client 3 uses a third.
     assert told(world) == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0}
 
 

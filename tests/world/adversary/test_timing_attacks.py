@@ -195,7 +195,7 @@ class Section(Strict):
     "options",
     [
         {"name": "replay", "age": 0},
-        {"name": "replay", "age": MEMORY_ROUNDS},  # longer ago than anybody remembers
+        {"name": "replay", "age": MEMORY_ROUNDS},  # older than all stored rounds
         {"name": "flood", "copies": 10_001},
         {"name": "wrong_stamp", "offset": 1_000_001},
         {"name": "delayed", "seconds": -1.0},
@@ -393,9 +393,9 @@ def test_replayed_message_with_its_old_stamp_delays_all_neighbours() -> None:
     ).run()
     to_first = [(stamp, value) for _, recipient, stamp, value in sent(world) if recipient == 0]
     assert to_first == [(1, 1.0), (2, 2.0), (1, 1.0), (2, 2.0), (3, 3.0)]
-    # From the third round on everybody waits until the deadline, 1 after the training.
+    # From the third round on, all clients wait until the deadline, 1 after the training.
     assert world.times(0) == [1.25, 2.5, 4.5, 6.5, 8.5]
-    # Stamp 1 comes after 2 was used, 2 a second time; 3 was never there before and is two rounds old.
+    # Stamp 1 arrives after 2 was used, 2 arrives a second time; 3 is new and two rounds old.
     assert [(r, age) for r, sender, age in world.used(0) if sender == 2] == [(1, 0), (2, 0), (5, 2)]
     assert (drops(world, stamp=1), drops(world, stamp=2)) == (["stale"] * 2, ["duplicate"] * 2)
 
@@ -414,7 +414,7 @@ def test_stamp_of_a_past_round_makes_a_message_late_with_an_age() -> None:
 
 def test_stamp_of_a_future_round_is_treated_as_that_of_a_faster_neighbour() -> None:
     world = against(partial(wrong_stamp, offset=1), wait=Wait(1.0, 0.5), rounds=3).run()
-    # Nobody hears of round 1. What is used then counts as heard for round 2, and so on; round 4 is none.
+    # No message has stamp 1. The message used in round 1 counts for round 2, and so on; round 4 is invalid.
     assert world.times(0) == [1.5, 2.75, 4.0]
     assert [(r, age) for r, sender, age in world.used(0) if sender == 2] == [(1, -1), (2, -1)]
     assert drops(world, stamp=4) == ["rejected", "rejected"]

@@ -146,7 +146,7 @@ def test_losses_and_delays_are_independent() -> None:
     assert abs(early / len(world.arrivals) - 0.5) < 0.06
 
 
-# What is not sent, and what else is sent
+# Independence of other messages
 
 
 @given(st.frozensets(st.integers(1, 20)), st.frozensets(st.integers(1, 20)))
