@@ -88,7 +88,7 @@ def test_diverged_own_model_ignores_all_messages() -> None:
 
 @pytest.mark.parametrize("distance", ["wasserstein", "kl"])
 def test_tiny_scale_does_not_change_equal_models_despite_rounding(distance: str) -> None:
-    # The divergence of equal predictions may be -1e-8 by rounding; divided by the scale, it must not overflow.
+    # Rounding may make the divergence of equal predictions -1e-8; divided by the scale, it must not overflow.
     method = KdPdfl(SETTINGS, distance=distance, temperature=1.0, scale=1e-30)
     generator = torch.Generator().manual_seed(0)
     rounded = 0
