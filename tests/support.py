@@ -1,4 +1,4 @@
-"""What several tests share."""
+"""Code shared by several tests."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ from rdpfl_sim.world.world import World
 
 
 def small_scenario(**changes: Any) -> Scenario:
-    """A quick run with real training; `changes` replace whole sections."""
+    """Return a scenario of a quick run with real training; `changes` replace whole sections."""
     return Scenario.from_dict(
         {
             "rounds": 4,
@@ -158,9 +158,10 @@ def round_job(client: int, round_: int, state: State, poisoned: bool = False) ->
 
 
 class CheapTrainingData(TrainingData):
-    """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
+    """Pulls every client towards a separate point, with gradients of at most 1 in every entry.
 
-    A second model is pulled likewise; masks are respected, momentum is not. Batches and tests are real.
+    A second model is pulled to the same point. Masks are applied, momentum is ignored. Batches and tests are
+    real.
     """
 
     def train(self, model: FlatModel, job: TrainingJob) -> Trained:
@@ -187,7 +188,7 @@ def cheap(scenario: Scenario) -> Experiment:
 
 
 def odd_payloads(form: Form) -> dict[str, Payload]:
-    """Messages as no honest client sends them, to somebody who expects this form."""
+    """Return malformed messages for a recipient that expects this form, by kind."""
     (size,), masked = form[0], len(form) > 2
     ones, largest = torch.ones(size), torch.finfo(torch.float32).max
     half = torch.arange(size) % 2 == 0
@@ -219,7 +220,7 @@ def odd_payloads(form: Form) -> dict[str, Payload]:
 
 
 class Log(Observer):
-    """Remembers what it is told, with the time."""
+    """Stores all observed events with their times."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -354,17 +355,17 @@ class TinyWorld:
         )
 
     def run(self, until_s: float | None = None) -> "TinyWorld":
-        """Live to the end, or until a time."""
+        """Run to the end, or until a time."""
         self.world.start()
         self.kernel.run(until_s)
         return self
 
     def times(self, client: int) -> list[float]:
-        """When a client finished its rounds."""
+        """Return the times at which a client finished its rounds."""
         return [time for time, who, _, _ in self.log.rounds if who == client]
 
     def used(self, client: int) -> list[tuple[int, int, int]]:
-        """What a client used: round, sender, age."""
+        """Return the messages that a client used: round, sender, age."""
         return [entry[1:] for entry in self.log.used if entry[0] == client]
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""What the package declares about itself agrees with its code and with the workflows."""
+"""The metadata of the package agrees with its code and with the workflows."""
 
 import ast
 import re

@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=_positive,
         metavar="WIDTH",
-        help="precision of the result (default: 1/32 of the range; exact for clients and whole numbers)",
+        help="precision of the result (default: 1/32 of the range, or exact for attacker fractions and "
+        "whole numbers)",
     )
     parser.add_argument(
         "--seeds",
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Bisect all seeds at once, execute missing runs, then write and print the result."""
+    """Bisect for all seeds together, execute missing runs, then write and print the result."""
     console = make_console(quiet=options.quiet)
     runner = make_runner(options)
     with console.status("building the scenario"):

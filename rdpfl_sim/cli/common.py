@@ -1,4 +1,4 @@
-"""Parts that several commands share: exit codes, consoles, common arguments, error messages."""
+"""Code shared by several commands: exit codes, consoles, common arguments, error messages."""
 
 from __future__ import annotations
 

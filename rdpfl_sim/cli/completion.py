@@ -70,7 +70,7 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _first_word_lines(shell: str, scenarios: Mapping[str, object]) -> tuple[str, str]:
-    """Return lines before and after the script that also offer scenario files as the first word."""
+    """Return lines to add before and after the script, which complete the first word with scenario files."""
     function = "_shtab_rdpfl_sim"
     match shell:
         case "zsh":

@@ -42,7 +42,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.kind not in (None, "all"):
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
-            raise UsageError(f"there is no kind {options.kind!r}{suggest(options.kind, kinds)}")
+            raise UsageError(f"unknown kind {options.kind!r}{suggest(options.kind, kinds)}")
         kinds = {name: kinds[name]}
     if options.markdown:
         print_plain(markdown_table(kinds))

@@ -26,7 +26,7 @@ examples:
   rdpfl-sim sweep scenarios/sweeps/lambda.toml --set rounds=10 --output trial
   rdpfl-sim sweep scenarios/rivals.toml --engine ray --address auto
 
-When repeated, the command executes only missing runs.
+Run the command again to execute only the missing runs.
 """
 
 

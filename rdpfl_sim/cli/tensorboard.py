@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Write the time series of each run and print how to view them."""
     if find_spec("tensorboard") is None:
-        raise RunError("needs TensorBoard, which is not installed: pip install 'rdpfl-sim[tensorboard]'")
+        raise RunError("TensorBoard is not installed: pip install 'rdpfl-sim[tensorboard]'")
     from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.tensorboard import read_series, write_series
 

@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_output(path: Path) -> Iterator[BinaryIO]:
-    """Open an output file that appears only when it is complete, compressed if its name ends in .gz."""
+    """Open a file that appears only when it is complete; compress it if its name ends in .gz."""
     with open_atomic(path) as file:
         if path.suffix != ".gz":
             yield file

@@ -1,4 +1,4 @@
-"""rdpfl-sim watch: follow a run in another process on a dashboard."""
+"""rdpfl-sim watch: show a live dashboard of a run in another process."""
 
 from __future__ import annotations
 

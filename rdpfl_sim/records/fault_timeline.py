@@ -1,4 +1,4 @@
-"""The state of faults, reduced from the fault records of a run in their order.
+"""The state of all faults, computed from the fault records of a run.
 
 Verification, dashboard, trace and reports all read fault records through `FaultTimeline`. It follows the
 same rules as the simulated world: faults of the same kind may overlap, and each end cancels one start.
@@ -38,7 +38,7 @@ class FaultEffect(NamedTuple):
     condition: Condition | None
     """The condition that starts or ends; None if the topology changes."""
     stopped: list[int]
-    """Clients that were running until now."""
+    """Clients that were running before this record."""
     resumed: list[int]
     """Clients that run again, in the order of the record."""
     ended: list[FaultInterval]
@@ -156,7 +156,7 @@ class FaultTimeline:
 
 
 def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInterval]:
-    """Yield every interval in a run's fault records when it ends; intervals without end follow last."""
+    """Yield the intervals in a run's fault records, sorted by end; intervals without an end come last."""
     timeline = FaultTimeline()
     for record in records:
         yield from timeline.apply(record).ended

@@ -30,7 +30,7 @@ class MetricsRow(TypedDict):
 
 
 METRICS = tuple(MetricsRow.__annotations__)
-"""The columns of metrics.csv, in their order."""
+"""The columns of metrics.csv, in order."""
 
 HEADER = ",".join(METRICS)
 INTEGERS = frozenset(("client", "byzantine", "round", "hops"))

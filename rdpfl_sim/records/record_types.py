@@ -53,10 +53,10 @@ class RoundFinished(RoundRecord):
 
 
 class EstimateRecord(RoundRecord, total=False):
-    """The method's diagnostics of a finished round. Methods have some of these fields, or their own.
+    """The method's diagnostics of a finished round. The fields depend on the method; it may add others.
 
-    It is written before the model of the round is evaluated, and no later than the end of the client's next
-    training, a crash or the end of the run. A method without diagnostics writes none.
+    The record is written before the model of the round is evaluated, and no later than the end of the
+    client's next training, a crash or the end of the run. A method without diagnostics writes no estimate.
     """
 
     u_norm: float | None
@@ -127,7 +127,7 @@ class MessageUsed(MessageRecord):
 
 
 class MessageStatsRecord(MessageRecord):
-    """Distance and weight of a used message, written after the round's `estimate` if telemetry is on."""
+    """Distances and weight of a used message, after the round's `estimate` (`output.telemetry`)."""
 
     weight: float | None
     distance_to_own: float | None
@@ -143,7 +143,7 @@ class FaultHead(RecordHead):
 
 
 class FaultRecord(FaultHead, total=False):
-    """A fault starts or ends. Kinds of faults have some of these fields, or their own."""
+    """A fault starts or ends. The fields depend on the kind of fault; a plug-in may add others."""
 
     clients: list[int]
     links: list[list[int]]

@@ -1,7 +1,7 @@
 """Accuracy statistics over clients.
 
-A statistic is one entry of `STATISTICS`. The summary computes every entry; the terminal, sweeps and the
-breakdown search read keys, headings and words from it.
+A statistic is one entry of `STATISTICS`. The summary contains every entry. The terminal, sweeps and the
+breakdown search use its keys, headings and phrases.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
 
 
 def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> JsonObject:
-    """Add the honest clients' accuracy to values by the distance to the nearest Byzantine client."""
+    """Add the accuracy of honest clients to statistics by distance to the nearest Byzantine client."""
     accuracies: dict[str, list[float]] = {}
     for row in rows:
         if not row["byzantine"] and row["hops"] is not None:

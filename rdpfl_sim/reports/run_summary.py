@@ -1,4 +1,4 @@
-"""Results and provenance of a run on a terminal."""
+"""Results and provenance of a run, for a terminal."""
 
 from __future__ import annotations
 

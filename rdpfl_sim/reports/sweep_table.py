@@ -1,4 +1,4 @@
-"""Tables of a sweep on a terminal and as heat maps."""
+"""Tables of a sweep, for a terminal and as heat maps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_CELLS = 2_000  # with more cells, the numbers would be illegible
 
 
 def sweep_table(table: Table, width: int) -> RenderableType:
-    """Return a table of a sweep; if it is too wide, its columns are distributed over several tables."""
+    """Return a table of a sweep; a table that is too wide is split by columns."""
     title = Text(escape_control(table.title), style="bold")
     tables = [_table(table, columns) for columns in _columns_that_fit(table, width)]
     return Group(title, *tables, Text(table.note))
@@ -99,7 +99,7 @@ def table_figure(table: Table) -> Figure:
 
 
 def _separate_groups(axes: Axes, columns: list[str], rows: list[str]) -> None:
-    """Draw white gaps between columns and between rows whose first labels differ, unless all of them do."""
+    """Draw white gaps between columns and rows whose first labels differ, unless all first labels differ."""
     for draw_line, labels in ((axes.axvline, columns), (axes.axhline, rows)):
         if len(set(labels)) < len(labels):
             for position, (before, after) in enumerate(pairwise(labels)):

@@ -1,4 +1,4 @@
-"""Combinations of options that cannot be run.
+"""Checks for combinations of options that cannot be run.
 
 Each check yields a `Problem` per mistake. Its parameters name the sections that it reads.
 """
@@ -67,7 +67,7 @@ def groups_by_path(adversary: list[AdversarySection]) -> dict[str, AdversarySect
 def byzantine_clients_are_possible(
     clients: ClientsSection, adversary: list[AdversarySection]
 ) -> Iterator[Problem]:
-    """Require attackers if there is an attack, an honest client, and at most one group per client."""
+    """Require attackers for each attack, at least one honest client, and at most one group per client."""
     taken: set[int] = set()
     num_byzantine = 0
     groups = groups_by_path(adversary)

@@ -106,7 +106,7 @@ class Draft:
             key = path if path in final else f"{path}.name"
             if not any(form in now for form in forms) and key in final and final[key] != value:
                 yield (
-                    f"{path} fell back from {to_toml(value)} to its default {to_toml(final[key])}, "
+                    f"{path} was reset from {to_toml(value)} to its default {to_toml(final[key])}, "
                     "because its table was replaced"
                 )
 

@@ -196,7 +196,7 @@ def _plugin_problems(raw: Mapping[str, object], name: str, part: object) -> Iter
 
 
 def make_paths_absolute(raw: TomlTable, folder: Path) -> None:
-    """Resolve file names relative to the scenario's folder, so that the copy in a run folder finds them."""
+    """Make file names absolute, because the copy of the scenario in a run folder must remain valid."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
     for table in (

@@ -73,7 +73,7 @@ class ClientsSection(Strict):
     count: Annotated[Count, Field(le=1_000_000)] = 10  # about 50 kB of memory each
 
 
-NumSteps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn at once
+NumSteps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn together
 
 
 class TrainingSection(Strict):
@@ -82,7 +82,9 @@ class TrainingSection(Strict):
     local_epochs: NumSteps = Field(
         default=1, description="passes over the shard per round: K = epochs * ceil(n / batch_size)"
     )
-    local_steps: NumSteps | None = Field(default=None, description="K itself, instead of local_epochs")
+    local_steps: NumSteps | None = Field(
+        default=None, description="number of steps K per round, instead of local_epochs"
+    )
     batch_size: Annotated[Count, Field(le=1_000_000)] = 64
     learning_rate: Positive = 0.01
     momentum: Annotated[NonNegative, Field(lt=1)] = 0.0

@@ -157,7 +157,7 @@ class SweepSpec(Strict):
         return Draft(Scenario, deepcopy(self.base)) if self._draft is None else deepcopy(self._draft)
 
     def profile(self, name: str | None) -> Profile:
-        """Return the profile with this name, or an empty profile if there is no name."""
+        """Return the profile with this name, or an empty profile if the name is None."""
         if name is None:
             return Profile()
         if name not in self.profiles:
@@ -177,7 +177,7 @@ class SweepSpec(Strict):
         for path, chosen in seeds.items():
             size = num_cases * len(chosen)
             if size > MAX_RUNS:
-                yield Problem(path, f"{size:,} runs are more than {MAX_RUNS:,}", size)
+                yield Problem(path, f"the sweep has {size:,} runs; allowed: {MAX_RUNS:,}", size)
 
     def _name_problems(self) -> Iterator[Problem]:
         names = [axis.name for axis in self.axes]

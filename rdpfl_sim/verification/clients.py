@@ -87,7 +87,7 @@ class ClientChecks:
         """Check that a round starts when the previous one ended or when the client resumed."""
         state = self._check_phase(record, line, ClientPhase.IDLE)
         if record["time_s"] != state.time_s:
-            self.rounds.violated(line, f"client {record['client']} was idle since {state.time_s} s")
+            self.rounds.violated(line, f"client {record['client']} has been idle since {state.time_s} s")
         state.phase, state.time_s = ClientPhase.TRAINING, record["time_s"] + record["duration_s"]
 
     def training_finished(self, record: TrainingFinished, line: int) -> None:

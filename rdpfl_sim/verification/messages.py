@@ -177,7 +177,7 @@ class MessageChecks:
             expected = " or ".join(reasons)
             self.reasons.violated(line, f"message {record['message']} must have the reason: {expected}")
         elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != message.sent_at_s:
-            self.reasons.violated(line, f"a link loses a message when it is sent, at {message.sent_at_s} s")
+            self.reasons.violated(line, f"the message must be lost when sent, at {message.sent_at_s} s")
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Check delay and obstacles of a delivery, and put the message into the mailbox."""
@@ -339,7 +339,7 @@ class DroppedMessage(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether it comes from a neighbour and its stamp is an existing round."""
+        """Whether the message comes from a neighbour and its stamp is an existing round."""
         return self.is_neighbour and 1 <= self.stamp <= self.last_round
 
     @property

@@ -9,7 +9,7 @@ from rdpfl_sim.cli.new import PROMPTS
 
 
 class Terminal(io.StringIO):
-    """A stream that claims to be a terminal."""
+    """A stream that reports itself as a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -61,10 +61,10 @@ def test_options_reach_the_scenario(tmp_path: Path) -> None:
     assert scenario.timing.wait.model_dump() == {"name": "all", "timeout_s": 3.0}
 
 
-def test_table_as_answer_warns_of_keys_that_fell_back(tmp_path: Path, capsys) -> None:
+def test_table_as_answer_causes_warnings_about_reset_keys(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--method", "{name='direct', aggregator='mean'}"]) == 0
-    reset = "method.lambda fell back from 1.0 to its default 0.01, because its table was replaced"
+    reset = "method.lambda was reset from 1.0 to its default 0.01, because its table was replaced"
     assert capsys.readouterr().err == f"warning: {reset}\n"
     assert Scenario.load(path).to_dict()["method"]["lambda"] == 0.01
 
@@ -140,7 +140,7 @@ def test_questions_are_asked_on_a_terminal_and_repeated_if_invalid(tmp_path: Pat
     assert asked[1] == asked[2] == "Network topology [ring]: "
 
 
-def test_given_options_are_not_asked_nor_the_fraction_if_there_is_no_attack(tmp_path: Path, answers) -> None:
+def test_given_options_and_the_fraction_without_an_attack_are_not_prompted(tmp_path: Path, answers) -> None:
     asked = answers(*[""] * 20)
     assert main(["new", str(tmp_path / "mine.toml"), "--clients", "8", "--topology", "ring"]) == 0
     assert not any(text.startswith(("Number of clients", "Topology", "Fraction")) for text in asked)
@@ -153,7 +153,7 @@ def test_end_of_input_writes_no_file(tmp_path: Path, answers) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_yes_asks_nothing(tmp_path: Path, answers) -> None:
+def test_yes_disables_all_prompts(tmp_path: Path, answers) -> None:
     asked = answers()
     assert main(["new", str(tmp_path / "mine.toml"), "--yes"]) == 0
     assert asked == []

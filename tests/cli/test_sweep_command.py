@@ -70,7 +70,7 @@ def is_gone(group: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_keeps_complete_runs_and_says_how_to_continue(sweep: Path, capfd) -> None:
+def test_ctrl_c_keeps_complete_runs_and_prints_how_to_continue(sweep: Path, capfd) -> None:
     with started(sweep) as process:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=120)

@@ -50,7 +50,7 @@ def read_until(controller: int, stop: bytes | None) -> bytes:
 
 
 @pytest.mark.parametrize("where", ["the run", "all runs"])
-def test_finished_run_is_shown_at_once(where: str, tmp_path: Path, capsys) -> None:
+def test_finished_run_is_shown_immediately(where: str, tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path)
     assert main(["watch", str(run if where == "the run" else run.parent)]) == 0
     output = capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_folder_without_runs_is_rejected(tmp_path: Path, capsys) -> None:
     assert "is not a run folder" in capsys.readouterr().err
 
 
-def test_run_without_events_is_followed_by_its_metrics(tmp_path: Path) -> None:
+def test_run_without_events_is_followed_through_its_metrics(tmp_path: Path) -> None:
     scenario = small_scenario(output={"events": False}, adversary={"ids": [2]})
     result = simulate(scenario, tmp_path)
     assert result.folder is not None

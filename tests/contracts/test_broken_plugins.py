@@ -1,4 +1,4 @@
-"""A flaw of a plug-in is reported before time zero, in one sentence."""
+"""A defect of a plug-in is reported before time zero, in one message."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ BROKEN = {
         "Stateless()": "has no tuple STATE, so checkpoints could not store its state",
     },
 }
-"""By kind: what the component `odd` returns, and what is said of it."""
+"""For each kind, the return value of the component `odd` and the expected message."""
 
 PARAMETERS = {"equivocation": "u", "loss": "u", "wait": "", "staleness": "", "transport": ""}
 CASES = [(kind, body, flaw) for kind, cases in BROKEN.items() for body, flaw in cases.items()]
@@ -181,7 +181,7 @@ WEIGHTS = {
     ("pre_aggregator", "u[:1]", "torch.ones(1, len(u)).double()"): NOT_THE_SUM,
     ("pre_aggregator", "u[:1]", "torch.ones(len(u)).double()"): "returns a tensor of shape [1], not [1, 1]",
 }
-"""The kind of a component, what it and its function `weights` return, and what is said of it."""
+"""Kind of a component, its return value, that of its function `weights`, and the expected message."""
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
@@ -225,7 +225,7 @@ def test_aggregator_with_message_weights_is_accepted_without_a_warning(packages:
     assert summary["telemetry"]["messages_from"]["honest"]["relative_weight"] == pytest.approx(1.0)
 
 
-def test_every_kind_is_tried() -> None:
+def test_every_kind_is_tested() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 
 
@@ -249,11 +249,11 @@ STEPS = {
     "def shares(self, x, inbox, clients): return torch.rand(inbox.weights.shape).double()": DRAWS,
     "def shares(self, x, inbox, clients): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
 }
-"""A method's definition that replaces the right one, and what is said of it."""
+"""A definition that replaces the correct one of a method, and the expected message."""
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_of_a_method_is_tried(packages: Packages, step: str) -> None:
+def test_every_step_of_a_method_is_tested(packages: Packages, step: str) -> None:
     packages.install("odds", f"{HEAD}{METHOD}    {step}\n", {"method": ["odd"]})
     with pytest.raises(ScenarioError) as caught:
         Experiment(small_scenario(method="odd"))

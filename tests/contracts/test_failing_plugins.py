@@ -1,4 +1,4 @@
-"""A plug-in that fails while a run lasts, or on the command line: one sentence, and nothing is lost."""
+"""A plug-in that fails during a run or on the command line causes one message and no loss of records."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def counted(num):
 
 
 @pytest.mark.parametrize("kind", LATE)
-def test_failure_while_the_run_lasts_is_told_and_nothing_is_lost(
+def test_failure_during_a_run_is_reported_and_no_records_are_lost(
     packages: Packages, tmp_path: Path, kind: str
 ) -> None:
     source, sentence = LATE[kind]
@@ -101,7 +101,7 @@ output.figures = false
 
 
 def command(packages: Packages, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run rdpfl-sim in a process of its own, which finds the packages."""
+    """Run rdpfl-sim in a separate process with the packages on its path."""
     path = os.pathsep.join([str(packages.folder), os.getcwd()])
     return subprocess.run(
         [sys.executable, "-m", "rdpfl_sim", *words],
@@ -165,7 +165,7 @@ def test_failure_in_a_run_ends_the_command_with_one_sentence(
 @pytest.mark.parametrize(
     "words", [["schema"], ["completion", "bash"], ["list", "attack"], ["list", "--markdown"]]
 )
-def test_broken_package_does_not_disturb_a_command(
+def test_broken_package_does_not_affect_a_command(
     packages: Packages, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     packages.install("gone", "import missing_module", {"attack": ["lost"]})

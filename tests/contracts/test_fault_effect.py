@@ -1,4 +1,4 @@
-"""A fault does what its record states: otherwise neither reports nor `verify` could follow it."""
+"""The effect of a fault must match its record, which reports and `verify` rely on."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_run_with_a_fault_class_of_a_plug_in_has_no_violations(packages: Package
     assert "down" in str(fault_cards(faults, 10.0)[0].views)
 
 
-def test_fault_class_of_a_plug_in_that_verify_could_not_follow_is_rejected(packages: Packages) -> None:
+def test_fault_class_of_a_plug_in_that_verify_cannot_check_is_rejected(packages: Packages) -> None:
     source = MODULE.replace("{condition}", "ABSENT").replace('"outage"', '"other outage"')
     packages.install("weather", source, {"fault": ["storm"]})
     with pytest.raises(ScenarioError, match=rf"the fault 'storm' .* {DIFFERS}"):

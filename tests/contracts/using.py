@@ -19,7 +19,7 @@ ADVERSARY = {"fraction": 0.2}
 
 
 def using(kind: str) -> dict[str, Any]:
-    """A scenario that uses the component `odd` of this kind."""
+    """Return a scenario that uses the component `odd` of this kind."""
     match kind:
         case "aggregator":
             return {"method": {"name": "direct", "aggregator": "odd"}}

@@ -1,4 +1,4 @@
-"""The documentation is true: the site builds without a warning, and what the pages tell to do is done."""
+"""The documentation is correct: the site builds without warnings, and the examples on the pages run."""
 
 import re
 import shlex
@@ -48,7 +48,7 @@ def test_site_has_every_page_and_none_fetches_anything(site: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_site_opens_from_its_folder_and_its_search_finds(site: Path) -> None:
+def test_site_opens_from_its_folder_and_its_search_returns_results(site: Path) -> None:
     shadows = "[...document.querySelectorAll('*')].map(element => element.shadowRoot).filter(Boolean)"
     browser = Browser()
     try:
@@ -66,7 +66,7 @@ def test_site_opens_from_its_folder_and_its_search_finds(site: Path) -> None:
         browser.close()
 
 
-def test_link_to_nowhere_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broken_link_fails_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "index.md").write_text("# A page\n\n[nowhere](nowhere.md)\n")
     (tmp_path / "mkdocs.yml").write_text("site_name: trial\nnav: [index.md]\n")
@@ -76,7 +76,7 @@ def test_link_to_nowhere_fails_the_build(tmp_path: Path, monkeypatch: pytest.Mon
     assert not (tmp_path / "site").exists()
 
 
-def test_link_out_of_the_docs_leads_to_a_copy_and_one_to_a_folder_to_nothing(
+def test_link_out_of_the_docs_leads_to_a_copy_and_link_to_a_folder_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_builder, "ROOT", tmp_path)
@@ -142,12 +142,12 @@ def test_reference_has_every_component_with_every_option() -> None:
         ("Delta^{t-1}, a < b", "Δ<sup>t-1</sup>, a &lt; b"),
     ],
 )
-def test_formulas_of_docstrings_are_set(plain: str, set_: str) -> None:
+def test_formulas_of_docstrings_are_typeset(plain: str, set_: str) -> None:
     assert typeset(plain) == set_
 
 
 @pytest.mark.parametrize(("page", "command"), COMMANDS)
-def test_command_of_the_docs_is_one(page: str, command: str) -> None:
+def test_commands_in_the_docs_are_valid(page: str, command: str) -> None:
     parse(shlex.split(command)[1:])
 
 
@@ -155,7 +155,7 @@ def test_command_of_the_docs_is_one(page: str, command: str) -> None:
 @pytest.mark.parametrize(
     "page", ["tutorial", "guides/data", "guides/topology", "guides/model", "guides/method"]
 )
-def test_what_a_page_tells_to_do_can_be_done(
+def test_commands_and_code_on_a_page_can_be_executed(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
@@ -176,7 +176,7 @@ def test_what_a_page_tells_to_do_can_be_done(
 
 
 def run_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run what a block says, scenarios for two rounds only, and count it."""
+    """Run the commands of a block, scenarios for two rounds only; return the number of commands."""
     done = 0
     for line in text.splitlines():
         program, *words = shlex.split(line, comments=True)
@@ -193,7 +193,7 @@ def run_commands(text: str, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def install(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pip does with a package without dependencies: modules on the path, entry points beside them."""
+    """Install a package without dependencies, as pip does: modules and entry points on the path."""
     project = tomllib.loads((package / "pyproject.toml").read_text())
     facts = package / f"{project['project']['name']}-{project['project']['version']}.dist-info"
     facts.mkdir()

@@ -1,4 +1,4 @@
-"""The findings: their sweeps are sound, and their figures and tables are made from the committed results."""
+"""The sweeps of the findings are valid, and figures and tables match the committed results."""
 
 import csv
 import importlib
@@ -25,12 +25,12 @@ LARGE = [
     *(ROOT / "scenarios" / "paper" / f"{name}.toml" for name in PAPER),
     FINDINGS / "scenarios" / "lambda_cifar10.toml",
 ]
-"""Those on CIFAR-10, in the profile `hour`."""
+"""Sweeps on CIFAR-10, in the profile `hour`."""
 
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch):
-    """A module of the findings, by name."""
+    """Import a module of the findings by name."""
     monkeypatch.syspath_prepend(str(FINDINGS))
 
     def load(name: str) -> ModuleType:
@@ -41,7 +41,7 @@ def module(monkeypatch: pytest.MonkeyPatch):
 
 
 def results_of(path: Path, labels: int) -> Counter[tuple[str, ...]]:
-    """How many runs there are of every case, by its labels."""
+    """Return the number of results per case, by labels."""
     with (FINDINGS / "results" / f"{path.stem}.csv").open() as file:
         return Counter(tuple(row[:labels]) for row in list(csv.reader(file))[1:])
 
@@ -60,12 +60,12 @@ def test_the_scenario_of_the_breakdowns_is_valid() -> None:
     assert Scenario.load(FINDINGS / "scenarios" / "breakdown.toml").adversary
 
 
-def test_tables_are_those_of_the_results(module) -> None:
+def test_tables_match_the_results(module) -> None:
     assert (FINDINGS / "TABLES.md").read_text() == module("draw").tables()
 
 
 @pytest.mark.parametrize("name", ["clean", "robustness", "ablation", "sensitivity"])
-def test_every_number_of_the_paper_stands_beside_ours(name: str) -> None:
+def test_every_published_number_is_next_to_the_simulated_one(name: str) -> None:
     (layout,) = SweepSpec.load(ROOT / "scenarios" / "paper" / f"{name}.toml").table
     text = (FINDINGS / "TABLES.md").read_text()
     numbers = list(numbers_in(layout.paper))
@@ -75,7 +75,7 @@ def test_every_number_of_the_paper_stands_beside_ours(name: str) -> None:
 
 
 def numbers_in(paper: dict) -> Iterator[float]:
-    """The leaves of a table of published numbers."""
+    """Yield the numbers in a table of published numbers."""
     for value in paper.values():
         yield from numbers_in(value) if isinstance(value, dict) else [value]
 

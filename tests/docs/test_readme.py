@@ -1,4 +1,4 @@
-"""The README tells the truth: its table is generated, its commands and examples run."""
+"""The README is correct: its table is generated, and its commands and examples run."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ COMMANDS = [
 ]
 
 
-def test_table_of_what_is_built_in_is_the_output_of_list() -> None:
+def test_table_of_built_in_components_is_the_output_of_list() -> None:
     assert markdown_table(list_components()) in README
 
 
@@ -86,7 +86,7 @@ def test_python_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def quick(path: str, *arguments, **options):
-    """Scenario.load, for two rounds."""
+    """Load a scenario with two rounds."""
     from rdpfl_sim import Scenario
 
     overrides = [*(arguments[0] if arguments else options.pop("overrides", [])), "rounds=2"]

@@ -55,7 +55,7 @@ IMAGES = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """Start one small cluster for all tests of this module, which takes seconds."""
+    """Start one small cluster for all tests of this module, because starting takes seconds."""
     if find_spec("ray") is None:
         yield
         return

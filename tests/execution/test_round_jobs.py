@@ -1,4 +1,4 @@
-"""Round jobs: what each step computes, when, and what is released."""
+"""Round jobs: the results of each step, its time, and the release of memory."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_evaluation_changes_no_input() -> None:
     assert torch.equal(w, MODEL_W)
 
 
-def test_a_nan_model_is_never_right_and_has_no_finite_loss() -> None:
+def test_a_nan_model_has_zero_accuracy_and_no_finite_loss() -> None:
     result = evaluate(model(), torch.full((4,), torch.nan), Shard(X, Y, EVERYTHING))
     assert result.accuracy == 0.0
     assert math.isnan(result.loss)

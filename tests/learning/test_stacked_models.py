@@ -1,4 +1,4 @@
-"""Stacked models give the results of each model computed on its own."""
+"""Stacked models give the same results as single models."""
 
 from __future__ import annotations
 
@@ -222,6 +222,6 @@ def test_predictions_on_a_whole_set_give_the_evaluation_on_every_part_of_it(
         [shared := nn.Linear(4, 4), shared],
     ],
 )
-def test_what_cannot_be_stacked_is_rejected(layers: list[nn.Module]) -> None:
+def test_model_that_cannot_be_stacked_is_rejected(layers: list[nn.Module]) -> None:
     with pytest.raises(NotStackableError):
         StackedModel(FlatModel(nn.Sequential(*layers)))

@@ -32,7 +32,7 @@ def shard_of(shape: list[int], num_samples: int = 21, num_classes: int = 4) -> S
 def plain_training(
     module: nn.Module, shard: Shard, num_steps: int, batch_size: int, seed: int, **sgd: Any
 ) -> float:
-    """The loop of any tutorial, on the same batches; the mean loss."""
+    """Train with a plain torch loop on the same batches; return the mean loss."""
     optimiser = torch.optim.SGD(module.parameters(), **sgd)
     losses = []
     for positions in batches(len(shard), batch_size, num_steps, seed):
@@ -120,7 +120,7 @@ def test_the_same_seed_trains_the_same_model() -> None:
     assert not torch.equal(weights(seed=1), weights(seed=2))
 
 
-def test_a_shared_model_carries_nothing_from_one_client_to_the_next() -> None:
+def test_a_shared_model_keeps_no_state_between_clients() -> None:
     shard = shard_of([5])
     model = FlatModel(mlp([5], 4))
     w = model.initial(0)
@@ -141,7 +141,7 @@ def test_training_changes_neither_its_inputs_nor_earlier_results() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, (w, shard.x, shard.y, shard.indices), strict=True))
 
 
-def test_training_leaves_the_global_generator_alone() -> None:
+def test_training_does_not_change_the_global_generator() -> None:
     model, shard = FlatModel(mlp([5], 4)), shard_of([5])
     state = torch.get_rng_state()
     briefly(model, model.initial(0), shard)
@@ -162,7 +162,7 @@ def test_a_shard_is_trained_on_its_own_examples_only() -> None:
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, 1e38])
-def test_a_diverged_model_goes_on_without_an_error(poison: float) -> None:
+def test_training_of_a_diverged_model_continues_without_an_error(poison: float) -> None:
     shard = shard_of([3, 8, 8])
     model = FlatModel(cnn([3, 8, 8], 4))
     w = torch.full((model.num_parameters,), poison)
@@ -179,7 +179,7 @@ def test_a_client_without_examples_cannot_train() -> None:
         briefly(model, model.initial(0), empty)
 
 
-# What bends the steps: a mask, an centre, another momentum.
+# Modified steps: a mask, a proximal centre, another momentum.
 
 plainly = partial(train, num_steps=5, batch_size=8, learning_rate=0.1, seed=1)
 
@@ -239,7 +239,7 @@ def test_strong_proximal_term_leads_to_its_centre() -> None:
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
-def test_entries_outside_the_mask_stay_to_the_bit_and_the_others_learn_as_if_those_were_constant(
+def test_entries_outside_the_mask_are_unchanged_and_the_others_train_as_if_those_were_constant(
     momentum: float,
 ) -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
@@ -261,7 +261,7 @@ def test_entries_outside_the_mask_stay_to_the_bit_and_the_others_learn_as_if_tho
     torch.testing.assert_close(trained, by_autograd(model, w, shard, momentum, loss))
 
 
-def test_mask_keeps_a_gradient_that_is_nan_out() -> None:
+def test_mask_excludes_gradients_that_are_nan() -> None:
     shard, model = shard_of([5]), FlatModel(softmax([5], 4))
     w = model.initial(0)
     w[0] = torch.nan
@@ -281,7 +281,7 @@ def test_full_mask_and_zero_proximal_mu_are_plain_training_to_the_bit() -> None:
 # A batch of the client's own examples.
 
 
-def test_own_batch_knows_logits_loss_and_gradient_of_any_model() -> None:
+def test_own_batch_returns_logits_loss_and_gradient_of_any_model() -> None:
     # W = (1, 0), b = (0, 0) and x = 1, -1: logits (1, 0) and (-1, 0), labels 0 and 0.
     batch = OwnBatch(FlatModel(softmax([1], 2)), torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 0]))
     w = torch.tensor([1.0, 0.0, 0.0, 0.0])
@@ -292,7 +292,7 @@ def test_own_batch_knows_logits_loss_and_gradient_of_any_model() -> None:
     assert batch.gradient(w).tolist() == pytest.approx([(2 * p - 1) / 2, (1 - 2 * p) / 2, -0.5, 0.5])
 
 
-def test_own_batch_gives_new_tensors_and_leaves_no_gradient_behind() -> None:
+def test_own_batch_returns_new_tensors_and_stores_no_gradient() -> None:
     shard, model = shard_of([5]), FlatModel(mlp([5], 4))
     x, labels = shard.take(torch.arange(9))
     batch, w = OwnBatch(model, x, labels), model.initial(0)

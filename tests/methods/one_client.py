@@ -58,7 +58,7 @@ def start(method: Method, w: Tensor, view: ClientView = CLIENT) -> State:
 
 
 def send(method: Method, state: State, trained: Trained, view: ClientView = CLIENT) -> tuple[State, Payload]:
-    """Return the client's state and what it sends."""
+    """Return the client's state and its payload."""
     state, outgoing = method.payload(state, trained, [view])
     [vector] = outgoing.vectors
     return state, Payload(vector, None if outgoing.masks is None else outgoing.masks[0])

@@ -89,7 +89,7 @@ def updates(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
 
 
 def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:
-    """Return clients after some rounds of different numbers, with all that can happen in the next."""
+    """Return clients after different numbers of rounds, with every kind of input for the next round."""
     torch.manual_seed(num_rounds)
     found = [
         after_rounds(method, client, max(0, num_rounds - client % 3), num, SIZE)
@@ -154,7 +154,7 @@ def test_only_methods_that_use_a_clients_own_data_are_not_batched() -> None:
     }
 
 
-def test_no_state_holds_the_vectors_of_others() -> None:
+def test_no_state_contains_the_vectors_of_other_clients() -> None:
     for method in METHODS.values():
         for state in [updated.state for updated in updates(method, inputs(method, 4))]:
             tensors = [getattr(state, field.name) for field in fields(state)]

@@ -1,4 +1,4 @@
-"""Disks that are full, folders that vanish, memory that is used up: told in words, and nothing is corrupt."""
+"""Full disks, deleted folders and lack of memory cause one message and no damaged files."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Runs the command line in this process: exit code, standard output, standard error."""
+    """Return a function that runs the command line in this process and returns exit code and output."""
 
     def call(*words: object) -> Done:
         code = main([str(word) for word in words])
@@ -180,7 +180,7 @@ def test_read_only_file_system_is_reported(
 
 
 class OnceAt:
-    """Does something when a run has come so far."""
+    """Calls a function when a run has reached a given progress."""
 
     def __init__(self, rounds: int, action) -> None:
         self.rounds = rounds

@@ -15,7 +15,7 @@ def line(event: str, time_s: float, client: int, round_: int, **numbers) -> byte
     ).encode()
 
 
-def test_series_hold_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
+def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
     lines = [
         line("round_finished", 1.0, 0, 1, max_age=None),
         line("estimate", 1.0, 0, 1, tau=2.0),

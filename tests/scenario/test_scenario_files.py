@@ -53,7 +53,7 @@ def test_sweep_is_possible_in_every_profile(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [*FILES, *SWEEPS], ids=lambda path: path.stem)
-def test_scenario_starts_with_what_it_shows_and_what_to_look_for(path: Path) -> None:
+def test_scenario_starts_with_a_comment_on_its_purpose_and_results(path: Path) -> None:
     head = [line for line in path.read_text().splitlines() if line.startswith("#")]
     assert head[0].startswith("# ")
     assert any(line.startswith("# Look for: ") for line in head[1:4])

@@ -1,4 +1,4 @@
-"""A run that was interrupted, killed or has crashed is resumed to what it would have been."""
+"""A run that was interrupted, killed or has crashed has the same results after it is resumed."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def test_damaged_checkpoint_is_skipped_for_the_previous_one(tmp_path: Path) -> N
     assert contents(folder) == contents(whole.folder)
 
 
-def test_without_a_checkpoint_the_run_starts_again_and_says_so(
+def test_without_a_checkpoint_the_run_starts_again_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = simulate(scenario(), tmp_path / "whole")
@@ -153,7 +153,7 @@ def test_without_a_checkpoint_the_run_starts_again_and_says_so(
     assert contents(folder) == contents(whole.folder)
 
 
-def test_checkpoint_whose_records_are_gone_is_not_used(tmp_path: Path) -> None:
+def test_checkpoint_whose_records_are_missing_is_not_used(tmp_path: Path) -> None:
     whole = simulate(scenario(), tmp_path / "whole")
     folder = left(scenario(), tmp_path / "left", 20, crash)
     (folder / "events.jsonl").write_bytes(b"")

@@ -1,4 +1,4 @@
-"""With zero latency, no loss and wait = "all" the simulator is Algorithm 1: a plain loop, no events."""
+"""With zero latency, no loss and wait = "all", the simulator equals Algorithm 1 as a plain loop."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Records that were tampered with: every check finds what it is there for."""
+"""Changed records: every check detects its violations."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run in which everybody waits for everybody."""
+    """A run in which every client waits for all neighbours."""
     folder = simulate(small_scenario(), tmp_path_factory.mktemp("patient")).folder
     assert folder is not None
     return folder
@@ -73,7 +73,7 @@ def write(run: Path, records: Records) -> None:
 
 
 def index(records: Records, event: str, **fields: Any) -> int:
-    """The first record of a kind with these values."""
+    """Return the first record of a kind with these values."""
     wanted = {"event": event, **fields}
     return next(i for i, r in enumerate(records) if all(r.get(key) == wanted[key] for key in wanted))
 
@@ -258,7 +258,7 @@ def test_use_of_an_older_message_than_the_preferred_one_is_reported(run: Path) -
     records[later] = {**chosen, "message": dropped["message"], "round": dropped["round"], "age": age}
     del records[place]
     write(run, records)
-    assert f"although {chosen['round']} was there" in str(violated(run)["use"].first)
+    assert str(violated(run)["use"].first).endswith(f"instead of {chosen['round']}")
 
 
 def test_activity_of_a_stopped_client_is_reported(run: Path) -> None:

@@ -76,7 +76,7 @@ def axis(title: str, **options: object) -> dict[str, object]:
 
 
 def round_axis(rounds: Iterable[float]) -> dict[str, object]:
-    """Return an axis of rounds, whose ticks are whole numbers even if there are few rounds."""
+    """Return an axis of rounds with ticks at whole numbers, even for few rounds."""
     return axis("round", dtick=1 if max(rounds, default=0) <= 10 else None)
 
 

@@ -38,14 +38,14 @@ class Comparison:
 
     groups: list[Group]
     settings: dict[str, list[object]]
-    """by path: one value per group; None if the group has no such setting"""
+    """For each path, one value per group; None if the group has no such setting."""
     metrics: dict[str, list[Cell]]
-    """by path: one cell per group"""
+    """For each path, one cell per group."""
     notes: list[str]
 
 
 def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
-    """Compare groups with the first one; `metrics` are shown in addition to the headlines ("all": all)."""
+    """Compare groups with the first one; `metrics` adds paths to the headlines, or all paths if "all"."""
     baseline, *others = groups
     shared = {group.label: baseline.runs.keys() & group.runs.keys() for group in others}
     for group in others:

@@ -26,7 +26,7 @@ def test_digits_are_8x8_images_split_by_class() -> None:
     assert ((in_test - 0.25 * in_all).abs() <= 1).all()
 
 
-def test_digits_split_loses_and_repeats_no_image() -> None:
+def test_split_of_digits_contains_every_image_once() -> None:
     # Undo the scaling of either split: the multiset of images must not depend on the split.
     def images(seed: int) -> list[list[float]]:
         data = digits(generator(seed))
@@ -62,7 +62,7 @@ def test_digits_reject_a_split_with_an_empty_side(test_fraction: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
-def test_a_seed_names_a_data_set(name: str) -> None:
+def test_a_seed_determines_a_data_set(name: str) -> None:
     first, again, other = (DATASETS[name](generator(seed)) for seed in (1, 1, 2))
     for field in ("x_train", "y_train", "x_test", "y_test"):
         assert torch.equal(getattr(first, field), getattr(again, field))
@@ -75,7 +75,7 @@ def test_default_options_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [[5], [3, 4, 6]])
-def test_synthetic_data_have_the_shape_asked_for(shape: list[int]) -> None:
+def test_synthetic_data_have_the_requested_shape(shape: list[int]) -> None:
     data = synthetic(generator(), shape=shape, num_classes=3, num_train=7, num_test=4)
     assert data.shape == tuple(shape)
     assert data.x_train.shape == (7, *shape)

@@ -15,14 +15,14 @@ def test_byzantine_fraction_counts_the_neighbours_of_honest_clients() -> None:
     assert (around.isolated, around.num_components) == ([4], 2)
 
 
-def test_half_of_the_neighbours_is_already_outside_the_threat_model() -> None:
+def test_half_of_the_neighbours_is_outside_the_threat_model() -> None:
     assert outside(nx.cycle_graph(10), [0, 3]) == [1, 2, 4, 9]
     assert outside(nx.complete_graph(5), [0, 1]) == [2, 3, 4]  # two of four
     assert outside(nx.complete_graph(6), [0, 1]) == []  # two of five
     assert outside(nx.empty_graph(3), [0]) == []
 
 
-def test_a_healthy_graph_gives_no_warning_and_a_sick_one_three() -> None:
+def test_connected_graph_with_few_attackers_gives_no_warning_and_another_three() -> None:
     assert Neighbourhoods.of(nx.complete_graph(6), [0]).warnings == []
     sick = nx.empty_graph(30)
     sick.add_edge(0, 1)

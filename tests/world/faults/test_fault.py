@@ -1,4 +1,4 @@
-"""What holds for every fault class, whether or not a scenario can schedule it."""
+"""Properties of every fault class, whether or not a scenario can schedule it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Faults: a timeline of clients down or slow, partitions, links down, changes of the graph."""
+"""Faults: a timeline of clients, partitions, links and changes of the graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLOURS = {
 
 @run_tab("Faults", position=70)
 def faults_tab(records: RunRecords) -> Sequence[Card]:
-    """Show when clients, links and the graph were affected."""
+    """Show when faults affected clients, links and the graph."""
     if not records.run.has_events:
         return [no_events("Faults", records.run)]
     return fault_cards(records.run.faults, records.end_s)
@@ -72,7 +72,7 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
         "shapes": [{**mark, "x0": x, "x1": x, "line": style} for x in round_times(rewired_s[:MAX_ROWS])],
         "bargap": 0.35,
     }
-    text = "Times at which clients were down, slow, not yet joined or departed, and times of partitions."
+    text = "Times when clients were down, slow, not yet joined or departed, and times of partitions."
     if rewired_s:
         text += f" Dotted lines: {quantity(len(rewired_s), 'change')} of the graph."
     note = f"{len(shown)} of {len(clients):,} clients are shown." if len(shown) < len(clients) else ""
