@@ -229,6 +229,7 @@ def test_every_kind_is_tried() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 
 
+IN_BATCH = "returns a different result from '{}' for a client in a batch"
 UPDATE = "def update(self, state, trained, inbox, clients): return "
 STEPS = {
     "def init(self, w, clients): return w": "returns an object of type Tensor from 'init', not a",
@@ -241,8 +242,26 @@ STEPS = {
     UPDATE + "State(state.w.add_(1)), {}": "modifies a tensor that is an argument; it must work",
     UPDATE + "State(state.w + random.random()), {}": "returns two different results for the same state",
     UPDATE + "State(state.w), {'x': 1.0}": "reports 'x' as an object of type float from 'update',",
-    UPDATE + "State(trained.w + len(clients) - 1), {}": "updates a client differently in a batch",
-    UPDATE + "State(trained.w.mean(dim=0).expand_as(state.w)), {}": "updates a client differently in a batch",
+    UPDATE + "State(trained.w + len(clients) - 1), {}": IN_BATCH.format("update"),
+    UPDATE + "State(trained.w.mean(dim=0).expand_as(state.w)), {}": IN_BATCH.format("update"),
+    UPDATE + "state, {'x': state.w.sum().expand(len(clients))}": IN_BATCH.format("update"),
+    "def init(self, w, clients): return State(w / len(clients))": IN_BATCH.format("init"),
+    "def training(self, state): return TrainingTask(state.w, momentum=1 / len(state.w))": IN_BATCH.format(
+        "training"
+    ),
+    "def payload(self, state, trained, clients): return state, Outgoing(trained.w.cumsum(0).flip(0))": (
+        IN_BATCH.format("payload")
+    ),
+    "def payload(self, state, trained, clients): return state, Outgoing(trained.w.mul_(2))": (
+        "modifies a tensor that is an argument; it must work on a copy"
+    ),
+    "def message_stats(self, s, t, inbox, c): return MessageStats(inbox.weights / len(c), None)": (
+        IN_BATCH.format("message_stats")
+    ),
+    "def reference_point(self, state): return state.w.flip(0)": IN_BATCH.format("reference_point"),
+    "def predicted_direction(self, state): return state.w * len(state.w)": (
+        IN_BATCH.format("predicted_direction")
+    ),
     "def message_stats(self, *arguments): return MessageStats(torch.zeros(1, 9), None)": "does not return",
     "def message_stats(self, *arguments): return None": "returns None from 'message_stats', not a MessageSta",
     "def reference_point(self, state): return 0.0": "returns an object of type float from 'reference_po",
