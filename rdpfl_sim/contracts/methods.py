@@ -13,14 +13,16 @@ from torch import Tensor
 
 from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.contract import (
+    NOT_STORED,
     Contract,
     FlawError,
     Guard,
     call_plugin,
     check_tensor,
     describe,
-    equal,
 )
+from rdpfl_sim.contracts.equality import equal
+from rdpfl_sim.contracts.hidden_state import HiddenAttributes
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.methods.base import (
     ClientServices,
@@ -167,7 +169,11 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
         samples=lambda target: [(num,) for num in nums_messages],
         mismatch="returns two different results for the same state and messages",
     )
+    attributes = HiddenAttributes(method, shared=[services])
     Guard(run_round, plugin, contract).try_out({})
+    attribute = attributes.changed()
+    if attribute is not None:
+        raise PluginError(plugin, f"changes its attribute {attribute!r}, {NOT_STORED}")
     for num in nums_messages if method.batched else ():
         alone, together = (call_plugin(plugin, run_round, num, num_rows) for num_rows in (1, 2))
         for step, result, in_batch in zip(Round._fields, alone, together, strict=True):
