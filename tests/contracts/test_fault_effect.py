@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,12 +13,11 @@ from rdpfl_sim.contracts.fault_effect import effect_flaw
 from rdpfl_sim.frames import Run
 from rdpfl_sim.reports.html.tabs.faults import fault_cards
 from rdpfl_sim.verification.verify import verify
-from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultTarget, Start
+from rdpfl_sim.world.faults.condition import Condition, FaultTarget
+from rdpfl_sim.world.faults.fault import End, Fault, Start
 from tests.packages import Packages
 from tests.support import small_scenario
 from tests.world.faults.test_fault import EXAMPLES
-
-DIFFERS = "has a different effect than its record states"
 
 
 @pytest.mark.parametrize("fault", EXAMPLES, ids=lambda fault: type(fault).__name__)
@@ -37,39 +36,65 @@ class Blackout(Fault):
     clients: tuple[int, ...]
     catch_up: bool = False
 
-    def start(self, target: FaultTarget) -> None:
-        target.stop(self.clients, for_good=False)
 
-    def end(self, target: FaultTarget) -> None:
-        target.restart(self.clients, fresh=False, catch_up=False)
+def with_condition(condition: Condition | None) -> Fault:
+    """Return a blackout with another condition and its own kind."""
+
+    @dataclass(frozen=True)
+    class Other(Blackout):
+        KIND: ClassVar[str] = f"other {id(condition)}"
+        CONDITION: ClassVar[Condition | None] = condition
+
+    return Other((1,))
 
 
-def test_fault_of_a_plug_in_that_does_what_its_record_states_is_accepted() -> None:
+def test_fault_of_a_plug_in_is_accepted() -> None:
     assert effect_flaw(Start(Blackout((1,)))) is None
     assert effect_flaw(End(Blackout((1,)))) is None
-
-
-def test_effect_that_the_record_does_not_state_is_a_flaw() -> None:
-    flaw = effect_flaw(End(Blackout((1,), catch_up=True)))
-    assert flaw == f"{DIFFERS}: restart [1] False False, not restart [1] False True"
 
 
 @pytest.mark.parametrize(
     ("condition", "flaw"),
     [
-        (None, "needs the field 'links' in its record, because its CONDITION is None"),
-        (Condition.LINK_DOWN, "needs the field 'links' in its record"),
-        (Condition.DEPARTED, f"{DIFFERS}: stop [1] False, not stop [1] True; withdraw [1]"),
-        (Condition.SLOW, f"{DIFFERS}: stop [1] False, not slow down [1] None"),
+        (None, "needs the field 'links' in its record: it has no CONDITION"),
+        (Condition.LINK_DOWN, "needs the field 'links' in its record, because its CONDITION is down"),
+        (Condition.SLOW, "needs the field 'factor' in its record, because its CONDITION is slow"),
     ],
 )
-def test_wrong_condition_is_a_flaw(condition: Condition | None, flaw: str) -> None:
-    @dataclass(frozen=True)
-    class Wrong(Blackout):
-        KIND: ClassVar[str] = f"wrong {condition}"
-        CONDITION: ClassVar[Condition | None] = condition
+def test_condition_without_its_fields_is_a_flaw(condition: Condition | None, flaw: str) -> None:
+    assert effect_flaw(Start(with_condition(condition))) == flaw
 
-    assert str(effect_flaw(Start(Wrong((1,))))).startswith(flaw)
+
+@pytest.mark.parametrize(
+    ("condition", "flaw"),
+    [
+        (replace(Condition.CRASHED, stops=False), "calls stop(), but its CONDITION states stops=False"),
+        (replace(Condition.ABSENT, withdraws=False), "calls withdraw(), but its CONDITION states stops=True"),
+        (replace(Condition.CRASHED, withdraws=True), "does not call withdraw(), but its CONDITION states"),
+        (
+            Condition("cut off", lambda target, fields: target.obstacles.take_down([(0, 1)])),
+            "blocks links, but its CONDITION is neither LINK_DOWN nor PARTITIONED",
+        ),
+        (
+            Condition("rewired", lambda target, fields: target.set_topology([])),
+            "calls set_topology(), but its CONDITION states stops=False",
+        ),
+    ],
+)
+def test_condition_that_does_not_state_its_effect_is_a_flaw(condition: Condition, flaw: str) -> None:
+    assert str(effect_flaw(Start(with_condition(condition)))).startswith(flaw)
+
+
+def test_effect_of_its_own_beside_a_condition_is_a_flaw() -> None:
+    @dataclass(frozen=True)
+    class Stronger(Blackout):
+        KIND: ClassVar[str] = "stronger"
+
+        def start(self, target: FaultTarget) -> None:
+            target.stop(self.clients, for_good=True)
+
+    flaw = effect_flaw(Start(Stronger((1,))))
+    assert flaw == "defines start() or end(), which follow from its CONDITION: remove them from Stronger"
 
 
 def test_kind_of_another_fault_is_a_flaw() -> None:
@@ -86,21 +111,14 @@ def test_fault_without_a_kind_or_an_end_is_a_flaw() -> None:
     class Nameless(Fault):
         clients: tuple[int, ...]
 
-        def start(self, target: FaultTarget) -> None:
-            target.stop(self.clients, for_good=True)
-
-    @dataclass(frozen=True)
-    class Endless(Nameless):
-        KIND = "endless"
-
     assert effect_flaw(Start(Nameless((1,)))) == "has no name for the records: set Nameless.KIND"
-    assert effect_flaw(End(Endless((1,)))) == "never ends: define Endless.end()"
+    assert effect_flaw(End(with_condition(Condition.DEPARTED))) == "never ends: its CONDITION is departed"
 
 
 MODULE = """
 from __future__ import annotations
 from dataclasses import dataclass
-from rdpfl_sim.plugins import Condition, End, Fault, FaultContext, FaultTarget, Start, fault
+from rdpfl_sim.plugins import Condition, End, Fault, FaultContext, Start, fault
 
 @dataclass(frozen=True)
 class Outage(Fault):
@@ -108,12 +126,6 @@ class Outage(Fault):
 
     clients: tuple[int, ...]
     cause: str = "storm"
-
-    def start(self, target: FaultTarget) -> None:
-        target.stop(self.clients, for_good=False)
-
-    def end(self, target: FaultTarget) -> None:
-        target.restart(self.clients, fresh=False, catch_up=True)
 
 @fault
 def storm(context: FaultContext, *, at_s: float = 1.5):
@@ -143,7 +155,7 @@ def test_run_with_a_fault_class_of_a_plug_in_has_no_violations(packages: Package
 
 
 def test_fault_class_of_a_plug_in_that_verify_could_not_follow_is_rejected(packages: Packages) -> None:
-    source = MODULE.replace("{condition}", "ABSENT").replace('"outage"', '"other outage"')
+    source = MODULE.replace("{condition}", "SLOW").replace('"outage"', '"other outage"')
     packages.install("weather", source, {"fault": ["storm"]})
-    with pytest.raises(ScenarioError, match=rf"the fault 'storm' .* {DIFFERS}"):
+    with pytest.raises(ScenarioError, match=r"the fault 'storm' .* needs the field 'factor'"):
         simulate(stormy())
