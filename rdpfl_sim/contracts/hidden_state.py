@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
+from types import CodeType
 
 import numpy as np
 from torch import Tensor
@@ -20,7 +21,7 @@ VARIABLES = (bool, int, float, str, bytes, tuple, list, deque, dict, set, frozen
 
 
 class HiddenVariables:
-    """The variables of a component's module, its closure and its own attributes, at one moment."""
+    """The global variables and the closure that a component uses, and its attributes, at one moment."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -63,15 +64,39 @@ class HiddenAttributes:
 
 def _variables(target: Target) -> dict[str, object]:
     function = inspect.unwrap(target.func if isinstance(target, partial) else target)
-    module = sys.modules.get(str(getattr(function, "__module__", None)))
+    module = getattr(function, "__module__", "")
+    of_module = vars(sys.modules[module]) if module in sys.modules else {}
+    used = {name: of_module[name] for name in _used_names(function, of_module) if name in of_module}
     own = {name: value for name, value in vars(function).items() if not name.startswith("__")}
     closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
-    found = {**({} if module is None else vars(module)), **own, **closure}
+    found = {**used, **own, **closure}
     return {
         name: value
         for name, value in found.items()
         if isinstance(value, VARIABLES) and not name.startswith("__")
     }
+
+
+def _used_names(function: Target, of_module: Mapping[str, object]) -> set[str]:
+    """Return the names in the code of a function or class, and in functions of its module that it uses."""
+    names: set[str] = set()
+    pending: list[object] = [function]
+    while pending:
+        item = pending.pop()
+        for part in vars(item).values() if inspect.isclass(item) else (item,):
+            code = getattr(inspect.unwrap(part) if callable(part) else part, "__code__", None)
+            new = set() if code is None else {*_names_in(code)} - names
+            names |= new
+            used = (of_module[name] for name in new if name in of_module)
+            pending += [each for each in used if getattr(each, "__module__", None) == function.__module__]
+    return names
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
 
 
 def _copied(values: Mapping[str, object], shared: Iterable[object] = ()) -> dict[str, object]:

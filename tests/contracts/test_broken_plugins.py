@@ -205,6 +205,7 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
 
 LOSSES = {
     "last[link.sender] = now_s": "changes the variable 'last', which checkpoints do not contain, so",
+    "remember(now_s)": "changes the variable 'last', which checkpoints do not contain, so",
     "odd.last = [*getattr(odd, 'last', []), now_s]": "changes the variable 'last', which checkpoints do not",
     "link.propagation_s += now_s": "modifies its arguments; it must work on a copy",
     "link.last_s = now_s": "raises AttributeError: 'Link' object has no attribute 'last_s'",
@@ -214,8 +215,9 @@ LOSSES = {
 
 @pytest.mark.parametrize("statement", LOSSES)
 def test_loss_with_state_that_no_checkpoint_contains_is_rejected(packages: Packages, statement: str) -> None:
+    helper = "last = {}\ndef remember(now_s): last[0] = now_s"
     function = f"@loss\ndef odd(link, draw, now_s):\n    {statement}\n    return False"
-    packages.install("odds", f"{HEAD}\nlast = {{}}\n{function}\n", {"loss": ["odd"]})
+    packages.install("odds", f"{HEAD}\n{helper}\n{function}\n", {"loss": ["odd"]})
     with pytest.raises(ScenarioError) as caught:
         small_scenario(**using("loss"))
     [problem] = caught.value.problems
