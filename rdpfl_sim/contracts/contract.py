@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import update_wrapper
 from math import inf
 from typing import ParamSpec, TypeAlias, TypeVar
 
-import networkx as nx
-import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rdpfl_sim.components.registry import Plugin, Target
+from rdpfl_sim.contracts.equality import equal
+from rdpfl_sim.contracts.hidden_state import HiddenVariables
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
 
 Arguments: TypeAlias = tuple[object, ...]
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+NOT_STORED = "which checkpoints do not contain, so a resumed run would differ"
 
 
 class FlawError(Exception):
@@ -91,6 +94,7 @@ class Guard:
     ) -> tuple[object, object]:
         """Return the result and its comparable part."""
         contract, draws = self.contract, GlobalDraws()
+        variables = None if contract.called_twice else HiddenVariables(self.target)
         with draws:
             result = self._call(arguments, options)
             observed = call_plugin(self.plugin, contract.observe, result, *arguments)
@@ -98,6 +102,9 @@ class Guard:
             raise PluginError(self.plugin, "modifies its arguments; it must work on a copy")
         if draws.found is not None and not contract.may_draw:
             raise PluginError(self.plugin, draws.flaw)
+        variable = None if variables is None else variables.changed()
+        if variable is not None:
+            raise PluginError(self.plugin, f"changes the variable {variable!r}, {NOT_STORED}")
         return result, observed
 
     def _call(self, arguments: Arguments, options: Mapping[str, object]) -> object:
@@ -144,36 +151,6 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ):
             self.found = func.overloadpacket.__name__.rstrip("_")
         return func(*args, **kwargs)
-
-
-def equal(first: object, second: object) -> bool:
-    """Return whether two values contain the same numbers. Functions and generators count as equal."""
-    if type(first) is not type(second):
-        return False
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        has_nan = first.dtype.kind in "fc"
-        return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=has_nan)
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
-        if first.shape != second.shape or first.dtype != second.dtype:
-            return False
-        return bool(((first == second) | (first.isnan() & second.isnan())).all())
-    if isinstance(first, nx.Graph) and isinstance(second, nx.Graph):
-        return list(first.nodes) == list(second.nodes) and list(first.edges) == list(second.edges)
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(equal, first, second))
-    if parts := _field_names(first):
-        return all(equal(getattr(first, part), getattr(second, part)) for part in parts)
-    if isinstance(first, int | float | str | bytes | set | frozenset):
-        return bool(first == second) or (first != first and second != second)
-    return True
-
-
-def _field_names(value: object) -> list[str]:
-    if is_dataclass(value):
-        return [field.name for field in fields(value)]
-    return [*getattr(type(value), "__slots__", ())]
 
 
 def check_type(result: object, type_: type[T], name: str) -> T:

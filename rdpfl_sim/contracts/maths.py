@@ -75,7 +75,7 @@ def _check_aggregate(result: object, u: Tensor, own: Tensor | None = None) -> No
 def _check_rows(result: object, u: Tensor, own: Tensor | None = None) -> None:
     if not isinstance(result, Tensor) or result.dim() != 2 or len(result) == 0:
         shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
-        raise FlawError(f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one")
+        raise FlawError(f"returns {shape}; expected shape [m, {u.shape[1]}] with at least one row")
     check_tensor(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
 
 

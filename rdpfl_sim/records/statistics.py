@@ -1,7 +1,7 @@
 """Accuracy statistics over clients.
 
-A statistic is one entry of `STATISTICS`. The summary contains every entry. The terminal, sweeps and the
-breakdown search use its keys, headings and phrases.
+A statistic is one entry of `STATISTICS`. The summary contains every entry. The terminal, comparisons, sweeps
+and the breakdown search use its keys, headings and phrases.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Statistic(NamedTuple):
     compute: Callable[[NDArray[np.float64]], float]
     is_accuracy: bool = True
     """Whether the statistic is an accuracy, so that larger values are better."""
+
+    @property
+    def path(self) -> str:
+        """The path in summary.json of its value for the personal accuracy of honest clients."""
+        return f"accuracy.honest.personal.{self.key}"
 
 
 STATISTICS = (

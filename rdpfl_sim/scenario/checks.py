@@ -107,7 +107,7 @@ def just_in_time_needs_a_deadline(
         return
     for path, group in groups_by_path(adversary).items():
         if group.timing.name == "just_in_time":
-            message = "needs a timing.wait with a timeout_s, or 'deadline'"
+            message = "requires timing.wait to be 'deadline' or to have a timeout_s"
             yield Problem(f"{path}.timing", message, group.timing.name)
 
 

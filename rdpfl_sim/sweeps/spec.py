@@ -61,11 +61,11 @@ class TableLayout(Strict):
     metrics: dict[str, str] = Field(
         default={"accuracy": "accuracy.honest.personal.mean"},
         min_length=1,
-        description="numbers to show: paths in summary.json, by their names in the table",
+        description="metrics to show: names in the table and paths in summary.json",
     )
     where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
     spread: Literal["deviation", "interval"] = Field(
-        default="deviation", description="shown after each mean: standard deviation, or 95 % interval"
+        default="deviation", description="what follows each mean: its standard deviation or its 95 % interval"
     )
     digits: Count = 4
     paper: TomlTable = Field(

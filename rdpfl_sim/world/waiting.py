@@ -32,19 +32,19 @@ Timeout = Annotated[Positive | None, Doc("maximum waiting time; by default unlim
 
 @wait(name="all")
 def wait_all(*, timeout_s: Timeout = None) -> Wait:
-    """Wait for the messages of all neighbours: the synchronous algorithm."""
+    """Wait for messages from all neighbours: the synchronous algorithm."""
     return Wait(1.0, timeout_s)
 
 
 @wait
 def quorum(*, fraction: PositiveFraction = 0.5, timeout_s: Timeout = None) -> Wait:
-    """Wait for the messages of a fraction of the neighbours."""
+    """Wait for messages from a fraction of the neighbours."""
     return Wait(fraction, timeout_s)
 
 
 @wait
 def deadline(*, seconds: Positive = 1.0) -> Wait:
-    """Wait for the messages of all neighbours, but no longer than the given time after sending."""
+    """Wait for messages from all neighbours, but no longer than the given time after sending."""
     return Wait(1.0, seconds)
 
 
@@ -62,17 +62,17 @@ class Staleness:
     decay: float
 
     def weight(self, age: int) -> float:
-        """Return the weight of a message; a message of a later round (age < 0) has full weight."""
+        """Return the weight of a message; a message from a later round (age < 0) has full weight."""
         return 1.0 if age <= 0 else self.decay**age
 
 
 @staleness
 def drop() -> Staleness:
-    """Messages of earlier rounds are dropped."""
+    """Messages from earlier rounds are dropped."""
     return Staleness(max_age=0, decay=1.0)
 
 
-MaxAge = Annotated[Count, Doc("oldest usable message, in rounds")]
+MaxAge = Annotated[Count, Doc("maximum age of a usable message, in rounds")]
 
 
 @staleness
@@ -83,5 +83,5 @@ def keep(*, max_age: MaxAge = 5) -> Staleness:
 
 @staleness
 def decay(*, max_age: MaxAge = 5, factor: PositiveFraction = 0.5) -> Staleness:
-    """Messages up to max_age rounds old have the weight factor^age."""
+    """Messages up to max_age rounds old are weighted by factor^age."""
     return Staleness(max_age, decay=factor)

@@ -12,7 +12,8 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
 from rdpfl_sim.world.client import Client, Phase
 from rdpfl_sim.world.compute_time import TrainingTimes
-from rdpfl_sim.world.faults.fault import Change, Clients, Neighbours
+from rdpfl_sim.world.faults.condition import Clients, Neighbours
+from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.kernel import FAULT, Call, Kernel
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.obstacles import Obstacles
@@ -165,16 +166,6 @@ class World:
         """Undo one withdrawal of each client."""
         self.num_withdrawals.subtract(clients)
         self._update_neighbours()
-
-    def slow_down(self, clients: Clients, factor: float) -> None:
-        """Multiply the duration of these clients' local training by a factor."""
-        for client in clients:
-            self.training_times.slow_down(client, factor)
-
-    def end_slow_down(self, clients: Clients, factor: float) -> None:
-        """Undo one slow-down of each client by this factor."""
-        for client in clients:
-            self.training_times.end_slow_down(client, factor)
 
     def set_topology(self, neighbours: Neighbours) -> None:
         """Replace the links of all clients."""

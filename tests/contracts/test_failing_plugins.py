@@ -49,8 +49,7 @@ LATE = {
 }
 COUNTED = """
 def counted(num):
-    calls.append(None)
-    return len(calls) < num
+    return next(counter) < num
 """
 
 

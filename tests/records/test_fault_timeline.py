@@ -15,8 +15,9 @@ from rdpfl_sim.records.fault_timeline import (
     condition_of,
     fault_intervals,
 )
+from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import Condition, Fault, fault_classes
+from rdpfl_sim.world.faults.fault import Fault, fault_classes
 
 
 def starts(time_s: float, kind: str, **fields: Any) -> dict[str, Any]:

@@ -12,10 +12,11 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.verification.check import Check
-from rdpfl_sim.verification.clients import UNMATCHED
+from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.verify import verify
-from rdpfl_sim.world.faults.fault import fault_classes
+from rdpfl_sim.world.faults.fault import End, Fault
 from tests.support import small_scenario
+from tests.world.faults.test_fault import EXAMPLES
 
 Records = list[dict[str, Any]]
 
@@ -500,6 +501,18 @@ def test_unknown_statistic_in_a_summary_is_reported(run: Path) -> None:
     assert "accuracy.honest.personal.best" in str(violated(run)["summary"].first)
 
 
-def test_every_condition_that_can_end_has_a_message_for_an_end_without_a_start() -> None:
-    can_end = {fault.CONDITION for fault in fault_classes() if fault.ends()} - {None}
-    assert can_end == UNMATCHED.keys()
+ENDS = {
+    "Partition": "the condition 'partitioned' of the network ends, but has not started",
+    "LinkOutage": "the condition 'down' of the link from 0 to 1 ends, but has not started",
+    "Crash": "the condition 'down' of client 1 ends, but has not started",
+    "Absence": "the condition 'not yet joined' of client 2 ends, but has not started",
+    "SlowDown": "the condition 'slow' of client 0 ends, but has not started",
+}
+
+
+@pytest.mark.parametrize("fault", [f for f in EXAMPLES if f.ends()], ids=lambda fault: type(fault).__name__)
+def test_end_of_a_fault_that_has_not_started_is_a_violation(fault: Fault) -> None:
+    checks = ClientChecks(3, [(0, 1), (1, 2)], num_rounds=4)
+    record: Any = {"time_s": 1.0, **orjson.loads(orjson.dumps(End(fault).fields))}
+    checks.fault(record, 1)
+    assert checks.faults.first == ENDS[type(fault).__name__]

@@ -141,7 +141,7 @@ def _verify(name: str, arrays: Arrays) -> None:
     if name in DIGESTS:
         found = digest(arrays["x_train"], arrays["y_train"]), digest(arrays["x_test"], arrays["y_test"])
         if found != DIGESTS[name]:
-            raise DataError("the images or labels differ from the original ones (SHA-256 differs)")
+            raise DataError("the images or labels do not match the originals (SHA-256 mismatch)")
 
 
 def _from_original_source(name: str, scratch: Path, progress: DownloadProgress) -> Arrays:

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 
 from rdpfl_sim.components.table import suggest
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
+from rdpfl_sim.records import statistics
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.sweeps.comparison.groups import ComparisonError, Group, RunResult
 from rdpfl_sim.sweeps.comparison.settings import differing_settings
 
 HEADLINES = (
-    "accuracy.honest.personal.mean",
-    "accuracy.honest.personal.worst",
-    "accuracy.honest.personal.spread",
     "accuracy.honest.global.mean",
     "simulated_s",
     "messages.sent",
     "messages.used",
     "messages.bytes",
 )
-"""Paths in summary.json of the metrics that are always shown."""
+"""Paths in summary.json of the metrics that are always shown, after all statistics of personal accuracy."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,8 @@ def _cell(group: Group, baseline: Group, seeds: Iterable[int], metric: str) -> C
 
 def _select_metrics(runs: Sequence[RunResult], extra: Iterable[str]) -> list[str]:
     known = {path: None for run in runs for path in run.summary if run.metric(path) is not None}
-    selected = [path for path in HEADLINES if path in known]
+    personal = (statistic.path for statistic in statistics.STATISTICS)
+    selected = [path for path in (*personal, *HEADLINES) if path in known]
     for path in extra:
         if path != "all" and path not in known:
             similar = suggest(path, [*known]).partition("; allowed")[0]

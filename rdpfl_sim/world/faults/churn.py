@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from typing_extensions import override
-
 from rdpfl_sim.components.options import NonNegative, Positive
+from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
-    Clients,
-    Condition,
     Fault,
     FaultContext,
-    FaultTarget,
     Schedule,
     fault,
 )
@@ -27,16 +23,6 @@ class Absence(Fault):
 
     clients: Clients
 
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.stop(self.clients, for_good=False)
-        target.withdraw(self.clients)
-
-    @override
-    def end(self, target: FaultTarget) -> None:
-        target.readmit(self.clients)
-        target.restart(self.clients, fresh=False, catch_up=True)
-
 
 @dataclass(frozen=True)
 class Leave(Fault):
@@ -45,11 +31,6 @@ class Leave(Fault):
     KIND, CONDITION = "leave", Condition.DEPARTED
 
     clients: Clients
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.withdraw(self.clients)
-        target.stop(self.clients, for_good=True)
 
 
 @fault

@@ -21,7 +21,8 @@ from rdpfl_sim.components.options import (
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.rounding import round_down
-from rdpfl_sim.world.faults.fault import Clients, End, Fault, FaultContext, Schedule, Start
+from rdpfl_sim.world.faults.condition import Clients
+from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, Schedule, Start
 from rdpfl_sim.world.quantiles import exponential
 
 ChosenClients: TypeAlias = Annotated[

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from rdpfl_sim.components.options import Positive
 from rdpfl_sim.components.registry import Facts, Registry
@@ -38,7 +38,10 @@ class Sized(Protocol):
 
 
 class Bandwidth(Protocol):
-    """A bandwidth model."""
+    """A bandwidth model. Checkpoints contain the attributes in STATE and calls of the methods in CALLS."""
+
+    STATE: ClassVar[tuple[str, ...]]
+    CALLS: ClassVar[tuple[str, ...]]
 
     def transmit(self, message: Sized, done: Done) -> None:
         """Call `done(message)` when the last byte of the message is transmitted."""
