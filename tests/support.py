@@ -110,8 +110,7 @@ def trained(w: Tensor, num_steps: int = 2, second_w: Tensor | None = None) -> Tr
 def inbox(*messages: Received | Tensor, like: Tensor | None = None) -> Inbox:
     """Return the inbox of one client; a tensor is a fresh message of a sender with two neighbours."""
     received = [
-        Received(place + 1, 2, 0, 1.0, Payload(message)) if isinstance(message, Tensor) else message
-        for place, message in enumerate(messages)
+        Received(Payload(message), 1.0, 2) if isinstance(message, Tensor) else message for message in messages
     ]
     return make_inbox([received], torch.zeros(1, 2) if like is None else like)
 

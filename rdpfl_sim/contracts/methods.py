@@ -238,7 +238,7 @@ def _message(method: Method, w: Tensor, number: int, second_w: Tensor | None, cl
     start = method.init(w.unsqueeze(0), [client])
     _, sent = method.payload(start, _trained(w, number, second_w), [client])
     payload = Payload(sent.vectors[0], None if sent.masks is None else sent.masks[0])
-    return Received(number, 2, 0, 1.0, payload)
+    return Received(payload, 1.0, 2)
 
 
 def _trained(w: Tensor, number: int, second_w: Tensor | None) -> Trained:

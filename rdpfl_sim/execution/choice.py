@@ -1,4 +1,4 @@
-"""The registry of executors, and the executor `auto` that chooses one."""
+"""The executor `auto`, which chooses one of the others, and `stacked` with its fallback."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class PendingJob:
     """
 
     __slots__ = (
-        *("client", "degree", "exchange", "executor", "has_result", "known_result", "known_update"),
-        *("poisoned", "previous_result", "round", "__weakref__"),
+        *("client", "degree", "executor", "known_result", "known_update", "messages"),
+        *("poisoned", "previous_result", "round", "trains", "__weakref__"),
     )
 
     def __init__(self, job: RoundJob, executor: Executor) -> None:
@@ -45,12 +45,12 @@ class PendingJob:
         self.round = job.round
         self.degree = job.degree
         self.poisoned = job.poisoned
-        self.has_result = job.trains
-        self.exchange = job.exchange
+        self.trains = job.trains
+        self.messages = job.messages
         """The messages of the pending update; None once it is computed."""
-        self.previous_result = None if job.exchange is None else job.previous.result
+        self.previous_result = None if job.messages is None else job.previous.result
         """The result of the previous job, until the update is computed."""
-        self.known_update = job.previous.updated if job.exchange is None else None
+        self.known_update = job.previous.updated if job.messages is None else None
         self.known_result: JobResult | None = None
 
     @property
@@ -64,7 +64,7 @@ class PendingJob:
     @property
     def result(self) -> JobResult:
         """The result of local training and the payload to send."""
-        assert self.has_result, "this job does not train"
+        assert self.trains, "this job does not train"
         if self.known_result is None:
             self.executor.compute_result(self)
         assert self.known_result is not None, "the job was replaced by a later job of its client"
@@ -91,14 +91,14 @@ class RoundComputation:
         for job, updated in zip(
             jobs, update_in_batches(self.method, inputs, self.with_message_stats), strict=True
         ):
-            job.known_update, job.exchange, job.previous_result = updated, None, None
+            job.known_update, job.messages, job.previous_result = updated, None, None
 
     def _update_input(self, job: PendingJob) -> UpdateInput:
-        exchange, previous = job.exchange, job.previous_result
-        assert exchange is not None
+        messages, previous = job.messages, job.previous_result
+        assert messages is not None
         assert previous is not None
-        client = ClientView(job.client, exchange.round, job.degree, self)
-        return UpdateInput(previous.state, previous.trained, exchange.messages, client)
+        client = ClientView(job.client, job.round - 1, job.degree, self)  # the round that has finished
+        return UpdateInput(previous.state, previous.trained, messages, client)
 
     def training_job(self, job: PendingJob) -> TrainingJob:
         """Return the local training of a job. If its update is pending, compute it first."""

@@ -18,7 +18,7 @@ from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
 from rdpfl_sim.learning.stacked_models import StackedModel
-from rdpfl_sim.learning.stacked_training import BatchedClient, StackedResult, train_stacked
+from rdpfl_sim.learning.stacked_training import StackedClient, StackedResult, train_stacked
 from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.world.jobs import RoundJob
 
@@ -53,7 +53,7 @@ class Stacked(Executor):
     def compute_result(self, job: PendingJob) -> None:
         """Compute all pending jobs."""
         self.compute_update(job)
-        to_train = [pending for pending in self.pending.values() if pending.has_result]
+        to_train = [pending for pending in self.pending.values() if pending.trains]
         self.pending = {}
         training_job = self.computation.training_job
         for group in self._groups([(pending, training_job(pending)) for pending in to_train]):
@@ -140,7 +140,7 @@ class Stacked(Executor):
         data, settings = self.training_data, self.training_data.settings
         targets: Sequence[Tensor | None] = proximal_to or [None] * len(jobs)
         clients = [
-            BatchedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.task.mask, target)
+            StackedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.task.mask, target)
             for job, w, target in zip(jobs, starts, targets, strict=True)
         ]
         return train_stacked(

@@ -24,7 +24,7 @@ MAX_SUMMED = 8192
 """Losses of a batch are summed in parts of this many examples."""
 
 
-class BatchedClient(NamedTuple):
+class StackedClient(NamedTuple):
     """Initial weights, data and number of steps of one client. Vectors are rows (1, d)."""
 
     w: Tensor
@@ -45,7 +45,7 @@ class StackedResult(NamedTuple):
 
 def train_stacked(
     stack: StackedModel,
-    clients: Sequence[BatchedClient],
+    clients: Sequence[StackedClient],
     *,
     batch_size: int,
     learning_rate: float,
@@ -65,7 +65,7 @@ def train_stacked(
     proximal_to = _rows(stack, [client.proximal_to for client in clients])
     masks = _rows(stack, [client.mask for client in clients])
     losses = torch.zeros(len(clients), device=clients[0].w.device)
-    loader = BatchedLoader(clients, batch_size)
+    loader = StackedLoader(clients, batch_size)
     for step in range(num_steps[0]):
         x, y, weights = loader.at(step)
         active = [p[: len(x)] for p in parameters]
@@ -94,10 +94,10 @@ def train_stacked(
     return StackedResult(ends, directions, mean_losses)
 
 
-class BatchedLoader:
+class StackedLoader:
     """The batches of all clients, step by step."""
 
-    def __init__(self, clients: Sequence[BatchedClient], batch_size: int) -> None:
+    def __init__(self, clients: Sequence[StackedClient], batch_size: int) -> None:
         self.data = clients[0].shard  # all shards of a batch are parts of one data set
         shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
@@ -116,7 +116,7 @@ class BatchedLoader:
         self.augmentation_rngs = [augmentation_rng(client.seed) for client in clients] if augmented else None
 
     def _plan(
-        self, chosen: NDArray[np.int64], row: int, client: BatchedClient, generator: torch.Generator
+        self, chosen: NDArray[np.int64], row: int, client: StackedClient, generator: torch.Generator
     ) -> None:
         """Write the batches of a client into its row, as `batches` draws them."""
         examples, batch_size = client.shard.indices_np, self.batch_size

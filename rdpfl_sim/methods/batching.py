@@ -25,13 +25,11 @@ NO_DIAGNOSTICS: ClientDiagnostics = {}
 
 
 class Received(NamedTuple):
-    """A message that a client uses; `degree` is its sender's number of neighbours, `age` is in rounds."""
+    """A message that a client uses. `weight` is below 1 if it is stale, `degree` belongs to its sender."""
 
-    sender: int
-    degree: int
-    age: int
-    weight: float
     payload: Payload
+    weight: float
+    degree: int
 
 
 @dataclass(frozen=True)

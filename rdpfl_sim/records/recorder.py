@@ -38,7 +38,7 @@ class Sink:
         self.digest = digest
 
     def info(self, line: bytes) -> None:
-        """Write a line and add it to the digest. Called by structlog."""
+        """Write a line and add it to the digest. The name is part of the interface of structlog."""
         self.digest.add(line)
         self.write_undigested(line)
 

@@ -93,7 +93,7 @@ class SenderStats:
 
 
 class Telemetry:
-    """Statistics of the messages that honest clients receive.
+    """Statistics of the messages and rounds of honest clients, and the delays of all messages.
 
     `hops` is each client's distance to the nearest Byzantine client, or None if no path exists.
     `trims_less(n)` returns whether a trimmed mean of n messages removes fewer than ceil(trim n) per side.

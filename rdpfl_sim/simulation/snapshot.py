@@ -65,7 +65,7 @@ PRIORITIES = range(10)
 SHORTEST_RECORD = 40
 """Minimum size in bytes of a fault record in events.jsonl."""
 MAX_CHANGES = 100_000_000
-"""Maximum number of world changes in a run without fault records. Skipping this many takes a minute or two."""
+"""Maximum number of changes to the world without fault records. Skipping this many takes a minute or two."""
 
 
 class Snapshot(NamedTuple):
@@ -125,7 +125,7 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
     for time_s, priority, entry in state["queue"]:
         if not time_s >= kernel.now or priority not in PRIORITIES:
             raise CodecError(
-                f"its queue has an event at {time_s} s with priority {priority}, but the time is {kernel.now} s"
+                f"its queue has an event at {time_s} s with priority {priority}; the time is {kernel.now} s"
             )
         if entry[0] != "client":
             event = decoder.decode(entry)

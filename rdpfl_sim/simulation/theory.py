@@ -146,8 +146,8 @@ def bound_terms(method: Method, learning_rate: float, num_steps: int) -> Terms |
     """Return the configured terms of the bound, or None if the theorem does not cover the method."""
     if not isinstance(method, Rdpfl):
         return None
-    [gamma] = method.step.gamma(Trained(torch.empty(1, 0), (num_steps,), losses=(0.0,)))
-    return Terms(gamma, learning_rate, num_steps, method.step.lambda_, method.max_norm)
+    [gamma] = method.personal_step.gamma(Trained(torch.empty(1, 0), (num_steps,), losses=(0.0,)))
+    return Terms(gamma, learning_rate, num_steps, method.personal_step.lambda_, method.max_norm)
 
 
 def summarise_verdicts(verdicts: Mapping[int, JsonObject]) -> JsonObject:

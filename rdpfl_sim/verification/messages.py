@@ -76,7 +76,7 @@ class MessageChecks:
         )
         self.outcomes = Check(
             "outcomes",
-            "Every message is sent, then lost or delivered, then used or dropped; each step happens at most once.",
+            "Every message is sent, then lost or delivered, then used or dropped; no step is repeated.",
             Needs.MESSAGES,
         )
         self.causality = Check(
@@ -91,7 +91,7 @@ class MessageChecks:
         )
         self.stamps = Check(
             "stamps",
-            "An honest client sends its messages when its training ends, and stamps them with the current round.",
+            "An honest client sends when its training ends, and stamps its messages with the current round.",
             Needs.MESSAGES,
         )
         self.reasons = Check(

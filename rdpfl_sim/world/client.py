@@ -14,7 +14,7 @@ from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.methods.payload import Form
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.compute_time import TrainingTimes
-from rdpfl_sim.world.jobs import Exchange, FinishedJob, Job, JobExecutor, RoundJob
+from rdpfl_sim.world.jobs import FinishedJob, Job, JobExecutor, RoundJob
 from rdpfl_sim.world.kernel import Kernel, Timer
 from rdpfl_sim.world.mailbox import Mailbox, Preference
 from rdpfl_sim.world.network.message import Broadcast, Message
@@ -172,7 +172,7 @@ class Client:
         state.phase = Phase.SENDING
 
     def send(self) -> Generator[Event, object, None]:
-        """Send the update to every neighbour. For a Byzantine client, its adversary sends the messages."""
+        """Send the payload to every neighbour. For a Byzantine client, its adversary sends the messages."""
         state, payload = self.state, self.state.job.result.payload
         if self.adversary is None:
             self.context.network.send(self.id, state.round, payload, self.neighbours)
@@ -192,13 +192,12 @@ class Client:
         messages = self.mailbox.take(round_, context.staleness.max_age)
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
-        received = [self._received(message.broadcast) for message in messages]
-        exchange = Exchange(round_, received)
+        received = [self._received(message.broadcast) for message in messages]  # before the round changes
         state.unreported = FinishedRound(round_, used)
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
-        self._submit(exchange, self._poisons())
+        self._submit(received, self._poisons())
         # The next training starts in the same event; a due evaluation follows at the end of this instant.
         context.on_round(self)  # the job just submitted computes the model of this round
 
@@ -214,7 +213,7 @@ class Client:
             self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
 
     def receive(self, message: Message) -> None:
-        """Store an arriving message. The adversary of a Byzantine client observes it too."""
+        """Put an arriving message into the mailbox, which may drop it. The adversary of a Byzantine client observes it too."""
         self.mailbox.put(message)
         if self.adversary is not None:
             self.adversary.on_message(self, message)
@@ -255,11 +254,11 @@ class Client:
     def restore_waiting(self) -> None:
         """Wait again for the event that the client waited for when the checkpoint was written."""
         self.pending_event = Event(self.context.kernel)
-        if self.state.phase is Phase.TRAINING and not self.state.job.has_result:
+        if self.state.phase is Phase.TRAINING and not self.state.job.trains:
             self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
-        """End the current wait, if any, at this instant but after the events already queued for it."""
+        """End the current wait, if any, after the messages that are already queued for this instant."""
         self.timer.cancel()
         if self.pending_event is not None and not self.pending_event.triggered:
             self.context.kernel.trigger_at(self.pending_event, self.context.kernel.now)
@@ -277,7 +276,7 @@ class Client:
     def _start_training(self) -> Event:
         """Return an event that fires after the simulated duration of the local training."""
         state, context = self.state, self.context
-        if not state.job.has_result:  # at the start, and after a crash
+        if not state.job.trains:  # at the start, and after a crash
             self._submit(None, self._poisons())
         duration_s = context.training_times.duration_s(self.id, state.round)
         state.until_s = context.kernel.now + duration_s
@@ -285,7 +284,7 @@ class Client:
         self.pending_event = context.kernel.trigger_at(Event(context.kernel), state.until_s)
         return self.pending_event
 
-    def _submit(self, exchange: Exchange | None, poisoned: bool) -> None:
+    def _submit(self, messages: Sequence[Received] | None, poisoned: bool) -> None:
         """Submit the job of the current round."""
         state, rounds = self.state, self.context.rounds
         state.poisoned = poisoned
@@ -294,7 +293,7 @@ class Client:
                 self.id,
                 state.round,
                 state.job,
-                exchange,
+                messages,
                 degree=len(self.neighbours),
                 poisoned=poisoned,
                 trains=state.round <= rounds,
@@ -318,8 +317,8 @@ class Client:
         return self.pending_event
 
     def _received(self, broadcast: Broadcast) -> Received:
-        """Return a message as input of a method, with its current age and weight."""
+        """Return a message as input of a method, with its weight and its sender's degree in this round."""
         age = self.state.round - broadcast.round
         weight = 1.0 if age == 0 else self.context.staleness.weight(age)
         degree = len(self.context.clients[broadcast.sender].neighbours)
-        return Received(broadcast.sender, degree, age, weight, broadcast.payload)
+        return Received(broadcast.payload, weight, degree)

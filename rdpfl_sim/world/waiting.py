@@ -56,7 +56,7 @@ def wait_none() -> Wait:
 
 @dataclass(frozen=True)
 class Staleness:
-    """The weight of a message of age a (in rounds): decay^a up to max_age, then zero."""
+    """The weight of a message of age a (in rounds): decay^a. Messages older than max_age are dropped."""
 
     max_age: int
     decay: float

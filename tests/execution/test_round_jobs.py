@@ -21,7 +21,7 @@ from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.world.jobs import Exchange, FinishedJob, Job, RoundJob
+from rdpfl_sim.world.jobs import FinishedJob, Job, RoundJob
 from tests.support import FakeTrainingData, round_job, small_scenario
 
 
@@ -50,9 +50,8 @@ def start(client: int = 0, round_: int = 1) -> RoundJob:
 
 def after(previous: Job, client: int = 0, round_: int = 2, trains: bool = True) -> RoundJob:
     """Return the job after a round in which the client received (10, 10)."""
-    received = Received(1, 2, 0, 1.0, Payload(torch.full((2,), 10.0)))
-    exchange = Exchange(round_ - 1, [received])
-    return RoundJob(client, round_, previous, exchange, degree=2, trains=trains)
+    received = Received(Payload(torch.full((2,), 10.0)), 1.0, 2)
+    return RoundJob(client, round_, previous, [received], degree=2, trains=trains)
 
 
 def test_first_job_trains_from_the_initial_state_and_sends_the_direction() -> None:
@@ -120,7 +119,7 @@ def test_job_releases_messages_and_previous_jobs_once_the_update_is_computed() -
     gc.collect()
     assert old() is None
     assert job.updated
-    assert (job.exchange, job.previous_result) == (None, None)
+    assert (job.messages, job.previous_result) == (None, None)
 
 
 def test_value_for_a_checkpoint_has_the_update_and_no_training_that_was_not_computed() -> None:
@@ -133,7 +132,7 @@ def test_value_for_a_checkpoint_has_the_update_and_no_training_that_was_not_comp
 
 def test_finished_job_without_a_result_does_not_train() -> None:
     job = FinishedJob(Updated(State(torch.zeros(1, 2))))
-    assert not job.has_result
+    assert not job.trains
     with pytest.raises(AssertionError, match="does not train"):
         _ = job.result
 
@@ -150,8 +149,8 @@ def test_stacked_executor_computes_all_pending_updates_and_then_all_trainings() 
     assert firsts[1].result
     assert all(job.known_result is not None for job in firsts)
 
-    def received(job: Job) -> Exchange:
-        return Exchange(1, [Received(9, 2, 0, 1.0, job.result.payload)])
+    def received(job: Job) -> list[Received]:
+        return [Received(job.result.payload, 1.0, 2)]
 
     jobs = [there.submit(RoundJob(i, 2, job, received(job), degree=2)) for i, job in enumerate(firsts)]
     assert jobs[2].updated

@@ -18,7 +18,7 @@ from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Predictions, evaluate, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
 from rdpfl_sim.learning.stacked_models import NotStackableError, StackedModel
-from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
+from rdpfl_sim.learning.stacked_training import StackedClient, train_stacked
 from rdpfl_sim.learning.training import train
 
 SIZES = [1, 3, 17, 40, 41, 9, 64]
@@ -49,7 +49,7 @@ class Result(NamedTuple):
     loss: float
 
 
-def stacked_results(model: FlatModel, clients: Sequence[BatchedClient], **settings) -> list[Result]:
+def stacked_results(model: FlatModel, clients: Sequence[StackedClient], **settings) -> list[Result]:
     """Train clients in the order that `train_stacked` needs, and return their results in the given order."""
     order = sorted(range(len(clients)), key=lambda row: -clients[row].num_steps)
     trained = train_stacked(StackedModel(model), [clients[row] for row in order], **settings)
@@ -76,7 +76,7 @@ def both_ways(
         for i, (w, shard, k, centre) in enumerate(zip(starts, data, steps, centres, strict=True))
     ]
     clients = [
-        BatchedClient(w[None], shard, k, i, row(mask), row(centre))
+        StackedClient(w[None], shard, k, i, row(mask), row(centre))
         for i, (w, shard, k, centre) in enumerate(zip(starts, data, steps, centres, strict=True))
     ]
     return single, stacked_results(model, clients, **settings)
@@ -106,7 +106,7 @@ def test_stacked_training_equals_single_training_up_to_rounding(name: str, optio
 def test_a_clients_numbers_do_not_depend_on_the_other_clients(name: str, batch_size: int) -> None:
     make, shape = MODELS[name]
     model, data = FlatModel(make()), shards(shape)
-    clients = [BatchedClient(model.initial(i)[None], shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
+    clients = [StackedClient(model.initial(i)[None], shard, 1 + i % 3, i) for i, shard in enumerate(data * 3)]
     settings = {"batch_size": batch_size, "learning_rate": 0.1}
     all_trained = stacked_results(model, clients, **settings)
     for size in (1, 2, 5):
@@ -138,7 +138,7 @@ def test_numbers_of_large_models_do_not_depend_on_the_batch_with_any_number_of_t
     stack, settings = StackedModel(model), {"batch_size": batch_size, "learning_rate": 0.1}
     lengths = [len(x) if batch_size > 400 else 5 + 51 * i for i in range(6)]
     data = [Shard(x, y, torch.randperm(len(x), generator=generator)[:length]) for length in lengths]
-    clients = [BatchedClient(model.initial(i)[None], shard, 1 + i % 2, i) for i, shard in enumerate(data)]
+    clients = [StackedClient(model.initial(i)[None], shard, 1 + i % 2, i) for i, shard in enumerate(data)]
     for num_threads in (1, 2, 3, 4):
         with deterministic_torch(num_threads):
             all_trained = stacked_results(model, clients, **settings)
@@ -177,9 +177,9 @@ def test_every_function_for_many_clients_is_tested_here() -> None:
 
 def test_a_client_that_diverges_does_not_change_the_others() -> None:
     model, data = FlatModel(mlp([5], 3, hidden=[7])), shards([5])
-    clients = [BatchedClient(model.initial(i)[None], shard, 3, i) for i, shard in enumerate(data)]
+    clients = [StackedClient(model.initial(i)[None], shard, 3, i) for i, shard in enumerate(data)]
     sound = stacked_results(model, clients, batch_size=8, learning_rate=0.1)
-    clients[2] = BatchedClient(torch.full_like(clients[2].w, 1e38), data[2], 3, 2)
+    clients[2] = StackedClient(torch.full_like(clients[2].w, 1e38), data[2], 3, 2)
     mixed = stacked_results(model, clients, batch_size=8, learning_rate=0.1)
     assert not mixed[2].w.isfinite().all()
     for row in (0, 1, 3, 4, 5, 6):

@@ -31,20 +31,19 @@ def message(
     vector: Tensor | list[float],
     weight: float = 1.0,
     *,
-    sender: int = 1,
     degree: int = 2,
     mask: Tensor | None = None,
 ) -> Received:
     """Return a message; it is stale if its weight is below 1."""
     payload = Payload(torch.as_tensor(vector, dtype=torch.float32), mask)
-    return Received(sender, degree, 0 if weight == 1 else 1, weight, payload)
+    return Received(payload, weight, degree)
 
 
 def messages(*vectors: Tensor | list[float], weights: Sequence[float] | None = None) -> list[Received]:
     """Return messages of senders 1, 2, ..."""
     weights = weights or [1.0] * len(vectors)
     pairs = zip(vectors, weights, strict=True)
-    return [message(vector, weight, sender=place) for place, (vector, weight) in enumerate(pairs, start=1)]
+    return [message(vector, weight) for place, (vector, weight) in enumerate(pairs, start=1)]
 
 
 def inbox(received: Sequence[Received], size: int = 2) -> Inbox:

@@ -65,8 +65,7 @@ NUM_MESSAGES = [4, 4, 3, 0, 4, 1, 40, 7, 4]
 def received(num: int, size: int, scale: float = 1.0) -> list[Received]:
     """Return messages; the second is stale."""
     return [
-        Received(sender, 4, 0, 0.5 if sender == 1 else 1.0, Payload(torch.randn(size) * scale))
-        for sender in range(num)
+        Received(Payload(torch.randn(size) * scale), 0.5 if sender == 1 else 1.0, 4) for sender in range(num)
     ]
 
 

@@ -142,8 +142,8 @@ def test_coordinate_is_averaged_over_the_models_whose_masks_contain_it() -> None
     mask, next_mask = mask_of(1, 1, 0, 0), mask_of(1, 0, 1, 1)
     own = trained(torch.tensor([2.0, 4.0, 0.0, 0.0]))
     received = [
-        message(torch.tensor([8.0, 8.0, 8.0, 0.0]), 1.0, sender=1, mask=mask_of(1, 1, 1, 0)),
-        message(torch.tensor([0.0, 5.0, 6.0, 0.0]), 1.0, sender=2, mask=mask_of(0, 1, 1, 0)),
+        message(torch.tensor([8.0, 8.0, 8.0, 0.0]), 1.0, mask=mask_of(1, 1, 1, 0)),
+        message(torch.tensor([0.0, 5.0, 6.0, 0.0]), 1.0, mask=mask_of(0, 1, 1, 0)),
     ]
     state = state_of(torch.zeros(4), mask, next_mask)
     new, report = update(method(FLAT), state, own, received, home())
@@ -159,7 +159,7 @@ def test_coordinate_is_averaged_over_the_models_whose_masks_contain_it() -> None
 def test_stale_model_counts_less_but_fully_where_no_other_mask_has_an_entry() -> None:
     mask = mask_of(1, 0, 0, 0)
     state = state_of(torch.zeros(4), mask, mask_of(1, 1, 0, 0))
-    received = [message(torch.tensor([6.0, 6.0, 6.0, 6.0]), 0.5, sender=1, mask=mask_of(1, 1, 1, 1))]
+    received = [message(torch.tensor([6.0, 6.0, 6.0, 6.0]), 0.5, mask=mask_of(1, 1, 1, 1))]
     new, _ = update(method(FLAT), state, trained(torch.tensor([3.0, 0, 0, 0])), received, home())
     assert new.w[0].tolist() == pytest.approx([4.0, 6.0, 0.0, 0.0])  # (3 + 6 / 2) / 1.5
 
@@ -170,7 +170,7 @@ def test_message_with_an_empty_mask_has_no_effect() -> None:
         state_of(torch.zeros(4), mask, mask_of(0, 1, 1, 0)),
         trained(torch.tensor([1.0, 2.0, 0.0, 0.0])),
     )
-    received = [message(torch.full((4,), 3e38), 1.0, sender=1, mask=mask_of(0, 0, 0, 0))]
+    received = [message(torch.full((4,), 3e38), 1.0, mask=mask_of(0, 0, 0, 0))]
     assert update(method(FLAT), state, own, received, home())[0].w[0].tolist() == [0.0, 2.0, 0.0, 0.0]
     inspection = stats(method(FLAT), state, own, received, home())
     assert inspection.weight == [0.0]
@@ -187,7 +187,7 @@ def test_largest_numbers_do_not_overflow() -> None:
     largest = torch.finfo(torch.float32).max
     state = state_of(torch.zeros(4), mask_of(1, 0, 0, 0), mask_of(1, 1, 0, 0))
     received = [
-        message(torch.full((4,), largest), weight, sender=j, mask=mask_of(1, 1, 1, 1))
+        message(torch.full((4,), largest), weight, mask=mask_of(1, 1, 1, 1))
         for j, weight in enumerate([1.0, 0.9, 0.7, 0.3, 1e-30, 0.1, 0.2], start=1)
     ]
     new, _ = update(method(FLAT), state, trained(torch.tensor([1.0, 0, 0, 0])), received, home())

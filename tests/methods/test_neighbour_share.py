@@ -29,7 +29,7 @@ CLIENT = client(degree=1)
 
 def received(*vectors: list[float]) -> list[Received]:
     """Return messages of senders with one neighbour."""
-    return [message(vector, sender=place, degree=1) for place, vector in enumerate(vectors, start=1)]
+    return [message(vector, degree=1) for place, vector in enumerate(vectors, start=1)]
 
 
 def share(method: Method, state: State, x: list[float], messages: list[Received]) -> Any:
