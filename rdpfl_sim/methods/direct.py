@@ -59,15 +59,10 @@ class Direct(Method):
     ) -> tuple[State, Diagnostics]:
         """Step along u + lambda d_bar; take a local step in a round without messages."""
         u = self.personal_step.direction(state.w, trained)
-        if inbox.num_messages == 0:
-            d_norm = torch.zeros(len(u), dtype=torch.float64, device=u.device)
-            return State(self.personal_step.apply(state.w, u, None, trained)), self.personal_step.diagnostics(
-                u, d_norm
-            )
-        d_bar = self.aggregation(weighted_messages(inbox), u)
-        return State(self.personal_step.apply(state.w, u, d_bar, trained)), self.personal_step.diagnostics(
-            u, row_norms(d_bar)
-        )
+        d_bar = self.aggregation(weighted_messages(inbox), u) if inbox.num_messages > 0 else None
+        d_norm = u.new_zeros(len(u), dtype=torch.float64) if d_bar is None else row_norms(d_bar)
+        w = self.personal_step.apply(state.w, u, d_bar, trained)
+        return State(w), self.personal_step.diagnostics(u, d_norm)
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]

@@ -213,7 +213,7 @@ class Client:
             self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
 
     def receive(self, message: Message) -> None:
-        """Put an arriving message into the mailbox, which may drop it. The adversary of a Byzantine client observes it too."""
+        """Put an arriving message into the mailbox. The adversary of a Byzantine client observes it."""
         self.mailbox.put(message)
         if self.adversary is not None:
             self.adversary.on_message(self, message)

@@ -1,9 +1,10 @@
 """Jobs that clients submit to an executor, and their results.
 
 A `RoundJob` is all the computation of one client between two sends: update the model with the messages of the
-last round, train, and build the next payload. It is submitted when a round ends (the first one at the start). All its inputs are available
-then, so an executor may compute it immediately, in a thread, on another machine, or in a batch with the jobs
-of other clients. No other part of the program depends on when that happens.
+last round, train, and build the next payload. It is submitted when a round ends, and the first one at the
+start. All its inputs are available then, so an executor may compute it immediately, in a thread, on another
+machine, or in a batch with the jobs of other clients. No other part of the program depends on when that
+happens.
 
 By default small models use the executor `stacked`, which computes all pending jobs when the first result is
 needed (execution/choice.py, execution/stacked.py).

@@ -40,10 +40,10 @@ def message(
 
 
 def messages(*vectors: Tensor | list[float], weights: Sequence[float] | None = None) -> list[Received]:
-    """Return messages of senders 1, 2, ..."""
+    """Return one message per vector."""
     weights = weights or [1.0] * len(vectors)
     pairs = zip(vectors, weights, strict=True)
-    return [message(vector, weight) for place, (vector, weight) in enumerate(pairs, start=1)]
+    return [message(vector, weight) for vector, weight in pairs]
 
 
 def inbox(received: Sequence[Received], size: int = 2) -> Inbox:
