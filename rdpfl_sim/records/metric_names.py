@@ -17,8 +17,8 @@ UNITS = (
 """Last words of a name and the unit that they state; the first match counts."""
 
 
-class MetricName(NamedTuple):
-    """A metric in words, and its unit; shares, accuracies and counts have none."""
+class QuantityName(NamedTuple):
+    """A quantity in words, and its unit; shares, accuracies and counts have none."""
 
     words: str
     unit: str = ""
@@ -50,7 +50,7 @@ _ROUND_KINDS = {
 
 _NAMES = {
     **{
-        f"accuracy.{group}.{test}.{statistic.key}": MetricName(
+        f"accuracy.{group}.{test}.{statistic.key}": QuantityName(
             f"{statistic.phrase} {test} accuracy of {clients}"
         )
         for group, clients in _GROUPS.items()
@@ -58,17 +58,17 @@ _NAMES = {
         for statistic in STATISTICS
     },
     **{
-        f"telemetry.{key}.{quantile}": MetricName(f"{phrase} {words}", unit)
+        f"telemetry.{key}.{quantile}": QuantityName(f"{phrase} {words}", unit)
         for key, words, unit in _DISTRIBUTIONS
         for quantile, phrase in {"mean": "mean", **_QUANTILES}.items()
     },
     **{
-        f"telemetry.rounds.{kind}.{key}": MetricName(f"{words}, {clients}")
+        f"telemetry.rounds.{kind}.{key}": QuantityName(f"{words}, {clients}")
         for kind, clients in _ROUND_KINDS.items()
         for key, words in _ROUNDS.items()
     },
     **{
-        f"telemetry.messages_from.{role}.{key}": MetricName(
+        f"telemetry.messages_from.{role}.{key}": QuantityName(
             f"relative weight of {senders} messages"
             if key == "relative_weight"
             else f"share of {senders} messages ignored"
@@ -78,39 +78,39 @@ _NAMES = {
         for role, senders in (("honest", "honest"), ("byzantine", "Byzantine"))
         for key in ("used", "stale", "duplicate", "rejected", "ignored", "relative_weight")
     },
-    "messages.bytes": MetricName("data sent", "bytes"),
-    "num_faults": MetricName("number of faults"),
-    "num_clients": MetricName("number of clients"),
-    "num_parameters": MetricName("number of parameters"),
-    "simulated_s": MetricName("simulated time", "s"),
-    "wall.seconds": MetricName("wall-clock time", "s"),
+    "messages.bytes": QuantityName("data sent", "bytes"),
+    "num_faults": QuantityName("number of faults"),
+    "num_clients": QuantityName("number of clients"),
+    "num_parameters": QuantityName("number of parameters"),
+    "simulated_s": QuantityName("simulated time", "s"),
+    "wall.seconds": QuantityName("wall-clock time", "s"),
 }
 
 
-def metric_name(path: str) -> MetricName:
+def metric_name(path: str) -> QuantityName:
     """Return the words and the unit of a number in summary.json.
 
     >>> metric_name("accuracy.honest.personal.worst").label
     'Worst personal accuracy of honest clients'
     >>> metric_name("time_to_accuracy_s.0.85"), metric_name("messages.left_over").label
-    (MetricName(words='simulated time to accuracy 0.85', unit='s'), 'Messages left over')
+    (QuantityName(words='simulated time to accuracy 0.85', unit='s'), 'Messages left over')
     """
     if path in _NAMES:
         return _NAMES[path]
     if path.startswith("time_to_accuracy_s."):
-        return MetricName(f"simulated time to accuracy {path.partition('.')[2]}", "s")
+        return QuantityName(f"simulated time to accuracy {path.partition('.')[2]}", "s")
     return name_from_path(path.removeprefix("telemetry."))
 
 
-def name_from_path(path: str) -> MetricName:
+def name_from_path(path: str) -> QuantityName:
     """Return the words of a dotted path; the end of its last key may state a unit.
 
     >>> name_from_path("queue.max_delay_s")
-    MetricName(words='queue max delay', unit='s')
+    QuantityName(words='queue max delay', unit='s')
     """
     *sections, key = path.split(".")
     words, unit = split_unit(key)
-    return MetricName(re.sub("[_. ]+", " ", " ".join([*sections, words])).strip(), unit)
+    return QuantityName(re.sub("[_. ]+", " ", " ".join([*sections, words])).strip(), unit)
 
 
 def split_unit(key: str) -> tuple[str, str]:
