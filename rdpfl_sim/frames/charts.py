@@ -264,30 +264,33 @@ def _check_cases(
 def table_panels(
     sweep: Sweep, axes: Sequence[str], where: Mapping[str, str], y: str
 ) -> dict[str, Chart] | None:
-    """Return charts of a metric over the numeric axis among `axes`, by the labels of the remaining axes.
+    """Return charts of a metric over the numeric axis among `axes`, by the cases of the remaining axes.
 
-    Return None if nothing varies, if several axes vary and none is numeric, or if there are too many groups:
-    a table or a heat map shows these better.
+    If only one axis varies, it may be of categories. Return None if several axes vary and none is numeric,
+    which a heat map shows better, and no charts if nothing varies or there are too many groups.
     """
     runs = [run for run in sweep.runs if all(run.labels[axis] == label for axis, label in where.items())]
     runs = [run for run in runs if run.value(y) is not None]
     labels = {axis: list(dict.fromkeys(run.labels[axis] for run in runs)) for axis in axes}
     varying = [axis for axis in axes if len(labels[axis]) > 1]
     numeric = [axis for axis in varying if all(number_of(label) is not None for label in labels[axis])]
-    if not varying or (len(varying) > 1 and not numeric):
+    if not varying:
+        return {}
+    if len(varying) > 1 and not numeric:
         return None
     x = max(numeric or varying, key=lambda axis: len(labels[axis]))
     others = [axis for axis in varying if axis != x]
     by = compared_axis(others) if others else None
     if by is not None and len(labels[by]) > MAX_SERIES:
-        return None
+        return {}
     outer = [axis for axis in others if axis != by]
     panels = {}
     for combination in product(*(labels[axis] for axis in outer)):
         own = [run for run in runs if tuple(run.labels[axis] for axis in outer) == combination]
         if own:  # the sweep may be unfinished
             group = None if by is None else Variable(by, Kind.AXIS)
-            panels[" / ".join(combination)] = make_chart(sweep, own, Variable(x, Kind.AXIS), y, group)
+            title = ", ".join(f"{axis}: {label}" for axis, label in zip(outer, combination, strict=True))
+            panels[title] = make_chart(sweep, own, Variable(x, Kind.AXIS), y, group)
     return panels
 
 

@@ -19,7 +19,18 @@ from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.charts import Chart, Kind, Point, Series, Variable
 from rdpfl_sim.records.metric_names import metric_name, name_from_path
-from rdpfl_sim.reports.figure_style import DASHES, FAINT, INK, MARKERS, MUTED, SERIES_COLOURS, save
+from rdpfl_sim.reports.figure_style import (
+    CHARACTERS_PER_INCH,
+    DASHES,
+    FAINT,
+    FONT_SIZE,
+    INK,
+    MARKERS,
+    MUTED,
+    SERIES_COLOURS,
+    fit_lines,
+    save,
+)
 from rdpfl_sim.reports.scales import spans_decades
 from rdpfl_sim.reports.text import escape_control
 from rdpfl_sim.sweeps.setting_names import setting_name
@@ -27,9 +38,6 @@ from rdpfl_sim.sweeps.setting_names import setting_name
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 """Widths of a column and of a page in two columns."""
 PANEL_HEIGHT = 2.0
-FONT_SIZE = 8
-CHARACTERS_PER_INCH = 15
-"""Characters of this size on one inch, approximately."""
 LINE_HEIGHT = 0.17
 DPI = 300
 FORMATS = (".png", ".pdf")
@@ -63,13 +71,18 @@ def chart_figure(sweep: Sweep, panels: Mapping[str, Chart], width: float) -> Fig
     for axes in grid.flat[len(charts) :]:
         axes.set_axis_off()
     _set_scales(grid[0, 0], charts)
+    panel_width = (width - 0.8) / num_columns
     for axes in grid.flat[max(0, len(charts) - num_columns) : len(charts)]:  # the lowest of each column
         axes.tick_params(labelbottom=True)
+        axes.set_xlabel(fit_lines(variable_label(sweep, first.x), panel_width))
+        axes.xaxis.label.set(fontsize=FONT_SIZE, color=INK, parse_math=False)
         if first.categories:
-            _label_categories(axes, first.categories, width / num_columns)
-    x_label = _wrapped(variable_label(sweep, first.x), width - 0.8)
-    y_label = _wrapped(metric_name(first.y).label, num_rows * PANEL_HEIGHT - 0.3)
-    _label_axes(figure, grid[0, 0], len(charts), x_label, y_label)
+            _label_categories(axes, first.categories, panel_width)
+    y_label = fit_lines(metric_name(first.y).label, num_rows * PANEL_HEIGHT - 0.3)
+    if num_rows == 1:
+        grid[0, 0].set_ylabel(y_label)
+    label = grid[0, 0].yaxis.label if num_rows == 1 else figure.supylabel(y_label)
+    label.set(fontsize=FONT_SIZE, color=INK, parse_math=False, multialignment="center")
     if first.by is not None:
         _add_legend(figure, escape_control(variable_label(sweep, first.by)), groups, first.is_joined)
     return figure
@@ -107,23 +120,6 @@ def variable_label(sweep: Sweep, variable: Variable) -> str:
         if setting.value(run) is not None:
             return setting_name(variable.name, run.run.scenario).label
     return name_from_path(variable.name).label
-
-
-def _wrapped(text: str, inches: float) -> str:
-    """Return text in lines of similar length that fit into this space."""
-    num_lines = ceil(len(text) / (CHARACTERS_PER_INCH * inches))
-    return fill(text, max(ceil(1.15 * len(text) / num_lines), 10))
-
-
-def _label_axes(figure: Figure, axes: Axes, num_panels: int, x_label: str, y_label: str) -> None:
-    if num_panels == 1:
-        labels = [axes.xaxis.label, axes.yaxis.label]
-        labels[0].set_text(x_label)
-        labels[1].set_text(y_label)
-    else:
-        labels = [figure.supxlabel(x_label), figure.supylabel(y_label)]
-    for label in labels:
-        label.set(fontsize=FONT_SIZE, color=INK, parse_math=False)
 
 
 def _style(axes: Axes) -> None:
@@ -203,7 +199,7 @@ def _are_spread(numbers: list[float]) -> bool:
 
 def _label_categories(axes: Axes, categories: list[str], width: float) -> None:
     """Label the categories; wrap long labels, and turn them if they would still overlap."""
-    room = max(6, int(width * CHARACTERS_PER_INCH / len(categories)) - 2)  # characters
+    room = max(6, int(width * CHARACTERS_PER_INCH / len(categories)) - 1)  # characters
     texts = [fill(escape_control(category), room, break_long_words=False) for category in categories]
     overlap = any(len(line) > room for text in texts for line in text.split("\n"))
     if overlap:

@@ -6,8 +6,9 @@ Figures are built without pyplot, so drawing has no global state and needs no di
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill, wrap
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -23,6 +24,10 @@ DASHES = (0, (4, 2))
 SERIES_COLOURS = (HONEST, BYZANTINE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#8A6D1F")
 """Colours of series, most of them from the same palette; each series also has a marker of its own."""
 MARKERS = "osD^vPX*<>hpd8H."
+FONT_SIZE = 8
+"""Size of the text in figures for papers, in points."""
+CHARACTERS_PER_INCH = 15
+"""Characters of this size on one inch, approximately."""
 LAYOUT_PAD = 3 / 72  # default padding of the constrained layout, in inches
 
 
@@ -62,6 +67,17 @@ def add_legend(figure: Figure, keys: Sequence[Artist], ncols: int, fontsize: int
         frameon=False,
         labelcolor=INK,
     )
+
+
+def fit_lines(text: str, inches: float) -> str:
+    """Return text in lines of similar length, each of which fits into this space.
+
+    >>> print(fit_lines("Mean personal accuracy of honest clients", 2.0))
+    Mean personal accuracy
+    of honest clients
+    """
+    num_lines = ceil(len(text) / (CHARACTERS_PER_INCH * inches))
+    return fill(text, max(ceil(1.15 * len(text) / max(1, num_lines)), 10))
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> Path:

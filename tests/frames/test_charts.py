@@ -43,6 +43,7 @@ def write_loss_sweep(folder: Path) -> Path:
                     }
                     score = 1 - loss + seed / 10 - (attack == "noise")
                     summary: dict[str, Any] = {"status": "finished", "score": score, "simulated_s": 10 * loss}
+                    summary["accuracy"] = {"honest": {"personal": {"mean": score}}}
                     if seed == 3 and loss == 0.5:
                         summary["score"] = None
                     write_run(folder / name, (), summary, scenario)
@@ -168,7 +169,7 @@ def test_a_variable_must_vary_and_be_set_in_all_runs(sweep: Sweep, tmp_path: Pat
 def test_a_table_with_a_numeric_axis_has_one_panel_per_other_case(sweep: Sweep) -> None:
     panels = table_panels(sweep, [*sweep.axes], {}, "score")
     assert panels is not None
-    assert list(panels) == ["none", "noise"]
+    assert list(panels) == ["attack: none", "attack: noise"]
     for found in panels.values():
         assert found.x.name == "network.loss.probability"
         assert [series.label for series in found.series] == ["local", "rdpfl"]

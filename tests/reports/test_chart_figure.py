@@ -20,9 +20,10 @@ from rdpfl_sim.frames.charts import (
     make_chart,
     select_runs,
 )
+from rdpfl_sim.frames.sweep import HEADLINE
 from rdpfl_sim.intervals import mean_interval
-from rdpfl_sim.reports.chart_figure import FONT_SIZE, chart_figure, save_chart
-from rdpfl_sim.reports.figure_style import MARKERS, SERIES_COLOURS
+from rdpfl_sim.reports.chart_figure import chart_figure, save_chart
+from rdpfl_sim.reports.figure_style import FONT_SIZE, MARKERS, SERIES_COLOURS
 from tests.frames.test_charts import write_loss_sweep
 
 
@@ -31,10 +32,10 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return Sweep(write_loss_sweep(tmp_path_factory.mktemp("sweep")))
 
 
-def loss_chart(sweep: Sweep, attack: str = "none") -> Chart:
+def loss_chart(sweep: Sweep, attack: str = "none", y: str = "score") -> Chart:
     runs = select_runs(sweep, [f"attack={attack}"])
     x, by = (find_variable(sweep, "", name) for name in ("network.loss.probability", "Method"))
-    return make_chart(sweep, runs, x, "score", by)
+    return make_chart(sweep, runs, x, y, by)
 
 
 def chart_of(numbers: list[float], values: list[float]) -> Chart:
@@ -69,7 +70,7 @@ def test_labels_are_in_words_and_the_legend_names_the_groups(sweep: Sweep) -> No
 
 @pytest.mark.parametrize("width", [3.4, 7.0])
 def test_text_has_at_least_8_points_and_fits_the_width(sweep: Sweep, width: float) -> None:
-    panels = {attack: loss_chart(sweep, attack) for attack in ("none", "noise")}
+    panels = {attack: loss_chart(sweep, attack, HEADLINE) for attack in ("none", "noise")}
     figure = chart_figure(sweep, panels, width)
     figure.draw_without_rendering()
     assert figure.get_size_inches()[0] == width
@@ -81,6 +82,8 @@ def test_text_has_at_least_8_points_and_fits_the_width(sweep: Sweep, width: floa
         box = text.get_window_extent()
         assert box.x0 >= -1, text
         assert box.x1 <= page.x1 + 1, text
+        if text.get_rotation() == 90:
+            assert -1 <= box.y0 <= box.y1 <= page.y1 + 1, text
 
 
 def test_panels_share_axes_and_styles(sweep: Sweep) -> None:
