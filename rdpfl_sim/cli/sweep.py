@@ -47,6 +47,7 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
+            from rdpfl_sim.sweeps.results import PLAN
             from rdpfl_sim.sweeps.spec import SweepSpec
 
             sweep = SweepSpec.load(options.file, options.set)
@@ -57,7 +58,7 @@ def execute(options: argparse.Namespace) -> int:
             missing = missing_runs(runs, output)
             check_local_data(options, missing)
         print_warnings([run.scenario for run in runs], [], console)
-        write_plan(output / "sweep.json", sweep, name, runs)
+        write_plan(output / PLAN, sweep, name, runs)
         print_repeated(missing, output, console)
         interrupted = False
         with SweepProgress(console, len(runs), len(runs) - len(missing)) as progress:

@@ -17,12 +17,11 @@ from rdpfl_sim.frames.run import Run
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
 from rdpfl_sim.records.metric_names import metric_name
-from rdpfl_sim.sweeps.results import finite_number, flatten, run_folders
+from rdpfl_sim.sweeps.results import PLAN, finite_number, flatten, run_folders
 
 if TYPE_CHECKING:  # these modules import torch, which takes seconds
     from rdpfl_sim.sweeps.tables import Table
 
-PLAN = "sweep.json"
 HEADLINE = "accuracy.honest.personal.mean"
 SCALARS = (str, int, float, bool)
 

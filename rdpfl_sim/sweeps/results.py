@@ -22,7 +22,8 @@ from rdpfl_sim.records.schema import check_schema
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
 
-"""A table from a JSON file, such as summary.json."""
+PLAN = "sweep.json"
+"""The plan of a sweep: its axes and runs."""
 
 
 def folder_of(run: PlannedRun, output: Path) -> Path:
