@@ -12,9 +12,12 @@ HELP = "compare runs, paired by seed"
 EXAMPLES = """\
 examples:
   rdpfl-sim compare runs/first runs/second
-  rdpfl-sim compare sweeps/lambda --baseline method.name=local
+  rdpfl-sim compare sweeps/lambda --baseline method=Mean
   rdpfl-sim compare runs/first runs/second --metric telemetry.delay_s.mean
   rdpfl-sim compare sweeps/lambda --markdown > table.md
+
+In a sweep, the cases of one axis are compared within the cases of the
+other axes. By default it is the axis of methods.
 """
 
 
@@ -31,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         metavar="WHICH",
         help="the group to compare with: a label from the output, a run folder, or a setting such as "
-        "method.name=local (default: the first)",
+        "method.name=local (default: the first); in a sweep, a case such as method=local",
     )
     parser.add_argument(
         "--metric",
@@ -51,16 +54,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Group the runs, pair them by seed, and print the differences."""
-    from rdpfl_sim.reports.comparison import comparison_markdown, comparison_table
+    from rdpfl_sim.reports.comparison import (
+        comparison_markdown,
+        comparison_table,
+        sweep_comparison_markdown,
+        sweep_comparison_table,
+    )
     from rdpfl_sim.sweeps.comparison.compare import compare
-    from rdpfl_sim.sweeps.comparison.groups import ComparisonError, baseline_first, find_runs, group_runs
+    from rdpfl_sim.sweeps.comparison.groups import (
+        ComparisonError,
+        baseline_first,
+        find_runs,
+        group_runs,
+        ignored_note,
+        read_plan,
+    )
+    from rdpfl_sim.sweeps.comparison.sweep_cases import compare_sweep
 
     try:
         with report_damage(", ".join(map(str, options.runs))):
+            first: Path = options.runs[0]
+            plan = read_plan(first) if len(options.runs) == 1 and not options.by_argument else None
+            if plan is not None:
+                cases = compare_sweep(first, plan, options.baseline, options.metric)
+                if options.markdown:
+                    print_plain(sweep_comparison_markdown(cases))
+                else:
+                    make_console().print(sweep_comparison_table(cases))
+                return 0
             groups = group_runs(find_runs(options.runs), options.by_argument)
             if options.baseline is not None:
                 groups = baseline_first(groups, options.baseline)
             comparison = compare(groups, options.metric)
+            comparison.notes.extend(note for folder in options.runs for note in ignored_note(folder))
             if options.markdown:
                 print_plain(comparison_markdown(comparison))
             else:

@@ -47,6 +47,7 @@ def execute(options: argparse.Namespace) -> int:
             from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
+            from rdpfl_sim.sweeps.results import PLAN
             from rdpfl_sim.sweeps.spec import SweepSpec
 
             sweep = SweepSpec.load(options.file, options.set)
@@ -57,7 +58,7 @@ def execute(options: argparse.Namespace) -> int:
             missing = missing_runs(runs, output)
             check_local_data(options, missing)
         print_warnings([run.scenario for run in runs], [], console)
-        write_plan(output / "sweep.json", sweep, name, runs)
+        write_plan(output / PLAN, sweep, name, runs)
         print_repeated(missing, output, console)
         interrupted = False
         with SweepProgress(console, len(runs), len(runs) - len(missing)) as progress:
@@ -81,8 +82,10 @@ def execute(options: argparse.Namespace) -> int:
 
 def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
     """Write and print the results of complete runs."""
+    from rdpfl_sim.frames import Sweep
     from rdpfl_sim.records.run_folder import write_atomically
-    from rdpfl_sim.reports.sweep_table import draw_table, sweep_table
+    from rdpfl_sim.reports.sweep_figures import draw_sweep_figures
+    from rdpfl_sim.reports.sweep_table import sweep_table
     from rdpfl_sim.sweeps.results import read_results, write_csv
     from rdpfl_sim.sweeps.tables import latex_page, make_tables, markdown_page
 
@@ -93,8 +96,7 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, c
     tables = make_tables(sweep, results)
     write_atomically(output / "tables.md", markdown_page(tables).encode())
     write_atomically(output / "tables.tex", latex_page(tables).encode())
-    with console.status("drawing the tables"):
-        for number, table in enumerate(tables, start=1):
-            draw_table(table, output / f"table-{number}.png")
+    with console.status("drawing the figures"):
+        draw_sweep_figures(Sweep(output))
     for table in tables:
         console.print(sweep_table(table, console.width))

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from rdpfl_sim.components.table import suggest
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.run import Run
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
-from rdpfl_sim.sweeps.results import finite_number, flatten, run_folders
+from rdpfl_sim.records.metric_names import metric_name
+from rdpfl_sim.sweeps.results import PLAN, finite_number, flatten, run_folders
 
 if TYPE_CHECKING:  # these modules import torch, which takes seconds
     from rdpfl_sim.sweeps.tables import Table
 
-PLAN = "sweep.json"
 HEADLINE = "accuracy.honest.personal.mean"
 SCALARS = (str, int, float, bool)
 
@@ -38,6 +39,17 @@ class SweepRun:
         """Return a number in the summary, or None if it is missing or not finite."""
         return finite_number(self.summary.get(metric))
 
+
+ESTIMATE_COLUMNS: dict[str, type[pl.DataType]] = {
+    "metric": pl.String,
+    "unit": pl.String,
+    "mean": pl.Float64,
+    "deviation": pl.Float64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "num_seeds": pl.Int64,
+}
+"""The columns of `Sweep.estimates` after the labels."""
 
 MAX_AXES = 4
 """Runs that differ in more settings than this are not treated as a grid."""
@@ -130,7 +142,37 @@ class Sweep:
         ]
         return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
-    def estimates(self, metric: str = HEADLINE) -> dict[tuple[str, ...], MeanInterval]:
+    def estimates(self, *metrics: str) -> pl.DataFrame:
+        """Return one row per case and metric: labels, `metric`, `unit`, and the statistics over seeds.
+
+        `mean`, `deviation`, and `low` to `high`, the 95 % interval (Student's t), are in the unit of the
+        metric: `s`, `bytes`, or none for accuracies, shares and counts. `num_seeds` is the number of runs;
+        with one run, `deviation`, `low` and `high` are null. Without arguments, all numbers in the summaries
+        are included.
+        """
+        clashing = [axis for axis in self.axes if axis in ESTIMATE_COLUMNS]
+        if clashing:
+            raise RunError(f"{self.folder}: the axis {clashing[0]!r} has the name of a column of estimates()")
+        known = self.metrics
+        for metric in metrics:
+            if metric not in known:
+                hint = suggest(metric, known).partition("; allowed")[0]
+                raise RunError(f"{self.folder}: no summary.json has the number {metric!r}{hint}")
+        rows = [
+            (*labels, *_estimate_row(metric, interval))
+            for metric in metrics or known
+            for labels, interval in self.intervals(metric).items()
+        ]
+        schema = dict.fromkeys(self.axes, pl.String) | ESTIMATE_COLUMNS
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The paths of all numbers in the summaries, without the schema and the seed."""
+        paths = {path: None for run in self.runs for path in run.summary if run.value(path) is not None}
+        return [path for path in paths if path not in ("schema", "seed")]
+
+    def intervals(self, metric: str = HEADLINE) -> dict[tuple[str, ...], MeanInterval]:
         """Return the mean and its interval over seeds for each combination of labels."""
         return {labels: mean_interval(values.values()) for labels, values in self._values(metric).items()}
 
@@ -167,3 +209,9 @@ class Sweep:
         chosen = [*(layouts or self.plan.get("tables", ()))]
         planned = SweepSpec.from_dict({"name": "sweep", "axis": axes, "table": chosen})
         return make_tables(planned, [(run, run.summary) for run in self.runs])
+
+
+def _estimate_row(metric: str, interval: MeanInterval) -> tuple[object, ...]:
+    has_interval = interval.half_width is not None
+    ends = (interval.low, interval.high) if has_interval else (None, None)
+    return metric, metric_name(metric).unit, interval.mean, interval.deviation, *ends, interval.num

@@ -17,6 +17,7 @@ from rdpfl_sim.reports.text import count_range, escape_control, seed_list
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
     from rdpfl_sim.sweeps.comparison.compare import Cell, Comparison
+    from rdpfl_sim.sweeps.comparison.sweep_cases import SweepComparison
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,37 @@ def comparison_markdown(comparison: Comparison) -> str:
         "\n".join(f"- {line}" for line in lines) for lines in (group_lines(comparison), notes(comparison))
     )
     return "\n\n".join(part for part in (groups, *(table.markdown() for table in tables), remarks) if part)
+
+
+def sweep_comparison_table(found: SweepComparison) -> RenderableType:
+    """Return a title, one table of metrics per combination of the other axes, and notes for a terminal."""
+    parts: list[RenderableType] = [Text(escape_control(sweep_title(found)), style="bold")]
+    for title, comparison in found.blocks.items():
+        parts += ["", Text(escape_control(title), style="bold")] if title else [""]
+        parts.append(metrics_table(comparison).rich_table())
+    parts += ["", *(Text(escape_control(line)) for line in sweep_notes(found))]
+    return Group(*parts)
+
+
+def sweep_comparison_markdown(found: SweepComparison) -> str:
+    """Return the comparison of a sweep as Markdown."""
+    parts = [sweep_title(found)]
+    for title, comparison in found.blocks.items():
+        parts += [f"### {title}"] if title else []
+        parts.append(metrics_table(comparison).markdown())
+    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in sweep_notes(found))])
+
+
+def sweep_title(found: SweepComparison) -> str:
+    """Return the name of the sweep, its baseline and the axes within which runs are paired."""
+    within = f" within {', '.join(found.other_axes)}" if found.other_axes else ""
+    return f"{found.name}: baseline {found.axis} = {found.baseline}; paired by seed{within}"
+
+
+def sweep_notes(found: SweepComparison) -> list[str]:
+    """Return an explanation of the numbers and the notes of the comparison, each once."""
+    nums = {num for comparison in found.blocks.values() for num in _numbers_of_pairs(comparison)}
+    return list(dict.fromkeys([*_pairs_notes(nums), *found.notes]))
 
 
 def group_lines(comparison: Comparison) -> list[str]:
@@ -117,16 +149,16 @@ def metrics_table(comparison: Comparison) -> TextTable:
 
 def notes(comparison: Comparison) -> list[str]:
     """Return an explanation of the numbers and the notes of the comparison."""
-    counts = sorted(_numbers_of_pairs(comparison))
-    lines = []
-    if counts == [1]:
-        lines.append("One pair of runs: no interval. Only more seeds can show whether a difference is real.")
-    elif counts:
-        pairs = count_range(counts[0], counts[-1])
-        lines.append(
-            f"Means over seeds; ± is the 95 % interval (Student's t) over {pairs} pairs with equal seeds."
-        )
-    return lines + list(comparison.notes)
+    return [*_pairs_notes(_numbers_of_pairs(comparison)), *comparison.notes]
+
+
+def _pairs_notes(nums: set[int]) -> list[str]:
+    if not nums:
+        return []
+    if nums == {1}:
+        return ["One pair of runs: no interval. Only more seeds can show whether a difference is real."]
+    pairs = count_range(min(nums), max(nums))
+    return [f"Means over seeds; ± is the 95 % interval (Student's t) over {pairs} pairs with equal seeds."]
 
 
 def _numbers_of_pairs(comparison: Comparison) -> set[int]:

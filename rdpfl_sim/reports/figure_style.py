@@ -1,4 +1,4 @@
-"""Colours, axes, titles and file output shared by all PNG figures.
+"""Colours, axes, titles and file output shared by all figures.
 
 Figures are built without pyplot, so drawing has no global state and needs no display.
 """
@@ -6,9 +6,11 @@ Figures are built without pyplot, so drawing has no global state and needs no di
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
-from textwrap import wrap
+from textwrap import fill, wrap
 
+import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,6 +21,13 @@ from rdpfl_sim.system.files import open_atomic
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 DASHES = (0, (4, 2))
+SERIES_COLOURS = (HONEST, BYZANTINE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#8A6D1F")
+"""Colours of series, most of them from the same palette; each series also has a marker of its own."""
+MARKERS = "osD^vPX*<>hpd8H."
+FONT_SIZE = 8
+"""Size of the text in figures for papers, in points."""
+CHARACTERS_PER_INCH = 15
+"""Characters of this size on one inch, approximately."""
 LAYOUT_PAD = 3 / 72  # default padding of the constrained layout, in inches
 
 
@@ -60,8 +69,24 @@ def add_legend(figure: Figure, keys: Sequence[Artist], ncols: int, fontsize: int
     )
 
 
-def save(figure: Figure, path: Path) -> Path:
-    """Write a figure atomically and return its path."""
-    with open_atomic(path) as file:
-        figure.savefig(file, dpi=100, format="png")
+def fit_lines(text: str, inches: float) -> str:
+    """Return text in lines of similar length, each of which fits into this space.
+
+    >>> print(fit_lines("Mean personal accuracy of honest clients", 2.0))
+    Mean personal accuracy
+    of honest clients
+    """
+    num_lines = ceil(len(text) / (CHARACTERS_PER_INCH * inches))
+    return fill(text, max(ceil(1.15 * len(text) / max(1, num_lines)), 10))
+
+
+def save(figure: Figure, path: Path, dpi: int = 100) -> Path:
+    """Write a figure atomically, in the format of the file's extension, and return its path.
+
+    PDF files embed their fonts as TrueType (type 42) and state no date, so equal figures are equal files.
+    """
+    kind = path.suffix.removeprefix(".")
+    metadata = {"CreationDate": None} if kind == "pdf" else None
+    with open_atomic(path) as file, mpl.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(file, dpi=dpi, format=kind, metadata=metadata)
     return path

@@ -145,6 +145,26 @@ def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
     >>> choice_at(Scenario, {}, "network.latency").kind
     'latency'
     """
+    kind, _ = _kind_at(schema, raw, path)
+    return kind if isinstance(kind, OneOf) else None
+
+
+def description_at(schema: type[Strict], raw: TomlTable, path: str) -> str | None:
+    """Return the description of the key at a path, or None if the key is unknown or not described.
+
+    >>> from rdpfl_sim.scenario.scenario import Scenario
+    >>> description_at(Scenario, {"network": {"loss": {"name": "bernoulli"}}}, "network.loss.probability")
+    'probability that a message is lost'
+    """
+    parent, _, key = path.rpartition(".")
+    kind, value = _kind_at(schema, raw, parent) if parent else (schema, raw)
+    table = _table_of(kind, value)
+    fields = {} if table is None else table.model_fields
+    return next((field.description for name, field in fields.items() if key == (field.alias or name)), None)
+
+
+def _kind_at(schema: type[Strict], raw: TomlTable, path: str) -> tuple[object, object]:
+    """Return the type or the choice of components at a path, and the value there."""
     kind: object = schema
     value: object = raw
     for step in split_path(path):
@@ -153,24 +173,28 @@ def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
             value = value[step]
         else:
             value = value.get(step) if isinstance(value, dict) else None
-    return kind if isinstance(kind, OneOf) else None
+    return kind, value
 
 
 def _kind_inside(kind: object, value: object, step: str | int) -> object:
     """Return the type or the choice of components for a key or a list index of `kind`."""
-    if get_origin(kind) in (list, Sequence):
-        kind = _choice_or_type(*get_args(kind))
-        if isinstance(step, int):
-            return kind  # a single table instead of a list
-    if isinstance(kind, OneOf):
-        name = value.get("name", kind.default) if isinstance(value, dict) else value
-        kind = kind.table(name) if isinstance(name, str) and name in kind.names() else None
-    if not isinstance(kind, type) or not issubclass(kind, Strict):
-        return None
-    for name, field in kind.model_fields.items():
+    if get_origin(kind) in (list, Sequence) and isinstance(step, int):
+        return _choice_or_type(*get_args(kind))
+    table = _table_of(kind, value)
+    for name, field in ({} if table is None else table.model_fields).items():
         if step == (field.alias or name):
             return _choice_or_type(field.annotation, *field.metadata)
     return None
+
+
+def _table_of(kind: object, value: object) -> type[Strict] | None:
+    """Return the table that describes a value of this kind, or None if the value is not a table."""
+    if get_origin(kind) in (list, Sequence):  # a single table instead of a list
+        kind = _choice_or_type(*get_args(kind))
+    if isinstance(kind, OneOf):
+        name = value.get("name", kind.default) if isinstance(value, dict) else value
+        kind = kind.table(name) if isinstance(name, str) and name in kind.names() else None
+    return kind if isinstance(kind, type) and issubclass(kind, Strict) else None
 
 
 def _choice_or_type(annotation: object, *metadata: object) -> object:

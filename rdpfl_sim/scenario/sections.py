@@ -70,7 +70,9 @@ def component_field(kind: str) -> Any:
 class ClientsSection(Strict):
     """The clients of the federation."""
 
-    count: Annotated[Count, Field(le=1_000_000)] = 10  # about 50 kB of memory each
+    count: Annotated[Count, Field(le=1_000_000)] = Field(  # about 50 kB of memory each
+        default=10, description="number of clients"
+    )
 
 
 NumSteps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn together
@@ -107,7 +109,7 @@ class AdversarySection(Strict):
         "updates",
     )
     collude: bool = Field(default=True, description="whether members of the group share their observations")
-    fraction: Fraction = Field(default=0.0, description="fraction of clients, rounded down to whole clients")
+    fraction: Fraction = Field(default=0.0, description="fraction of Byzantine clients, rounded down")
     ids: ClientSet | None = Field(default=None, description="explicit ids, instead of fraction and placement")
     placement: Annotated[Component, CHOICES["placement"]] = component_field("placement")
     patience_s: Positive | None = Field(

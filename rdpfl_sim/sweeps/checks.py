@@ -57,7 +57,7 @@ def check_metrics(sweep: SweepSpec) -> None:
 
 
 def _metric_problems(path: str, where: str) -> Iterator[Problem]:
-    known = _known_metrics()
+    known = known_metrics()
     if path in known or _NUMBER.sub(".N", path) in known:
         return
     same_section = [other for other in known if _section(other) == _section(path)]
@@ -70,7 +70,7 @@ def _section(path: str) -> str:
 
 
 @cache
-def _known_metrics() -> list[str]:
+def known_metrics() -> list[str]:
     """Return the paths of all numbers in summary.json; N replaces any client, age or distance."""
     summary = simulate(Scenario.from_dict(EVERYTHING)).summary
     summary["time_to_accuracy_s"] = {}  # contains only targets that were reached

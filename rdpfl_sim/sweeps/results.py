@@ -22,6 +22,9 @@ from rdpfl_sim.records.schema import check_schema
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
 
+PLAN = "sweep.json"
+"""The plan of a sweep: its axes and runs."""
+
 
 def folder_of(run: PlannedRun, output: Path) -> Path:
     """Return the folder of a complete run."""

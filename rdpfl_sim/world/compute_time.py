@@ -71,26 +71,45 @@ class TrainingTimes:
 
 
 @compute
-def constant(u: float, client: int, *, seconds: Positive = 1.0) -> float:
+def constant(
+    u: float, client: int, *, seconds: Annotated[Positive, Doc("compute time of every client")] = 1.0
+) -> float:
     """The same time for every client."""
     return seconds
 
 
 @compute(name="uniform")
-def uniform_speed(u: float, client: int, *, low_s: Positive = 0.5, high_s: Positive = 1.5) -> float:
+def uniform_speed(
+    u: float,
+    client: int,
+    *,
+    low_s: Annotated[Positive, Doc("shortest compute time")] = 0.5,
+    high_s: Annotated[Positive, Doc("longest compute time")] = 1.5,
+) -> float:
     """A time between low_s and high_s, drawn once per client."""
     return low_s + (high_s - low_s) * u
 
 
 @compute(name="lognormal")
-def lognormal_speed(u: float, client: int, *, median_s: Positive = 1.0, sigma: LogSpread = 0.5) -> float:
+def lognormal_speed(
+    u: float,
+    client: int,
+    *,
+    median_s: Annotated[Positive, Doc("median compute time")] = 1.0,
+    sigma: LogSpread = 0.5,
+) -> float:
     """A log-normal time, drawn once per client: a few clients are stragglers."""
     return quantiles.lognormal(u, median_s, sigma)
 
 
 @compute
 def stragglers(
-    u: float, client: int, *, seconds: Positive = 1.0, slowdown: Positive = 10.0, every: Count = 5
+    u: float,
+    client: int,
+    *,
+    seconds: Annotated[Positive, Doc("compute time of the other clients")] = 1.0,
+    slowdown: Annotated[Positive, Doc("slowdown of stragglers")] = 10.0,
+    every: Count = 5,
 ) -> float:
     """Clients 0, every, 2 every, ... are `slowdown` times slower than the others."""
     return seconds * slowdown if client % every == 0 else seconds

@@ -37,13 +37,17 @@ def wait_all(*, timeout_s: Timeout = None) -> Wait:
 
 
 @wait
-def quorum(*, fraction: PositiveFraction = 0.5, timeout_s: Timeout = None) -> Wait:
+def quorum(
+    *,
+    fraction: Annotated[PositiveFraction, Doc("fraction of neighbours waited for")] = 0.5,
+    timeout_s: Timeout = None,
+) -> Wait:
     """Wait for messages from a fraction of the neighbours."""
     return Wait(fraction, timeout_s)
 
 
 @wait
-def deadline(*, seconds: Positive = 1.0) -> Wait:
+def deadline(*, seconds: Annotated[Positive, Doc("waiting time per round")] = 1.0) -> Wait:
     """Wait for messages from all neighbours, but no longer than the given time after sending."""
     return Wait(1.0, seconds)
 

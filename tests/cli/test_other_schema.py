@@ -27,6 +27,7 @@ from tests.support import small_scenario
 READS_NO_RUNS = {"new", "run", "validate", "list", "schema", "data", "completion"}
 TAKES_A_RUN = {"resume", "watch", "compare", "show", "report", "verify", "trace", "tensorboard"}
 TAKES_A_SCENARIO = {"sweep", "breakdown"}
+TAKES_A_SWEEP = {"plot"}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def refusal(run: Path) -> str:
 
 
 def test_every_command_either_reads_runs_or_not() -> None:
-    assert COMMANDS.keys() == READS_NO_RUNS | TAKES_A_RUN | TAKES_A_SCENARIO
+    assert COMMANDS.keys() == READS_NO_RUNS | TAKES_A_RUN | TAKES_A_SCENARIO | TAKES_A_SWEEP
 
 
 @pytest.mark.parametrize("has_summary", [True, False])
@@ -85,11 +86,12 @@ def test_run_folder_of_another_schema_is_rejected(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["compare", "report", "watch"])
+@pytest.mark.parametrize("command", ["compare", "report", "watch", "plot"])
 def test_folder_that_contains_a_run_of_another_schema_is_rejected(
     command: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, str(run.parent)]) == 2
+    words = ["--x", "method"] if command == "plot" else []
+    assert main([command, str(run.parent), *words]) == 2
     assert capsys.readouterr().err == f"rdpfl-sim {command}: {refusal(run)}\n"
     assert not (run.parent / "report.html").exists()
 

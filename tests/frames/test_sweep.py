@@ -57,10 +57,40 @@ def test_runs_have_their_labels_in_the_order_of_the_axes(tmp_path: Path) -> None
     ]
 
 
-def test_estimates_are_over_seeds(tmp_path: Path) -> None:
-    estimates = Sweep(write_sweep(tmp_path)).estimates("score")
-    assert (estimates["none", "3"].mean, estimates["none", "3"].num) == (31.5, 2)
-    assert (estimates["noise", "3"].mean, estimates["noise", "3"].half_width) == (30.0, None)
+def test_intervals_are_over_seeds(tmp_path: Path) -> None:
+    intervals = Sweep(write_sweep(tmp_path)).intervals("score")
+    assert (intervals["none", "3"].mean, intervals["none", "3"].num) == (31.5, 2)
+    assert (intervals["noise", "3"].mean, intervals["noise", "3"].half_width) == (30.0, None)
+
+
+def test_estimates_are_a_frame_with_one_row_per_case_and_metric(tmp_path: Path) -> None:
+    folder = write_sweep(tmp_path)
+    for path in folder.glob("*/summary.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "simulated_s": 8.0}))
+    frame = Sweep(folder).estimates()
+    assert frame.columns[:4] == ["attack", "rounds", "metric", "unit"]
+    assert frame.height == 2 * 4
+    half_width = 12.706204736 * 0.5  # t(1 degree of freedom) x deviation / sqrt(2), deviation sqrt(1/2)
+    first, last = frame.filter(metric="score").rows(named=True)[1::2]
+    assert (first["attack"], first["rounds"], first["unit"]) == ("none", "3", "")
+    assert (first["mean"], first["num_seeds"]) == (31.5, 2)
+    assert first["deviation"] == pytest.approx(0.5**0.5)
+    assert [first["low"], first["high"]] == pytest.approx([31.5 - half_width, 31.5 + half_width])
+    assert (last["mean"], last["num_seeds"]) == (30, 1)
+    assert [last[key] for key in ("deviation", "low", "high")] == [None] * 3
+    assert set(frame.filter(metric="simulated_s")["unit"]) == {"s"}
+
+
+def test_estimates_of_an_unknown_metric_suggest_a_similar_one(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no summary.json has the number 'scor'; did you mean 'score'\?"):
+        Sweep(write_sweep(tmp_path)).estimates("scor")
+
+
+def test_estimates_reject_an_axis_with_the_name_of_a_column(tmp_path: Path) -> None:
+    plan = {"axes": [{"name": "mean", "labels": ["1"]}], "runs": []}
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(RunError, match="the axis 'mean' has the name of a column"):
+        Sweep(tmp_path).estimates()
 
 
 def test_differences_are_paired_by_seed(tmp_path: Path) -> None:

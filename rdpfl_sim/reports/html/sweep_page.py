@@ -291,7 +291,7 @@ def _tiles(sweep: Sweep, statuses: Counter[RunStatus]) -> list[Tile]:
         ),
         Tile("seeds", f"{len(seeds):,}", "per case" if seeds else ""),
     ]
-    estimates = sweep.estimates() if runs else {}
+    estimates = sweep.intervals() if runs else {}
     if estimates:
         for title, select in (("best case", max), ("worst case", min)):
             labels, estimate = select(estimates.items(), key=lambda item: item[1].mean)

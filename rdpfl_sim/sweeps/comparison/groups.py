@@ -10,12 +10,12 @@ from pathlib import Path
 from string import ascii_uppercase
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
 from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
-from rdpfl_sim.sweeps.results import finite_number, flatten, run_folders
+from rdpfl_sim.sweeps.results import PLAN, finite_number, flatten, run_folders
 
 
 class ComparisonError(Exception):
@@ -68,7 +68,7 @@ def find_runs(arguments: Sequence[Path]) -> list[RunResult]:
         for folder in _run_folders(argument):
             if folder.resolve() in found:
                 raise ComparisonError(f"{folder} is given twice")
-            found[folder.resolve()] = _read_run(folder, index)
+            found[folder.resolve()] = read_run(folder, index)
     return list(found.values())
 
 
@@ -77,7 +77,8 @@ def _run_folders(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ComparisonError(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
-    folders = run_folders(path)
+    ignored = unplanned_folders(path)
+    folders = [folder for folder in run_folders(path) if folder not in ignored]
     if not folders:
         raise ComparisonError(
             f"{path} is not a run folder (with scenario.toml and summary.json) and does not contain any"
@@ -85,7 +86,27 @@ def _run_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _read_run(folder: Path, argument: int) -> RunResult:
+def read_plan(folder: Path) -> JsonObject | None:
+    """Return the plan of a sweep folder, or None if the folder is not one."""
+    return read_json_if_present(folder / PLAN)
+
+
+def unplanned_folders(folder: Path) -> list[Path]:
+    """Return the run folders of a sweep that are not in its plan; none if the folder has no plan."""
+    plan = read_plan(folder)
+    planned = None if plan is None else {str(run["folder"]) for run in plan["runs"]}
+    return [] if planned is None else [path for path in run_folders(folder) if path.name not in planned]
+
+
+def ignored_note(folder: Path) -> list[str]:
+    """Return a note on the run folders of a sweep that are not in its plan, if there are any."""
+    num = len(unplanned_folders(folder))
+    folders = "run folder" if num == 1 else "run folders"
+    return [f"{folder}: {num} {folders} ignored: not in the plan of the sweep ({PLAN})"] if num else []
+
+
+def read_run(folder: Path, argument: int) -> RunResult:
+    """Read the scenario and the summary of a run; raise a `ComparisonError` if that is not possible."""
     reader = RunReader(folder)
     try:
         summary = flatten(reader.read_summary() or {})

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
-from rdpfl_sim.components.options import Positive
+from rdpfl_sim.components.options import Doc, Positive
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world.kernel import Call, Kernel
 
@@ -84,7 +84,9 @@ class Uplink:
     STATE = ("queues",)
     CALLS = ("_leave",)
 
-    def __init__(self, kernel: Kernel, *, bytes_per_s: Positive = 1e6) -> None:
+    def __init__(
+        self, kernel: Kernel, *, bytes_per_s: Annotated[Positive, Doc("uplink of a client")] = 1e6
+    ) -> None:
         self.kernel = kernel
         self.bytes_per_s = bytes_per_s
         self.queues: dict[int, deque[Departure]] = {}
@@ -134,7 +136,11 @@ class Shared:
     CALLS = ("_set_rates", "_end")
 
     def __init__(
-        self, kernel: Kernel, *, up_bytes_per_s: Positive = 1e6, down_bytes_per_s: Positive = 1e6
+        self,
+        kernel: Kernel,
+        *,
+        up_bytes_per_s: Annotated[Positive, Doc("uplink of a client")] = 1e6,
+        down_bytes_per_s: Annotated[Positive, Doc("downlink of a client")] = 1e6,
     ) -> None:
         self.kernel = kernel
         self.up_bytes_per_s = up_bytes_per_s

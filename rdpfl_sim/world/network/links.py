@@ -85,7 +85,13 @@ def lossless(link: Link, draw: int, now_s: float) -> bool:
 
 
 @loss
-def bernoulli(link: Link, draw: int, now_s: float, *, probability: Probability = 0.1) -> bool:
+def bernoulli(
+    link: Link,
+    draw: int,
+    now_s: float,
+    *,
+    probability: Annotated[Probability, Doc("probability that a message is lost")] = 0.1,
+) -> bool:
     """Every message is lost with the same probability, independently of all others."""
     return uniform(link.key, draw + LOSS) < probability
 
@@ -98,8 +104,8 @@ def gilbert_elliott(
     *,
     mean_calm_s: Annotated[MeanDuration, Doc("mean of the exponential time until a burst begins")] = 20.0,
     mean_burst_s: Annotated[MeanDuration, Doc("mean of the exponential duration of a burst")] = 5.0,
-    loss_calm: Fraction = 0.0,
-    loss_burst: Fraction = 0.9,
+    loss_calm: Annotated[Fraction, Doc("probability that a message is lost between bursts")] = 0.0,
+    loss_burst: Annotated[Fraction, Doc("probability that a message is lost in a burst")] = 0.9,
 ) -> bool:
     """Losses come in bursts: every link alternates between calm and burst (Gilbert 1960, Elliott 1963).
 

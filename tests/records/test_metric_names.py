@@ -1,0 +1,33 @@
+"""Words and units for the numbers in summary.json."""
+
+import re
+
+import pytest
+
+from rdpfl_sim.records.metric_names import metric_name
+from rdpfl_sim.sweeps.checks import known_metrics
+
+
+def test_every_metric_has_a_label_of_its_own_in_words() -> None:
+    labels = [metric_name(path).label for path in known_metrics()]
+    assert len(set(labels)) == len(labels)
+    for label in labels:
+        assert re.fullmatch(r"[A-Z19][^_]*", label.replace("G_d", "G")), label
+        assert len(label) <= 80, label
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("accuracy.honest.personal.mean", "Mean personal accuracy of honest clients"),
+        ("accuracy.all.global.p10", "10th percentile of global accuracy of all clients"),
+        ("simulated_s", "Simulated time (s)"),
+        ("time_to_accuracy_s.0.85", "Simulated time to accuracy 0.85 (s)"),
+        ("telemetry.delay_s.p90", "90th percentile of message delay (s)"),
+        ("messages.in_flight", "Messages in flight"),
+        ("messages.bytes", "Data sent (bytes)"),
+        ("plugin.queue.bytes_per_s", "Plugin queue (bytes/s)"),
+    ],
+)
+def test_labels_state_the_unit(path: str, label: str) -> None:
+    assert metric_name(path).label == label
