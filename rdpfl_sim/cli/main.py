@@ -154,7 +154,10 @@ def _print_problems(error: ScenarioError, file: str) -> None:
 
 
 def _reject_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:
-    """Exit with a message if the word is not a file but similar to a command."""
+    """Exit with a message if the word is neither a file nor a bundled scenario but similar to a command."""
+    from rdpfl_sim.scenario.bundled import bundled_scenarios
+
     near = get_close_matches(word, COMMANDS, n=1)
-    if near and not Path(word).exists():
+    is_scenario = Path(word).exists() or Path(f"{word}.toml").exists() or word in bundled_scenarios()
+    if near and not is_scenario:
         parser.error(f"there is no command or file {word!r}; did you mean {near[0]!r}?")

@@ -23,14 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Build the scenario, or all runs of the sweep, without writing anything."""
-    from rdpfl_sim.scenario.toml_file import read_toml
+    from rdpfl_sim.scenario.bundled import find_scenario
+    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
     from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.checks import check_metrics
     from rdpfl_sim.sweeps.plan import overrides_replaced_by, plan_runs
     from rdpfl_sim.sweeps.spec import SweepSpec
 
     console = make_console()
-    if "base" in read_toml(options.file):
+    if is_sweep(read_toml(find_scenario(options.file))):
         if options.seed is not None:
             raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
         sweep = SweepSpec.load(options.file, options.set)

@@ -20,6 +20,7 @@ from rdpfl_sim.components.table import Strict
 from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
+from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.checks import CHECKS
 from rdpfl_sim.scenario.overrides import Draft
 from rdpfl_sim.scenario.sections import (
@@ -35,7 +36,7 @@ from rdpfl_sim.scenario.sections import (
     TrainingSection,
     component_field,
 )
-from rdpfl_sim.scenario.toml_file import TomlTable, join_path, read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, is_sweep, join_path, read_toml
 
 
 def _as_list(value: object) -> object:
@@ -98,9 +99,17 @@ class Scenario(Strict):
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Scenario:
-        """Read a scenario from a TOML file and apply `path.to.key=value` overrides."""
-        path = Path(path)
-        return cls._from_file(read_toml(path), path, overrides, seed)
+        """Read a scenario from a TOML file and apply `path.to.key=value` overrides.
+
+        The name of a bundled scenario, such as `ring_30pct`, is also a path.
+        """
+        file = find_scenario(path)
+        raw = read_toml(file)
+        if is_sweep(raw):
+            raise ScenarioError(
+                [Problem(str(path), f"is a sweep; run it with: rdpfl-sim sweep {quote(str(path))}")]
+            )
+        return cls._from_file(raw, file, overrides, seed)
 
     @classmethod
     def of_run(cls, folder: Path) -> Scenario:
@@ -112,10 +121,6 @@ class Scenario(Strict):
     def _from_file(
         cls, raw: TomlTable, path: Path, overrides: Iterable[str] = (), seed: int | None = None
     ) -> Scenario:
-        if "base" in raw:
-            raise ScenarioError(
-                [Problem("base", f"this file is a sweep; run it with: rdpfl-sim sweep {path}")]
-            )
         draft = Draft(cls, raw)
         for override in overrides:
             draft.override(override)

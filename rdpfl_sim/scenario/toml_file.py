@@ -47,6 +47,11 @@ def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
         raise ScenarioError([Problem(str(path), f"is not valid TOML: {error}")]) from error
 
 
+def is_sweep(raw: TomlTable) -> bool:
+    """Return whether a table is a sweep: a scenario has neither a base nor variations."""
+    return not raw.keys().isdisjoint(("base", "grid", "axis", "profiles"))
+
+
 def parse_toml(text: str) -> TomlTable:
     """Parse a TOML document; raise a `LimitError` if it is too large or nested too deeply."""
     try:
