@@ -28,7 +28,10 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 
 
 def make_console(quiet: bool = False, stderr: bool = False) -> Console:
-    """Return a console; output to a pipe is not wrapped, so that it can be searched line by line."""
+    """Return a console: stdout for results, stderr for progress, warnings and hints.
+
+    Output to a pipe is not wrapped, so that it can be searched line by line.
+    """
     from rich.console import Console
 
     class PipeConsole(Console):
@@ -135,8 +138,8 @@ def load_scenario(options: argparse.Namespace) -> Scenario:
     return Scenario.load(options.file, options.set, options.seed)
 
 
-def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], console: Console) -> None:
-    """Print the notes of scenarios to stderr, even with --quiet, and other warnings to the console."""
+def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: bool = False) -> None:
+    """Print the notes of scenarios, even with --quiet, and other warnings, to stderr."""
     from rdpfl_sim.reports.terminal import warning_lines
 
     counts = Counter(note for scenario in scenarios for note in scenario.notes)
@@ -145,7 +148,7 @@ def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], console
         note if num == total else f"{note} (in {num:,} of {total:,} runs)" for note, num in counts.items()
     ]
     make_console(stderr=True).print(warning_lines(notes))
-    console.print(warning_lines([text for text in others if text not in counts]))
+    make_console(quiet, stderr=True).print(warning_lines([text for text in others if text not in counts]))
 
 
 def parse_count(text: str) -> int:

@@ -54,8 +54,9 @@ def execute(options: argparse.Namespace) -> int:
         return 0
     console = make_console()
     console.print(overview(kinds) if options.kind is None else details(kinds))
+    messages = make_console(stderr=True)
     for sentence in broken_plugins(kinds):
-        console.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
+        messages.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
     if options.kind is None:
         console.print("\nFor descriptions and options: rdpfl-sim list KIND", highlight=False)
         console.print("For bundled scenarios: rdpfl-sim list scenarios", highlight=False)

@@ -42,12 +42,12 @@ def execute(options: argparse.Namespace) -> int:
                 result = f"cannot be combined with --set {lost[0]}, which the profile replaces"
             else:
                 runs = plan_runs(sweep, profile)
-                print_warnings([run.scenario for run in runs], [], console)
+                print_warnings([run.scenario for run in runs], [])
                 result = f"{len(runs)} runs"
             label = f"profile {profile}" if profile else "without a profile"
             console.print(f"{label}: {result}", markup=False, highlight=False)
     else:
         scenario = load_scenario(options)
-        print_warnings([scenario], Experiment(scenario).warnings, console)
+        print_warnings([scenario], Experiment(scenario).warnings)
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0
