@@ -165,5 +165,5 @@ class Sweep:
             for name, labels in self.axes.items()
         ]
         chosen = [*(layouts or self.plan.get("tables", ()))]
-        planned = SweepSpec.from_dict({"base": {}, "axis": axes, "table": chosen})
+        planned = SweepSpec.from_dict({"name": "sweep", "axis": axes, "table": chosen})
         return make_tables(planned, [(run, run.summary) for run in self.runs])

@@ -87,7 +87,7 @@ class SweepSpec(Strict):
     """A base scenario, its variations, the seeds, and the tables to print."""
 
     name: Name = "sweep"
-    base: TomlTable = Field(description="a scenario, or the path of a scenario file")
+    base: TomlTable = Field(default={}, description="a scenario, or the path of a scenario file")
     set: Overrides = Field(
         default={},
         description="changes to the base for all runs, by path; profiles, axes and the grid take precedence",

@@ -22,7 +22,7 @@ SWEEPS = [
 
 def table(*metrics: str) -> SweepSpec:
     """Return a sweep with one table of these metrics."""
-    return SweepSpec.from_dict({"base": {}, "table": [{"metrics": {path: path for path in metrics}}]})
+    return SweepSpec.from_dict({"table": [{"metrics": {path: path for path in metrics}}]})
 
 
 def test_every_number_of_a_summary_can_be_a_metric() -> None:
