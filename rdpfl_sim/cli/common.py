@@ -122,6 +122,22 @@ def add_overrides(parser: argparse.ArgumentParser, help_: str) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_)
 
 
+def override_for(argument: str, arguments: Sequence[str]) -> list[str]:
+    """Return the overrides that an argument such as --rounds 5 may stand for: --set rounds=5."""
+    from rdpfl_sim.scenario.overrides import paths_of_key
+    from rdpfl_sim.scenario.scenario import Scenario
+
+    option, _, value = argument.partition("=")
+    if not option.startswith("--"):
+        return []
+    *_, following = [*arguments, ""][: [*arguments].index(argument) + 2]
+    if following.startswith("-"):
+        following = ""
+    path = option.removeprefix("--").replace("-", "_")
+    paths = [found for found in paths_of_key(Scenario, {}, path.rpartition(".")[2]) if found.endswith(path)]
+    return [f"--set {found}={value or following or 'VALUE'}" for found in paths]
+
+
 def add_allow_cluster(parser: argparse.ArgumentParser) -> None:
     """Add the argument that allows the scenario of a run folder to connect to a cluster."""
     parser.add_argument(

@@ -30,7 +30,15 @@ from rdpfl_sim.cli import (
     watch,
 )
 from rdpfl_sim.cli import list as list_command
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, UsageError, error_text, make_console
+from rdpfl_sim.cli.common import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    UsageError,
+    error_text,
+    make_console,
+    override_for,
+)
 from rdpfl_sim.errors import RunError, ScenarioError, SchemaError, is_out_of_memory
 from rdpfl_sim.version import __version__
 
@@ -108,6 +116,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if unknown:
         command: argparse.ArgumentParser = options.command_parser
         near = get_close_matches(unknown[0], command._option_string_actions, n=1)
+        if not near and "--set" in command._option_string_actions:
+            near = override_for(unknown[0], arguments)
         hint = f"; did you mean {near[0]}?" if near else ""
         command.error(f"unknown argument {' '.join(unknown)}{hint}")
     return options

@@ -61,7 +61,7 @@ def test_validate_lists_every_problem_exits_with_2_and_writes_nothing(
     assert main(["validate", str(scenario), *wrong]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "3 problems" in error
-    assert "rounds: input should be greater than or equal to 1 (given: 0)" in error
+    assert "rounds: must be >= 1 (given: 0)" in error
     assert "did you mean 'ring'?" in error
     assert "timing.wait: 'all' without timeout_s could wait forever" in error
     assert set(tmp_path.iterdir()) == before

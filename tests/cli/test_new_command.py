@@ -95,7 +95,7 @@ def test_invalid_options_are_named_and_nothing_is_written(tmp_path: Path, capsys
     assert main(["new", str(path), "--attack", "sign_flop", "--clients", "ten"]) == 2
     error = capsys.readouterr().err
     assert "--attack: no attack is called 'sign_flop'; did you mean 'sign_flip'?" in error
-    assert "--clients: input should be a valid integer (given: 'ten')" in error
+    assert "--clients: must be a valid integer (given: 'ten')" in error
     assert not path.exists()
 
 
