@@ -78,9 +78,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Bisect for all seeds together, execute missing runs, then write and print the result."""
-    console = make_console(quiet=options.quiet)
+    console, messages = make_console(options.quiet), make_console(options.quiet, stderr=True)
     runner = make_runner(options)
-    with console.status("building the scenario"):
+    with messages.status("building the scenario"):
         runner.prepare()
         from rdpfl_sim.reports.breakdown import conclusion, draw_breakdown, points_table, search_header
         from rdpfl_sim.reports.progress import BreakdownProgress
@@ -103,13 +103,13 @@ def execute(options: argparse.Namespace) -> int:
         output = options.output / f"{spec.base.name}-{spec.path}"
         bisection = Bisection(spec, output)
         check_local_data(options, missing_runs(bisection.next_runs(), output))
-    print_warnings([spec.base], [], console)
+    print_warnings([spec.base], [])
     console.print(search_header(spec))
     try:
-        with closing(runner), BreakdownProgress(console) as progress:
+        with closing(runner), BreakdownProgress(messages) as progress:
             while runs := bisection.next_runs():
                 missing = missing_runs(runs, output)
-                print_repeated(missing, output, console)
+                print_repeated(missing, output, messages)
                 progress.expect(len(runs) - len(missing), len(missing), bisection.max_later_points())
                 runner.run(missing, output, progress)
                 bisection.read_results()

@@ -32,7 +32,7 @@ def execute(options: argparse.Namespace) -> int:
 
     kinds = {kind: [entry.name for entry in entries] for kind, entries in list_components().items()}
     choices = {
-        ("list", "kind"): [*kinds],
+        ("list", "kind"): [*kinds, "scenarios"],
         ("data", "name"): [*CLASSES],
         **{("new", prompt.flag): kinds.get(str(prompt.kind)) for prompt in PROMPTS},
     }

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="cifar10, cifar100, mnist or fashion_mnist")
     parser.add_argument(
         "--folder",
+        "-o",
         metavar="FOLDER",
         help="target folder (default: ~/.cache/rdpfl-sim or the value of $RDPFL_SIM_DATA)",
     )

@@ -19,6 +19,18 @@ from rdpfl_sim.errors import OptionError
 LARGE, SMALL = 1e30, 1e-30
 """Bounds for the values of options, so that float32 can represent them."""
 
+
+def describe_bound(sign: str, bound: float) -> str:
+    """Return a bound as text.
+
+    >>> describe_bound(">=", SMALL), describe_bound("<", 1000000), describe_bound("<=", 0.5)
+    ('> 0', '< 1,000,000', '<= 0.5')
+    """
+    if (sign, bound) == (">=", SMALL):
+        return "> 0"
+    return f"{sign} {bound:,}" if isinstance(bound, int) else f"{sign} {bound:g}"
+
+
 MAX_INPUT_BYTES = 256 << 20
 """Maximum decompressed size of a graph or trace file named in a scenario."""
 

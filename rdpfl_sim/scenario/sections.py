@@ -117,6 +117,11 @@ class AdversarySection(Strict):
         description="how long an attacker waits for updates that its attack needs (default: half the timeout "
         "of timing.wait, or no limit without a timeout)",
     )
+    outside_threat_model: Annotated[str, Field(min_length=1, max_length=300)] | None = Field(
+        default=None,
+        description="why at least half of an honest client's neighbours may be Byzantine; the warning about "
+        "such clients states this reason",
+    )
 
     @property
     def attacks(self) -> dict[str, str]:

@@ -62,7 +62,9 @@ class Deployment:
     def warnings(self) -> list[str]:
         """Properties of the scenario that may make the result misleading."""
         timing = self.scenario.timing
-        found = [*self.scenario.notes, *self.neighbourhoods.warnings]
+        reasons = [group.outside_threat_model for group in self.scenario.adversary]
+        intended = [reason for reason in dict.fromkeys(reasons) if reason is not None]
+        found = [*self.scenario.notes, *self.neighbourhoods.warnings(intended)]
         if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.exchanges:
             found.append(
                 "clients do not wait, and they drop messages of earlier rounds, so they use few or none; "

@@ -25,7 +25,7 @@ from rdpfl_sim.records.run_folder import PROVENANCE
 from rdpfl_sim.version import __version__
 
 PACKAGES = (
-    *("torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy", "networkx"),
+    *("torch", "torchvision", "numpy", "scipy", "simpy", "networkx"),
     *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
 )
 WITHOUT_EFFECT = ("matplotlib", "rich", "ray")

@@ -254,7 +254,9 @@ def test_mistake_in_a_list_of_components_is_reported_with_its_index() -> None:
     assert problems({"name": "picture", "filters": ["rounded", "plain"]}) == {
         ("picture", "filters", 1): "no filter is called 'plain'; allowed: rounded"
     }
-    assert problems({"name": "picture", "filters": "rounded"}) == {("picture", "filters"): "must be a list"}
+    assert problems({"name": "picture", "filters": "rounded"}) == {
+        ("picture", "filters"): "must be a list, such as ['rounded']"
+    }
 
 
 def test_list_in_place_of_one_component_is_rejected_with_the_message_of_the_choice() -> None:

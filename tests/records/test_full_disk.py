@@ -83,7 +83,7 @@ def test_file_size_limit_ends_the_run_with_one_sentence(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
-        done = command_line(scenario, "--output", tmp_path / "runs")
+        done = command_line(scenario, "--quiet", "--output", tmp_path / "runs")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     [folder] = (tmp_path / "runs").iterdir()
@@ -102,7 +102,7 @@ def test_file_size_limit_ends_the_run_with_one_sentence(
 def test_full_disk_ends_the_run_with_one_sentence_and_complete_records(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
-    done = command_line(scenario, "--output", small_disk)
+    done = command_line(scenario, "--quiet", "--output", small_disk)
     [folder] = small_disk.iterdir()
     assert done.returncode == 1
     assert done.stderr == (
@@ -141,7 +141,7 @@ def test_run_finishes_if_figures_cannot_be_written(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
     few = ["--set", "rounds=5", "--set", "output.figures=true"]
-    done = command_line(scenario, "--output", small_disk, *few)
+    done = command_line(scenario, "--quiet", "--output", small_disk, *few)
     [folder] = small_disk.iterdir()
     assert done.returncode == 1
     assert done.stderr == "the run is complete, but drawing its figures failed: No space left on device\n"

@@ -49,7 +49,7 @@ def test_tensorboard_reads_back_what_was_evaluated(tmp_path: Path, capsys) -> No
     assert result.folder is not None
     for _ in range(2):  # the second time replaces the first
         assert main(["tensorboard", str(result.folder), "--output", str(tmp_path / "board")]) == 0
-    assert "tensorboard --logdir" in capsys.readouterr().out
+    assert "tensorboard --logdir" in capsys.readouterr().err
     folder = tmp_path / "board" / result.folder.name
     assert {path.name for path in folder.iterdir()} == {
         "honest-mean",

@@ -43,12 +43,12 @@ def test_all_problems_are_listed_with_path_value_and_allowed_values() -> None:
     )
     text = "\n".join(found)
     assert len(found) == 7
-    assert "rounds: input should be greater than or equal to 1 (given: 0)" in found
+    assert "rounds: must be >= 1 (given: 0)" in found
     assert "sed: unknown key; did you mean 'seed'?" in text
     assert "topology: no topology is called 'ringg'; did you mean 'ring'?; allowed: complete, ring," in text
-    assert "method.aggregator.trim: input should be less than" in text
-    assert "method.predictor: input should be 'bb', 'last' or 'none' (given: 'bbb')" in found
-    assert "training.learning_rate: input should be a valid number (given: 'fast')" in found
+    assert "method.aggregator.trim: must be < 0.5" in text
+    assert "method.predictor: must be 'bb', 'last' or 'none' (given: 'bbb')" in found
+    assert "training.learning_rate: must be a valid number (given: 'fast')" in found
     assert "timing.wait: 'all' without timeout_s could wait forever" in text
 
 
@@ -166,7 +166,7 @@ def test_table_without_a_name_is_the_default_component() -> None:
 
 def test_problem_of_a_choice_between_plain_values_is_listed_once() -> None:
     [problem] = problems({"method": {"name": "rdpfl", "step": "locl"}})
-    assert problem.startswith("method.step: input should be 'local' or input should be a valid number")
+    assert problem.startswith("method.step: must be 'local' or must be a valid number")
 
 
 @pytest.mark.parametrize("raw", [{"seed": 10**20}, {"method": {"lambda": 1e300}}])

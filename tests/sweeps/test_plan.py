@@ -131,9 +131,14 @@ def test_profiles_may_be_in_a_separate_file(tmp_path: Path) -> None:
 def test_sweep_and_scenario_files_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "scenario.toml").write_text("rounds = 9\n")
     (tmp_path / "sweep.toml").write_text("[base]\nrounds = 9\n")
-    with pytest.raises(ScenarioError, match="if this is a scenario"):
+    with pytest.raises(ScenarioError, match=r"base: is missing.*if this file is a scenario, run it with"):
         SweepSpec.load(tmp_path / "scenario.toml")
-    with pytest.raises(ScenarioError, match="this file is a sweep"):
+    (tmp_path / "variations.toml").write_text("[grid]\nrounds = [1, 2]\n")
+    with pytest.raises(ScenarioError, match="base: is missing"):
+        SweepSpec.load(tmp_path / "variations.toml")
+    with pytest.raises(ScenarioError, match="is a sweep; run it with: rdpfl-sim sweep"):
+        Scenario.load(tmp_path / "variations.toml")
+    with pytest.raises(ScenarioError, match="is a sweep; run it with: rdpfl-sim sweep"):
         Scenario.load(tmp_path / "sweep.toml")
 
 

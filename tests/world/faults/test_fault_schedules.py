@@ -91,4 +91,4 @@ def test_every_fault_has_a_schema_and_is_bound_by_the_registry():
 
 def test_times_too_short_to_advance_the_clock_are_rejected():
     (problem,) = problems("resample_topology", every_s=1e-9)
-    assert problem == (("every_s",), "input should be greater than or equal to 0.000001")
+    assert problem == (("every_s",), "must be >= 1e-06")
