@@ -29,7 +29,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  # the documentation as a site that opens without a server: site/index.html
+docs: $(INSTALLED)  # write the reference pages and the site, which opens without a server: site/index.html
 	$(BIN)/python -m docs.tools.build site
 
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time
@@ -60,7 +60,7 @@ findings-cifar10: $(INSTALLED)  # the paper's tables: some hours on two cores; P
 	$(BIN)/python $(FOUND)/draw.py
 findings-cifar10: PROFILE ?= hour
 
-bench: $(INSTALLED)  # about a quarter of an hour; writes benchmarks/RESULTS.md and the table in README.md
+bench: $(INSTALLED)  # about a quarter of an hour; writes docs/speed.md
 	$(BIN)/python benchmarks/bench.py
 
 $(INSTALLED): pyproject.toml

@@ -28,6 +28,11 @@ class Statistic(NamedTuple):
     is_accuracy: bool = True
     """Whether the statistic is an accuracy, so that larger values are better."""
 
+    @property
+    def direction(self) -> str:
+        """Which values are better, in words."""
+        return "larger is better" if self.is_accuracy else "smaller means more equal clients"
+
 
 STATISTICS = (
     Statistic("mean", "mean", "mean", lambda values: float(values.mean())),
