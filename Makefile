@@ -29,7 +29,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  # write the reference pages and the site, which opens without a server: site/index.html
+docs: $(INSTALLED)  # the documentation as a site that opens without a server: site/index.html
 	$(BIN)/python -m docs.tools.build site
 
 fuzz: $(INSTALLED)  # 500 random scenarios, new ones every time

@@ -48,8 +48,8 @@ def blocks(text: str) -> list[Block]:
 
 def prose(text: str) -> str:
     """Return the running text of a page: without code, tables, headings, comments and targets of links."""
-    text = FENCE.sub("", text)
-    text = re.sub(r"<!--.*?-->|^\|.*$|^#.*$|^ {4}.*$", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->", "", FENCE.sub("", text), flags=re.DOTALL)
+    text = re.sub(r"^\|.*$|^#.*$|^ {4}.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)|`[^`]*`|<su[bp]>.*?</su[bp]>", "", text)
     return re.sub(r"\]\([^)]*\)|https?://\S+|arXiv:[\d.]+", "]", text)
 
@@ -118,12 +118,15 @@ class Session:
     printed: list[str] = field(default_factory=list)
     """The output of every block of commands or of Python."""
 
-    def run(self, page: Path) -> None:
-        """Run all examples of a page; write blocks that have a title to files."""
+    def start(self) -> None:
+        """Enter the folder, which has the scenarios of the repository."""
         (self.folder / "scenarios").symlink_to(ROOT / "scenarios")
         self.monkeypatch.chdir(self.folder)
         self.monkeypatch.setattr(webbrowser, "open", lambda url: True)
-        names = {"__name__": "__main__"}
+
+    def run(self, page: Path) -> None:
+        """Run all examples of a page; write blocks that have a title to files."""
+        names: dict[str, object] = {"__name__": "__main__"}
         with temporary_components():
             for block in blocks(page.read_text()):
                 if block.title:
@@ -131,7 +134,7 @@ class Session:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_text(block.text)
                 elif block.language == "sh":
-                    self._run_lines(block.text)
+                    self.run_lines(block.text)
                 elif block.language == "python" and ">>>" not in block.text:
                     self._run_python(block.text, names)
                 elif block.language == "toml":
@@ -155,7 +158,8 @@ class Session:
         assert main(["validate", str(folder / "trial.toml")]) == 0, text
         self.num_run += 1
 
-    def _run_lines(self, text: str) -> None:
+    def run_lines(self, text: str) -> None:
+        """Run the lines of a block of commands."""
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
             for line in text.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)

@@ -14,6 +14,7 @@ DOCTESTS = [page for page in PAGES if ">>>" in page.read_text()]
 @EVERY_PAGE
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(tmp_path, monkeypatch)
+    session.start()
     session.run(page)
     assert session.num_run or any(">>>" in block.text for block in blocks(page.read_text()))
 

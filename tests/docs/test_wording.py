@@ -36,6 +36,11 @@ def test_sentences_have_at_most_two_numbers(path: Path) -> None:
     assert [found for found in sentences(prose(written(path))) if len(numbers(found)) > 2] == []
 
 
+def test_numbers_of_sentences_are_counted() -> None:
+    text = "# 1 of 2\n\nTwo `3` and 4.5, [6](7.md) of 8 %.\n- 9 more\n- 10\n\n| 11 |\n```sh\n12\n```\n"
+    assert [numbers(found) for found in sentences(prose(text)) if found] == [["4.5", "6", "8"], ["9"], ["10"]]
+
+
 @EVERY_TEXT
 def test_text_is_plain(path: Path) -> None:
     assert AVOIDED.findall(prose(written(path))) == []
