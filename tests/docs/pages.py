@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import subprocess
 import tomllib
 import webbrowser
@@ -20,6 +21,7 @@ import pytest
 
 from rdpfl_sim.cli.main import main, parse
 from rdpfl_sim.components.plugin_loading import forget_plugins
+from rdpfl_sim.simulation.simulation import Simulation
 from tests.pinned.cases import DIGESTS, platform
 from tests.registries import temporary_components
 
@@ -146,7 +148,14 @@ class Session:
                     self._run_python(block.text, names)
                 elif block.language == "toml":
                     self._validate(block.text)
+                elif block.language == "text":
+                    self._compare(block.text)
         forget_plugins()
+
+    def _compare(self, shown: str) -> None:
+        """Compare a shown output with what was printed so far."""
+        lines = [line for line in shown.splitlines() if IS_PINNED or not line.startswith("digest")]
+        assert missing_lines("\n".join(lines), "\n".join(self.printed)) == []
 
     def _run_python(self, code: str, names: dict[str, object]) -> None:
         if self.quick:
@@ -205,8 +214,9 @@ class Session:
             return  # needs a download, a cluster or an optional package
         if self.quick:
             words += self._shorter(command, words)
-        expected = re.search(r"# exit code (\d)", line)
-        assert main(words) == (int(expected[1]) if expected else 0), line
+        expected = re.search(r"exit code (\d+)", line)
+        with _interruption() if "# press Ctrl-C" in line else contextlib.nullcontext():
+            assert main(words) == (int(expected[1]) if expected else 0), line
 
     @staticmethod
     def _shorter(command: str, words: Sequence[str]) -> list[str]:
@@ -215,6 +225,23 @@ class Session:
         if command == "sweep":
             return ["--set", "clients.count=4", "--workers", "2"]
         return ["--set", "rounds=2", "--seeds", "1,", "--workers", "2"] if command == "breakdown" else []
+
+
+@contextlib.contextmanager
+def _interruption() -> Iterator[None]:
+    """Press Ctrl-C when the fifth local training of a run ends."""
+    on_training = Simulation._on_training
+
+    def interrupt(simulation: Simulation) -> None:
+        on_training(simulation)
+        if simulation.num_trained == 5:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Simulation, "_on_training", interrupt)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
 
 
 def _install(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import EVERY_PAGE, PAGES, ROOT, Session, blocks
+from tests.docs.pages import PAGES, ROOT, Session, blocks
 
+SHORTENED = [page for page in PAGES if page.stem != "tutorial"]  # test_tutorial.py runs it in full
 DOCTESTS = [page for page in PAGES if ">>>" in page.read_text()]
 
 
 @pytest.mark.slow
-@EVERY_PAGE
+@pytest.mark.parametrize("page", SHORTENED, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(tmp_path, monkeypatch)
     session.start()

@@ -59,18 +59,11 @@ def test_sweep_and_plot_make_a_line_figure_as_png_and_pdf(session: Session) -> N
 
 
 @pytest.mark.slow
-def test_output_is_what_make_run_prints(session: Session) -> None:
+def test_shown_output_is_what_make_run_prints(session: Session) -> None:
     [shown] = [block.text for block in blocks(TEXT) if block.language == "text"]
-    lines = [line for line in shown.splitlines() if not line.startswith("digest")]
+    assert "digest" in shown
+    lines = [line for line in shown.splitlines() if IS_PINNED or not line.startswith("digest")]
     assert missing_lines("\n".join(lines), session.printed[0]) == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not IS_PINNED, reason="another processor or version of torch")
-def test_digest_is_what_make_run_prints(session: Session) -> None:
-    shown = re.search(r"^digest +\w+$", TEXT, flags=re.MULTILINE)
-    assert shown is not None
-    assert shown[0] in session.printed[0].splitlines()
 
 
 @pytest.mark.slow
