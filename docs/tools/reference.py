@@ -179,7 +179,8 @@ def _paragraphs(text: str) -> list[str]:
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
     lines = []
     for paragraph in paragraphs:
-        glued = typeset(paragraph).replace(" + ", " +\N{NO-BREAK SPACE}")  # a line must not begin a list
+        linked = re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", typeset(paragraph))
+        glued = linked.replace(" + ", " +\N{NO-BREAK SPACE}")  # a line must not begin a list
         lines += [*textwrap.wrap(glued, 100, break_long_words=False, break_on_hyphens=False), ""]
     return lines[:-1]
 
@@ -197,8 +198,7 @@ def _kind(kind: str) -> Iterator[str]:
         yield from (*_paragraphs(inspect.getdoc(table.target) or ""), "")
         source = inspect.getdoc(inspect.getmodule(table.target)) or ""
         if kind == "method" and "\n\n" in source:  # the module cites the paper
-            cited = _paragraphs(source.partition("\n\n")[2])
-            yield from (*(re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", line) for line in cited), "")
+            yield from (*_paragraphs(source.partition("\n\n")[2]), "")
         if len(table.model_fields) > 1:
             yield from (*_rows(table), "")
 
