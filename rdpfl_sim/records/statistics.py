@@ -33,6 +33,11 @@ class Statistic(NamedTuple):
         """The path in summary.json of its value for the personal accuracy of honest clients."""
         return f"accuracy.honest.personal.{self.key}"
 
+    @property
+    def direction(self) -> str:
+        """Which values are better, in words."""
+        return "larger is better" if self.is_accuracy else "smaller means more equal clients"
+
 
 STATISTICS = (
     Statistic("mean", "mean", "mean", lambda values: float(values.mean())),

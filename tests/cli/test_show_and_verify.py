@@ -87,7 +87,7 @@ def test_verify_lists_once_the_changes_that_only_a_replay_detects(run: Path, cap
 
 
 def test_docs_list_the_changes_that_verify_cannot_detect() -> None:
-    page = " ".join((Path(__file__).parents[2] / "docs" / "commands.md").read_text().split())
+    page = " ".join((Path(__file__).parents[2] / "docs" / "guides" / "verify.md").read_text().split())
     assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
     fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]
     assert [field for field in fields if field not in page] == []

@@ -13,6 +13,8 @@ from rdpfl_sim import simulate
 from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
 from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
+from tests.docs.pages import numbers, prose, sentences
+from tests.docs.test_wording import AVOIDED
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +70,14 @@ def test_committed_notebook_is_complete_and_small_and_names_no_machine(path: Pat
     assert all("execution" not in cell.metadata for cell in cells(path, "code"))
     images = r'"image/png": "[^"]*"'
     assert not re.search(r"/home/|/root|/tmp|/Users/|Traceback", re.sub(images, "", path.read_text()))
+
+
+@EVERY_NOTEBOOK
+def test_text_of_notebook_is_plain(path: Path) -> None:
+    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    text = prose(re.sub(r"\$\$.*?\$\$|\$[^$]*\$", "", text, flags=re.DOTALL))
+    assert AVOIDED.findall(text) == []
+    assert [found for found in sentences(text) if len(numbers(found)) > 2] == []
 
 
 @EVERY_NOTEBOOK
