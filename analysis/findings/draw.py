@@ -400,7 +400,7 @@ def draw_limits() -> Figure:
     """Draw the gain with ten of 24 clients Byzantine, by attack, graph and placement."""
     frame, found = read("limits"), gains("limits")
     places = frame["placement"].unique(maintain_order=True)
-    limits = (-32.0, 6.0)
+    limits = (-46.0, 8.0)
     figure, grid = plt.subplots(1, 2, figsize=(10, 4), sharey=True)
     for panel, attack in zip(grid, ("noise", "ipm 10"), strict=True):
         zero_line(panel)
