@@ -26,6 +26,7 @@ from rows import (
 from rdpfl_sim.intervals import MeanInterval
 
 TEMPLATES = HERE / "templates"
+NOTE = "<!-- Written by draw.py: edit templates/{} instead. -->\n\n"
 
 
 def pages() -> dict[str, str]:
@@ -40,9 +41,8 @@ def pages() -> dict[str, str]:
     )
     environment.filters |= {function.__name__: function for function in FILTERS}
     environment.globals |= {function.__name__: function for function in FUNCTIONS}
-    return {
-        path.name: environment.get_template(path.name).render() for path in sorted(TEMPLATES.glob("*.md"))
-    }
+    names = sorted(path.name for path in TEMPLATES.glob("*.md"))
+    return {name: NOTE.format(name) + environment.get_template(name).render() for name in names}
 
 
 # Numbers

@@ -108,12 +108,14 @@ def test_a_number_that_a_page_does_not_take_from_the_results_is_a_setting(path: 
     text = re.sub(r"{{.*?}}|{%.*?%}", "", path.read_text(), flags=re.DOTALL)
     settings = {number for file in SETTINGS for number in numbers(file.read_text())}
     percentages = {round(100 * number, 9) for number in settings}
-    assert numbers(prose(text, with_tables=True)) - settings - percentages - DEFINITIONS == set()
+    typed = numbers(prose(text, with_tables=True))
+    assert len(typed) > 0
+    assert typed - settings - percentages - DEFINITIONS == set()
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_no_sentence_has_more_than_two_numbers(path: Path) -> None:
-    lines = [line for line in prose(path.read_text()).split("\n\n") if not line.startswith("*Setting:*")]
+    lines = [line for line in prose(path.read_text()).split("\n\n") if "*Setting:*" not in line]
     sentences = [s for line in lines for s in re.split(r"(?<=[.:?!])\s+|\n(?=- )", line)]
     assert len(sentences) > 10
     assert [s for s in sentences if len(NUMBER.findall(s.replace(" ± ", "±"))) > 2] == []
@@ -126,9 +128,8 @@ def numbers(text: str) -> set[float]:
 
 def prose(text: str, with_tables: bool = False) -> str:
     """Markdown without headings, images, code and the targets of links, and by default without tables."""
-    text = re.sub(
-        r"```.*?```|`[^`]*`|^ {4}.*$|^#.*$|!\[.*?\]\(.*?\)", "", text, flags=re.DOTALL | re.MULTILINE
-    )
+    text = re.sub(r"```[^`]*```|`[^`]*`|!\[.*?\]\(.*?\)", "", text)
+    text = re.sub(r"^ {4}.*$|^#.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\]\(.*?\)", "]", text)
     return text if with_tables else re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
 
