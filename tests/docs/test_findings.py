@@ -121,6 +121,17 @@ def test_no_sentence_has_more_than_two_numbers(path: Path) -> None:
     assert [s for s in sentences if len(NUMBER.findall(s.replace(" ± ", "±"))) > 2] == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_link_has_a_target(path: Path) -> None:
+    links = re.findall(r"\]\((.+?)\)", path.read_text())
+    assert links
+    for file, _, anchor in (link.partition("#") for link in links):
+        assert (FINDINGS / file).exists(), file
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", (FINDINGS / file).read_text(), flags=re.MULTILINE)
+            assert anchor in [heading.lower().replace(" ", "-") for heading in headings]
+
+
 def numbers(text: str) -> set[float]:
     """The numbers of a text; commas separate thousands."""
     return {float(number.replace(",", "")) for number in NUMBER.findall(text)}
