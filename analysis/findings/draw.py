@@ -36,7 +36,7 @@ GAIN = "gain over local training (points)"
 
 def words(label: str) -> str:
     """Return a label as words: no underscores, and no "none"."""
-    return WORDS.get(label, label.replace("_", " "))
+    return WORDS.get(label, label.replace("_", " ").replace("R-DPFL, anchored", "anchored"))
 
 
 def estimates(
@@ -116,7 +116,7 @@ def draw_overview() -> Figure:
     axes.tick_params(length=0)
     for (row, column), value in np.ndenumerate(values):
         cell = found[METHODS[row], [*CONDITIONS][column]]
-        ink = "white" if abs(value) > 8 else style.INK
+        ink = "white" if abs(value) > 6 else style.INK
         axes.text(column, row, _cell_text(cell), ha="center", va="center", color=ink, fontsize=9.5)
     axes.set_xlabel(
         "Points gained over local training in the same condition. Purple: better; orange: worse.\n"
