@@ -74,8 +74,9 @@ def of_seeds(sweep: str, *labels: str, column: str = "accuracy") -> list[float]:
 @cache
 def _cases(sweep: str) -> dict[tuple[str, ...], list[dict[str, float]]]:
     """Return the rows of every case, by its labels."""
-    frame, found = read(sweep), {}  # type: ignore[var-annotated]
+    frame = read(sweep)
     axes = axes_of(frame)
+    found: dict[tuple[str, ...], list[dict[str, float]]] = {}
     for row in frame.iter_rows(named=True):
         found.setdefault(tuple(str(row[axis]) for axis in axes), []).append(row)
     return found
