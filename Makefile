@@ -46,8 +46,9 @@ analysis: $(DEV)  # run what is missing, then execute every notebook
 	$(BIN)/python analysis/execute.py analysis/*.ipynb
 
 FOUND := analysis/findings
-findings: $(DEV)  # run what is missing (less than an hour on two cores), then write figures and tables
-	for sweep in readings defences strengths controls rivals heterogeneity loss waiting timing topology; do \
+findings: $(DEV)  # run what is missing (about an hour on two cores), then write figures, tables and pages
+	for sweep in overview readings defences strengths controls rivals heterogeneity speed_control loss waiting timing \
+			topology limits; do \
 		$(BIN)/rdpfl-sim sweep $(FOUND)/scenarios/$$sweep.toml --output $(FOUND)/runs || exit 1; done
 	RDPFL_SIM=$(BIN)/rdpfl-sim sh $(FOUND)/breakdowns.sh $(FOUND)/runs
 	$(BIN)/python $(FOUND)/collect.py $(FOUND)/runs
