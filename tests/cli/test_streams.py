@@ -20,7 +20,7 @@ model = "softmax"
 adversary = { ids = [0], attack = "noise" }
 output = { figures = false }
 """
-WARNING = "warning: 2 of 3 honest clients have at least half Byzantine neighbours (1, 3)"
+WARNING = "warning: 2 of 3 honest clients have at least as many Byzantine as honest neighbours (1, 3)"
 
 
 @pytest.fixture

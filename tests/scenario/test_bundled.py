@@ -78,7 +78,7 @@ def test_name_is_not_mistaken_for_a_command(name: str) -> None:
 def test_description_is_the_first_comment_without_what_to_look_for() -> None:
     assert describe_file(SCENARIOS / "stress" / "silent.toml") == "Byzantine clients never send a message."
     everything = describe_file(SCENARIOS / "stress" / "everything.toml")
-    assert everything.startswith("Everything at once: bursty loss")
+    assert everything.startswith("All faults together: bursty loss")
     assert everything.endswith("that attack content and timing.")
 
 
