@@ -4,9 +4,9 @@ import json
 import re
 import tomllib
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -30,6 +30,7 @@ from rdpfl_sim.reports.html.tabs.overview import accuracy_card
 from rdpfl_sim.reports.html.tabs.scenario import TomlListing, scenario_card
 from rdpfl_sim.reports.html.tabs.topology import topology_card
 from tests.frames.run_folders import EVENTS, SCENARIO, write_run
+from tests.frames.test_charts import write_loss_sweep
 from tests.frames.test_run import FAULTY
 from tests.frames.test_sweep import write_sweep
 from tests.support import small_scenario
@@ -464,9 +465,9 @@ def test_report_of_a_sweep_has_tables_and_paired_differences(tmp_path: Path) -> 
     page = sweep_page(Sweep(write_sweep(tmp_path)))
     assert (page.title, page.status, tiles(page)["runs"]) == ("scores", "unfinished", "7")
     assert page.warnings[0] == "1 of 8 runs missing: not started, or failed."
-    heat_map = next(iter(traces(cards(page)["Scores"]).values()))
-    assert (heat_map["x"], heat_map["y"]) == (["2", "3"], ["none", "noise"])
-    assert heat_map["z"] == [[21.5, 31.5], [21.5, 30]]
+    lines = traces(cards(page)["Scores"])
+    assert (lines["none"]["x"], lines["none"]["y"]) == ([2, 3], [21.5, 31.5])
+    assert (lines["noise"]["x"], lines["noise"]["y"]) == ([2, 3], [21.5, 30])
     values = cards(page)["Scores: values"].content
     assert isinstance(values, HtmlTable)
     assert any(cell.startswith("31.5000 ± ") for row in values.rows for cell in row)
@@ -496,6 +497,53 @@ def test_local_training_is_the_baseline_of_differences_if_there_is_one(tmp_path:
         [[0.25]],
         [["<b>+0.250</b>"]],
     )
+
+
+def write_categories(folder: Path, warnings: Sequence[Sequence[str]] = ((),) * 4) -> Sweep:
+    """Write a sweep over two axes of categories, with one run per case."""
+    runs = []
+    for number, (attack, method) in enumerate(product(("none", "noise"), ("a", "b"))):
+        summary = {"status": "finished", "score": number, "warnings": [*warnings[number]]}
+        write_run(folder / f"{number}", (), summary, {**SCENARIO, "method": {"name": method}})
+        runs.append({"folder": f"{number}", "labels": {"attack": attack, "method": method}})
+    axes = [{"name": "attack", "labels": ["none", "noise"]}, {"name": "method", "labels": ["a", "b"]}]
+    tables = [{"title": "Scores", "columns": ["method"], "metrics": {"S": "score", "T": "messages.bytes"}}]
+    plan = {"name": "x", "axes": axes, "runs": runs, "tables": tables}
+    (folder / "sweep.json").write_text(json.dumps(plan))
+    return Sweep(folder)
+
+
+def test_two_axes_of_categories_are_a_heat_map_per_metric_with_a_labelled_scale(tmp_path: Path) -> None:
+    [heat_map] = cards(sweep_page(write_categories(tmp_path)))["Scores: S"].views["heat map"].traces
+    assert (heat_map["x"], heat_map["y"], heat_map["z"]) == (["a", "b"], ["none", "noise"], [[0, 1], [2, 3]])
+    scale: Any = heat_map["colorbar"]
+    assert scale["title"]["text"] == "Score"
+
+
+def test_numeric_axes_have_bands_and_words_and_no_heat_map(tmp_path: Path) -> None:
+    page = sweep_page(Sweep(write_loss_sweep(tmp_path)))
+    plots = [plot for card in cards(page).values() for plot in card.views.values()]
+    assert plots
+    assert all(trace["type"] != "heatmap" for plot in plots for trace in plot.traces)
+    plot = cards(page)["Mean accuracy of honest clients"].views["attack: none"]
+    layout: Any = plot.layout
+    assert layout["xaxis"]["title"]["text"] == "Probability that a message is lost"
+    assert layout["yaxis"]["title"]["text"] == "Mean personal accuracy of honest clients"
+    low, high, line = plot.traces[:3]
+    assert (line["name"], line["y"]) == ("local", [1.2, 0.95, 0.7])
+    assert high["fill"] == "tonexty"
+    half_width = 4.302653 * 0.1 / 3**0.5
+    assert [low["y"], high["y"]] == [
+        pytest.approx([mean + sign * half_width for mean in (1.2, 0.95, 0.7)], rel=1e-3) for sign in (-1, 1)
+    ]
+
+
+def test_warnings_of_runs_are_shown_in_the_report_of_the_sweep(tmp_path: Path) -> None:
+    warned = [["2 idle"], ["5 idle"], ["slow"], []]
+    assert sweep_page(write_categories(tmp_path, warned)).warnings == [
+        "2 idle (similar in 2 of 4 runs)",
+        "slow (in 1 of 4 runs)",
+    ]
 
 
 def test_report_of_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
