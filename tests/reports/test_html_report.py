@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tomllib
 import warnings
 from collections.abc import Collection, Sequence
@@ -225,18 +226,29 @@ def test_clipping_is_shown_per_client_and_round() -> None:
         (1, 1, False, 1.0, 2, 1.0, 2.0, True, True),
         (1, 2, False, 2.0, 0, 1.0, None, None, False),
         (2, 1, True, 1.0, 2, 1.0, 9.0, True, False),
+        (3, 1, False, 1.0, 2, 1.0, 0.5, False, True),
+        (3, 2, False, 2.0, 0, 1.0, None, None, True),
     ]
     rounds = pl.DataFrame(rows, schema=list(columns), orient="row")
-    threshold, clipping = estimator.estimator_cards(rounds)[:2]
+    threshold, limits = estimator.estimator_cards(rounds, last_round=2)[:2]
     assert list(threshold.views) == ["linear", "logarithmic"]
-    assert "This happened in 50.0% of the rounds of honest clients." in threshold.text
-    [trace] = clipping.views["rounds"].traces
-    assert (trace["y"], trace["x"], trace["z"]) == (["0", "1"], [1, 2], [[1, 2], [3, 0]])
+    assert "clipped to τ, in 33.3% of the rounds of honest clients" in threshold.text
+    assert "bounded, in 50.0% of them" in threshold.text
+    bars = {trace["name"]: trace["y"] for trace in threshold.views["linear"].traces if trace["type"] == "bar"}
+    assert bars == {"clipped": [33.3, 33.3], "bounded": [66.7, 33.3]}
+    [trace] = limits.views["rounds"].traces
+    assert (trace["y"], trace["x"]) == (["0", "1", "3"], [1, 2])
+    assert trace["text"] == [
+        ["within both limits", "clipped"],
+        ["clipped and bounded", "no messages"],
+        ["bounded by G_d", "bounded by G_d"],
+    ]
+    assert len(estimator.STATES) == len(estimator.SHADES) == len(set(estimator.SHADES))
 
 
 def test_threshold_is_shown_also_without_a_deviation() -> None:
     row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.5, "num_clipped": 1}
-    cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": round_} for round_ in range(3)]))
+    cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": r} for r in range(3)]), last_round=2)
     assert [card.title for card in cards] == ["τ, the threshold", "Messages clipped"]
 
 
@@ -246,7 +258,34 @@ def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
         {**row, "round": r, "delta_norm": 1e30 if r < 3 else 1.0, "clipped": r < 3, "bounded": False}
         for r in range(20)
     ]
-    assert list(estimator.estimator_cards(pl.DataFrame(rows))[0].views) == ["logarithmic", "linear"]
+    assert list(estimator.estimator_cards(pl.DataFrame(rows), 19)[0].views) == ["logarithmic", "linear"]
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(10.0, "log"), (3.0, "linear")])
+def test_diagnostic_that_spans_decades_is_shown_on_a_logarithmic_axis(factor: float, scale: str) -> None:
+    row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1}
+    rows = [{**row, "round": r, "u_norm": factor**r} for r in range(3)]
+    [card] = estimator.estimator_cards(pl.DataFrame(rows), 2)
+    layout: Any = card.views["u_norm"].layout
+    assert layout["yaxis"]["type"] == scale
+
+
+def test_all_charts_by_round_have_the_round_range_of_the_run(folder: Path) -> None:
+    page = run_page(Run(folder))
+    axes: list[Any] = [
+        plot.layout["xaxis"] for card in cards(page).values() for plot in card.views.values() if plot.layout
+    ]
+    ranges = [found["range"] for found in axes if found.get("title", {}).get("text") == "round"]
+    assert len(ranges) > 5
+    assert {tuple(found) for found in ranges} == {(-0.5, 6.5)}
+
+
+def test_round_range_of_an_unfinished_run_is_that_of_its_records(folder: Path, tmp_path: Path) -> None:
+    complete = Run(folder).round_range
+    copied = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copied / "summary.json").unlink()
+    assert Run(copied).round_range == complete
+    assert tiles(run_page(Run(copied)))["rounds"] == complete.done
 
 
 def test_of_many_clients_the_worst_and_the_best_are_shown() -> None:
@@ -450,7 +489,7 @@ def test_area_is_the_full_range_of_a_small_group_and_the_middle_of_a_large_one(
         global_accuracy=None,
         personal_loss=None,
     )
-    bottom, top, mean = accuracy_card(metrics).views["by round"].traces
+    bottom, top, mean = accuracy_card(metrics, 0).views["by round"].traces
     assert (bottom["y"], top["y"], mean["y"]) == ([low], [high], [0.5])
 
 
@@ -613,7 +652,7 @@ def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: 
     assert by_title["Clients"].note.startswith("60 of 1,000 clients are shown")
     assert by_title["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
     assert by_title["Space and time"].note.startswith("30 of 1,000 clients and the messages among them")
-    assert by_title["Clipping by round"].note.endswith("of 900 honest clients are shown.")
+    assert by_title["Clipping and bounding by round"].note.endswith("of 900 honest clients are shown.")
     assert len(render(page)) < LIBRARY + 1_500_000
 
 

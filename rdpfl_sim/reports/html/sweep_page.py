@@ -282,18 +282,18 @@ def _curves_card(sweep: Sweep) -> Card:
 
 def _curves_figure(cases: dict[str, list[SweepRun]]) -> Plot:
     traces = []
-    num_rounds = 0.0
+    num_rounds = 0
     for colour, (label, runs) in zip(cycle(COLOURS), cases.items(), strict=False):
         curves = [honest_mean(run.run.metrics) for run in runs]
         rounds = sorted({round_ for x, _ in curves for round_ in x})
         if rounds:
-            num_rounds = max(num_rounds, rounds[-1])
+            num_rounds = max(num_rounds, int(rounds[-1]))
             mean = compact(np.mean([np.interp(rounds, x, y) for x, y in curves if x], axis=0))
             name = escape_markup(label)
             hover = f"%{{y}}<extra>{name}</extra>"
             traces.append(line(compact(rounds), mean, name, colour, hovertemplate=hover))
     layout = {
-        "xaxis": round_axis([num_rounds]),
+        "xaxis": round_axis(num_rounds),
         "yaxis": axis("personal accuracy"),
         "hovermode": "x unified",
     }
