@@ -15,6 +15,7 @@ from rdpfl_sim.frames.events import scan, schema_of
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
+from rdpfl_sim.records.round_range import RoundRange
 from rdpfl_sim.records.status import RunStatus
 
 INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
@@ -69,6 +70,21 @@ class Run:
     def status(self) -> RunStatus:
         """`finished`, `out of time`, `interrupted`, `failed`, or `unfinished` (running or killed)."""
         return RunStatus.of_summary(self.summary or None)
+
+    @cached_property
+    def round_range(self) -> RoundRange:
+        """The rounds that clients have finished: from the summary, or else from the records so far."""
+        planned = int(self.scenario.get("rounds", 0))
+        found = RoundRange.of_summary(self.summary, planned)
+        if found is not None:
+            return found
+        if self.has_events:
+            finished = self.events("round_finished").group_by("client").agg(pl.len()).collect()
+        else:
+            finished = self.metrics.group_by("client").agg(pl.col("round").max())
+        counts = dict(finished.rows())
+        done = [int(counts.get(client, 0)) for client in range(self.num_clients)] or [0]
+        return RoundRange(min(done), max(done), planned)
 
     @property
     def byzantine(self) -> frozenset[int]:

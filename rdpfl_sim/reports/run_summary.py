@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rdpfl_sim.records import statistics
+from rdpfl_sim.records.round_range import RoundRange
 from rdpfl_sim.reports.terminal import fact_grid
 from rdpfl_sim.reports.text import (
-    count_range,
     duration,
     escape_control,
     first_items,
@@ -113,8 +113,8 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _rounds_done(summary: JsonObject) -> str:
-    least, most = summary["rounds_done"]
-    return "" if least == summary["rounds"] else f" ({count_range(least, most)} rounds done)"
+    rounds = RoundRange.of_summary(summary, summary["rounds"])
+    return "" if rounds is None or rounds.is_complete else f" ({rounds.done} rounds done)"
 
 
 def _counts(messages: Mapping[str, int], first: str, *others: str) -> str:

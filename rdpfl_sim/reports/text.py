@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from itertools import islice
 from math import isfinite
@@ -108,6 +109,27 @@ def seed_list(seeds: Collection[int]) -> str:
     if len(seeds) > MAX_ITEMS:
         return f"{len(seeds):,} seeds from {min(seeds)} to {max(seeds)}"
     return named_items("seed", seeds)
+
+
+def similar_warnings(warnings: Collection[Collection[str]]) -> list[str]:
+    """Return each warning of several runs once, with the number of runs; `warnings` has one entry per run.
+
+    Warnings that differ only in numbers are shown once.
+
+    >>> similar_warnings([["2 clients are idle"], ["3 clients are idle", "slow"], ["slow"]])
+    ['2 clients are idle (similar in 2 of 3 runs)', 'slow (in 2 of 3 runs)']
+    """
+    found: dict[str, list[str]] = {}
+    for texts in warnings:
+        for kind, text in {re.sub(r"\d[\d,.]*", "#", text): text for text in texts}.items():
+            found.setdefault(kind, []).append(text)
+    lines = []
+    for same in found.values():
+        similar = "similar " if len(set(same)) > 1 else ""
+        everywhere = len(same) == len(warnings)
+        runs = quantity(len(warnings), "run")
+        lines.append(f"{same[0]} ({similar}in {f'all {runs}' if everywhere else f'{len(same):,} of {runs}'})")
+    return lines
 
 
 def fault_text(record: Record) -> str:

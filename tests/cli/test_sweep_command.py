@@ -172,6 +172,19 @@ def test_unknown_metric_of_a_table_is_reported_before_the_first_run(
     assert list(sweep.parent.iterdir()) == [sweep]
 
 
+def test_warnings_of_runs_are_printed_once_with_the_number_of_runs(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short, long = '{ label = "short", set = { rounds = 2 } }', "rounds = 1000000"
+    text = SWEEP.replace(short, '{ label = "short", set = { rounds = 2, "timing.max_time_s" = 0.5 } }')
+    sweep.write_text(text.replace(long, "rounds = 3"))
+    assert main(["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent), "--quiet"]) == 0
+    printed = capsys.readouterr()
+    warning = "warning: 4 honest clients have not finished a single round (in 1 of 2 runs)"
+    assert warning in " ".join(printed.err.split())
+    assert printed.out == f"{sweep.parent / 'tiny'}\n"
+
+
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--address", "auto"]) == 2
     assert "--address: requires --engine ray (given: 'auto')" in capsys.readouterr().err

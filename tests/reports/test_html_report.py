@@ -2,11 +2,12 @@
 
 import json
 import re
+import shutil
 import tomllib
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from html.parser import HTMLParser
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
@@ -30,6 +31,7 @@ from rdpfl_sim.reports.html.tabs.overview import accuracy_card
 from rdpfl_sim.reports.html.tabs.scenario import TomlListing, scenario_card
 from rdpfl_sim.reports.html.tabs.topology import topology_card
 from tests.frames.run_folders import EVENTS, SCENARIO, write_run
+from tests.frames.test_charts import write_loss_sweep
 from tests.frames.test_run import FAULTY
 from tests.frames.test_sweep import write_sweep
 from tests.support import small_scenario
@@ -224,18 +226,29 @@ def test_clipping_is_shown_per_client_and_round() -> None:
         (1, 1, False, 1.0, 2, 1.0, 2.0, True, True),
         (1, 2, False, 2.0, 0, 1.0, None, None, False),
         (2, 1, True, 1.0, 2, 1.0, 9.0, True, False),
+        (3, 1, False, 1.0, 2, 1.0, 0.5, False, True),
+        (3, 2, False, 2.0, 0, 1.0, None, None, True),
     ]
     rounds = pl.DataFrame(rows, schema=list(columns), orient="row")
-    threshold, clipping = estimator.estimator_cards(rounds)[:2]
+    threshold, limits = estimator.estimator_cards(rounds, last_round=2)[:2]
     assert list(threshold.views) == ["linear", "logarithmic"]
-    assert "This happened in 50.0% of the rounds of honest clients." in threshold.text
-    [trace] = clipping.views["rounds"].traces
-    assert (trace["y"], trace["x"], trace["z"]) == (["0", "1"], [1, 2], [[1, 2], [3, 0]])
+    assert "clipped to τ, in 33.3% of the rounds of honest clients" in threshold.text
+    assert "bounded, in 50.0% of them" in threshold.text
+    bars = {trace["name"]: trace["y"] for trace in threshold.views["linear"].traces if trace["type"] == "bar"}
+    assert bars == {"clipped": [33.3, 33.3], "bounded": [66.7, 33.3]}
+    [trace] = limits.views["rounds"].traces
+    assert (trace["y"], trace["x"]) == (["0", "1", "3"], [1, 2])
+    assert trace["text"] == [
+        ["within both limits", "clipped"],
+        ["clipped and bounded", "no messages"],
+        ["bounded by G_d", "bounded by G_d"],
+    ]
+    assert len(estimator.STATES) == len(estimator.SHADES) == len(set(estimator.SHADES))
 
 
 def test_threshold_is_shown_also_without_a_deviation() -> None:
     row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.5, "num_clipped": 1}
-    cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": round_} for round_ in range(3)]))
+    cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": r} for r in range(3)]), last_round=2)
     assert [card.title for card in cards] == ["τ, the threshold", "Messages clipped"]
 
 
@@ -245,7 +258,34 @@ def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
         {**row, "round": r, "delta_norm": 1e30 if r < 3 else 1.0, "clipped": r < 3, "bounded": False}
         for r in range(20)
     ]
-    assert list(estimator.estimator_cards(pl.DataFrame(rows))[0].views) == ["logarithmic", "linear"]
+    assert list(estimator.estimator_cards(pl.DataFrame(rows), 19)[0].views) == ["logarithmic", "linear"]
+
+
+@pytest.mark.parametrize(("factor", "scale"), [(10.0, "log"), (3.0, "linear")])
+def test_diagnostic_that_spans_decades_is_shown_on_a_logarithmic_axis(factor: float, scale: str) -> None:
+    row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1}
+    rows = [{**row, "round": r, "u_norm": factor**r} for r in range(3)]
+    [card] = estimator.estimator_cards(pl.DataFrame(rows), 2)
+    layout: Any = card.views["u_norm"].layout
+    assert layout["yaxis"]["type"] == scale
+
+
+def test_all_charts_by_round_have_the_round_range_of_the_run(folder: Path) -> None:
+    page = run_page(Run(folder))
+    axes: list[Any] = [
+        plot.layout["xaxis"] for card in cards(page).values() for plot in card.views.values() if plot.layout
+    ]
+    ranges = [found["range"] for found in axes if found.get("title", {}).get("text") == "round"]
+    assert len(ranges) > 5
+    assert {tuple(found) for found in ranges} == {(-0.5, 6.5)}
+
+
+def test_round_range_of_an_unfinished_run_is_that_of_its_records(folder: Path, tmp_path: Path) -> None:
+    complete = Run(folder).round_range
+    copied = Path(shutil.copytree(folder, tmp_path / "copy"))
+    (copied / "summary.json").unlink()
+    assert Run(copied).round_range == complete
+    assert tiles(run_page(Run(copied)))["rounds"] == complete.done
 
 
 def test_of_many_clients_the_worst_and_the_best_are_shown() -> None:
@@ -449,7 +489,7 @@ def test_area_is_the_full_range_of_a_small_group_and_the_middle_of_a_large_one(
         global_accuracy=None,
         personal_loss=None,
     )
-    bottom, top, mean = accuracy_card(metrics).views["by round"].traces
+    bottom, top, mean = accuracy_card(metrics, 0).views["by round"].traces
     assert (bottom["y"], top["y"], mean["y"]) == ([low], [high], [0.5])
 
 
@@ -464,9 +504,9 @@ def test_report_of_a_sweep_has_tables_and_paired_differences(tmp_path: Path) -> 
     page = sweep_page(Sweep(write_sweep(tmp_path)))
     assert (page.title, page.status, tiles(page)["runs"]) == ("scores", "unfinished", "7")
     assert page.warnings[0] == "1 of 8 runs missing: not started, or failed."
-    heat_map = next(iter(traces(cards(page)["Scores"]).values()))
-    assert (heat_map["x"], heat_map["y"]) == (["2", "3"], ["none", "noise"])
-    assert heat_map["z"] == [[21.5, 31.5], [21.5, 30]]
+    lines = traces(cards(page)["Scores"])
+    assert (lines["none"]["x"], lines["none"]["y"]) == ([2, 3], [21.5, 31.5])
+    assert (lines["noise"]["x"], lines["noise"]["y"]) == ([2, 3], [21.5, 30])
     values = cards(page)["Scores: values"].content
     assert isinstance(values, HtmlTable)
     assert any(cell.startswith("31.5000 ± ") for row in values.rows for cell in row)
@@ -496,6 +536,53 @@ def test_local_training_is_the_baseline_of_differences_if_there_is_one(tmp_path:
         [[0.25]],
         [["<b>+0.250</b>"]],
     )
+
+
+def write_categories(folder: Path, warnings: Sequence[Sequence[str]] = ((),) * 4) -> Sweep:
+    """Write a sweep over two axes of categories, with one run per case."""
+    runs = []
+    for number, (attack, method) in enumerate(product(("none", "noise"), ("a", "b"))):
+        summary = {"status": "finished", "score": number, "warnings": [*warnings[number]]}
+        write_run(folder / f"{number}", (), summary, {**SCENARIO, "method": {"name": method}})
+        runs.append({"folder": f"{number}", "labels": {"attack": attack, "method": method}})
+    axes = [{"name": "attack", "labels": ["none", "noise"]}, {"name": "method", "labels": ["a", "b"]}]
+    tables = [{"title": "Scores", "columns": ["method"], "metrics": {"S": "score", "T": "messages.bytes"}}]
+    plan = {"name": "x", "axes": axes, "runs": runs, "tables": tables}
+    (folder / "sweep.json").write_text(json.dumps(plan))
+    return Sweep(folder)
+
+
+def test_two_axes_of_categories_are_a_heat_map_per_metric_with_a_labelled_scale(tmp_path: Path) -> None:
+    [heat_map] = cards(sweep_page(write_categories(tmp_path)))["Scores: S"].views["heat map"].traces
+    assert (heat_map["x"], heat_map["y"], heat_map["z"]) == (["a", "b"], ["none", "noise"], [[0, 1], [2, 3]])
+    scale: Any = heat_map["colorbar"]
+    assert scale["title"]["text"] == "Score"
+
+
+def test_numeric_axes_have_bands_and_words_and_no_heat_map(tmp_path: Path) -> None:
+    page = sweep_page(Sweep(write_loss_sweep(tmp_path)))
+    plots = [plot for card in cards(page).values() for plot in card.views.values()]
+    assert plots
+    assert all(trace["type"] != "heatmap" for plot in plots for trace in plot.traces)
+    plot = cards(page)["Mean accuracy of honest clients"].views["attack: none"]
+    layout: Any = plot.layout
+    assert layout["xaxis"]["title"]["text"] == "Probability that a message is lost"
+    assert layout["yaxis"]["title"]["text"] == "Mean personal accuracy of honest clients"
+    low, high, line = plot.traces[:3]
+    assert (line["name"], line["y"]) == ("local", [1.2, 0.95, 0.7])
+    assert high["fill"] == "tonexty"
+    half_width = 4.302653 * 0.1 / 3**0.5
+    assert [low["y"], high["y"]] == [
+        pytest.approx([mean + sign * half_width for mean in (1.2, 0.95, 0.7)], rel=1e-3) for sign in (-1, 1)
+    ]
+
+
+def test_warnings_of_runs_are_shown_in_the_report_of_the_sweep(tmp_path: Path) -> None:
+    warned = [["2 idle"], ["5 idle"], ["slow"], []]
+    assert sweep_page(write_categories(tmp_path, warned)).warnings == [
+        "2 idle (similar in 2 of 4 runs)",
+        "slow (in 1 of 4 runs)",
+    ]
 
 
 def test_sweep_without_complete_runs_has_a_report(tmp_path: Path) -> None:
@@ -565,7 +652,7 @@ def test_of_a_thousand_clients_a_sample_is_shown_with_a_note(tmp_path: Path) -> 
     assert by_title["Clients"].note.startswith("60 of 1,000 clients are shown")
     assert by_title["Last evaluations"].note == "The first 300 of 1,000 clients are listed."
     assert by_title["Space and time"].note.startswith("30 of 1,000 clients and the messages among them")
-    assert by_title["Clipping by round"].note.endswith("of 900 honest clients are shown.")
+    assert by_title["Clipping and bounding by round"].note.endswith("of 900 honest clients are shown.")
     assert len(render(page)) < LIBRARY + 1_500_000
 
 

@@ -6,7 +6,8 @@
       honest: "#0072b2", byzantine: "#d55e00", lost: "#7a2d8c", dropped: "#9aa3b2", faint: "#c9d0db",
       green: "#009e73", yellow: "#c98a00", sky: "#3b9bd6", purple: "#b0578d",
       "honest-band": "rgba(0,114,178,0.14)", "byzantine-band": "rgba(213,94,0,0.14)", "green-band": "rgba(0,158,115,0.14)",
-      "purple-band": "rgba(176,87,141,0.14)", "training": "rgba(93,103,121,0.22)",
+      "purple-band": "rgba(176,87,141,0.14)", "yellow-band": "rgba(201,138,0,0.14)", "sky-band": "rgba(59,155,214,0.14)",
+      "lost-band": "rgba(122,45,140,0.14)", "muted-band": "rgba(83,92,109,0.14)", "training": "rgba(93,103,121,0.22)",
       diverging: [[0, "#b35806"], [0.25, "#f6b96d"], [0.5, "#f4f5f7"], [0.75, "#8dc1e0"], [1, "#2166ac"]],
     },
     dark: {
@@ -14,7 +15,8 @@
       honest: "#56b4e9", byzantine: "#ff9a4d", lost: "#d58ae6", dropped: "#6c778a", faint: "#3d4757",
       green: "#3fcfa2", yellow: "#f0c052", sky: "#8fd0f5", purple: "#e79ac8",
       "honest-band": "rgba(86,180,233,0.17)", "byzantine-band": "rgba(255,154,77,0.17)", "green-band": "rgba(63,207,162,0.17)",
-      "purple-band": "rgba(231,154,200,0.17)", "training": "rgba(154,165,184,0.28)",
+      "purple-band": "rgba(231,154,200,0.17)", "yellow-band": "rgba(240,192,82,0.17)", "sky-band": "rgba(143,208,245,0.17)",
+      "lost-band": "rgba(213,138,230,0.17)", "muted-band": "rgba(166,176,194,0.17)", "training": "rgba(154,165,184,0.28)",
       diverging: [[0, "#ff9a4d"], [0.25, "#8a5a33"], [0.5, "#222936"], [0.75, "#2f6f9f"], [1, "#56b4e9"]],
     },
   };

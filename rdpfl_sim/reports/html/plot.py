@@ -75,9 +75,9 @@ def axis(title: str, **options: object) -> dict[str, object]:
     return {"title": {"text": title}, **options}
 
 
-def round_axis(rounds: Iterable[float]) -> dict[str, object]:
-    """Return an axis of rounds with ticks at whole numbers, even for few rounds."""
-    return axis("round", dtick=1 if max(rounds, default=0) <= 10 else None)
+def round_axis(last_round: int) -> dict[str, object]:
+    """Return an axis of all rounds up to the last one of the run; its ticks are whole numbers."""
+    return axis("round", dtick=1 if last_round <= 10 else None, range=[-0.5, last_round + 0.5])
 
 
 def line(

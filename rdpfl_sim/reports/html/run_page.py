@@ -8,8 +8,8 @@ from rdpfl_sim.frames import Run
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.html.page import Page, Tile
 from rdpfl_sim.reports.html.tab import RunRecords, run_tabs
-from rdpfl_sim.reports.html.tabs.estimator import clipped_share
-from rdpfl_sim.reports.text import count_range, duration, escape_control, multiple
+from rdpfl_sim.reports.html.tabs.estimator import limit_share
+from rdpfl_sim.reports.text import duration, escape_control, multiple
 
 
 def run_page(run: Run) -> Page:
@@ -50,12 +50,13 @@ def _tiles(records: RunRecords) -> list[Tile]:
     tiles = [
         *_accuracy_tiles(records.last),
         Tile("clients", f"{run.num_clients:,}", f"{len(run.byzantine):,} Byzantine"),
-        _rounds_tile(run, records.last),
+        Tile("rounds", run.round_range.done, f"of {run.round_range.planned:,}"),
         *_message_tiles(run, records.messages),
     ]
-    clipped = clipped_share(records.rounds)
-    if clipped is not None:
-        tiles.append(Tile("clipped", f"{clipped:.1%}", "of honest rounds"))
+    for flag in ("clipped", "bounded"):
+        share = limit_share(records.rounds, flag)
+        if share is not None:
+            tiles.append(Tile(flag, f"{share:.1%}", "of honest rounds"))
     shares = run.summary.get("telemetry", {}).get("neighbour_share")
     if shares:
         tiles.append(Tile("neighbour share", multiple(shares["p50"]), "of own training (median)"))
@@ -79,13 +80,6 @@ def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:
         ),
         Tile("worst honest", f"{values[0]:.3f}", f"client {honest['client'][0]}"),
     ]
-
-
-def _rounds_tile(run: Run, last: pl.DataFrame) -> Tile:
-    num_rounds = run.scenario.get("rounds", 0)
-    done = last["round"].to_list() or [0]
-    least, most = run.summary.get("rounds_done") or (min(done), max(done))
-    return Tile("rounds", count_range(least, most), f"of {num_rounds:,}")
 
 
 def _message_tiles(run: Run, messages: pl.DataFrame) -> list[Tile]:

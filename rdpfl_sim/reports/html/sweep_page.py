@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import cycle
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rdpfl_sim.frames import Sweep
+from rdpfl_sim.frames.charts import compared_axis, number_of, table_panels
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records import statistics
+from rdpfl_sim.records.metric_names import metric_name
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.accuracy_curves import honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile
 from rdpfl_sim.reports.html.plot import Plot, axis, compact, escape_markup, line, round_axis
-from rdpfl_sim.reports.text import escape_control, quantity
+from rdpfl_sim.reports.html.sweep_charts import COLOURS, chart_plot, interval_text
+from rdpfl_sim.reports.text import escape_control, quantity, similar_warnings
+from rdpfl_sim.sweeps.spec import TableLayout
 
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
@@ -27,7 +32,6 @@ MAX_CELLS = 1_500
 MAX_ROWS = 500
 MAX_CURVES = 600
 MAX_VIEWS = 12
-COLOURS = ("@honest", "@byzantine", "@green", "@purple", "@yellow", "@sky", "@lost", "@muted")
 
 
 def sweep_page(sweep: Sweep) -> Page:
@@ -35,9 +39,10 @@ def sweep_page(sweep: Sweep) -> Page:
     runs = sweep.runs
     statuses = Counter(run.run.status for run in runs)
     complete = len(runs) == sweep.num_planned and all(status.is_complete for status in statuses)
-    tables = sweep.tables(_layouts(sweep)) if runs else []
+    layouts = _layouts(sweep) if runs else []
+    tables = [card for layout in layouts for card in _layout_cards(sweep, layout)]
     tabs = [
-        Tab("Tables", [card for table in tables for card in _table_cards(table)] or [_no_runs("Tables")]),
+        Tab("Tables", tables or [_no_runs("Tables")]),
         Tab("Differences", _difference_cards(sweep)),
         Tab("Curves", [_curves_card(sweep)]),
         Tab("Runs", [_runs_card(sweep)]),
@@ -77,38 +82,50 @@ def _layouts(sweep: Sweep) -> list[dict[str, object]]:
 def _compared_axis(sweep: Sweep) -> str:
     """Return the axis of methods if there is one, otherwise the last axis that varies."""
     varying = [name for name, labels in sweep.axes.items() if len(labels) > 1] or [*sweep.axes]
-    return next((name for name in varying if "method" in name.lower()), varying[-1])
+    return compared_axis(varying)
 
 
-def _table_cards(table: Table) -> list[Card]:
+def _layout_cards(sweep: Sweep, layout: Mapping[str, object]) -> list[Card]:
+    """Show each metric of a table as a chart or a heat map, and the table itself."""
+    [table] = sweep.tables([layout])
     if not table.cells:
         return [Card(table.title, missing="No complete run has values for this table.")]
-    cards = []
-    num_cells = len(table.rows) * len(table.columns)
-    if 2 <= num_cells <= MAX_CELLS:
-        values = {
-            key: (_short(cell.mean), cell.mean, _interval_text(cell)) for key, cell in table.cells.items()
+    chosen = TableLayout.model_validate(layout)
+    cards = [_metric_card(sweep, chosen, name, table.title) for name in chosen.metrics]
+    return [*(card for card in cards if card is not None), _values_card(table)]
+
+
+def _metric_card(sweep: Sweep, layout: TableLayout, name: str, title: str) -> Card | None:
+    metric = layout.metrics[name]
+    title = f"{title}: {name}" if len(layout.metrics) > 1 else title
+    axes = [axis for axis in sweep.axes if axis not in layout.where]
+    panels = table_panels(sweep, axes, layout.where, metric)
+    if panels is not None:
+        views = {
+            escape_control(panel) or "all": chart_plot(sweep, chart)
+            for panel, chart in [*panels.items()][:MAX_VIEWS]
         }
-        figure = _heat_map(table.rows, table.columns, values, table.corner, table.across, diverging=False)
-        cards.append(Card(table.title, "Means over seeds.", {"heat map": figure}, wide=True))
+        note = f"The first {MAX_VIEWS} of {len(panels)} combinations are shown."
+        text = "Means over seeds with 95 % intervals (Student's t)."
+        note = note if len(panels) > MAX_VIEWS else ""
+        return Card(title, text, views, note=note, wide=True) if views else None
+    [table] = sweep.tables([{**layout.model_dump(), "metrics": {name: metric}, "paper": {}}])
+    if not table.cells or not 2 <= len(table.rows) * len(table.columns) <= MAX_CELLS:
+        return None
+    values = {key: (_short(cell.mean), cell.mean, interval_text(cell)) for key, cell in table.cells.items()}
+    scale = escape_markup(metric_name(metric).label)
+    figure = _heat_map(table.rows, table.columns, values, table.corner, table.across, scale, diverging=False)
+    return Card(title, "Means over seeds.", {"heat map": figure}, wide=True)
+
+
+def _values_card(table: Table) -> Card:
     version = table.versions[-1]
     head = [*table.corner, *(" / ".join(column) for column in table.columns)]
     rows = [[*row, *(version.text(row, column) for column in table.columns)] for row in table.rows[:MAX_ROWS]]
     note = f"{MAX_ROWS} of {len(table.rows):,} rows are shown." if len(table.rows) > MAX_ROWS else ""
     text = version.note[0].upper() + version.note[1:] + "."
-    cards.append(
-        Card(f"{table.title}: values", text, content=HtmlTable(head, rows, "figures"), note=note, wide=True)
-    )
-    return cards
-
-
-def _interval_text(estimate: MeanInterval) -> str:
-    if estimate.half_width is None:
-        return f"{estimate.mean:.4f}, one seed"
-    return (
-        f"{estimate.mean:.4f} ± {estimate.half_width:.4f} (95 % interval)<br>"
-        f"standard deviation {estimate.deviation:.4f} over {estimate.num} seeds"
-    )
+    content = HtmlTable(head, rows, "figures")
+    return Card(f"{table.title}: values", text, content=content, note=note, wide=True)
 
 
 def _heat_map(
@@ -117,9 +134,13 @@ def _heat_map(
     values: Mapping[tuple[Labels, Labels], tuple[str, float, str]],
     corner: Labels,
     across: Labels,
+    scale: str,
     diverging: bool,
 ) -> Plot:
-    """Return a heat map; `values` contains the label, the value and the hover text of each cell."""
+    """Return a heat map; `values` contains the label, the value and the hover text of each cell.
+
+    `scale` is the label of the colour scale.
+    """
     cells = [[values.get((row, column), ("", None, "")) for column in columns] for row in rows]
     category: dict[str, object] = {"type": "category", "showgrid": False}
     trace = {
@@ -135,7 +156,12 @@ def _heat_map(
         "customdata": [[hover for _, _, hover in row] for row in cells],
         "texttemplate": "%{text}" if len(columns) <= 14 else "",
         "hovertemplate": "<b>%{y} · %{x}</b><br>%{customdata}<extra></extra>",
-        "colorbar": {"thickness": 12, "outlinewidth": 0, "len": 0.9},
+        "colorbar": {
+            "thickness": 12,
+            "outlinewidth": 0,
+            "len": 0.9,
+            "title": {"text": "<br>".join(wrap(scale, 24)), "side": "right", "font": {"size": 12.5}},
+        },
         "colorscale": "@diverging" if diverging else "Viridis",
     }
     layout = {
@@ -148,7 +174,7 @@ def _heat_map(
 
 def _short(value: float, signed: bool = False) -> str:
     if abs(value) >= 1_000:
-        return f"{value:.3g}"
+        return f"{value:+,.0f}" if signed else f"{value:,.0f}"
     return f"{value:+.3f}" if signed else f"{value:.3f}"
 
 
@@ -166,18 +192,50 @@ def _difference_cards(sweep: Sweep) -> list[Card]:
 
 def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
     baseline = next((label for label in cases if label.lower() == "local"), cases[0])
-    views = {}
-    for view, metric in (("mean", HEADLINE), ("worst client", WORST)):
-        differences = sweep.differences(name, baseline, metric)
-        if differences:
-            views[view] = _difference_map(sweep, name, differences)
-    if not views:
+    found = {
+        view: differences
+        for view, metric in (("mean", HEADLINE), ("worst client", WORST))
+        if (differences := sweep.differences(name, baseline, metric))
+    }
+    if not found:
         return None
+    title = f"{name}: difference from {baseline}"
     text = (
         f"Accuracy of honest clients minus their accuracy with {baseline}, paired by seed, with all other "
-        "settings equal. Bold: the 95 % interval excludes zero."
+        "settings equal."
     )
-    return Card(f"{name}: difference from {baseline}", text, views, wide=True)
+    if _has_numeric_axis(sweep):
+        table = _difference_table(sweep, name, found)
+        return Card(title, f"{text} ± is the 95 % interval (Student's t).", content=table, wide=True)
+    views = {view: _difference_map(sweep, name, differences) for view, differences in found.items()}
+    return Card(title, f"{text} Bold: the 95 % interval excludes zero.", views, wide=True)
+
+
+def _has_numeric_axis(sweep: Sweep) -> bool:
+    """Return whether the cases of an axis that varies are numbers."""
+    return any(
+        len(labels) > 1 and all(number_of(label) is not None for label in labels)
+        for labels in sweep.axes.values()
+    )
+
+
+def _difference_table(
+    sweep: Sweep, name: str, found: Mapping[str, Mapping[Labels, MeanInterval]]
+) -> HtmlTable:
+    """Return one row per case, with the differences of the mean and of the worst client."""
+    cases = list(dict.fromkeys(labels for differences in found.values() for labels in differences))
+    rows = [
+        [*labels, *(_difference_cell(differences.get(labels)) for differences in found.values())]
+        for labels in cases[:MAX_ROWS]
+    ]
+    return HtmlTable([*sweep.axes, *found], rows, "figures")
+
+
+def _difference_cell(difference: MeanInterval | None) -> str:
+    if difference is None:
+        return "-"
+    interval = "" if difference.half_width is None else f" ± {difference.half_width:.4f}"
+    return f"{difference.mean:+.4f}{interval}"
 
 
 def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Plot:
@@ -191,7 +249,8 @@ def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInter
     rows = list(dict.fromkeys(row for row, _ in values))[:MAX_ROWS]
     columns = [(label,) for label in sweep.axes[name] if any(column == (label,) for _, column in values)]
     others = tuple(axis for axis in sweep.axes if axis != name)
-    return _heat_map(rows, columns, values, others, (name,), diverging=True)
+    scale = "Difference in accuracy"
+    return _heat_map(rows, columns, values, others, (name,), scale, diverging=True)
 
 
 def _difference_text(difference: MeanInterval) -> str:
@@ -224,18 +283,18 @@ def _curves_card(sweep: Sweep) -> Card:
 
 def _curves_figure(cases: dict[str, list[SweepRun]]) -> Plot:
     traces = []
-    num_rounds = 0.0
+    num_rounds = 0
     for colour, (label, runs) in zip(cycle(COLOURS), cases.items(), strict=False):
         curves = [honest_mean(run.run.metrics) for run in runs]
         rounds = sorted({round_ for x, _ in curves for round_ in x})
         if rounds:
-            num_rounds = max(num_rounds, rounds[-1])
+            num_rounds = max(num_rounds, int(rounds[-1]))
             mean = compact(np.mean([np.interp(rounds, x, y) for x, y in curves if x], axis=0))
             name = escape_markup(label)
             hover = f"%{{y}}<extra>{name}</extra>"
             traces.append(line(compact(rounds), mean, name, colour, hovertemplate=hover))
     layout = {
-        "xaxis": round_axis([num_rounds]),
+        "xaxis": round_axis(num_rounds),
         "yaxis": axis("personal accuracy"),
         "hovermode": "x unified",
     }
@@ -311,7 +370,5 @@ def _warnings(sweep: Sweep, statuses: Counter[RunStatus]) -> list[str]:
         for status, num in statuses.items()
         if not status.is_complete
     ]
-    num_warned = sum(bool(run.run.summary.get("warnings")) for run in sweep.runs)
-    if num_warned:
-        warnings.append(f"{quantity(num_warned, 'run')} with warnings: see rdpfl-sim report FOLDER.")
-    return warnings
+    found = similar_warnings([[*map(str, run.run.summary.get("warnings", []))] for run in sweep.runs])
+    return [*warnings, *map(escape_control, found)]

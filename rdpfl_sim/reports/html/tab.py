@@ -53,6 +53,15 @@ class RunRecords:
         return self.run.rounds.collect()
 
     @cached_property
+    def last_round(self) -> int:
+        """The last round that any client has finished, the end of all axes of rounds.
+
+        It may be larger than `Run.round_range.most`, because a client that joins late skips rounds.
+        """
+        finished = self.rounds.filter(pl.col("finished_s").is_not_null())["round"]
+        return max((int(round_) for round_ in (*finished, *self.metrics["round"])), default=0)
+
+    @cached_property
     def end_s(self) -> float:
         """The simulated end of the run, or the time of its last record."""
         if "simulated_s" in self.run.summary:

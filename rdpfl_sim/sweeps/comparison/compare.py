@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rdpfl_sim.components.table import suggest
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records import statistics
+from rdpfl_sim.records.round_range import RoundRange
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.sweeps.comparison.groups import ComparisonError, Group, RunResult
 from rdpfl_sim.sweeps.comparison.settings import differing_settings
@@ -112,8 +113,8 @@ def _unfinished_notes(groups: Sequence[Group]) -> Iterator[str]:
         for run in group.runs.values():
             status = run.summary.get("status", "unfinished, without a summary.json")
             if status != RunStatus.FINISHED:
-                done, rounds = run.summary.get("rounds_done", [None])[0], run.scenario.get("rounds")
-                progress = "" if done is None else f" after {done} of {rounds} rounds"
+                rounds = RoundRange.of_summary(run.summary, run.scenario["rounds"])
+                progress = "" if rounds is None else f" after {rounds} rounds"
                 reason = f" ({run.summary['error']})" if "error" in run.summary else ""
                 yield f"{group.label}: {run.folder} is {status}{progress}{reason}"
 

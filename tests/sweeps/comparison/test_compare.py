@@ -86,7 +86,7 @@ def test_interrupted_run_is_compared_with_a_note(tmp_path: Path) -> None:
     path.write_text(json.dumps(summary))
     found = compared(first, second)
     assert found.metrics[MEAN][1].difference.mean == 0
-    assert found.notes == [f"B: {second} is interrupted after 2 of 4 rounds"]
+    assert found.notes == [f"B: {second} is interrupted after 2 to 3 of 4 rounds"]
 
 
 def test_different_byzantine_clients_are_noted(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ def clients_tab(records: RunRecords) -> Sequence[Card]:
     """Show a curve and a table row per client, up to a limit."""
     if not records.last.height:
         return [Card("Clients", missing=NOT_EVALUATED)]
-    return [_curves_card(records.metrics, records.last), _table_card(records.run, records.last)]
+    last = records.last
+    return [_curves_card(records.metrics, last, records.last_round), _table_card(records.run, last)]
 
 
 def sample_clients(last: pl.DataFrame, limit: int) -> list[int]:
@@ -65,14 +66,13 @@ def sample_clients(last: pl.DataFrame, limit: int) -> list[int]:
     return sorted(sample)
 
 
-def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame) -> Card:
+def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame, last_round: int) -> Card:
     by_client = frame_curves(metrics)
     shown = sample_clients(last, MAX_CURVES)
-    last_round = max((curve.round[-1] for curve in by_client.values()), default=1) or 1
     top = max((float(curve.accuracy.max()) for curve in by_client.values()), default=1) or 1
     is_byzantine = dict(last.select("client", "is_byzantine").rows())
     small_curves = [
-        _client_curve(client, by_client.get(client), is_byzantine[client], last_round, top)
+        _client_curve(client, by_client.get(client), is_byzantine[client], last_round or 1, top)
         for client in shown
     ]
     note = ""
@@ -81,14 +81,14 @@ def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame) -> Card:
     return Card(
         "Clients",
         f"Personal accuracy by round, from 0 to {top:.2f}. Dashed: honest mean. Orange: Byzantine.",
-        content=ClientCurves(small_curves, _svg_path(*honest_mean(metrics), last_round, top)),
+        content=ClientCurves(small_curves, _svg_path(*honest_mean(metrics), last_round or 1, top)),
         note=note,
         wide=True,
     )
 
 
 def _client_curve(
-    client: int, curve: Curve | None, is_byzantine: bool, last_round: float, top: float
+    client: int, curve: Curve | None, is_byzantine: bool, last_round: int, top: float
 ) -> ClientCurve:
     role = "Byzantine" if is_byzantine else "honest"
     if curve is None:

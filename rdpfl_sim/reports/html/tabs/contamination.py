@@ -21,10 +21,10 @@ COLOURS = ("@byzantine", "@yellow", "@green", "@sky", "@honest", "@purple", "@lo
 @run_tab("Contamination", position=60)
 def contamination_tab(records: RunRecords) -> Sequence[Card]:
     """Show accuracy and Byzantine weight by hops."""
-    return contamination_cards(records.metrics)
+    return contamination_cards(records.metrics, records.last_round)
 
 
-def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
+def contamination_cards(metrics: pl.DataFrame, last_round: int) -> list[Card]:
     """Show the last accuracy of honest clients and the weight of Byzantine messages, by hops."""
     reachable = metrics.filter(~pl.col("is_byzantine"), pl.col("hops").is_not_null())
     if not reachable.height:
@@ -32,7 +32,7 @@ def contamination_cards(metrics: pl.DataFrame) -> list[Card]:
             return [Card("Contamination", missing=NOT_EVALUATED)]
         reason = "No honest client is connected to a Byzantine client, so no attack can spread."
         return [Card("Contamination", missing=reason)]
-    return [_accuracy_card(reachable), _weight_card(reachable)]
+    return [_accuracy_card(reachable), _weight_card(reachable, last_round)]
 
 
 def _accuracy_card(reachable: pl.DataFrame) -> Card:
@@ -65,7 +65,7 @@ def _accuracy_card(reachable: pl.DataFrame) -> Card:
     return Card("Accuracy by distance", text, {"accuracy": Plot([clients, mean_marks], layout, 400)})
 
 
-def _weight_card(reachable: pl.DataFrame) -> Card:
+def _weight_card(reachable: pl.DataFrame, last_round: int) -> Card:
     weighted = reachable.filter(pl.col("byzantine_weight").is_finite())
     if not weighted.height:
         return Card("Weight of Byzantine messages", missing="No message weights were recorded.")
@@ -83,7 +83,7 @@ def _weight_card(reachable: pl.DataFrame) -> Card:
         x, y = part["round"].to_list(), compact(part["byzantine_weight"], 3)
         traces.append(line(x, y, name, colour, hovertemplate=hover))
     layout = {
-        "xaxis": round_axis(reachable["round"]),
+        "xaxis": round_axis(last_round),
         "yaxis": axis("weight of Byzantine messages (%)", rangemode="tozero"),
         "hovermode": "x unified",
     }

@@ -22,6 +22,7 @@ from rdpfl_sim.reports.html.plot import (
     round_axis,
 )
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
+from rdpfl_sim.reports.scales import spans_decades
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
@@ -44,7 +45,10 @@ TITLES = {
     "density": "Density of the mask",
 }
 """Titles of diagnostics; the part before the comma labels the axis."""
-STATES = ("no messages", "within the threshold", "clipped", "bounded by G_d")
+STATES = ("no messages", "within both limits", "clipped", "bounded by G_d", "clipped and bounded")
+SHADES = ("@soft", "@sky", BYZANTINE, "@purple", "@lost")
+LIMITS = (("clipped", "@byzantine-band"), ("bounded", "@lost-band"))
+"""The flags of a round in which a limit applied, and the colours of their bars."""
 
 
 @run_tab("Estimator", position=50)
@@ -52,10 +56,10 @@ def estimator_tab(records: RunRecords) -> Sequence[Card]:
     """Show the diagnostics of honest clients."""
     if not records.run.has_events:
         return [no_events("Estimator", records.run)]
-    return estimator_cards(records.rounds)
+    return estimator_cards(records.rounds, records.last_round)
 
 
-def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
+def estimator_cards(rounds: pl.DataFrame, last_round: int) -> list[Card]:
     """Show threshold, deviation and clipping, and every other diagnostic of the method."""
     honest = rounds.filter(~pl.col("is_byzantine"), pl.col("finished_s").is_not_null())
     if not honest.height:
@@ -67,26 +71,26 @@ def estimator_cards(rounds: pl.DataFrame) -> list[Card]:
     ]
     cards = []
     if "tau" in diagnostics and "delta_norm" in diagnostics:
-        cards += [_threshold_card(honest), _clipping_card(honest)]
+        cards += [_threshold_card(honest, last_round), _limits_card(honest, last_round)]
         diagnostics = [name for name in diagnostics if name not in ("tau", "delta_norm")]
-    cards += [_diagnostic_card(honest, name) for name in diagnostics]
+    cards += [_diagnostic_card(honest, name, last_round) for name in diagnostics]
     return cards or [Card("Estimator", missing="This method records no diagnostics.")]
 
 
-def _threshold_card(honest: pl.DataFrame) -> Card:
+def _threshold_card(honest: pl.DataFrame, last_round: int) -> Card:
     views = {}
     traces = [
         *_median_and_band(honest, "delta_norm", "|Δ|", "@purple"),
         *_median_and_band(honest, "tau", "τ", HONEST),
-        _clipped_bars(honest),
+        *(_share_bars(honest, flag, colour) for flag, colour in LIMITS),
     ]
     axis_types = {"linear": "linear", "logarithmic": "log"}
     for view, axis_type in sorted(axis_types.items(), reverse=_has_outliers(honest)):
         layout = {
-            "xaxis": round_axis(honest["round"]),
+            "xaxis": round_axis(last_round),
             "yaxis": axis("norm", type=axis_type, rangemode="tozero", exponentformat="power"),
             "yaxis2": axis(
-                "clipped (%)",
+                "clients clipped or bounded (%)",
                 overlaying="y",
                 side="right",
                 range=[0, 100],
@@ -95,14 +99,15 @@ def _threshold_card(honest: pl.DataFrame) -> Card:
                 dtick=25,
             ),
             "hovermode": "x unified",
+            "barmode": "group",
         }
         views[view] = Plot(traces, layout, 420)
-    clipped = clipped_share(honest)
-    share = "" if clipped is None else f" This happened in {clipped:.1%} of the rounds of honest clients."
+    clipped, bounded = (limit_share(honest, flag) or 0.0 for flag, _ in LIMITS)
     return Card(
         "Threshold and deviation",
         "Honest clients: median, and the area from the 10th to the 90th percentile. A deviation |Δ| above τ "
-        f"is clipped to τ; bars show the share of clients that clipped.{share}",
+        f"is clipped to τ, in {clipped:.1%} of the rounds of honest clients. A direction longer than G_d is "
+        f"bounded, in {bounded:.1%} of them. Bars show both shares per round.",
         views,
         wide=True,
     )
@@ -114,12 +119,12 @@ def _has_outliers(honest: pl.DataFrame) -> bool:
     return len(values) > 0 and bool(np.percentile(values, 99) > 100 * np.median(values) > 0)
 
 
-def clipped_share(rounds: pl.DataFrame) -> float | None:
-    """Return the share of honest rounds with clipping, or None if the method has no threshold."""
-    if "tau" not in rounds.columns:
+def limit_share(rounds: pl.DataFrame, flag: str) -> float | None:
+    """Return the share of honest rounds that are `clipped` or `bounded`; None without a threshold."""
+    if not {"tau", flag} <= {*rounds.columns}:
         return None
     honest = rounds.filter(~pl.col("is_byzantine"), pl.col("tau").is_not_null())
-    return float(honest["clipped"].fill_null(value=False).to_numpy().mean()) if honest.height else None
+    return float(honest[flag].fill_null(value=False).to_numpy().mean()) if honest.height else None
 
 
 def _median_and_band(honest: pl.DataFrame, name: str, label: str, colour: str) -> list[Trace]:
@@ -156,11 +161,12 @@ def _binned_round(honest: pl.DataFrame) -> pl.Expr:
     return pl.col("round") // width * width if width > 1 else pl.col("round")
 
 
-def _clipped_bars(honest: pl.DataFrame) -> Trace:
+def _share_bars(honest: pl.DataFrame, flag: str, colour: str) -> Trace:
+    """Return the share of clients with a flag, per round."""
     share = (
         honest.with_columns(_binned_round(honest).alias("round"))
         .group_by("round")
-        .agg((100 * pl.col("clipped").fill_null(value=False).mean()).alias("share"))
+        .agg((100 * pl.col(flag).fill_null(value=False).mean()).alias("share"))
         .sort("round")
     )
     return {
@@ -168,19 +174,21 @@ def _clipped_bars(honest: pl.DataFrame) -> Trace:
         "x": share["round"].to_list(),
         "y": compact(share["share"], 3),
         "yaxis": "y2",
-        "name": "clipped",
-        "marker": {"color": "@byzantine-band"},
+        "name": flag,
+        "marker": {"color": colour},
         "hovertemplate": "%{y} %",
     }
 
 
-def _clipping_card(honest: pl.DataFrame) -> Card:
-    """Show one cell per client and round: whether the deviation was clipped or the direction bounded."""
-    bounded = pl.col("bounded").fill_null(value=False)
+def _limits_card(honest: pl.DataFrame, last_round: int) -> Card:
+    """Show one cell per client and round: whether the deviation was clipped and the direction bounded."""
+    clipped, bounded = (pl.col(flag).fill_null(value=False) for flag, _ in LIMITS)
     state = (
-        pl.when(bounded)
+        pl.when(clipped & bounded)
+        .then(4)
+        .when(bounded)
         .then(3)
-        .when(pl.col("clipped").fill_null(value=False))
+        .when(clipped)
         .then(2)
         .when(pl.col("num_used") == 0)
         .then(0)
@@ -196,21 +204,21 @@ def _clipping_card(honest: pl.DataFrame) -> Card:
     columns = {round_: column for column, round_ in enumerate(all_rounds[::step])}
     for client, round_, value in shown.select("client", "round", state.alias("state")).iter_rows():
         cells[rows[client], columns[round_]] = value
-    shades = ("@soft", "@sky", BYZANTINE, "@purple")
-    scale = [[(index + side) / 4, shade] for index, shade in enumerate(shades) for side in (0, 1)]
+    num_states = len(STATES)
+    scale = [[(index + side) / num_states, shade] for index, shade in enumerate(SHADES) for side in (0, 1)]
     trace = {
         "type": "heatmap",
         "x": all_rounds[::step],
         "y": [str(client) for client in clients],
         "z": [compact(row) for row in cells],
         "zmin": -0.5,
-        "zmax": 3.5,
+        "zmax": num_states - 0.5,
         "colorscale": scale,
         "xgap": 1 if len(columns) <= 100 else 0,
         "ygap": 1 if len(clients) <= 40 else 0,
         "text": [["" if np.isnan(v) else STATES[int(v)] for v in row] for row in cells],
         "colorbar": {
-            "tickvals": [0, 1, 2, 3],
+            "tickvals": [*range(num_states)],
             "ticktext": list(STATES),
             "thickness": 14,
             "outlinewidth": 0,
@@ -219,7 +227,7 @@ def _clipping_card(honest: pl.DataFrame) -> Card:
         "hovertemplate": "client %{y}, round %{x}: %{text}<extra></extra>",
     }
     layout = {
-        "xaxis": round_axis(honest["round"]),
+        "xaxis": round_axis(last_round),
         "yaxis": axis("honest client", type="category", showgrid=False, autorange="reversed"),
     }
     notes = []
@@ -229,22 +237,29 @@ def _clipping_card(honest: pl.DataFrame) -> Card:
         notes.append(f"One in {step} rounds is shown.")
     height = int(np.clip(150 + 22 * len(clients), 260, 720))
     return Card(
-        "Clipping by round",
-        "Clipped: the deviation exceeded τ. Bounded: the direction was also longer than G_d.",
+        "Clipping and bounding by round",
+        "Clipped: the deviation exceeded τ. Bounded: the direction was longer than G_d.",
         {"rounds": Plot([trace], layout, height)},
         note=" ".join(notes),
         wide=True,
     )
 
 
-def _diagnostic_card(honest: pl.DataFrame, name: str) -> Card:
+def _medians(traces: Sequence[Trace]) -> list[float]:
+    """Return the finite medians in the traces of `_median_and_band`."""
+    medians = traces[-1]["y"]
+    assert isinstance(medians, list), "a median per round"
+    return [median for median in medians if median is not None]
+
+
+def _diagnostic_card(honest: pl.DataFrame, name: str, last_round: int) -> Card:
     title = TITLES.get(name, name)
     label = title.partition(",")[0]
     label = escape_markup(label[:1].lower() + label[1:])
     traces = _median_and_band(honest, name, label, "@green")
     layout = {
-        "xaxis": round_axis(honest["round"]),
-        "yaxis": axis(label),
+        "xaxis": round_axis(last_round),
+        "yaxis": axis(label, type="log" if spans_decades(_medians(traces)) else "linear"),
         "hovermode": "x unified",
     }
     return Card(

@@ -38,17 +38,17 @@ VIEWS = (
 @run_tab("Overview", position=10)
 def overview_tab(records: RunRecords) -> Sequence[Card]:
     """Show accuracy and outcomes, and the reach of the attack or, without an attack, the delays."""
-    accuracy, messages = accuracy_card(records.metrics), records.messages
+    accuracy, messages = accuracy_card(records.metrics, records.last_round), records.messages
     if not messages.height:
         return [accuracy, no_messages("Outcomes of messages", records.run)]
-    reach, *others = contamination_cards(records.metrics)
+    reach, *others = contamination_cards(records.metrics, records.last_round)
     return [accuracy, outcomes_card(messages), reach if others else delay_card(messages)]
 
 
-def accuracy_card(metrics: pl.DataFrame) -> Card:
+def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
     """Show accuracy by round and by simulated time, on both test sets, and the loss."""
     views = {
-        view: Plot(traces, _layout(metrics, column, by), height=420)
+        view: Plot(traces, _layout(last_round, column, by), height=420)
         for view, column, by in VIEWS
         if (traces := _traces(metrics, column, by))
     }
@@ -85,9 +85,9 @@ def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
     return traces
 
 
-def _layout(metrics: pl.DataFrame, column: str, by: str) -> dict[str, object]:
+def _layout(last_round: int, column: str, by: str) -> dict[str, object]:
     y = axis(column.replace("_", " "), rangemode="tozero")
     if column == "personal_loss":
         y = axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
-    x = round_axis(metrics["round"]) if by == "round" else axis("simulated time (s)")
+    x = round_axis(last_round) if by == "round" else axis("simulated time (s)")
     return {"xaxis": x, "yaxis": y, "hovermode": "x unified"}
