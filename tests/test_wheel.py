@@ -7,9 +7,13 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from rdpfl_sim.scenario.bundled import bundled_scenarios
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "rdpfl_sim", "scenarios")
@@ -29,27 +33,35 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The command of the installed wheel, in an environment that uses the installed dependencies."""
+def bare_program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command of the wheel, installed without its dependencies."""
     environment = tmp_path_factory.mktemp("environment")
     venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
     pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
+    return environment / "bin" / "rdpfl-sim"
+
+
+@pytest.fixture
+def program(bare_program: Path) -> Iterator[Path]:
+    """The command of the wheel, with the dependencies that are installed here."""
+    environment = bare_program.parents[1]
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
     shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (packages / "shared.pth").write_text("\n".join(shared))  # .pth files in these folders have no effect
-    return environment / "bin" / "rdpfl-sim"
+    yield bare_program
+    (packages / "shared.pth").unlink()
 
 
 def pip(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", "--quiet", *words], check=True, capture_output=True)
 
 
-def run(program: Path, folder: Path, *words: str) -> str:
+def run(program: Path, folder: Path, *words: str, code: int = 0) -> str:
     """Run a command of the installed wheel; return its output."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run([program, *words], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return done.stdout
 
 
@@ -86,3 +98,17 @@ def test_examples_are_listed_copied_and_valid(program: Path, tmp_path: Path) -> 
     run(program, tmp_path, "new", "--example", "sweeps/lambda", "--force")
     assert run(program, tmp_path, "validate", "lambda.toml").endswith("lambda.toml: valid\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lambda.toml", "ring_30pct.toml"]
+
+
+def test_doctor_reports_what_a_run_needs(program: Path, tmp_path: Path) -> None:
+    report = run(program, tmp_path, "doctor")
+    assert f"torch {version('torch')}" in report
+    assert f"scenarios   {len(bundled_scenarios())} bundled" in report
+    assert "Nothing that a run needs is missing" in report
+
+
+def test_doctor_works_without_the_dependencies_and_names_them(bare_program: Path, tmp_path: Path) -> None:
+    report = run(bare_program, tmp_path, "doctor", code=1)
+    assert "torch is missing\n" in report
+    assert "Install what is missing with: pip install --upgrade rdpfl-sim" in report
+    assert "docs (make docs): zensical is missing; install it with: pip install 'rdpfl-sim[docs]'" in report

@@ -16,6 +16,7 @@ from rdpfl_sim.cli import (
     compare,
     completion,
     data,
+    doctor,
     new,
     plot,
     report,
@@ -61,6 +62,7 @@ COMMANDS: dict[str, ModuleType] = {
     "list": list_command,
     "schema": schema,
     "data": data,
+    "doctor": doctor,
     "completion": completion,
 }
 
