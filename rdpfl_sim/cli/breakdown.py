@@ -16,16 +16,16 @@ MAX_SEEDS = 10_000
 HELP = "find the value at which collaboration stops paying off"
 EXAMPLES = """\
 examples:
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary network.loss.probability
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.attack.sigma \\
+  rdpfl-sim breakdown ring_30pct --vary adversary.fraction
+  rdpfl-sim breakdown ring_30pct --vary network.loss.probability
+  rdpfl-sim breakdown ring_30pct --vary adversary.attack.sigma \\
       --from 0.5 --to 50 --seeds 1,2,3 --margin 0.01
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the scenario, the parameter, its range, and the seeds."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario (TOML)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario: a TOML file, or a bundled name")
     parser.add_argument(
         "--vary", required=True, metavar="PATH", help="the number to vary, such as adversary.fraction"
     )

@@ -110,7 +110,9 @@ def report_damage(folder: Path | str) -> Iterator[None]:
         raise RunError(f"{folder}: damaged files ({reason}); see rdpfl-sim verify for details") from error
 
 
-def add_scenario(parser: argparse.ArgumentParser, help_: str = "a scenario (TOML)") -> None:
+def add_scenario(
+    parser: argparse.ArgumentParser, help_: str = "a scenario: a TOML file, or a bundled name"
+) -> None:
     """Add the arguments that select and change a scenario."""
     parser.add_argument("file", type=Path, metavar="FILE", help=help_)
     add_overrides(parser, "set a key, such as method.lambda=0.1; may be repeated")

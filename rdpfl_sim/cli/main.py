@@ -70,7 +70,8 @@ EXAMPLES = """\
 examples:
   rdpfl-sim new mine.toml                         # create a scenario
   rdpfl-sim mine.toml                             # run it
-  rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --live
+  rdpfl-sim ring_30pct                            # run a bundled scenario
+  rdpfl-sim ring_30pct --seed 7 --set method.lambda=0.1 --live
   rdpfl-sim report runs/first --open              # show the results
   rdpfl-sim compare runs/first runs/second        # compare two runs
   rdpfl-sim COMMAND --help                        # details and examples

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 HELP = "run a scenario (the default: rdpfl-sim FILE)"
 EXAMPLES = """\
 examples:
-  rdpfl-sim scenarios/ring_30pct.toml             # short for run
-  rdpfl-sim run scenarios/ring_30pct.toml --live  # with a dashboard
-  rdpfl-sim run scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.3
-  rdpfl-sim run scenarios/ring_30pct.toml --set adversary.attack=sign_flip
-  rdpfl-sim run scenarios/ring_30pct.toml --set "method={name = 'balance'}"
-  rdpfl-sim run scenarios/lossy_links.toml -q     # print only the run folder
+  rdpfl-sim mine.toml                             # short for run
+  rdpfl-sim ring_30pct                            # a bundled scenario
+  rdpfl-sim run ring_30pct --live                 # with a dashboard
+  rdpfl-sim run ring_30pct --seed 7 --set method.lambda=0.3
+  rdpfl-sim run ring_30pct --set adversary.attack=sign_flip
+  rdpfl-sim run ring_30pct --set "method={name = 'balance'}"
+  rdpfl-sim run lossy_links -q                    # print only the run folder
 """
 
 

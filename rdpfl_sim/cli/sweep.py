@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 HELP = "execute the missing runs of a sweep and print its tables"
 EXAMPLES = """\
 examples:
-  rdpfl-sim sweep scenarios/sweeps/lambda.toml
-  rdpfl-sim sweep scenarios/sweeps/lambda.toml --profile minutes --workers 4
-  rdpfl-sim sweep scenarios/sweeps/lambda.toml --set rounds=10 --output trial
-  rdpfl-sim sweep scenarios/rivals.toml --engine ray --address auto
+  rdpfl-sim sweep sweeps/lambda
+  rdpfl-sim sweep sweeps/lambda --profile minutes --workers 4
+  rdpfl-sim sweep sweeps/lambda --set rounds=10 --output trial
+  rdpfl-sim sweep rivals --engine ray --address auto
 
 Run the command again to execute only the missing runs.
 """
@@ -30,7 +30,7 @@ Run the command again to execute only the missing runs.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the sweep, its profile, its runner and its output."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a sweep (TOML)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a sweep: a TOML file, or a bundled name")
     add_overrides(parser, "change a key of the base scenario; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version defined in the file")
     add_runner(parser, output="sweeps")

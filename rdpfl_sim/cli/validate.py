@@ -10,15 +10,15 @@ from rdpfl_sim.errors import Problem, ScenarioError
 HELP = "check a scenario or a sweep and list all problems"
 EXAMPLES = """\
 examples:
-  rdpfl-sim validate scenarios/ring_30pct.toml
-  rdpfl-sim validate scenarios/sweeps/lambda.toml
-  rdpfl-sim validate scenarios/ring_30pct.toml --set clients.count=20
+  rdpfl-sim validate ring_30pct
+  rdpfl-sim validate sweeps/lambda
+  rdpfl-sim validate ring_30pct --set clients.count=20
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the scenario and its overrides."""
-    add_scenario(parser, "a scenario or a sweep (TOML)")
+    add_scenario(parser, "a scenario or a sweep: a TOML file, or a bundled name")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ from rdpfl_sim.verification.replay import replay
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 
-READS_NO_RUNS = {"new", "run", "validate", "list", "schema", "data", "completion"}
+READS_NO_RUNS = {"new", "run", "validate", "list", "schema", "data", "doctor", "completion"}
 TAKES_A_RUN = {"resume", "watch", "compare", "show", "report", "verify", "trace", "tensorboard"}
 TAKES_A_SCENARIO = {"sweep", "breakdown"}
 TAKES_A_SWEEP = {"plot"}
