@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from textwrap import fill, wrap
+from typing import TypeAlias
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from rdpfl_sim.system.files import open_atomic
+
+Colour: TypeAlias = tuple[float, float, float, float]
+"""Red, green, blue and opacity, from 0 to 1."""
 
 # Blue and vermilion from Okabe and Ito's palette, distinct for every common form of colour blindness.
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
@@ -67,6 +72,26 @@ def add_legend(figure: Figure, keys: Sequence[Artist], ncols: int, fontsize: int
         frameon=False,
         labelcolor=INK,
     )
+
+
+def contrast(first: str | Colour, second: str | Colour) -> float:
+    """Return the contrast ratio of two colours (WCAG 2): 1 for equal colours, 21 for black and white.
+
+    >>> round(contrast("black", "white"), 1), round(contrast("#777777", "white"), 1)
+    (21.0, 4.5)
+    """
+    low, high = sorted(map(_luminance, (first, second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str | Colour) -> float:
+    parts = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def text_colour(ground: str | Colour) -> str:
+    """Return black or white, whichever is easier to read on this colour; the contrast is at least 4.5."""
+    return "black" if contrast("black", ground) >= contrast("white", ground) else "white"
 
 
 def fit_lines(text: str, inches: float) -> str:
