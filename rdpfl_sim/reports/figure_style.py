@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import wrap
 from typing import TypeAlias
 
 import matplotlib as mpl
@@ -95,14 +95,16 @@ def text_colour(ground: str | Colour) -> str:
 
 
 def fit_lines(text: str, inches: float) -> str:
-    """Return text in lines of similar length, each of which fits into this space.
+    """Return text in lines of similar length that fit into this space, if its words do.
 
     >>> print(fit_lines("Mean personal accuracy of honest clients", 2.0))
     Mean personal accuracy
     of honest clients
     """
-    num_lines = ceil(len(text) / (CHARACTERS_PER_INCH * inches))
-    return fill(text, max(ceil(1.15 * len(text) / max(1, num_lines)), 10))
+    num_lines = len(wrap(text, max(1, int(CHARACTERS_PER_INCH * inches)), break_long_words=False))
+    widths = range(ceil(len(text) / max(1, num_lines)), len(text) + 1)
+    options = (wrap(text, width, break_long_words=False) for width in widths)
+    return "\n".join(next((lines for lines in options if len(lines) <= num_lines), [text]))
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> Path:
