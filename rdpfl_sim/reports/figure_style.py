@@ -101,10 +101,12 @@ def fit_lines(text: str, inches: float) -> str:
     Mean personal accuracy
     of honest clients
     """
-    num_lines = len(wrap(text, max(1, int(CHARACTERS_PER_INCH * inches)), break_long_words=False))
-    widths = range(ceil(len(text) / max(1, num_lines)), len(text) + 1)
-    options = (wrap(text, width, break_long_words=False) for width in widths)
-    return "\n".join(next((lines for lines in options if len(lines) <= num_lines), [text]))
+    room = max(1, int(CHARACTERS_PER_INCH * inches))
+    num_lines = max(1, len(wrap(text, room, break_long_words=False)))
+    options = (
+        wrap(text, width, break_long_words=False) for width in range(ceil(len(text) / num_lines) or 1, room)
+    )
+    return "\n".join(next((lines for lines in options if len(lines) <= num_lines), wrap(text, room)))
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> Path:
