@@ -51,6 +51,11 @@ def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: p
         monkeypatch.chdir(tmp_path)
         for rounds, folder in enumerate(words[1:], start=1):
             simulate(small_scenario(rounds=rounds), folder)
+    elif words[0] == "plot":
+        monkeypatch.chdir(tmp_path)
+        for value in (0.1, 1.0):
+            method = {"name": "rdpfl", "lambda": value}
+            simulate(small_scenario(rounds=1, method=method), words[1])
     elif words[0] == "new":
         monkeypatch.chdir(tmp_path)
     elif any(word.endswith(".toml") for word in words) and words[0] != "validate":
