@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Build the scenario, or all runs of the sweep, without writing anything."""
+    from rdpfl_sim.reports.text import quantity
     from rdpfl_sim.scenario.bundled import find_scenario
     from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
     from rdpfl_sim.simulation.experiment import Experiment
@@ -43,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
             else:
                 runs = plan_runs(sweep, profile)
                 print_warnings([run.scenario for run in runs], [])
-                result = f"{len(runs)} runs"
+                result = quantity(len(runs), "run")
             label = f"profile {profile}" if profile else "without a profile"
             console.print(f"{label}: {result}", markup=False, highlight=False)
     else:

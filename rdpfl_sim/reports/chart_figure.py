@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from math import ceil
+from math import ceil, radians, sin
 from pathlib import Path
 from textwrap import fill
 
@@ -39,6 +39,8 @@ COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 """Widths of a column and of a page in two columns."""
 PANEL_HEIGHT = 2.0
 LINE_HEIGHT = 0.17
+TILT = 35
+"""Angle of labels that would overlap, in degrees."""
 DPI = 300
 FORMATS = (".png", ".pdf")
 MAX_PANEL_COLUMNS = 3
@@ -76,8 +78,8 @@ def chart_figure(sweep: Sweep, panels: Mapping[str, Chart], width: float) -> Fig
         axes.tick_params(labelbottom=True)
         axes.set_xlabel(fit_lines(variable_label(sweep, first.x), panel_width))
         axes.xaxis.label.set(fontsize=FONT_SIZE, color=INK, parse_math=False)
-        if first.categories:
-            _label_categories(axes, first.categories, panel_width)
+    if first.categories:
+        _label_categories(figure, grid[0, 0], first.categories, panel_width)
     y_label = fit_lines(metric_name(first.y).label, num_rows * PANEL_HEIGHT - 0.3)
     if num_rows == 1:
         grid[0, 0].set_ylabel(y_label)
@@ -159,7 +161,7 @@ def _draw_series(axes: Axes, chart: Chart, series: Series, num_series: int) -> N
     axes.add_line(line)
     if chart.is_joined:
         low, high = [point.y.low for point in points], [point.y.high for point in points]
-        axes.fill_between(x, low, high, color=colour, alpha=0.18, lw=0)
+        axes.fill_between(x, low, high, color=colour, alpha=min(0.18, 0.9 / num_series), lw=0)
         return
     x_errors = None
     if chart.x.kind is Kind.METRIC:
@@ -197,17 +199,20 @@ def _are_spread(numbers: list[float]) -> bool:
     return not gaps or min(gaps) >= 0.12 * (numbers[-1] - numbers[0])
 
 
-def _label_categories(axes: Axes, categories: list[str], width: float) -> None:
+def _label_categories(figure: Figure, axes: Axes, categories: list[str], width: float) -> None:
     """Label the categories; wrap long labels, and turn them if they would still overlap."""
     room = max(6, int(width * CHARACTERS_PER_INCH / len(categories)) - 1)  # characters
     texts = [fill(escape_control(category), room, break_long_words=False) for category in categories]
     overlap = any(len(line) > room for text in texts for line in text.split("\n"))
     if overlap:
         texts = [escape_control(category) for category in categories]
+        figure_width, figure_height = figure.get_size_inches()
+        longest = max(map(len, texts)) / CHARACTERS_PER_INCH
+        figure.set_size_inches(figure_width, figure_height + longest * sin(radians(TILT)))
     labels = axes.set_xticks(range(len(categories)), texts)
     for tick in labels:
         for text in (tick.label1, tick.label2):
-            text.set(parse_math=False, rotation=35 if overlap else 0, ha="right" if overlap else "center")
+            text.set(parse_math=False, rotation=TILT if overlap else 0, ha="right" if overlap else "center")
             text.set_rotation_mode("anchor" if overlap else "default")
     axes.set_xlim(-0.5, len(categories) - 0.5)
     axes.grid(axis="x", visible=False)

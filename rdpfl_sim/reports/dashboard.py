@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdpfl_sim.reports.live_stats import ClientStats, LiveStats
-from rdpfl_sim.reports.text import duration, escape_control, score, short_count
+from rdpfl_sim.reports.text import duration, escape_control, quantity, score, short_count
 
 BLOCKS, ASCII_BLOCKS = "▁▂▃▄▅▆▇█", "_.-=*#"
 SPEED_WINDOW_S = 10.0
@@ -75,7 +75,7 @@ class Dashboard:
         yield from self._head(width)
         yield from self._client_lines(width, room - (num_faults + 1 if num_faults else 0), _blocks(console))
         if num_faults:
-            yield _line(f"faults: {self.stats.num_faults:,} changes, latest:", "bold", width)
+            yield _line(f"faults: {quantity(self.stats.num_faults, 'change')}, latest:", "bold", width)
             for time_s, text in list(self.stats.faults)[-num_faults:]:
                 yield _line(f"  {duration(time_s):>9}  {escape_control(text)}", "yellow", width)
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import wrap
+from typing import TypeAlias
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from rdpfl_sim.system.files import open_atomic
+
+Colour: TypeAlias = tuple[float, float, float, float]
+"""Red, green, blue and opacity, from 0 to 1."""
 
 # Blue and vermilion from Okabe and Ito's palette, distinct in all common forms of colour blindness.
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
@@ -69,15 +74,39 @@ def add_legend(figure: Figure, keys: Sequence[Artist], ncols: int, fontsize: int
     )
 
 
+def contrast(first: str | Colour, second: str | Colour) -> float:
+    """Return the contrast ratio of two colours (WCAG 2): 1 for equal colours, 21 for black and white.
+
+    >>> round(contrast("black", "white"), 1), round(contrast("#777777", "white"), 1)
+    (21.0, 4.5)
+    """
+    low, high = sorted(map(_luminance, (first, second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str | Colour) -> float:
+    parts = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
+
+
+def text_colour(ground: str | Colour) -> str:
+    """Return black or white, whichever is easier to read on this colour; the contrast is at least 4.5."""
+    return "black" if contrast("black", ground) >= contrast("white", ground) else "white"
+
+
 def fit_lines(text: str, inches: float) -> str:
-    """Return text in lines of similar length, each of which fits into this space.
+    """Return text in lines of similar length that fit into this space, if its words do.
 
     >>> print(fit_lines("Mean personal accuracy of honest clients", 2.0))
     Mean personal accuracy
     of honest clients
     """
-    num_lines = ceil(len(text) / (CHARACTERS_PER_INCH * inches))
-    return fill(text, max(ceil(1.15 * len(text) / max(1, num_lines)), 10))
+    room = max(1, int(CHARACTERS_PER_INCH * inches))
+    num_lines = max(1, len(wrap(text, room, break_long_words=False)))
+    options = (
+        wrap(text, width, break_long_words=False) for width in range(ceil(len(text) / num_lines) or 1, room)
+    )
+    return "\n".join(next((lines for lines in options if len(lines) <= num_lines), wrap(text, room)))
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> Path:

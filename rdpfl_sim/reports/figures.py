@@ -34,6 +34,7 @@ from rdpfl_sim.reports.figure_style import (
     new_figure,
     save,
     style_axes,
+    text_colour,
 )
 from rdpfl_sim.reports.graph_layout import graph_layout
 from rdpfl_sim.system.files import remove_partial
@@ -218,10 +219,9 @@ def _label_clients(
     axes: Axes, positions: Array, colours: Mapping[int, tuple[float, float, float, float]]
 ) -> None:
     write = partial(axes.text, ha="center", va="center_baseline", fontsize=9, fontweight="bold", zorder=5)
-    for client, (red, green, blue, _) in colours.items():
-        is_dark = 0.30 * red + 0.59 * green + 0.11 * blue < 0.55
+    for client, colour in colours.items():
         x, y = positions[client]
-        write(x, y, str(client), color="white" if is_dark else INK)
+        write(x, y, str(client), color=text_colour(colour))
 
 
 def _client_keys(num_honest: int, num_byzantine: int, num_ringed: int, num_unevaluated: int) -> list[Line2D]:

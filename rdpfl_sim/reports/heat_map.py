@@ -5,17 +5,19 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rdpfl_sim.reports.accuracy_curves import Array
-from rdpfl_sim.reports.figure_style import CHARACTERS_PER_INCH, FONT_SIZE, INK, fit_lines
+from rdpfl_sim.reports.figure_style import CHARACTERS_PER_INCH, FONT_SIZE, INK, fit_lines, text_colour
 from rdpfl_sim.reports.text import escape_control
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.tables import Table
 
+COLOURS = mpl.colormaps["viridis"]
 ROW_HEIGHT = 0.22
 
 
@@ -39,10 +41,10 @@ def heat_map_figure(table: Table, metric: str, row_axes: str, column_axes: str) 
     figure = Figure(figsize=(max(3.4, width), height), layout="constrained")
     axes = figure.subplots()
     low, high = _colour_range(means)
-    image = axes.imshow(means, cmap="viridis", aspect="auto", vmin=low, vmax=high)
+    image = axes.imshow(means, cmap=COLOURS, aspect="auto", vmin=low, vmax=high)
     _label_cases(axes, rows, columns, row_axes, column_axes)
     _separate_groups(axes, [column[0] for column in table.columns], [row[0] for row in table.rows])
-    _write_means(axes, means, (low, high), digits)
+    _write_means(axes, means, (means - low) / ((high - low) or 1.0), digits)
     bar = figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
     bar.set_label(fit_lines(metric, height - 0.4), fontsize=FONT_SIZE, color=INK)
     bar.outline.set_visible(False)
@@ -87,12 +89,10 @@ def _colour_range(means: Array) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _write_means(axes: Axes, means: Array, colour_range: tuple[float, float], digits: int) -> None:
-    low, high = colour_range
+def _write_means(axes: Axes, means: Array, shades: Array, digits: int) -> None:
+    """Write each mean on its cell, whose colour is at the position `shades` of the colour scale."""
     for (row, column), mean in np.ndenumerate(means):
         if np.isfinite(mean):
-            is_light = high > low and (mean - low) / (high - low) > 0.6
-            colour = INK if is_light else "white"
-            axes.text(
-                column, row, f"{mean:,.{digits}f}", ha="center", va="center", fontsize=FONT_SIZE, color=colour
-            )
+            colour = text_colour(COLOURS(float(shades[row, column])))
+            text = f"{mean:,.{digits}f}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=FONT_SIZE, color=colour)

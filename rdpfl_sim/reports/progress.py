@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rdpfl_sim.reports.text import duration, escape_control, score, short_count
+from rdpfl_sim.reports.text import duration, escape_control, quantity, score, short_count
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
@@ -226,7 +226,7 @@ class SweepProgress:
 
     def _line(self, done: float) -> str:
         """Return the number of finished runs and the time left, estimated from the runs of this process."""
-        text = f"{self.num_done:,} of {self.num_runs:,} runs"
+        text = f"{self.num_done:,} of {quantity(self.num_runs, 'run')}"
         if self.num_found < done < self.num_runs:
             run_s = (monotonic() - self._start_s) / (done - self.num_found)
             text += f", {duration(run_s * (self.num_runs - done))} left"

@@ -34,11 +34,12 @@ OUTCOMES_IN_MAILBOX = ("used", "stale", "duplicate", "rejected", "left_over")
 def summary_table(summary: JsonObject) -> RenderableType:
     """Return the results of a run in at most 80 columns."""
     num_clients, num_byzantine = summary["num_clients"], len(summary["byzantine"])
+    clients, rounds = quantity(num_clients, "client"), quantity(summary["rounds"], "round")
     status = f", seed {summary['seed']}: {summary['status']}{_rounds_done(summary)}"
     title = Text.assemble((escape_control(summary["name"]), "bold"), status)
     setting = (
         f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
-        f"{num_clients:,} clients, {num_byzantine:,} Byzantine, {summary['rounds']:,} rounds"
+        f"{clients}, {num_byzantine:,} Byzantine, {rounds}"
     )
     table = Table(box=rich.box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("accuracy", no_wrap=True)
@@ -114,7 +115,7 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
 
 def _rounds_done(summary: JsonObject) -> str:
     rounds = RoundRange.of_summary(summary, summary["rounds"])
-    return "" if rounds is None or rounds.is_complete else f" ({rounds.done} rounds done)"
+    return "" if rounds is None or rounds.is_complete else f" ({rounds} rounds done)"
 
 
 def _counts(messages: Mapping[str, int], first: str, *others: str) -> str:

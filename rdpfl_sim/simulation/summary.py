@@ -17,7 +17,7 @@ from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 WALL = ("seconds", "device", "trained_on", "threads")
 """Keys whose values describe the computation and may differ between runs with the same digest."""
 
-DIVERGED = "the models of {} honest clients have diverged"
+DIVERGED = "honest clients whose models have diverged: {}"
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,5 @@ def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[
     )
     return [
         *([too_few] if num_trimmed_less else []),
-        *([f"{num_idle} honest clients have not finished a single round"] if num_idle else []),
+        *([f"honest clients that have not finished a single round: {num_idle}"] if num_idle else []),
     ]

@@ -180,7 +180,7 @@ def test_warnings_of_runs_are_printed_once_with_the_number_of_runs(
     sweep.write_text(text.replace(long, "rounds = 3"))
     assert main(["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent), "--quiet"]) == 0
     printed = capsys.readouterr()
-    warning = "warning: 4 honest clients have not finished a single round (in 1 of 2 runs)"
+    warning = "warning: honest clients that have not finished a single round: 4 (in 1 of 2 runs)"
     assert warning in " ".join(printed.err.split())
     assert printed.out == f"{sweep.parent / 'tiny'}\n"
 

@@ -162,7 +162,7 @@ def test_unfinished_runs_count_for_the_time_left(clock: Clock) -> None:
         progress.started(run_of("a"))
         clock.now += 90.0
         progress.advanced(run_of("a"), 0.25)
-        assert console.file.getvalue().splitlines()[-1] == "0 of 1 runs, 4.5 min left"
+        assert console.file.getvalue().splitlines()[-1] == "0 of 1 run, 4.5 min left"
 
 
 def test_a_failure_is_printed_immediately(clock: Clock) -> None:

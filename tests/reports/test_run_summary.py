@@ -81,9 +81,10 @@ def test_facts_follow_the_table() -> None:
 
 def test_title_of_an_incomplete_run_has_its_number_of_rounds() -> None:
     summary = SUMMARY | {"status": "out of time", "rounds_done": [12, 40]}
-    assert rendered(summary_table(summary))[0] == "ring_30pct, seed 1: out of time (12 to 40 rounds done)"
+    title = rendered(summary_table(summary))[0]
+    assert title == "ring_30pct, seed 1: out of time (12 to 40 of 60 rounds done)"
     summary = SUMMARY | {"status": "interrupted", "rounds_done": [12, 12]}
-    assert rendered(summary_table(summary))[0] == "ring_30pct, seed 1: interrupted (12 rounds done)"
+    assert rendered(summary_table(summary))[0] == "ring_30pct, seed 1: interrupted (12 of 60 rounds done)"
 
 
 def test_missing_values_are_dashes_and_have_no_line() -> None:

@@ -120,7 +120,7 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     num_diverged = sum(not torch.isfinite(w).all() for w in honest)
     if scenario.rounds * gamma * (2.0 + added) < 1e37:
         assert num_diverged == 0, "an honest model has diverged"
-    warned = f"the models of {num_diverged} honest clients have diverged" in result.summary["warnings"]
+    warned = f"honest clients whose models have diverged: {num_diverged}" in result.summary["warnings"]
     assert warned == (num_diverged > 0)
 
 

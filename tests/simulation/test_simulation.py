@@ -266,7 +266,7 @@ def test_clients_have_different_speeds() -> None:
 
 def test_diverged_models_are_reported() -> None:
     summary = simulate(small_scenario(model="mlp", training={"learning_rate": 1e30})).summary
-    assert "the models of 6 honest clients have diverged" in summary["warnings"]
+    assert "honest clients whose models have diverged: 6" in summary["warnings"]
 
 
 def test_failed_run_is_marked_in_its_folder(tmp_path: Path) -> None:
@@ -398,7 +398,7 @@ def test_skipped_rounds_are_not_counted_as_finished() -> None:
     ]
     result = simulate(small_scenario(faults=faults, timing=DEADLINE))
     assert result.summary["rounds_done"] == [0, 4]
-    assert "1 honest clients have not finished a single round" in result.summary["warnings"]
+    assert "honest clients that have not finished a single round: 1" in result.summary["warnings"]
     crashed = [row for row in result.rows if row["client"] == 2]
     assert crashed[-1]["time_s"] == 3.5, "evaluated when it stops, not at the end"
 

@@ -64,7 +64,9 @@ def _tiles(records: RunRecords) -> list[Tile]:
     wall = "" if wall_s is None else f"{duration(wall_s)} wall time"
     tiles.append(Tile("simulated time", duration(records.end_s), wall))
     num_faults = run.summary.get("num_faults", 0)
-    return [*tiles, Tile("faults", f"{num_faults:,}", "changes")] if num_faults else tiles
+    if num_faults:
+        tiles.append(Tile("faults", f"{num_faults:,}", "change" if num_faults == 1 else "changes"))
+    return tiles
 
 
 def _accuracy_tiles(last: pl.DataFrame) -> list[Tile]:

@@ -53,8 +53,8 @@ def _accuracy_card(reachable: pl.DataFrame) -> Card:
         compact(means["personal_accuracy"]),
         "mean",
         {"symbol": "line-ew", "size": 42, "line": {"color": INK, "width": 3}},
-        customdata=means["len"].to_list(),
-        hovertemplate="mean of %{customdata} clients: %{y}<extra></extra>",
+        customdata=[quantity(num, "client") for num in means["len"]],
+        hovertemplate="mean of %{customdata}: %{y}<extra></extra>",
     )
     furthest = int(means["hops"].to_numpy().max(initial=1))
     layout = {

@@ -100,6 +100,7 @@ def _threshold_card(honest: pl.DataFrame, last_round: int) -> Card:
             ),
             "hovermode": "x unified",
             "barmode": "group",
+            "legend": {"traceorder": "normal"},
         }
         views[view] = Plot(traces, layout, 420)
     clipped, bounded = (limit_share(honest, flag) or 0.0 for flag, _ in LIMITS)

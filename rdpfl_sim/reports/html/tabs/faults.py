@@ -108,8 +108,8 @@ def _hover_text(interval: FaultInterval, end_s: float) -> str:
         text += ", until the end of the run"
     if interval.condition.subjects == "sides":
         assert isinstance(interval.subject, tuple)
-        sizes = " and ".join(str(len(side)) for side in interval.subject if isinstance(side, frozenset))
-        text += f", sides of {sizes} clients"
+        sides = [quantity(len(side), "client") for side in interval.subject if isinstance(side, frozenset)]
+        text += f", sides of {' and '.join(sides)}"
     return text
 
 

@@ -82,7 +82,7 @@ def age_card(messages: pl.DataFrame) -> Card:
         counts = used.filter(pl.col("is_byzantine") == is_byzantine)["age"].value_counts().sort("age")
         if counts.height:
             share = 100 * counts["count"] / counts["count"].sum()
-            hover = "age %{x}: %{customdata:,} messages, %{y} %<extra></extra>"
+            hover = "age %{x}: %{y} % (messages: %{customdata:,})<extra></extra>"
             ages, numbers = counts["age"].to_list(), counts["count"].to_list()
             traces.append(bars(ages, compact(share), name, colour, customdata=numbers, hovertemplate=hover))
     layout = {
