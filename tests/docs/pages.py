@@ -187,8 +187,7 @@ class Session:
         if program == "rdpfl-sim":
             self._run_command(line, arguments)
         elif program == "make":
-            targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-            assert arguments[0] in targets, line
+            self._make(arguments[0])
         elif words[:2] == ["pip", "install"] and arguments[1].startswith("./"):
             _install(Path(arguments[1]), self.monkeypatch)
         elif words[:2] == ["pip", "install"] and "[" in arguments[1]:
@@ -202,6 +201,15 @@ class Session:
             assert program in ("source", "python3", "pip", "tensorboard", "git", "cd"), (
                 f"cannot check: {line}"
             )
+
+    def _make(self, target: str) -> None:
+        """Check that a target exists. `make run` also runs its scenario."""
+        makefile = (ROOT / "Makefile").read_text()
+        assert target in re.findall(r"^([\w-]+):", makefile, flags=re.MULTILINE)
+        if target == "run":
+            recipe = re.search(r"^run:.*\n\t\S*rdpfl-sim (.*)$", makefile, flags=re.MULTILINE)
+            assert recipe is not None
+            self._run_command(recipe[0], shlex.split(recipe[1]))
 
     def _run_command(self, line: str, words: list[str]) -> None:
         for mark in (">", ">>", "|"):
