@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rdpfl_sim.frames import Sweep
-from rdpfl_sim.frames.charts import compared_axis, number_of, table_panels
+from rdpfl_sim.frames.charts import compared_axis, heat_map_table, number_of, table_panels
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records.metric_names import metric_name
 from rdpfl_sim.records.status import RunStatus
@@ -108,7 +108,7 @@ def _metric_card(sweep: Sweep, layout: TableLayout, name: str, title: str) -> Ca
         text = "Means over seeds with 95 % intervals (Student's t)."
         note = note if len(panels) > MAX_VIEWS else ""
         return Card(title, text, views, note=note, wide=True) if views else None
-    [table] = sweep.tables([{**layout.model_dump(), "metrics": {name: metric}, "paper": {}}])
+    table = heat_map_table(sweep, layout, name)
     if not table.cells or not 2 <= len(table.rows) * len(table.columns) <= MAX_CELLS:
         return None
     values = {key: (_short(cell.mean), cell.mean, interval_text(cell)) for key, cell in table.cells.items()}
