@@ -1,8 +1,8 @@
 """Run all benchmarks and print one table: `make bench`, or `python benchmarks/bench.py [NAME...]`.
 
-Each benchmark runs in its own process, one after the other. The rows are written to results.json, the
-table to RESULTS.md, and the rows that have a target also to README.md. With names, only those benchmarks
-run and nothing is written.
+Each benchmark runs in its own process, one after the other. The rows are written to results.json and to
+docs/speed.md, where rows that miss their target are marked. With names, only those benchmarks run and
+nothing is written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import time
@@ -35,25 +34,24 @@ NAMES = (
     "verify",
     "checkpoint",
 )
-RESULTS = """\
-# Benchmark results
+PAGE = HERE.parent / "docs" / "speed.md"
+MARK = "<!-- make bench writes the rest of this page -->\n"
+RESULTS = """
+## Results
 
-Written by `make bench`. The numbers are from one run on {machine}, Python {python}, torch {torch},
-{date}, with a load of {load} before the run. Compare the ratios, not the times: variants that are compared
-take turns in one run. The docstring of each file describes what is measured and the reference. Times are
-processor times where one thread does the work, and wall times otherwise; minimum times for aggregators,
-medians for the rest.
+- Machine: {machine}
+- Versions: Python {python}, torch {torch}
+- Date: {date}
+- Load before the run: {load}
 
 {table}
-
-[scale.png](scale.png) shows time and memory from 10 to 100,000 clients.
 """
 
 
 def rows_of(name: str) -> list[Row]:
     """Run a benchmark in this process; return its rows."""
     if name == "scale":
-        return list(import_module("scale").rows(plot=HERE / "scale.png"))
+        return list(import_module("scale").rows(plot=HERE.parent / "docs" / "images" / "scale.png"))
     return list(import_module(name).rows())
 
 
@@ -72,10 +70,9 @@ def run_in_process(name: str) -> list[Row]:
 
 
 def write(found: dict[str, list[Row]], load: float) -> None:
-    """Write the rows to results.json, RESULTS.md and README.md."""
+    """Write the rows to results.json and docs/speed.md."""
     import torch
 
-    everything = [row for rows in found.values() for row in rows]
     content = {name: [asdict(row) | {"reached": row.reached} for row in rows] for name, rows in found.items()}
     (HERE / "results.json").write_text(json.dumps(content, indent=1) + "\n")
     text = RESULTS.format(
@@ -84,21 +81,9 @@ def write(found: dict[str, list[Row]], load: float) -> None:
         torch=torch.__version__,
         date=datetime.now(UTC).date(),
         load=f"{load:.1f}",
-        table=markdown(everything),
+        table=markdown(found),
     )
-    (HERE / "RESULTS.md").write_text(text)
-    readme = HERE.parent / "README.md"
-    lines = ["| work | measured | target | command |", "|---|---|---|---|"]
-    for name, rows in found.items():
-        lines += [
-            f"| {row.task} | {row.cells[3]} | {row.must} | `python benchmarks/{name}.py` |"
-            for row in rows
-            if row.reached is not None
-        ]
-    table = "\n".join(lines)
-    marks = "<!-- make bench writes this table -->", "<!-- to here -->"
-    pattern = re.compile(f"(?<={marks[0]}\n).*?(?={marks[1]})", re.DOTALL)
-    readme.write_text(pattern.sub(lambda _: f"\n{table}\n\n", readme.read_text()))
+    PAGE.write_text(PAGE.read_text().partition(MARK)[0] + MARK + text)
 
 
 def main() -> None:

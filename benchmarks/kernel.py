@@ -45,7 +45,7 @@ W = torch.zeros(10)
 
 
 STATE = State(W.unsqueeze(0))
-DONE = FinishedJob(Updated(STATE), JobResult(STATE, Trained(STATE.w, (1,)), Payload(W), loss=0.0))
+DONE = FinishedJob(Updated(STATE), JobResult(STATE, Trained(STATE.w, (1,), (0.0,)), Payload(W)))
 
 
 class FakeExecutor:
@@ -81,7 +81,7 @@ def simulate(num_clients: int = NUM_CLIENTS, lossy: bool = False, recorded: bool
         telemetry = Telemetry(frozenset(), [None] * num_clients, lambda n: False)
         observer = Observer()
         if recorded:
-            observer = Recorder(kernel, streams, file, 1.0, telemetry, with_message_stats=False)
+            observer = Recorder(kernel, streams, file, 1.0, telemetry)
         clients: list[Client] = []
         network = network_of(kernel, num_clients, clients, observer, streams, lossy)
         begin(kernel, network, clients, observer, streams, rounds, timeout_s=0.5 if lossy else None)

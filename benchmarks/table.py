@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -52,7 +52,21 @@ def show(rows: Iterable[Row], title: str = "") -> None:
     Console(width=170).print(table)
 
 
-def markdown(rows: Iterable[Row]) -> str:
-    """Return the rows as a Markdown table."""
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(row.cells for row in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+def markdown(found: Mapping[str, Iterable[Row]]) -> str:
+    """Return the rows of all benchmarks as Markdown, one table per benchmark."""
+    lines: list[str] = []
+    for name, rows in found.items():
+        lines += [
+            f"### {name.replace('_', ' ').capitalize()} {{#{name}}}",
+            "",
+            f"`python benchmarks/{name}.py`",
+            "",
+        ]
+        cells = [HEADINGS, ("---",) * len(HEADINGS), *map(_marked, rows)]
+        lines += [*(f"| {' | '.join(row)} |" for row in cells), ""]
+    return "\n".join(lines[:-1])
+
+
+def _marked(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row; one that misses its target is in bold."""
+    return tuple(f"**{cell}**" if cell else "" for cell in row.cells) if row.reached is False else row.cells

@@ -54,10 +54,10 @@ def flat(module: nn.Module, shard: Shard, num_steps: int) -> Callable[[], Tensor
     w = model.vector.clone()
 
     def run() -> Tensor:
-        trained = train(
+        trained_w, _ = train(
             model, w, shard, num_steps=num_steps, batch_size=BATCH_SIZE, learning_rate=LEARNING_RATE, seed=0
         )
-        return trained.w
+        return trained_w
 
     return run
 

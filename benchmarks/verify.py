@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import resource
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from table import Row, show
@@ -20,7 +21,7 @@ from table import Row, show
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import TrainingResult
+from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.verification.verify import verify
 
@@ -42,15 +43,16 @@ SCENARIO = {
 class FakeTrainingData(TrainingData):
     """Data on which models are evaluated but not trained."""
 
-    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
+    def train(self, model: FlatModel, job: TrainingJob) -> Trained:
         """Return a slightly smaller model."""
-        return TrainingResult(job.task.w[0] * 0.999, num_steps=1, loss=0.0)
+        return Trained(job.task.w * 0.999, num_steps=(1,), losses=(0.0,))
 
 
 def rows() -> list[Row]:
     """Simulate a run and verify it."""
     experiment = Experiment(Scenario.from_dict(SCENARIO))
-    experiment.training_data = FakeTrainingData(**vars(experiment.training_data))
+    data = FakeTrainingData(**vars(experiment.training_data))
+    experiment.computation = replace(experiment.computation, training_data=data)
     with tempfile.TemporaryDirectory() as folder:
         started = time.process_time()
         run = simulate(experiment, folder).folder

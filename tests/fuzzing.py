@@ -473,7 +473,7 @@ def edges(generator: ScenarioGenerator, topology: Table, seed: int) -> list[tupl
 
 
 def needs_a_timeout(scenario: Table) -> bool:
-    """Return whether a client could wait for ever, or an attack needs a deadline that is not set."""
+    """Return whether a client could wait forever, or an attack needs a deadline that is not set."""
     try:
         Scenario.from_dict(scenario)
     except ScenarioError as error:

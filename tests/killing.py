@@ -105,8 +105,8 @@ def context() -> Any:
 def command_or_resume(file: str, parent: str, moment: int) -> None:
     """Run or resume a scenario from the command line; the process kills itself after writing the summary.
 
-    Moment 0: at once; 1: after removing the checkpoints; 3: after the first figure; 2 and 4: before a figure
-    is renamed.
+    Moment 0: immediately; 1: after removing the checkpoints; 3: after the first figure; 2 and 4: before a
+    figure is renamed.
     """
     countdown = iter(range(moment))
 

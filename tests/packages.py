@@ -38,7 +38,7 @@ class Packages:
         forget_plugins()
 
     def forget(self) -> None:
-        """Remove what the packages have registered, and their modules from the process."""
+        """Remove the components that the packages registered, and their modules from the process."""
         for registry in self.registries:
             for name in list(registry):
                 if registry[name].__module__ in self.modules:

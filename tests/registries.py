@@ -14,7 +14,7 @@ REGISTRIES: list[Registry[..., Any]] = [choice.registry for choice in KINDS.valu
 
 @contextmanager
 def temporary_components(registries: list[Registry[..., Any]] = REGISTRIES) -> Iterator[None]:
-    """Remove afterwards what is registered in the block."""
+    """Remove components registered in the block when it ends."""
     before = [set(registry) for registry in registries]
     try:
         yield

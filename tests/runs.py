@@ -1,4 +1,4 @@
-"""Whole runs in memory: cheap ones, and such that are left and taken up again on the way."""
+"""Whole runs in memory: quick ones, and runs that are interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.support import odd_payloads
 
 MAX_EVENTS = 200_000
 Mail = Sequence[tuple[int, int, int, int]]
-"""recipient, sender, stamp and kind of messages"""
+"""Recipient, sender, stamp and kind of messages."""
 
 
 class FolderInMemory:
-    """Takes what a run folder takes, and sees that it can be written, without the cost of a disk."""
+    """Accepts the content of a run folder and checks that it can be encoded, without writing to a disk."""
 
     path = Path("nowhere")
 
@@ -61,7 +61,7 @@ class Lived:
 
     @property
     def traces(self) -> tuple[bytes, str, str]:
-        """All that the run has left behind but wall-clock times, as text: NaN is like NaN."""
+        """All results of the run except wall-clock times, as text, so that NaN equals NaN."""
         summary = {k: value for k, value in self.result.summary.items() if k != "wall"}
         return self.folder.events.getvalue(), repr(self.folder.metrics), repr(summary)
 
@@ -72,10 +72,10 @@ def lived(
     mail: Mail = (),
     folder: Any = None,
 ) -> Lived:
-    """A run that cannot hang, with odd messages on their way at its beginning.
+    """Execute a run with a limited number of events and with malformed messages in flight at its start.
 
-    After each event that `leave_after` chooses it is left, packed as in a checkpoint, and taken up by a
-    simulation that knows nothing but the scenario and that.
+    After each event that `leave_after` selects, the run is encoded as a checkpoint. A new simulation resumes
+    it from the scenario and this checkpoint.
     """
     folder = FolderInMemory() if folder is None else folder
     simulation = _simulation(experiment, folder)
@@ -95,13 +95,13 @@ def lived(
 
 
 def post(simulation: Simulation, mail: Mail) -> None:
-    """Have neighbours send odd messages before anything else happens."""
+    """Make neighbours send malformed messages before any other event."""
     for recipient, sender, stamp, kind in mail:
         client = simulation.clients[recipient % len(simulation.clients)]
         payloads = list(odd_payloads(client.mailbox.form).values())
         if client.neighbours and simulation.experiment.method.exchanges:
             neighbour = client.neighbours[sender % len(client.neighbours)]
-            simulation.network.send(neighbour, 1, stamp, payloads[kind % len(payloads)], [client.id])
+            simulation.network.send(neighbour, 1, payloads[kind % len(payloads)], [client.id], stamp=stamp)
 
 
 def _simulation(experiment: Experiment, folder: Any) -> Simulation:

@@ -1,18 +1,17 @@
-"""What several tests share."""
+"""Code shared by several tests."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import Executor, RoundComputation
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import TrainingResult
 from rdpfl_sim.maths.aggregators import mean
 from rdpfl_sim.maths.attacks import none
 from rdpfl_sim.methods.base import (
@@ -46,7 +45,7 @@ from rdpfl_sim.world.world import World
 
 
 def small_scenario(**changes: Any) -> Scenario:
-    """A quick run with real training; `changes` replace whole sections."""
+    """Return a scenario of a quick run with real training; `changes` replace whole sections."""
     return Scenario.from_dict(
         {
             "rounds": 4,
@@ -105,14 +104,13 @@ CLIENT = ClientView(0, 1, 2, Services())
 def trained(w: Tensor, num_steps: int = 2, second_w: Tensor | None = None) -> Trained:
     """Return the result of one client's training that was not run, as a row."""
     second = None if second_w is None else second_w.unsqueeze(0)
-    return Trained(w.unsqueeze(0), (num_steps,), second)
+    return Trained(w.unsqueeze(0), (num_steps,), (0.5,), second)
 
 
 def inbox(*messages: Received | Tensor, like: Tensor | None = None) -> Inbox:
     """Return the inbox of one client; a tensor is a fresh message of a sender with two neighbours."""
     received = [
-        Received(place + 1, 2, 0, 1.0, Payload(message)) if isinstance(message, Tensor) else message
-        for place, message in enumerate(messages)
+        Received(Payload(message), 1.0, 2) if isinstance(message, Tensor) else message for message in messages
     ]
     return make_inbox([received], torch.zeros(1, 2) if like is None else like)
 
@@ -139,9 +137,9 @@ class FakeTrainingData:
     def job(self, client: int, round_: int, task: TrainingTask, poisoned: bool = False) -> TrainingJob:
         return TrainingJob(client, task, seed=round_, poisoned=poisoned)
 
-    def train(self, model: None, job: TrainingJob) -> TrainingResult:
-        [w] = job.task.w
-        return TrainingResult(w - self.direction(job.client, job.seed, job.poisoned), num_steps=1, loss=0.0)
+    def train(self, model: None, job: TrainingJob) -> Trained:
+        w = job.task.w - self.direction(job.client, job.seed, job.poisoned)
+        return Trained(w, num_steps=(1,), losses=(0.0,))
 
     def batch(self, model: None, client: int, round_: int) -> Batch:
         raise AssertionError("there is no data")
@@ -149,7 +147,8 @@ class FakeTrainingData:
 
 def fake_executor(method: Method, direction: Direction | None = None) -> Executor:
     """Return an executor whose training is arithmetic on two numbers."""
-    return Executor(cast(Any, None), cast(Any, FakeTrainingData(direction)), method)
+    data = cast(Any, FakeTrainingData(direction))
+    return Executor(RoundComputation(cast(Any, None), data, method, with_message_stats=True))
 
 
 def round_job(client: int, round_: int, state: State, poisoned: bool = False) -> RoundJob:
@@ -158,37 +157,37 @@ def round_job(client: int, round_: int, state: State, poisoned: bool = False) ->
 
 
 class CheapTrainingData(TrainingData):
-    """Pulls every client towards a point of its own, with gradients of at most 1 in every entry.
+    """Pulls every client towards a separate point, with gradients of at most 1 in every entry.
 
-    A second model is pulled likewise; masks are respected, momentum is not. Batches and tests are real.
+    A second model is pulled to the same point. Masks are applied, momentum is ignored. Batches and tests are
+    real.
     """
 
-    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
+    def train(self, model: FlatModel, job: TrainingJob) -> Trained:
         task, num_steps = job.task, self.settings.num_steps(len(self.shards[job.client]))
         goal = torch.arange(task.w.shape[1]).mul(job.client + 1).add(job.seed % 1000).sin()
 
         def trained(w: Tensor) -> Tensor:
             gradient = (w - goal).clamp(-1, 1) * (-1 if job.poisoned else 1)
             if task.mask is not None:
-                gradient = gradient * task.mask[0]
+                gradient = gradient * task.mask
             return w - self.settings.learning_rate * num_steps * gradient
 
-        second_w = None if task.second_w is None else trained(task.second_w[0])
-        return TrainingResult(trained(task.w[0]), num_steps, loss=0.5, second_w=second_w)
+        second_w = None if task.second_w is None else trained(task.second_w)
+        return Trained(trained(task.w), (num_steps,), (0.5,), second_w)
 
 
 def cheap(scenario: Scenario) -> Experiment:
     """Return the experiment of a scenario whose training costs nothing."""
     experiment = Experiment(scenario)
     experiment.training_data = CheapTrainingData(**vars(experiment.training_data))
-    experiment.make_executor = lambda: Inline(  # type: ignore[method-assign]
-        experiment.model, experiment.training_data, experiment.method
-    )
+    experiment.computation = replace(experiment.computation, training_data=experiment.training_data)
+    experiment.make_executor = lambda: Inline(experiment.computation)  # type: ignore[method-assign]
     return experiment
 
 
 def odd_payloads(form: Form) -> dict[str, Payload]:
-    """Messages as no honest client sends them, to somebody who expects this form."""
+    """Return malformed messages for a recipient that expects this form, by kind."""
     (size,), masked = form[0], len(form) > 2
     ones, largest = torch.ones(size), torch.finfo(torch.float32).max
     half = torch.arange(size) % 2 == 0
@@ -220,7 +219,7 @@ def odd_payloads(form: Form) -> dict[str, Payload]:
 
 
 class Log(Observer):
-    """Remembers what it is told, with the time."""
+    """Stores all observed events with their times."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -355,17 +354,17 @@ class TinyWorld:
         )
 
     def run(self, until_s: float | None = None) -> "TinyWorld":
-        """Live to the end, or until a time."""
+        """Run to the end, or until a time."""
         self.world.start()
         self.kernel.run(until_s)
         return self
 
     def times(self, client: int) -> list[float]:
-        """When a client finished its rounds."""
+        """Return the times at which a client finished its rounds."""
         return [time for time, who, _, _ in self.log.rounds if who == client]
 
     def used(self, client: int) -> list[tuple[int, int, int]]:
-        """What a client used: round, sender, age."""
+        """Return the messages that a client used: round, sender, age."""
         return [entry[1:] for entry in self.log.used if entry[0] == client]
 
     def _end(self) -> None:

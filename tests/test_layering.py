@@ -1,4 +1,4 @@
-"""The dependency direction of the design: each package imports only itself and what precedes it."""
+"""The dependency direction: each package imports only itself and packages above it."""
 
 import ast
 from pathlib import Path
@@ -33,7 +33,7 @@ ORDER = [
     "__main__",
 ]
 APART = {("learning", "methods"), ("world", "learning")}
-"""Pairs of packages of which the first does not import the second, although their order would allow it."""
+"""Pairs of packages: the first does not import the second, although the order would allow it."""
 
 MODULES = sorted(ROOT.rglob("*.py"))
 
@@ -51,7 +51,7 @@ def imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_module_imports_only_what_precedes_its_package(path: Path) -> None:
+def test_module_imports_only_packages_above_its_own(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0].removesuffix(".py")
     allowed = set(ORDER[: ORDER.index(package) + 1])
     allowed -= {other for first, other in APART if first == package}

@@ -1,7 +1,8 @@
-"""What the package declares about itself agrees with its code and with the workflows."""
+"""The metadata of the package agrees with its code and with the workflows."""
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from functools import cache
@@ -75,6 +76,29 @@ def test_workflows_call_only_targets_of_the_makefile(path: Path) -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert set(re.findall(r"run: make ([\w-]+)", path.read_text())) <= targets
     assert isinstance(yaml.safe_load(path.read_text()), dict)
+
+
+def commands_of(*words: str) -> list[str]:
+    """Return the commands that make would execute for a target in a new checkout."""
+    command = ["make", "--dry-run", "--always-make", "--no-print-directory", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def test_make_run_installs_the_package_without_extras() -> None:
+    installed = [line for line in commands_of("run") if " install " in line and not line.startswith("test ")]
+    assert [line.rpartition("--quiet ")[2] for line in installed] == ["--editable ."]
+
+
+@pytest.mark.parametrize("target", ["test", "test-fast", "coverage", "check", "docs"])
+def test_other_targets_add_the_development_extra(target: str) -> None:
+    installed = [line for line in commands_of(target) if " install " in line and not line.startswith("test ")]
+    assert [line.rpartition("--quiet ")[2] for line in installed] == ["--editable .", '--editable ".[dev]"']
+
+
+def test_make_run_installs_torch_first_from_a_given_index() -> None:
+    lines = commands_of("run", "TORCH_INDEX=file:///wheels")
+    [torch] = [number for number, line in enumerate(lines) if '--index-url "file:///wheels"' in line]
+    assert torch < lines.index(next(line for line in lines if line.endswith("--editable .")))
 
 
 @pytest.mark.parametrize("name", ["SECURITY.md", "CONTRIBUTING.md"])

@@ -37,6 +37,6 @@ def test_neighbouring_draws_and_neighbouring_streams_are_uncorrelated() -> None:
     assert abs(np.corrcoef(table[:, :-1].ravel(), table[:, 1:].ravel())[0, 1]) < 0.02
 
 
-def test_generator_starts_afresh_every_time() -> None:
+def test_generator_restarts_every_time() -> None:
     a, b = Streams(3).generator("data"), Streams(3).generator("data")
     assert a.random(5).tolist() == b.random(5).tolist()

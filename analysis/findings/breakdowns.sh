@@ -14,6 +14,6 @@ find_it() { # its name, and what to set
 for graph in ring complete "{name = \"small_world\", k = 4, p = 0.2}"; do
   name=$(echo "$graph" | tr -cd 'a-z_' | sed 's/name//; s/kp$//')
   find_it "$name-paper" --set topology="$graph"
-  find_it "$name-anchored" --set topology="$graph" --set method.estimator=anchored
+  find_it "$name-anchored" --set topology="$graph" --set method.name=anchored
   find_it "$name-median" --set topology="$graph" --set method.name=direct
 done

@@ -1,12 +1,17 @@
 """Collect the results of the sweeps as CSV files with one row per run, for figures and tables.
 
 python analysis/findings/collect.py FOLDER [PROFILE]      (FOLDER has the sweeps of this profile)
+
+A run replaces the row with the same labels and seed. Rows of runs that FOLDER does not have are kept.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
+from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import polars as pl
@@ -32,7 +37,7 @@ KEPT = {
 
 
 def collect(folder: Path, profile: str = "") -> Path:
-    """Write the results of one sweep to a file with its name, without the profile."""
+    """Write the results of one sweep into the file with its name, without the profile."""
     sweep = Sweep(folder)
     found = sweep.results
     outside = [len(run.summary["neighbourhood.outside_threat_model"]) for run in sweep.runs]
@@ -41,9 +46,23 @@ def collect(folder: Path, profile: str = "") -> Path:
     columns += [pl.col("seed"), pl.col("num_outside_threat_model")]
     columns += [*(pl.col(old).alias(new) for old, new in KEPT.items() if old in found.columns)]
     path = RESULTS / f"{sweep.name.removesuffix(f'-{profile}')}.csv"
-    path.parent.mkdir(exist_ok=True)
-    found.select(columns).write_csv(path, float_precision=6)
+    _merge(path, found.select(columns), [*sweep.axes, "seed"])
     return path
+
+
+def _merge(path: Path, found: pl.DataFrame, keys: Sequence[str]) -> None:
+    """Write rows into a CSV file; a new row replaces the old one that has the same values in `keys`."""
+    text = found.write_csv(float_precision=6)
+    old = list(csv.DictReader(path.open())) if path.exists() else []
+    if old and not set(keys) <= set(old[0]):
+        raise ValueError(f"{path} has no column {', '.join(sorted(set(keys) - set(old[0])))}")
+    rows = {tuple(row[key] for key in keys): row for row in [*old, *csv.DictReader(StringIO(text))]}
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="") as file:
+        fields = dict.fromkeys([*(old[0] if old else []), *found.columns])
+        writer = csv.DictWriter(file, list(fields), restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows.values())
 
 
 def collect_breakdowns(folder: Path) -> Path:
@@ -56,7 +75,7 @@ def collect_breakdowns(folder: Path) -> Path:
             for seed, found in json.loads(path.read_text())["seeds"].items()
         ]
     path = RESULTS / "breakdown.csv"
-    pl.DataFrame(rows, infer_schema_length=None).write_csv(path, float_precision=6)
+    _merge(path, pl.DataFrame(rows, infer_schema_length=None), ["topology", "method", "seed"])
     return path
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import combinations
+from math import sqrt
 from pathlib import Path
 
 import polars as pl
+from scipy.special import stdtr  # type: ignore[import-untyped]
+from scipy.stats import false_discovery_control  # type: ignore[import-untyped]
 
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 
@@ -14,12 +19,13 @@ ATTACKS = ["none", "sign_flip", "noise", "scaling", "min_max", "min_sum", "adapt
 LAMBDAS = ["0.01", "0.1", "0.5", "1.0"]
 DEFAULTS = ("sign_flip 1", "noise 200", "scaling 10", "adaptive 0.5")
 """The strengths of these attacks in the sweep `defences`."""
+ON_CIFAR10 = ("robustness", "ablation", "sensitivity", "lambda_cifar10", "ambiguities")
 
 
 def read(name: str) -> pl.DataFrame:
     """Return the runs of a sweep; labels are strings."""
     return pl.read_csv(HERE / "results" / f"{name}.csv", infer_schema_length=None).with_columns(
-        pl.col("^method.lambda$|^lambda$").cast(pl.String)
+        pl.col("^method.lambda$|^lambda$|^rounds$|^partition.alpha$").cast(pl.String)
     )
 
 
@@ -73,6 +79,23 @@ def with_gain(
     )
 
 
+@cache
+def gains(name: str, column: str = "accuracy") -> dict[tuple[str, ...], MeanInterval]:
+    """Return the gain over local training of every case of a sweep, by its labels.
+
+    Local training is a case of the sweep, or it is the one of the setting that the sweep shares.
+    """
+    frame = read(name)
+    axes = axes_of(frame)
+    method = next(axis for axis in axes if axis in ("method", "Defence", "variant", "reading"))
+    if "Local" in frame[method]:
+        local, on = frame.filter(pl.col(method) == "Local"), [axis for axis in axes if axis != method]
+    else:
+        local, on = (local_on_cifar10() if name in ON_CIFAR10 else local_on_digits()), []
+    gained = _by_seed(with_gain(frame, local, column, [*on, "seed"]), axes, "gain")
+    return {key: mean_interval([*values.values()]) for key, values in gained.items()}
+
+
 def local_on_digits() -> pl.DataFrame:
     """Return local training in the setting of part 2, on which attacks have no effect."""
     return read("rivals").filter((pl.col("method") == "Local") & (pl.col("attack") == "none"))
@@ -115,3 +138,39 @@ def comparisons() -> list[tuple[str, str, MeanInterval]]:
                 found.append((kind, case, difference))
                 seen.add(difference)
     return found
+
+
+def pairs_of_cells() -> list[tuple[str, str, str, MeanInterval]]:
+    """Return sweep, other labels, the two cases, and the difference of cells in Tables I to IV.
+
+    DisPFL and noise are left out.
+    """
+    found = []
+    for name, axis in (
+        ("clean", "Aggregation"),
+        ("clean", "method.lambda"),
+        ("robustness", "Defence"),
+        ("ablation", "variant"),
+        ("sensitivity", "method.lambda"),
+    ):
+        cases = [case for case in read(name)[axis].unique(maintain_order=True) if case != "DisPFL"]
+        for case, other in combinations(cases, 2):
+            for key, difference in paired(read(name), axis, case, other).items():
+                if key != ("noise",):
+                    found.append((name, ", ".join(key), f"{case} minus {other}", difference))
+    return found
+
+
+def p_value(difference: MeanInterval) -> float:
+    """Return the two-sided p-value of a paired difference (Student's t); 1 if all runs are equal."""
+    if difference.deviation is None:
+        raise ValueError("a single seed has no p-value")
+    if difference.deviation == 0.0:
+        return 1.0 if difference.mean == 0.0 else 0.0
+    t = abs(difference.mean) * sqrt(difference.num) / difference.deviation
+    return float(2 * stdtr(difference.num - 1, -t))
+
+
+def adjusted_p_values(differences: Iterable[MeanInterval]) -> list[float]:
+    """Return the p-values of several comparisons, adjusted as by Benjamini and Hochberg."""
+    return [float(p) for p in false_discovery_control([p_value(e) for e in differences], method="bh")]

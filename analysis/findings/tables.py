@@ -1,22 +1,25 @@
-"""Write all numbers that the text of the findings quotes, as Markdown."""
+"""Write all tables of the findings as Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import combinations
 
 import polars as pl
 from collect import KEPT
+from overview import CONDITIONS, METHODS, overview
 from rows import (
     HERE,
     LAMBDAS,
+    adjusted_p_values,
     axes_of,
     comparisons,
     estimate,
     local_on_cifar10,
     local_on_digits,
+    p_value,
     paired,
+    pairs_of_cells,
     read,
     with_gain,
 )
@@ -35,6 +38,7 @@ Differences are paired by seed.
 def tables() -> str:
     """Return the tables of all parts."""
     parts = {
+        "Overview": summary(),
         "1. The paper's tables": [*paper(), *pairs(), *readings()],
         "2. When do defences matter?": defences(),
         "3. Delay and loss": [*loss(), *waiting()],
@@ -43,6 +47,16 @@ def tables() -> str:
         "6. An improved R-DPFL": anchored(),
     }
     return HEAD + "".join(f"\n## {title}\n{''.join(part)}" for title, part in parts.items())
+
+
+def summary() -> Iterator[str]:
+    """Yield the table at the top of the findings."""
+    found = overview()
+    cells = {}
+    for method in METHODS:
+        row = [found[method, condition] for condition in CONDITIONS]
+        cells[method] = [formatted(c.gain, sign=True) + (f" ({c.attack})" if c.attack else "") for c in row]
+    yield _grid("Gain over local training in the same condition, λ = 1", [*CONDITIONS], cells)
 
 
 def paper() -> Iterator[str]:
@@ -59,7 +73,7 @@ def paper() -> Iterator[str]:
             heading = f"{title}: {metric.lower()} clients" if several else title
             published = partial(_published, layout, rows, columns, [metric] if several else [])
             yield _table(frame, rows, columns, heading, KEPT[path], published=published)
-    yield _differences(read("clean"), "method.lambda", "0.0", "Aggregation", "Table I less λ = 0")
+    yield _differences(read("clean"), "method.lambda", "0.0", "Aggregation", "Table I minus λ = 0")
     for name, rows, columns, title in (
         ("robustness", "Defence", "attack", "Table II"),
         ("ablation", "variant", "attack", "Table III"),
@@ -67,7 +81,7 @@ def paper() -> Iterator[str]:
         ("lambda_cifar10", "method", "attack", "Larger λ on CIFAR-10"),
     ):
         frame = with_gain(read(name), local_on_cifar10())
-        yield _table(frame, rows, columns, f"{title} less training alone", "gain", sign=True)
+        yield _table(frame, rows, columns, f"{title} minus local training", "gain", sign=True)
     yield _table(read("lambda_cifar10"), "method", "attack", "Larger λ on CIFAR-10")
     yield _table(read("size_cifar10"), "size", "seed", "The paper's setting on CIFAR-10 by size, each seed")
 
@@ -83,23 +97,12 @@ def _published(
 
 def pairs() -> Iterator[str]:
     """Yield the pairs of cells in Tables I to IV that differ significantly, without DisPFL and noise."""
-    yield "\n### Cells of Tables I to IV that can be told apart, without DisPFL and noise\n\n"
-    num_pairs = 0
-    for name, axis in (
-        ("clean", "Aggregation"),
-        ("clean", "method.lambda"),
-        ("robustness", "Defence"),
-        ("ablation", "variant"),
-        ("sensitivity", "method.lambda"),
-    ):
-        cases = [case for case in read(name)[axis].unique(maintain_order=True) if case != "DisPFL"]
-        for case, other in combinations(cases, 2):
-            for key, found in paired(read(name), axis, case, other).items():
-                num_pairs += key != ("noise",)
-                if key != ("noise",) and abs(found.mean) > (found.half_width or 0.0) > 0:
-                    difference = formatted(found, 4, sign=True)
-                    yield f"- {name}, {', '.join(key)}: {case} less {other} {difference}\n"
-    yield f"\nof {num_pairs} pairs.\n"
+    yield "\n### Cells of Tables I to IV that differ by more than their intervals (no DisPFL, no noise)\n\n"
+    found = pairs_of_cells()
+    for name, labels, cases, difference in found:
+        if abs(difference.mean) > (difference.half_width or 0.0) > 0:
+            yield f"- {name}, {labels}: {cases} {formatted(difference, 4, sign=True)}\n"
+    yield f"\nof {len(found)} pairs.\n"
 
 
 def readings() -> Iterator[str]:
@@ -109,7 +112,7 @@ def readings() -> Iterator[str]:
         ("readings", "attack", "Readings of the paper, on digits at λ = 1"),
     ):
         yield _table(read(name), "reading", columns, title)
-        yield _differences(read(name), "reading", "default", columns, f"{title}: less the default")
+        yield _differences(read(name), "reading", "default", columns, f"{title}: minus the default")
     title = "Honest clients, of 7, for which γ <= 1 / (8 L)"
     yield _table(read("ambiguities"), "reading", "lambda", title, "num_gamma_small_enough", 0)
 
@@ -121,31 +124,35 @@ def defences() -> Iterator[str]:
     for weight in LAMBDAS:
         some = defences.filter(pl.col("method.lambda") == weight)
         yield _table(some, "method", "attack", f"Defences at λ = {weight}")
-        title = f"Gain over training alone at λ = {weight}"
+        title = f"Gain over local training at λ = {weight}"
         yield _table(with_gain(some, local), "method", "attack", title, "gain", sign=True)
     yield _table(some, "method", "attack", "Worst honest client at λ = 1", "worst")
     title = "Gain of the worst honest client at λ = 1"
     yield _table(with_gain(some, local, "worst"), "method", "attack", title, "gain", sign=True)
     for column, what in (("accuracy", "Gain"), ("worst", "Gain of the worst honest client")):
         some = with_gain(read("strengths"), local, column)
-        title = f"{what} over training alone by attack and strength"
+        title = f"{what} over local training by attack and strength"
         yield _table(some, "attack", "method", title, "gain", sign=True)
     for baseline in ("R-DPFL", "R-DPFL, anchored"):
-        title = f"By attack and strength: less {baseline}"
+        title = f"By attack and strength: minus {baseline}"
         yield _differences(read("strengths"), "method", baseline, "attack", title, upright=True)
     yield _table(rivals, "method", "attack", "Methods without λ")
-    yield _differences(rivals, "method", "Local", "attack", "Methods without λ less training alone")
-    title = "Methods without λ less training alone, worst client"
+    yield _differences(rivals, "method", "Local", "attack", "Methods without λ minus local training")
+    title = "Methods without λ minus local training, worst client"
     yield _differences(rivals, "method", "Local", "attack", title, "worst")
     yield _table(controls, "method", "attack", "Parts of the estimators at λ = 1")
-    yield _differences(controls, "method", "R-DPFL", "attack", "Parts of the estimators less R-DPFL")
-    title = "Honest clients, of 9, with at least half of their neighbours liars, by seed"
+    yield _differences(controls, "method", "R-DPFL", "attack", "Parts of the estimators minus R-DPFL")
+    speed = read("speed_control")
+    yield _differences(
+        speed, "method", "Local", "rounds", "After several numbers of rounds: minus local training"
+    )
+    title = "Honest clients, of 9, with at least half of their neighbours Byzantine, by seed"
     yield _table(local, "method", "seed", title, "num_outside_threat_model", 0)
     for attack in ("none", "noise"):
         some = read("heterogeneity").filter(pl.col("attack") == attack)
         title = f"Unequal data (Dirichlet α), attack: {attack}"
         yield _table(some, "method", "partition.alpha", title)
-        title += "; less R-DPFL, anchored"
+        title += "; minus R-DPFL, anchored"
         yield _differences(some, "method", "R-DPFL, anchored", "partition.alpha", title)
 
 
@@ -156,9 +163,9 @@ def loss() -> Iterator[str]:
         title = f"Loss, late messages are {late}"
         yield _table(some, "loss", "method", title)
         yield _table(some, "loss", "method", f"{title}: simulated seconds to 0.85", "seconds_to_0.85", 1)
-        yield _differences(some, "method", "Local", "loss", f"{title}: less training alone")
+        yield _differences(some, "method", "Local", "loss", f"{title}: minus local training")
         silence = "R-DPFL, predicts in silence"
-        yield _differences(some, "method", silence, "loss", f"{title}: less R-DPFL that predicts in silence")
+        yield _differences(some, "method", silence, "loss", f"{title}: minus R-DPFL that predicts in silence")
 
 
 def waiting() -> Iterator[str]:
@@ -171,7 +178,7 @@ def waiting() -> Iterator[str]:
             ("simulated seconds to 0.85", "seconds_to_0.85", 1),
         ):
             yield _table(some, "world", "wait", f"{method}: {what} by wait", column, digits)
-            title = f"{method}: {what}, less waiting for all"
+            title = f"{method}: {what}, minus waiting for all"
             yield _differences(some, "wait", "all", "world", title, column, digits)
 
 
@@ -187,46 +194,61 @@ def timing() -> Iterator[str]:
                 ("simulated seconds", "simulated_s", 1),
             ):
                 if content == "honest" or what == "accuracy":
-                    yield _table(some, "lie", "wait", f"{title}: {what} by lie about time", column, digits)
-                    without = f"{title}: {what}, less without a lie about time"
-                    yield _differences(some, "lie", "none", "wait", without, column, digits)
+                    yield _table(some, "timing", "wait", f"{title}: {what} by timing attack", column, digits)
+                    without = f"{title}: {what}, minus no timing attack"
+                    yield _differences(some, "timing", "none", "wait", without, column, digits)
 
 
 def topology() -> Iterator[str]:
     """Yield graphs by placement of the Byzantine clients, accuracy by distance to them, and breakdown."""
     topology = read("topology")
-    for liars in topology["liars"].unique(maintain_order=True):
-        some = topology.filter(pl.col("liars") == liars)
-        yield _table(some, "method", "topology", f"Graphs, liars: {liars}")
+    for placement in topology["placement"].unique(maintain_order=True):
+        some = topology.filter(pl.col("placement") == placement)
+        yield _table(some, "method", "topology", f"Graphs, Byzantine clients: {placement}")
         yield _differences(
-            some, "method", "Local", "topology", f"Graphs, liars: {liars}; less training alone"
+            some,
+            "method",
+            "Local",
+            "topology",
+            f"Graphs, Byzantine clients: {placement}; minus local training",
         )
-    some = topology.filter(pl.col("liars") == "clustered")
+    some = topology.filter(pl.col("placement") == "clustered")
     for column in ("accuracy_1_hop", "accuracy_2_hops", "accuracy_3_hops"):
-        title = f"Clustered liars, {column.replace('_', ' ')} away"
+        title = f"Clustered Byzantine clients, {column.replace('_', ' ')} away"
         yield _table(some, "method", "topology", title, column)
-        yield _differences(some, "method", "Local", "topology", f"{title}: less training alone", column)
+        yield _differences(some, "method", "Local", "topology", f"{title}: minus local training", column)
     some = topology.filter(pl.col("method") == "R-DPFL")
     local = topology.filter(pl.col("method") == "Local")
-    gained = with_gain(some, local, on=("topology", "liars", "seed"))
-    title = "R-DPFL's gain over training alone, less that with liars at random"
-    yield _differences(gained, "liars", "random", "topology", title, "gain")
-    title = "Honest clients, of 18, with at least half of their neighbours liars"
-    yield _table(some, "liars", "topology", title, "num_outside_threat_model", 1)
-    title = "Breakdown fraction of liars (noise)"
+    gained = with_gain(some, local, on=("topology", "placement", "seed"))
+    title = "R-DPFL's gain over local training, minus that with random placement"
+    yield _differences(gained, "placement", "random", "topology", title, "gain")
+    title = "Honest clients, of 18, with at least half of their neighbours Byzantine"
+    yield _table(some, "placement", "topology", title, "num_outside_threat_model", 1)
+    title = "Breakdown fraction of Byzantine clients (noise)"
     yield _table(read("breakdown"), "method", "topology", title, "below_from")
 
 
 def anchored() -> Iterator[str]:
     """Yield all comparisons of the anchored estimator with the paper's."""
     compared = comparisons()
-    yield "\n### Anchored − paper\n\n"
+    adjusted = adjusted_p_values(e for *_, e in compared)
+    yield "\n### Anchored minus paper\n\n"
     for kind in (None, *dict.fromkeys(kind for kind, _, _ in compared)):
         some = [one for one in compared if kind in (None, one[0])]
         yield f"- {kind or 'all'}: {verdict(some)}\n"
-    yield "\n| | case | difference |\n|---|---|---|\n"
-    for kind, case, difference in compared:
-        yield f"| {kind} | {case} | {formatted(difference, sign=True)} |\n"
+    num_left = sum(p <= 0.05 for p in adjusted)
+    yield f"\nAfter the correction of Benjamini and Hochberg over all {len(compared)}, {num_left} are left "
+    yield f"at a false discovery rate of 0.05. The smallest corrected p-value is {min(adjusted):.3f}.\n"
+    yield "\n| | case | difference | p | corrected p |\n|---|---|---|---|---|\n"
+    for (kind, case, difference), p in zip(compared, adjusted, strict=True):
+        p_values = f"{p_value(difference):.3f} | {p:.3f}"
+        yield f"| {kind} | {case} | {formatted(difference, sign=True)} | {p_values} |\n"
+    some = read("limits")
+    for attack in some["attack"].unique(maintain_order=True):
+        title = f"Ten of 24 clients Byzantine, {attack}: minus local training"
+        yield _differences(
+            some.filter(pl.col("attack") == attack), "method", "Local", "placement", title, upright=True
+        )
 
 
 def _differences(

@@ -16,16 +16,16 @@ MAX_SEEDS = 10_000
 HELP = "find the value at which collaboration stops paying off"
 EXAMPLES = """\
 examples:
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.fraction
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary network.loss.probability
-  rdpfl-sim breakdown scenarios/ring_30pct.toml --vary adversary.attack.sigma \\
+  rdpfl-sim breakdown ring_30pct --vary adversary.fraction
+  rdpfl-sim breakdown ring_30pct --vary network.loss.probability
+  rdpfl-sim breakdown ring_30pct --vary adversary.attack.sigma \\
       --from 0.5 --to 50 --seeds 1,2,3 --margin 0.01
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the scenario, the parameter, its range, and the seeds."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario (TOML)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a scenario: a TOML file, or a bundled name")
     parser.add_argument(
         "--vary", required=True, metavar="PATH", help="the number to vary, such as adversary.fraction"
     )
@@ -49,7 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tolerance",
         type=_positive,
         metavar="WIDTH",
-        help="precision of the result (default: 1/32 of the range; exact for clients and whole numbers)",
+        help="precision of the result (default: 1/32 of the range, or exact for attacker fractions and "
+        "whole numbers)",
     )
     parser.add_argument(
         "--seeds",
@@ -76,10 +77,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Bisect all seeds at once, execute missing runs, then write and print the result."""
-    console = make_console(quiet=options.quiet)
+    """Bisect for all seeds together, execute missing runs, then write and print the result."""
+    console, messages = make_console(options.quiet), make_console(options.quiet, stderr=True)
     runner = make_runner(options)
-    with console.status("building the scenario"):
+    with messages.status("building the scenario"):
         runner.prepare()
         from rdpfl_sim.reports.breakdown import conclusion, draw_breakdown, points_table, search_header
         from rdpfl_sim.reports.progress import BreakdownProgress
@@ -102,13 +103,13 @@ def execute(options: argparse.Namespace) -> int:
         output = options.output / f"{spec.base.name}-{spec.path}"
         bisection = Bisection(spec, output)
         check_local_data(options, missing_runs(bisection.next_runs(), output))
-    print_warnings([spec.base], [], console)
+    print_warnings([spec.base], [])
     console.print(search_header(spec))
     try:
-        with closing(runner), BreakdownProgress(console) as progress:
+        with closing(runner), BreakdownProgress(messages) as progress:
             while runs := bisection.next_runs():
                 missing = missing_runs(runs, output)
-                print_repeated(missing, output, console)
+                print_repeated(missing, output, messages)
                 progress.expect(len(runs) - len(missing), len(missing), bisection.max_later_points())
                 runner.run(missing, output, progress)
                 bisection.read_results()

@@ -1,4 +1,4 @@
-"""Parts that several commands share: exit codes, consoles, common arguments, error messages."""
+"""Code shared by several commands: exit codes, consoles, common arguments, error messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErr
 
 
 def make_console(quiet: bool = False, stderr: bool = False) -> Console:
-    """Return a console; output to a pipe is not wrapped, so that it can be searched line by line."""
+    """Return a console: stdout for results, stderr for progress, warnings and hints.
+
+    Output to a pipe is not wrapped, so that it can be searched line by line.
+    """
     from rich.console import Console
 
     class PipeConsole(Console):
@@ -107,7 +110,9 @@ def report_damage(folder: Path | str) -> Iterator[None]:
         raise RunError(f"{folder}: damaged files ({reason}); see rdpfl-sim verify for details") from error
 
 
-def add_scenario(parser: argparse.ArgumentParser, help_: str = "a scenario (TOML)") -> None:
+def add_scenario(
+    parser: argparse.ArgumentParser, help_: str = "a scenario: a TOML file, or a bundled name"
+) -> None:
     """Add the arguments that select and change a scenario."""
     parser.add_argument("file", type=Path, metavar="FILE", help=help_)
     add_overrides(parser, "set a key, such as method.lambda=0.1; may be repeated")
@@ -117,6 +122,22 @@ def add_scenario(parser: argparse.ArgumentParser, help_: str = "a scenario (TOML
 def add_overrides(parser: argparse.ArgumentParser, help_: str) -> None:
     """Add the argument that changes single keys."""
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_)
+
+
+def override_for(argument: str, arguments: Sequence[str]) -> list[str]:
+    """Return the overrides that an argument such as --rounds 5 may stand for: --set rounds=5."""
+    from rdpfl_sim.scenario.overrides import paths_of_key
+    from rdpfl_sim.scenario.scenario import Scenario
+
+    option, _, value = argument.partition("=")
+    if not option.startswith("--"):
+        return []
+    *_, following = [*arguments, ""][: [*arguments].index(argument) + 2]
+    if following.startswith("-"):
+        following = ""
+    path = option.removeprefix("--").replace("-", "_")
+    paths = [found for found in paths_of_key(Scenario, {}, path.rpartition(".")[2]) if found.endswith(path)]
+    return [f"--set {found}={value or following or 'VALUE'}" for found in paths]
 
 
 def add_allow_cluster(parser: argparse.ArgumentParser) -> None:
@@ -135,8 +156,8 @@ def load_scenario(options: argparse.Namespace) -> Scenario:
     return Scenario.load(options.file, options.set, options.seed)
 
 
-def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], console: Console) -> None:
-    """Print the notes of scenarios to stderr, even with --quiet, and other warnings to the console."""
+def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: bool = False) -> None:
+    """Print the notes of scenarios, even with --quiet, and other warnings, to stderr."""
     from rdpfl_sim.reports.terminal import warning_lines
 
     counts = Counter(note for scenario in scenarios for note in scenario.notes)
@@ -145,7 +166,7 @@ def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], console
         note if num == total else f"{note} (in {num:,} of {total:,} runs)" for note, num in counts.items()
     ]
     make_console(stderr=True).print(warning_lines(notes))
-    console.print(warning_lines([text for text in others if text not in counts]))
+    make_console(quiet, stderr=True).print(warning_lines([text for text in others if text not in counts]))
 
 
 def parse_count(text: str) -> int:

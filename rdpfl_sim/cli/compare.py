@@ -41,12 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="also compare this number in summary.json, such as telemetry.delay_s.mean; 'all' compares all",
+        help="also compare this number in summary.json, such as telemetry.delay_s.mean, or 'all' numbers",
     )
     parser.add_argument(
         "--by-argument",
         action="store_true",
-        help="group runs by argument, not by scenario, to compare two sets of results for one scenario",
+        help="group runs by RUN argument instead of by scenario, to compare two sets of results for one "
+        "scenario",
     )
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
 

@@ -32,7 +32,7 @@ def execute(options: argparse.Namespace) -> int:
 
     kinds = {kind: [entry.name for entry in entries] for kind, entries in list_components().items()}
     choices = {
-        ("list", "kind"): [*kinds],
+        ("list", "kind"): [*kinds, "scenarios"],
         ("data", "name"): [*CLASSES],
         **{("new", prompt.flag): kinds.get(str(prompt.kind)) for prompt in PROMPTS},
     }
@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
-    """Yield each command with each of its arguments."""
+    """Yield every argument of every command, with the command."""
     [commands] = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     for name, command in commands.choices.items():
         for action in command._actions:
@@ -61,7 +61,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ac
 
 
 def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
-    """Add the options of run to the top-level parser, because `rdpfl-sim FILE` is short for run."""
+    """Add the options of run to the top-level parser: `rdpfl-sim FILE` is short for `rdpfl-sim run FILE`."""
     run_parser = argparse.ArgumentParser(add_help=False)
     run.add_arguments(run_parser)
     for action in run_parser._actions:
@@ -70,7 +70,7 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _first_word_lines(shell: str, scenarios: Mapping[str, object]) -> tuple[str, str]:
-    """Return lines before and after the script that also offer scenario files as the first word."""
+    """Return the lines before and after the script with which the first word completes to scenario files."""
     function = "_shtab_rdpfl_sim"
     match shell:
         case "zsh":

@@ -17,10 +17,11 @@ A scenario that sets data.folder reads from that folder instead.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the name of the data set and the folder."""
+    """Add the arguments for the data set and the folder."""
     parser.add_argument("name", metavar="NAME", help="cifar10, cifar100, mnist or fashion_mnist")
     parser.add_argument(
         "--folder",
+        "-o",
         metavar="FOLDER",
         help="target folder (default: ~/.cache/rdpfl-sim or the value of $RDPFL_SIM_DATA)",
     )

@@ -6,13 +6,14 @@ import argparse
 
 from rdpfl_sim.cli.common import UsageError, make_console, print_plain
 
-HELP = "list components: attacks, methods, topologies and others"
+HELP = "list components (attacks, methods, ...) or bundled scenarios"
 EXAMPLES = """\
 examples:
   rdpfl-sim list                                  # the names of all components
   rdpfl-sim list attack                           # one kind, with all options
   rdpfl-sim list all                              # every kind, with all options
   rdpfl-sim list methods --markdown
+  rdpfl-sim list scenarios                        # the bundled scenarios
 """
 
 
@@ -22,13 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind",
         nargs="?",
         metavar="KIND",
-        help="show the options of one kind, such as attack or method, or of every kind with 'all'",
+        help="show the options of one kind, such as attack or method, or of every kind with 'all'; "
+        "'scenarios' shows the bundled scenarios and sweeps",
     )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Print an overview of all components, or the details of the given kind."""
+    if options.kind in ("scenario", "scenarios"):
+        return _list_scenarios(options.markdown)
     from rdpfl_sim.components.table import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,
@@ -42,15 +46,45 @@ def execute(options: argparse.Namespace) -> int:
     if options.kind not in (None, "all"):
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
         if name not in kinds:
-            raise UsageError(f"there is no kind {options.kind!r}{suggest(options.kind, kinds)}")
+            choices = [*kinds, "scenarios"]
+            raise UsageError(f"unknown kind {options.kind!r}{suggest(options.kind, choices)}")
         kinds = {name: kinds[name]}
     if options.markdown:
         print_plain(markdown_table(kinds))
         return 0
     console = make_console()
     console.print(overview(kinds) if options.kind is None else details(kinds))
+    messages = make_console(stderr=True)
     for sentence in broken_plugins(kinds):
-        console.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
+        messages.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
     if options.kind is None:
         console.print("\nFor descriptions and options: rdpfl-sim list KIND", highlight=False)
+        console.print("For bundled scenarios: rdpfl-sim list scenarios", highlight=False)
+    return 0
+
+
+def _list_scenarios(markdown: bool) -> int:
+    """Print the name and the description of every bundled scenario and sweep."""
+    from rich.text import Text
+
+    from rdpfl_sim.scenario.bundled import bundled_scenarios, describe_file
+    from rdpfl_sim.scenario.component_list import HangingIndent
+    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
+
+    console = make_console()
+    if markdown:
+        print_plain("| scenario | command | description |\n|---|---|---|")
+    for name, path in bundled_scenarios().items():
+        command = "sweep" if is_sweep(read_toml(path)) else "run"
+        if markdown:
+            print_plain(f"| `{name}` | `{command}` | {describe_file(path)} |")
+        else:
+            text = Text.assemble((name, "cyan"), f" ({command}): {describe_file(path)}")
+            console.print(HangingIndent(text, 0))
+    if not markdown:
+        console.print(
+            "\nTo run one: rdpfl-sim run NAME, or rdpfl-sim sweep NAME for a sweep. "
+            "To copy one: rdpfl-sim new --example NAME",
+            highlight=False,
+        )
     return 0

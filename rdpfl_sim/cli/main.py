@@ -16,6 +16,7 @@ from rdpfl_sim.cli import (
     compare,
     completion,
     data,
+    doctor,
     new,
     plot,
     report,
@@ -31,7 +32,15 @@ from rdpfl_sim.cli import (
     watch,
 )
 from rdpfl_sim.cli import list as list_command
-from rdpfl_sim.cli.common import BAD_INPUT, FAILED, INTERRUPTED, UsageError, error_text, make_console
+from rdpfl_sim.cli.common import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    UsageError,
+    error_text,
+    make_console,
+    override_for,
+)
 from rdpfl_sim.errors import RunError, ScenarioError, SchemaError, is_out_of_memory
 from rdpfl_sim.version import __version__
 
@@ -53,6 +62,7 @@ COMMANDS: dict[str, ModuleType] = {
     "list": list_command,
     "schema": schema,
     "data": data,
+    "doctor": doctor,
     "completion": completion,
 }
 
@@ -60,7 +70,8 @@ EXAMPLES = """\
 examples:
   rdpfl-sim new mine.toml                         # create a scenario
   rdpfl-sim mine.toml                             # run it
-  rdpfl-sim scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.1 --live
+  rdpfl-sim ring_30pct                            # run a bundled scenario
+  rdpfl-sim ring_30pct --seed 7 --set method.lambda=0.1 --live
   rdpfl-sim report runs/first --open              # show the results
   rdpfl-sim compare runs/first runs/second        # compare two runs
   rdpfl-sim COMMAND --help                        # details and examples
@@ -110,6 +121,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if unknown:
         command: argparse.ArgumentParser = options.command_parser
         near = get_close_matches(unknown[0], command._option_string_actions, n=1)
+        if not near and "--set" in command._option_string_actions:
+            near = override_for(unknown[0], arguments)
         hint = f"; did you mean {near[0]}?" if near else ""
         command.error(f"unknown argument {' '.join(unknown)}{hint}")
     return options
@@ -156,7 +169,10 @@ def _print_problems(error: ScenarioError, file: str) -> None:
 
 
 def _reject_misspelt_command(parser: argparse.ArgumentParser, word: str) -> None:
-    """Exit with a message if the word is not a file but similar to a command."""
+    """Exit with a message if the word is neither a file nor a bundled scenario but similar to a command."""
+    from rdpfl_sim.scenario.bundled import bundled_scenarios
+
     near = get_close_matches(word, COMMANDS, n=1)
-    if near and not Path(word).exists():
+    is_scenario = Path(word).exists() or Path(f"{word}.toml").exists() or word in bundled_scenarios()
+    if near and not is_scenario:
         parser.error(f"there is no command or file {word!r}; did you mean {near[0]!r}?")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rdpfl_sim.cli.common import UsageError, make_console, print_plain
+from rdpfl_sim.cli.new_files import copy_example, reject_existing, write_scenario
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ examples:
   rdpfl-sim new mine.toml --loss bernoulli --method balance --yes --force
   rdpfl-sim new mine.toml --latency "{name = 'pareto', shape = 1.5}"
   rdpfl-sim new - --data synthetic                # print the scenario only
+  rdpfl-sim new mine.toml --example ring_30pct    # copy a bundled scenario
 """
 
 
@@ -38,11 +39,11 @@ class Prompt:
 
 
 class NewScenario(NamedTuple):
-    """The scenario built from the answers, its problems, and notes about keys reset to their defaults."""
+    """The scenario built from the answers, and either its problems or its warnings."""
 
     raw: TomlTable
     problems: list[Problem]
-    notes: list[str]
+    warnings: list[str]
 
 
 PROMPTS = (
@@ -63,7 +64,7 @@ DEFAULTS: TomlTable = {
     "rounds": 30,
     "seed": 1,
     "clients": {"count": 10},
-    "topology": "ring",
+    "topology": "complete",
     "data": {"name": "digits", "test_fraction": 0.75},
     "partition": {"name": "dirichlet", "alpha": 1.0, "min_samples": 5},
     "training": {"batch_size": 16, "learning_rate": 0.02},
@@ -74,27 +75,36 @@ DEFAULTS: TomlTable = {
         "wait": {"name": "deadline", "seconds": 1.0},
     },
 }
-"""The default scenario: small and asynchronous. In this scenario, collaboration improves accuracy."""
+"""The default scenario: small and asynchronous. In this scenario, collaboration improves accuracy.
+
+With a complete graph, a minority of attackers is a minority of every client's neighbours.
+"""
 ATTACK, FRACTION = "noise", 0.2
 TIMEOUT_S = 3.0
 """Default timeout for wait policies that would otherwise block on a lost message."""
 MANY_CLIENTS = 40
 DEFAULTS_FOR_MANY: TomlTable = {
-    "data": "digits",
+    "topology": {"name": "k_regular", "k": 20},
+    "data": {"name": "digits", "test_fraction": 0.25},
     "partition": {"name": "dirichlet", "alpha": 1.0, "min_samples": 1},
 }
-"""Defaults for more than `MANY_CLIENTS` clients: a larger training set and a smaller minimum per client."""
+"""Defaults for more than `MANY_CLIENTS` clients: fewer links and a larger training set."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the output file and one option per question."""
+    """Add the output file, the example and one option per question."""
     parser.add_argument(
-        "output",
+        "target",
         type=Path,
         nargs="?",
-        default=Path("scenario.toml"),
         metavar="FILE",
-        help="output file, or - to print (default: scenario.toml)",
+        help="output file, or - to print (default: scenario.toml, or the name of the example)",
+    )
+    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="another way to give FILE")
+    parser.add_argument(
+        "--example",
+        metavar="NAME",
+        help="copy a bundled scenario or sweep, with the files that it needs (see: rdpfl-sim list scenarios)",
     )
     for prompt in PROMPTS:
         hint = "" if prompt.kind is None else f" (see: rdpfl-sim list {prompt.kind})"
@@ -107,42 +117,57 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Prompt for missing options on a terminal, validate the answers, and write the file."""
-    to_stdout = options.stdout or str(options.output) == "-"
-    if not to_stdout and options.output.is_dir():
-        raise UsageError(f"{options.output} is a folder, not a file")
-    if not to_stdout and options.output.exists() and not options.force:
-        raise UsageError(f"{options.output} already exists; use --force to replace it")
-    interactive = not options.yes and not to_stdout and sys.stdin.isatty() and sys.stdout.isatty()
+    """Prompt for missing options on a terminal, check that the scenario can run, and write the file."""
+    target = _target(options)
+    if options.example is not None:
+        given = [f"--{prompt.flag}" for prompt in PROMPTS if getattr(options, prompt.flag) is not None]
+        if given:
+            raise UsageError(f"--example cannot be combined with {given[0]}: change the copy instead")
+        return copy_example(options.example, target, options.force)
+    if target is not None:
+        reject_existing([target], options.force)
+    interactive = not options.yes and target is not None and sys.stdin.isatty() and sys.stdout.isatty()
     console = make_console(stderr=True)
     with console.status("loading"):
         from rdpfl_sim.reports.terminal import warning_lines
         from rdpfl_sim.scenario.template import commented_scenario
 
+    folder = Path() if target is None else target.parent
     answers = {prompt.flag: getattr(options, prompt.flag) for prompt in PROMPTS}
-    raw, problems, notes = build_scenario(answers)
-    if problems:
-        raise ScenarioError([_with_option(problem) for problem in problems])
+    result = build_scenario(answers, folder)
+    if result.problems:
+        raise ScenarioError([_with_option(problem) for problem in result.problems])
     if interactive:
-        raw, _, notes = _ask(answers)
-    name = "scenario" if to_stdout else options.output.stem
-    text = commented_scenario(raw, f"{name}: {_title(raw)}")
-    console.print(warning_lines(notes))
-    if to_stdout:
+        result = _ask(answers, folder)
+    name = "scenario" if target is None else target.stem
+    text = commented_scenario(result.raw, f"{name}: {_title(result.raw)}")
+    console.print(warning_lines(result.warnings))
+    if target is None:
         print_plain(text, end="")
-        return 0
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(text, encoding="utf-8")
-    return _print_next_step(options.output)
+    else:
+        write_scenario({target: text}, "rdpfl-sim")
+    return 0
 
 
-def build_scenario(answers: dict[str, str | None]) -> NewScenario:
-    """Build the scenario from the answers so far; unanswered questions are None."""
+def _target(options: argparse.Namespace) -> Path | None:
+    """Return the output file, or None for stdout."""
+    if options.target is not None and options.output is not None:
+        raise UsageError("give the output file once, as FILE or with --output")
+    target: Path | None = options.target or options.output
+    if options.stdout or str(target) == "-":
+        return None
+    name = "scenario" if options.example is None else Path(options.example).name
+    return target or Path(f"{name}.toml")
+
+
+def build_scenario(answers: dict[str, str | None], folder: Path) -> NewScenario:
+    """Build the scenario of a file in `folder` from the answers so far; unanswered questions are None."""
     from copy import deepcopy
 
     from rdpfl_sim.scenario.overrides import Draft, parse_override
-    from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute
     from rdpfl_sim.scenario.toml_file import get_value, set_value
+    from rdpfl_sim.simulation.experiment import Experiment
 
     raw = deepcopy(DEFAULTS)
     draft = Draft(Scenario, raw)
@@ -156,14 +181,15 @@ def build_scenario(answers: dict[str, str | None]) -> NewScenario:
     if _has_no_options(wait := get_value(raw, "timing.wait")) and _component_name(wait) in ("all", "quorum"):
         set_value(raw, "timing.wait.timeout_s", TIMEOUT_S)
     if isinstance(number := get_value(raw, "clients.count"), int) and number > MANY_CLIENTS:
-        for section in ("data", "partition"):
-            if raw[section] == DEFAULTS[section]:
-                raw[section] = DEFAULTS_FOR_MANY[section]
+        raw |= {section: value for section, value in DEFAULTS_FOR_MANY.items() if answers[section] is None}
+    resolved = deepcopy(raw)
+    make_paths_absolute(resolved, folder)
     try:
-        scenario = Scenario.from_dict(raw)
+        scenario = Scenario.from_dict(resolved)
+        warnings = [*draft.reset_notes(scenario.to_dict()), *Experiment(scenario).warnings]
     except ScenarioError as error:
         return NewScenario(raw, error.problems, [])
-    return NewScenario(raw, [], [*draft.reset_notes(scenario.to_dict())])
+    return NewScenario(raw, [], warnings)
 
 
 def _has_no_options(value: object) -> bool:
@@ -192,13 +218,13 @@ def _component_name(value: object) -> object:
     return value.get("name") if isinstance(value, dict) else value
 
 
-def _ask(answers: dict[str, str | None]) -> NewScenario:
+def _ask(answers: dict[str, str | None], folder: Path) -> NewScenario:
     """Ask the unanswered questions and return the scenario; repeat a question after an invalid answer."""
     from rdpfl_sim.scenario.toml_file import get_value
 
     console = make_console()
     console.print("Press Enter for the default in [brackets], or type ? for a list of choices.", markup=False)
-    result = build_scenario(answers)
+    result = build_scenario(answers, folder)
     for prompt in PROMPTS:
         if answers[prompt.flag] is not None or (prompt.flag == "byzantine" and "adversary" not in result.raw):
             continue
@@ -207,13 +233,15 @@ def _ask(answers: dict[str, str | None]) -> NewScenario:
         question = f"{prompt.text[0].upper()}{prompt.text[1:]} [{default}]: "
         while True:
             try:
-                answer = input(question).strip() or str(default)
+                answer = input(question).strip()
             except EOFError:  # Ctrl-D
                 raise KeyboardInterrupt from None
+            if not answer:
+                break
             if answer == "?":
                 _print_choices(prompt)
                 continue
-            attempt = build_scenario({**answers, prompt.flag: answer})
+            attempt = build_scenario({**answers, prompt.flag: answer}, folder)
             if not attempt.problems:
                 result = attempt
                 answers = {**answers, prompt.flag: answer}
@@ -241,17 +269,3 @@ def _title(raw: TomlTable) -> str:
     if adversary := raw.get("adversary"):
         attack = f", {adversary['fraction']:.0%} Byzantine ({_component_name(adversary['attack'])})"
     return f"{raw['clients']['count']} clients, topology {topology}{attack}, {method}, {raw['rounds']} rounds"
-
-
-def _print_next_step(file: Path) -> int:
-    """Load the new scenario, then print its warnings and the command to run it."""
-    from rdpfl_sim.reports.terminal import warning_lines
-    from rdpfl_sim.scenario.scenario import Scenario
-    from rdpfl_sim.simulation.experiment import Experiment
-
-    console = make_console()
-    console.print(f"wrote {file}", markup=False, highlight=False)
-    experiment = Experiment(Scenario.load(file))
-    console.print(warning_lines(experiment.warnings))
-    console.print(f"run it with: rdpfl-sim {shlex.quote(str(file))}", markup=False, highlight=False)
-    return 0

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the folder, the output file and opening the report."""
     parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="a run folder or a sweep folder")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="output file (default: report.html in that folder)"
+        "--output", "-o", type=Path, metavar="FILE", help="output file (default: report.html in that folder)"
     )
     parser.add_argument("--open", action="store_true", help="open the report in a browser")
 

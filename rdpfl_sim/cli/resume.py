@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Continue the run from its last checkpoint, draw figures and print a table."""
-    console = make_console(quiet=options.quiet)
-    with console.status("building the scenario"), gc_frozen():
+    messages = make_console(options.quiet, stderr=True)
+    with messages.status("building the scenario"), gc_frozen():
         require_run_folders(options.file)
         from rdpfl_sim.cli.live import LiveDashboard, make_run_progress
         from rdpfl_sim.records.reader import RunReader
@@ -58,16 +58,16 @@ def execute(options: argparse.Namespace) -> int:
             reject_network_access(scenario, options.allow_cluster)
             experiment = Experiment(scenario)
     if experiment is None:
-        return _finish_complete_run(folder, scenario, console)
-    print_warnings([scenario], experiment.warnings, console)
-    with make_run_progress(options, scenario, console) as progress:
+        return _finish_complete_run(folder, scenario, messages)
+    print_warnings([scenario], experiment.warnings, options.quiet)
+    with make_run_progress(options, scenario, messages) as progress:
         if isinstance(progress, LiveDashboard):
             progress.follow(folder)
         result = resume(folder, progress, experiment, allow_cluster=options.allow_cluster)
-    return show_result(result, experiment, console)
+    return show_result(result, experiment, options.quiet)
 
 
-def _finish_complete_run(folder: Path, scenario: Scenario, console: Console) -> int:
+def _finish_complete_run(folder: Path, scenario: Scenario, messages: Console) -> int:
     """Remove checkpoints and draw figures, in case the run was killed after writing its summary."""
     from rdpfl_sim.reports.figures import are_up_to_date
     from rdpfl_sim.simulation.resume import remove_checkpoints
@@ -76,8 +76,8 @@ def _finish_complete_run(folder: Path, scenario: Scenario, console: Console) -> 
     if remove_checkpoints(folder):
         actions.append("its checkpoints were removed")
     if scenario.output.figures and not are_up_to_date(folder):
-        drawn = draw_figures(folder, console)
+        drawn = draw_figures(folder, messages)
         actions += ["its figures were drawn"] if are_up_to_date(folder) else []
-    console.print(f"this run is already complete; {' and '.join(actions) or 'there is nothing to resume'}")
+    messages.print(f"this run is already complete; {' and '.join(actions) or 'there is nothing to resume'}")
     print_plain(folder)
     return 0 if drawn else FAILED

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 HELP = "run a scenario (the default: rdpfl-sim FILE)"
 EXAMPLES = """\
 examples:
-  rdpfl-sim scenarios/ring_30pct.toml             # short for run
-  rdpfl-sim run scenarios/ring_30pct.toml --live  # with a dashboard
-  rdpfl-sim run scenarios/ring_30pct.toml --seed 7 --set method.lambda=0.3
-  rdpfl-sim run scenarios/ring_30pct.toml --set adversary.attack=sign_flip
-  rdpfl-sim run scenarios/ring_30pct.toml --set "method={name = 'balance'}"
-  rdpfl-sim run scenarios/lossy_links.toml -q     # print only the run folder
+  rdpfl-sim mine.toml                             # short for run
+  rdpfl-sim ring_30pct                            # a bundled scenario
+  rdpfl-sim run ring_30pct --live                 # with a dashboard
+  rdpfl-sim run ring_30pct --seed 7 --set method.lambda=0.3
+  rdpfl-sim run ring_30pct --set adversary.attack=sign_flip
+  rdpfl-sim run ring_30pct --set "method={name = 'balance'}"
+  rdpfl-sim run lossy_links -q                    # print only the run folder
 """
 
 
@@ -44,7 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scenario(parser)
     parser.add_argument("--quiet", "-q", action="store_true", help="print only the run folder")
     parser.add_argument(
-        "--output", type=Path, metavar="FOLDER", help="parent of the run folder (default: output.folder)"
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FOLDER",
+        help="parent of the run folder (default: output.folder)",
     )
     add_live(parser)
 
@@ -58,8 +63,8 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run the scenario, draw figures and print a table."""
-    console = make_console(quiet=options.quiet)
-    with console.status("building the scenario"), gc_frozen():
+    messages = make_console(options.quiet, stderr=True)
+    with messages.status("building the scenario"), gc_frozen():
         from rdpfl_sim.cli.live import LiveDashboard, make_run_progress
         from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
         from rdpfl_sim.simulation.experiment import Experiment
@@ -70,43 +75,43 @@ def execute(options: argparse.Namespace) -> int:
             overrides = dict(map(parse_override, options.set))
             reject_overrides(overrides, {"output.folder": "--output replaces it"})
         experiment = Experiment(scenario)
-    print_warnings([scenario], experiment.warnings, console)
+    print_warnings([scenario], experiment.warnings, options.quiet)
     folder = options.output or scenario.output.folder
-    with make_run_progress(options, scenario, console) as progress:
+    with make_run_progress(options, scenario, messages) as progress:
         on_folder = progress.follow if isinstance(progress, LiveDashboard) else None
         result = simulate(experiment, folder, progress, on_folder)
-    return show_result(result, experiment, console)
+    return show_result(result, experiment, options.quiet)
 
 
-def show_result(result: Result, experiment: Experiment, console: Console) -> int:
+def show_result(result: Result, experiment: Experiment, quiet: bool) -> int:
     """Draw figures, print a table and return the exit code."""
     from rdpfl_sim.records.status import RunStatus
     from rdpfl_sim.reports.run_summary import summary_table
     from rdpfl_sim.reports.terminal import warning_lines
 
     assert result.folder is not None
-    summary = result.summary
-    drawn = not experiment.scenario.output.figures or draw_figures(result.folder, console)
-    console.print(summary_table(summary))
-    console.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
+    summary, messages = result.summary, make_console(quiet, stderr=True)
+    drawn = not experiment.scenario.output.figures or draw_figures(result.folder, messages)
+    make_console(quiet).print(summary_table(summary))
+    messages.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
     if summary["status"] == RunStatus.INTERRUPTED:
-        console.print(f"resume with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
+        messages.print(f"resume with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
     print_plain(result.folder)
     if summary["status"] == RunStatus.INTERRUPTED:
         return INTERRUPTED
     return 0 if drawn else FAILED
 
 
-def draw_figures(folder: Path, console: Console) -> bool:
+def draw_figures(folder: Path, messages: Console) -> bool:
     """Draw the figures of a run; print a message and return False if that fails."""
     from rdpfl_sim.reports.figures import draw
 
-    with console.status("drawing figures"):
+    with messages.status("drawing figures"):
         try:
             with report_damage(folder):
                 draw(folder)
         except KeyboardInterrupt:
-            console.print("interrupted: no figures were drawn")
+            messages.print("interrupted: no figures were drawn")
         except OSError as error:
             sys.stderr.write(f"the run is complete, but drawing its figures failed: {error_text(error)}\n")
             return False

@@ -46,6 +46,7 @@ def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
     )
     parser.add_argument(
         "--output",
+        "-o",
         type=Path,
         default=Path(output),
         metavar="FOLDER",
@@ -87,9 +88,9 @@ def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) ->
         check_data(runs)
 
 
-def print_repeated(missing: Sequence[PlannedRun], output: Path, console: Console) -> None:
+def print_repeated(missing: Sequence[PlannedRun], output: Path, messages: Console) -> None:
     """Print the runs that are repeated because their results are missing or damaged."""
     from rdpfl_sim.sweeps.plan import damaged_folders
 
     for folder in damaged_folders(missing, output):
-        console.print(f"{folder}: summary.json is missing or damaged; repeating the run", soft_wrap=True)
+        messages.print(f"{folder}: summary.json is missing or damaged; repeating the run", soft_wrap=True)

@@ -13,26 +13,24 @@ from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_consol
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rdpfl_sim.sweeps.plan import PlannedRun
     from rdpfl_sim.sweeps.spec import SweepSpec
 
 HELP = "execute the missing runs of a sweep and print its tables"
 EXAMPLES = """\
 examples:
-  rdpfl-sim sweep scenarios/sweeps/lambda.toml
-  rdpfl-sim sweep scenarios/sweeps/lambda.toml --profile minutes --workers 4
-  rdpfl-sim sweep scenarios/sweeps/lambda.toml --set rounds=10 --output trial
-  rdpfl-sim sweep scenarios/rivals.toml --engine ray --address auto
+  rdpfl-sim sweep sweeps/lambda
+  rdpfl-sim sweep sweeps/lambda --profile minutes --workers 4
+  rdpfl-sim sweep sweeps/lambda --set rounds=10 --output trial
+  rdpfl-sim sweep rivals --engine ray --address auto
 
-When repeated, the command executes only missing runs.
+Run the command again to execute only the missing runs.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the sweep, its profile, its runner and its output."""
-    parser.add_argument("file", type=Path, metavar="FILE", help="a sweep (TOML)")
+    parser.add_argument("file", type=Path, metavar="FILE", help="a sweep: a TOML file, or a bundled name")
     add_overrides(parser, "change a key of the base scenario; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version defined in the file")
     add_runner(parser, output="sweeps")
@@ -40,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Execute the missing runs, then write results.csv and the tables."""
-    console = make_console(quiet=options.quiet)
+    messages = make_console(options.quiet, stderr=True)
     with closing(make_runner(options)) as runner:
-        with console.status("building the sweep"):
+        with messages.status("building the sweep"):
             runner.prepare()
             from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
@@ -57,30 +55,30 @@ def execute(options: argparse.Namespace) -> int:
             output = options.output / name
             missing = missing_runs(runs, output)
             check_local_data(options, missing)
-        print_warnings([run.scenario for run in runs], [], console)
+        print_warnings([run.scenario for run in runs], [])
         write_plan(output / PLAN, sweep, name, runs)
-        print_repeated(missing, output, console)
+        print_repeated(missing, output, messages)
         interrupted = False
-        with SweepProgress(console, len(runs), len(runs) - len(missing)) as progress:
+        with SweepProgress(messages, len(runs), len(runs) - len(missing)) as progress:
             try:
                 if missing:
                     runner.run(missing, output, progress)
             except KeyboardInterrupt:
                 interrupted = True
-    _write_results(sweep, runs, output, console)
+    _write_results(sweep, runs, output, options.quiet)
     if options.quiet:  # not printed by the progress display
         sys.stderr.writelines(f"failed: {failure}\n" for failure in progress.failures)
     if interrupted or progress.failures:
         reason = "interrupted" if interrupted else f"failed: {len(progress.failures)}"
         num_missing = len(missing_runs(runs, output))
-        console.print(
+        messages.print(
             f"{reason}; {num_missing} of {len(runs)} runs are missing; run the same command again to continue"
         )
     print_plain(output)
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 
 
-def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, console: Console) -> None:
+def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, quiet: bool) -> None:
     """Write and print the results of complete runs."""
     from rdpfl_sim.frames import Sweep
     from rdpfl_sim.records.run_folder import write_atomically
@@ -98,8 +96,9 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, c
     tables = make_tables(sweep, results)
     write_atomically(output / "tables.md", markdown_page(tables).encode())
     write_atomically(output / "tables.tex", latex_page(tables).encode())
-    with console.status("drawing the figures"):
+    with make_console(quiet, stderr=True).status("drawing the figures"):
         draw_sweep_figures(Sweep(output))
+    console = make_console(quiet)
     for table in tables:
         console.print(sweep_table(table, console.width))
     shown = {note for run in runs for note in run.scenario.notes}  # printed before the first run

@@ -36,20 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Write the time series of each run and print how to view them."""
     if find_spec("tensorboard") is None:
-        raise RunError("needs TensorBoard, which is not installed: pip install 'rdpfl-sim[tensorboard]'")
+        raise RunError("TensorBoard is not installed: pip install 'rdpfl-sim[tensorboard]'")
     from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.tensorboard import read_series, write_series
 
     require_run_folders(*options.runs)
-    console = make_console(quiet=options.quiet)
+    messages = make_console(options.quiet, stderr=True)
     for run in options.runs:
         folder = options.output / run.resolve().name
-        with console.status(f"reading {run}") as status, report_damage(run):
+        with messages.status(f"reading {run}") as status, report_damage(run):
             reader = RunReader(run)
             series = read_series(reader.record_lines(), reader.read_topology())
             status.update(f"writing {folder}")
             options.output.mkdir(parents=True, exist_ok=True)
             write_series(series, folder)
-    console.print(f"view with: tensorboard --logdir {options.output}", markup=False, highlight=False)
+    messages.print(f"view with: tensorboard --logdir {options.output}", markup=False, highlight=False)
     print_plain(options.output)
     return 0

@@ -43,9 +43,9 @@ def execute(options: argparse.Namespace) -> int:
     run: Path = options.run
     require_run_folders(run)
     RunReader(run).record_lines()  # fail before anything is written
-    console = make_console(quiet=options.quiet)
+    messages = make_console(options.quiet, stderr=True)
     output: Path = options.output or run / "trace.json"
-    with console.status(f"reading {run}") as status, _open_output(output) as file, report_damage(run):
+    with messages.status(f"reading {run}") as status, _open_output(output) as file, report_damage(run):
         num_arrows = write_trace(
             RunReader(run).record_lines,
             RunReader(run).read_topology(),
@@ -54,8 +54,8 @@ def execute(options: argparse.Namespace) -> int:
             lambda num: status.update(f"reading {run}: {num:,} records"),
         )
     if num_arrows == 0:
-        console.print("the trace has no arrows: no delivered message was recorded (output.message_events)")
-    console.print(
+        messages.print("the trace has no arrows: no delivered message was recorded (output.message_events)")
+    messages.print(
         "Open it in chrome://tracing or at https://ui.perfetto.dev, which does not upload the file."
     )
     print_plain(output)
@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _open_output(path: Path) -> Iterator[BinaryIO]:
-    """Open an output file that appears only when it is complete, compressed if its name ends in .gz."""
+    """Open a file that appears only when it is complete; compress it if its name ends in .gz."""
     with open_atomic(path) as file:
         if path.suffix != ".gz":
             yield file

@@ -10,28 +10,29 @@ from rdpfl_sim.errors import Problem, ScenarioError
 HELP = "check a scenario or a sweep and list all problems"
 EXAMPLES = """\
 examples:
-  rdpfl-sim validate scenarios/ring_30pct.toml
-  rdpfl-sim validate scenarios/sweeps/lambda.toml
-  rdpfl-sim validate scenarios/ring_30pct.toml --set clients.count=20
+  rdpfl-sim validate ring_30pct
+  rdpfl-sim validate sweeps/lambda
+  rdpfl-sim validate ring_30pct --set clients.count=20
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the scenario and its overrides."""
-    add_scenario(parser, "a scenario or a sweep (TOML)")
+    add_scenario(parser, "a scenario or a sweep: a TOML file, or a bundled name")
 
 
 def execute(options: argparse.Namespace) -> int:
     """Build the scenario, or all runs of the sweep, without writing anything."""
     from rdpfl_sim.reports.text import quantity
-    from rdpfl_sim.scenario.toml_file import read_toml
+    from rdpfl_sim.scenario.bundled import find_scenario
+    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
     from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.checks import check_metrics
     from rdpfl_sim.sweeps.plan import overrides_replaced_by, plan_runs
     from rdpfl_sim.sweeps.spec import SweepSpec
 
     console = make_console()
-    if "base" in read_toml(options.file):
+    if is_sweep(read_toml(find_scenario(options.file))):
         if options.seed is not None:
             raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
         sweep = SweepSpec.load(options.file, options.set)
@@ -42,12 +43,12 @@ def execute(options: argparse.Namespace) -> int:
                 result = f"cannot be combined with --set {lost[0]}, which the profile replaces"
             else:
                 runs = plan_runs(sweep, profile)
-                print_warnings([run.scenario for run in runs], [], console)
+                print_warnings([run.scenario for run in runs], [])
                 result = quantity(len(runs), "run")
             label = f"profile {profile}" if profile else "without a profile"
             console.print(f"{label}: {result}", markup=False, highlight=False)
     else:
         scenario = load_scenario(options)
-        print_warnings([scenario], Experiment(scenario).warnings, console)
+        print_warnings([scenario], Experiment(scenario).warnings)
     console.print(f"{options.file}: valid", markup=False, highlight=False)
     return 0

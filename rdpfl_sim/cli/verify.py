@@ -26,7 +26,7 @@ examples:
   rdpfl-sim verify runs/first runs/second --json
   rdpfl-sim verify --replay runs/ring_30pct-20260101-120000
 
-The exit code is 1 if a check is violated.
+The exit code is 1 if any check fails.
 """
 
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Check the runs one by one; return 1 if a check is violated."""
+    """Check each run; return 1 if any check fails."""
     with make_console(stderr=True).status("loading"):
         from rdpfl_sim.reports.terminal import replay_note, verification_table
         from rdpfl_sim.verification.replay import ONLY_BY_REPLAY

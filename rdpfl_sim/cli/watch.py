@@ -1,4 +1,4 @@
-"""rdpfl-sim watch: follow a run in another process on a dashboard."""
+"""rdpfl-sim watch: show a live dashboard of a run in another process."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def execute(options: argparse.Namespace) -> int:
         if newest is None:
             raise UsageError(reason)
         run = newest
-    console = make_console()
+    messages = make_console(stderr=True)
     with report_damage(run):
         reader = RunReader(run)
         monitor = RunMonitor(run, reader.read_scenario())
     try:
         with report_damage(run):
-            _follow(monitor, run, console)
+            _follow(monitor, run, messages)
     except KeyboardInterrupt:
         monitor.dashboard.state = "no longer watched"
-        console.print(monitor.dashboard)
+        messages.print(monitor.dashboard)
         return INTERRUPTED
     summary = reader.read_summary()
     if summary is not None and "accuracy" in summary:
         with report_damage(run):
-            console.print(summary_table(summary))
+            make_console().print(summary_table(summary))
         print_plain(run)
         return 0
     monitor.dashboard.state = "killed" if summary is None else "failed"
-    if console.is_interactive:
-        console.print(monitor.dashboard)
+    if messages.is_interactive:
+        messages.print(monitor.dashboard)
     if summary is None:
         outcome = "the run was killed"
     else:

@@ -1,1 +1,1 @@
-"""Components: their registries, options and plug-ins. Contains no component."""
+"""Registries, options and plug-in loading for components. Contains no component."""

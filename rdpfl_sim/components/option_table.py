@@ -39,7 +39,7 @@ class Component(Strict):
 
 
 def _bound(value: Any) -> Any:
-    """Return the value of an option with the components in it bound."""
+    """Return the value of an option; bind the components in it."""
     if isinstance(value, list):
         return [_bound(item) for item in value]
     return value.bind() if isinstance(value, Component) else value

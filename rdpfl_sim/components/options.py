@@ -17,7 +17,19 @@ from typing_extensions import Doc
 from rdpfl_sim.errors import OptionError
 
 LARGE, SMALL = 1e30, 1e-30
-"""Bounds of options, so that float32 can represent them."""
+"""Bounds for the values of options, so that float32 can represent them."""
+
+
+def describe_bound(sign: str, bound: float) -> str:
+    """Return a bound as text.
+
+    >>> describe_bound(">=", SMALL), describe_bound("<", 1000000), describe_bound("<=", 0.5)
+    ('> 0', '< 1,000,000', '<= 0.5')
+    """
+    if (sign, bound) == (">=", SMALL):
+        return "> 0"
+    return f"{sign} {bound:,}" if isinstance(bound, int) else f"{sign} {bound:g}"
+
 
 MAX_INPUT_BYTES = 256 << 20
 """Maximum decompressed size of a graph or trace file named in a scenario."""
@@ -58,7 +70,7 @@ def client_ids(option: str, clients: ClientSet, num_clients: int) -> tuple[int, 
     """
     parts = clients.split(",") if isinstance(clients, str) else clients
     ranges = [_id_range(option, str(part)) for part in parts]
-    unknown = [ids[-1] for ids in ranges if ids[-1] >= num_clients]  # before a huge range is listed
+    unknown = [ids[-1] for ids in ranges if ids[-1] >= num_clients]  # before a huge range is expanded
     if unknown:
         raise OptionError(option, f"there is no client {unknown[0]}; allowed: 0 to {num_clients - 1}")
     listed = sorted(client for ids in ranges for client in ids)
@@ -74,7 +86,7 @@ def _id_range(option: str, text: str) -> range:
     first, _, last = text.partition("..")
     ids = range(int(first), int(last or first) + 1)
     if not ids:
-        raise OptionError(option, f"a range must go upwards; given: {text.strip()!r}")
+        raise OptionError(option, f"a range must be in ascending order; given: {text.strip()!r}")
     return ids
 
 

@@ -17,7 +17,7 @@ from rdpfl_sim.errors import PluginError
 
 @cache
 def load_plugins(registry: Registry[..., Facts]) -> Mapping[str, PluginError]:
-    """Import the packages that offer components of a kind; return an error per name that cannot be used.
+    """Import the packages with components of a kind; return an error for each name that cannot be used.
 
     `OneOf` calls this function before each lookup, so that scenarios are validated against all installed
     components. A package that cannot be imported affects only scenarios that use it.

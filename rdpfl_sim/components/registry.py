@@ -47,7 +47,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Plugin:
-    """A component that does not come with rdpfl-sim, and its origin."""
+    """A component from outside rdpfl-sim, and its origin."""
 
     kind: str
     name: str
@@ -88,7 +88,7 @@ class Registered(Generic[F_co]):
     target: Target
     facts: F_co
     plugin: Plugin | None
-    """None if it comes with rdpfl-sim."""
+    """None for a built-in component."""
 
     @cached_property
     def function(self) -> Callable[..., Any]:
@@ -98,7 +98,7 @@ class Registered(Generic[F_co]):
 
     @property
     def origin(self) -> str:
-        """The package or module that defines it, in words."""
+        """The package or module that defines it, as text for messages."""
         return "rdpfl-sim" if self.plugin is None else f"the {self.plugin.origin}"
 
 
@@ -181,5 +181,5 @@ def _name_in_toml(target: Target) -> str:
 
 
 def _place(target: Target) -> tuple[str, str]:
-    """Return the module and qualified name. A new definition with the same ones replaces the old one."""
+    """Return the module and qualified name. A component with the same ones replaces the old one."""
     return target.__module__, target.__qualname__

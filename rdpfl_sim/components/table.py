@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from rdpfl_sim.components.options import describe_bound
+
 _MESSAGES = {
     "missing": "is required",
     "model_type": "must be a table",
-    "is_instance_of": "must be a list",
-    "sequence_str": "must be a list",
-    "list_type": "must be a list; a list of tables is written with [[double brackets]]",
     "string_pattern_mismatch": "must be letters, digits, '.', '_' and '-', beginning with a letter or digit",
 }
 """Messages by pydantic error type, where pydantic's own message does not fit TOML."""
+
+_NOT_A_LIST = ("is_instance_of", "sequence_str", "list_type")
+_BOUNDS = {
+    "greater_than": ("gt", ">"),
+    "greater_than_equal": ("ge", ">="),
+    "less_than": ("lt", "<"),
+    "less_than_equal": ("le", "<="),
+}
+"""The key of the bound in pydantic's context, and its sign, by pydantic error type."""
 
 
 class Strict(BaseModel):
@@ -39,16 +47,16 @@ class Strict(BaseModel):
         try:
             return handler(data)
         except ValidationError as error:
-            raise ValidationError.from_exception_data(cls.__name__, cls._problems(error)) from None
+            raise ValidationError.from_exception_data(cls.__name__, cls._problems(data, error)) from None
 
     @classmethod
-    def _problems(cls, error: ValidationError) -> list[InitErrorDetails]:
+    def _problems(cls, data: object, error: ValidationError) -> list[InitErrorDetails]:
         """Return one problem per location; merge the problems for the members of a union of plain values."""
         texts: dict[tuple[int | str, ...], list[str]] = {}
         inputs = {}
         for e in error.errors():
-            nested = len(e["loc"]) > 1 and e["type"] != "problem" and not isinstance(e["loc"][1], int)
-            location = e["loc"][:1] if nested else e["loc"]
+            in_union = len(e["loc"]) > 1 and e["type"] != "problem" and not _is_inside(data, e["loc"])
+            location = e["loc"][:1] if in_union else e["loc"]
             texts.setdefault(location, []).append(cls._text(e))
             inputs[location] = e["input"]
         return [
@@ -66,13 +74,31 @@ class Strict(BaseModel):
             return f"unknown key{suggest(error['loc'][0], cls.keys())}"
         if error["type"] in _MESSAGES:
             return _MESSAGES[error["type"]]
-        text = error["msg"]
+        if error["type"] in _NOT_A_LIST:
+            return _list_text(error["input"])
+        if error["type"] in _BOUNDS:
+            key, sign = _BOUNDS[error["type"]]
+            return f"must be {describe_bound(sign, error['ctx'][key])}"
+        text = error["msg"].replace("Input should be", "must be")
         return text[0].lower() + text[1:]
 
     @classmethod
     def keys(cls) -> list[str]:
         """Return the keys that this table may have, spelled as in TOML."""
         return [f.alias or name for name, f in cls.model_fields.items()]
+
+
+def _is_inside(data: object, location: tuple[int | str, ...]) -> bool:
+    """Return whether a location inside an option is an index or a key, not the name of a union's member."""
+    value = data.get(location[0]) if isinstance(data, Mapping) else None
+    return isinstance(location[1], int) or (isinstance(value, Mapping) and location[1] in value)
+
+
+def _list_text(given: object) -> str:
+    if isinstance(given, Mapping):
+        return "must be a list; a list of tables is written with [[double brackets]]"
+    is_plain = isinstance(given, int | float | str) and not isinstance(given, bool)
+    return f"must be a list, such as [{given!r}]" if is_plain else "must be a list"
 
 
 def suggest(given: object, allowed: Iterable[str]) -> str:

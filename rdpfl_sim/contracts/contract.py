@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import update_wrapper
 from math import inf
 from typing import ParamSpec, TypeAlias, TypeVar
 
-import networkx as nx
-import numpy as np
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rdpfl_sim.components.registry import Plugin, Target
+from rdpfl_sim.contracts.equality import equal
+from rdpfl_sim.contracts.hidden_state import HiddenVariables
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
 
 Arguments: TypeAlias = tuple[object, ...]
@@ -24,8 +24,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+NOT_STORED = "which checkpoints do not contain, so a resumed run would differ"
+
+
 class FlawError(Exception):
-    """A flaw of a plug-in; the message follows the plug-in's name."""
+    """A flaw in a plug-in. The message is printed after the plug-in's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,26 +42,26 @@ class Contract:
     check: Callable[..., None]
     """Called with a result and the arguments; raises a `FlawError` if the result is invalid."""
     samples: Callable[[Target], Iterable[Arguments]] = lambda target: ()
-    """Returns small arguments for a component, new ones at every call."""
+    """Returns small example arguments for a component, newly created in each call."""
     called_twice: bool = False
     samples_are_typical: bool = True
     """Whether a component that rejects its options on a sample also rejects them in the run."""
     may_draw: bool = False
     """Whether drawing from torch's global generator is harmless."""
     observe: Callable[..., object] = lambda result, *arguments: result
-    """Called with a result and the arguments; returns the value that must be equal for two calls."""
+    """Called with a result and the arguments; returns the value that must be equal in both calls."""
     mismatch: str = "returns two different results for the same arguments"
     """The message if the results of two calls differ."""
     unchanged: Callable[..., object] = lambda *arguments: arguments
     """Called with the arguments; returns those that must not be modified."""
     guarded: Callable[..., object] = lambda plugin, result: result
-    """Called with the plug-in and a result; returns the result with checks of its later calls."""
+    """Called with the plug-in and a result; returns the result, wrapped to check later calls to it."""
     check_declarations: Callable[[Target], None] = lambda component: None
-    """Called with a component and its options; raises a `FlawError` if its declared facts are false."""
+    """Called with a component, its options bound; raises a `FlawError` if its declared facts are false."""
 
 
 class Guard:
-    """A plug-in's function or class whose errors and invalid results name the plug-in."""
+    """Wraps a plug-in's function or class. Reports of errors and invalid results name the plug-in."""
 
     def __init__(self, target: Target, plugin: Plugin, contract: Contract) -> None:
         self.target, self.plugin, self.contract = target, plugin, contract
@@ -83,7 +86,7 @@ class Guard:
         _, observed = self._observe(first, untouched, options)
         result, again = self._observe(second, untouched, options)
         if not equal(observed, again):
-            raise PluginError(self.plugin, f"{self.contract.mismatch}, so runs could not be repeated")
+            raise PluginError(self.plugin, f"{self.contract.mismatch}, so runs would not be reproducible")
         return result
 
     def _observe(
@@ -91,6 +94,7 @@ class Guard:
     ) -> tuple[object, object]:
         """Return the result and its comparable part."""
         contract, draws = self.contract, GlobalDraws()
+        variables = None if contract.called_twice else HiddenVariables(self.target)
         with draws:
             result = self._call(arguments, options)
             observed = call_plugin(self.plugin, contract.observe, result, *arguments)
@@ -98,6 +102,9 @@ class Guard:
             raise PluginError(self.plugin, "modifies its arguments; it must work on a copy")
         if draws.found is not None and not contract.may_draw:
             raise PluginError(self.plugin, draws.flaw)
+        variable = None if variables is None else variables.changed()
+        if variable is not None:
+            raise PluginError(self.plugin, f"changes the variable {variable!r}, {NOT_STORED}")
         return result, observed
 
     def _call(self, arguments: Arguments, options: Mapping[str, object]) -> object:
@@ -131,7 +138,7 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def flaw(self) -> str:
         """The message about a random draw."""
         return (
-            f"draws from torch's global generator ({self.found}), so runs could not be repeated; "
+            f"draws from torch's global generator ({self.found}), so runs would not be reproducible; "
             "draw from a torch.Generator seeded from the run"
         )
 
@@ -144,36 +151,6 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ):
             self.found = func.overloadpacket.__name__.rstrip("_")
         return func(*args, **kwargs)
-
-
-def equal(first: object, second: object) -> bool:
-    """Return whether two values contain the same numbers; functions and generators cannot be compared."""
-    if type(first) is not type(second):
-        return False
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
-        has_nan = first.dtype.kind in "fc"
-        return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=has_nan)
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
-        if first.shape != second.shape or first.dtype != second.dtype:
-            return False
-        return bool(((first == second) | (first.isnan() & second.isnan())).all())
-    if isinstance(first, nx.Graph) and isinstance(second, nx.Graph):
-        return list(first.nodes) == list(second.nodes) and list(first.edges) == list(second.edges)
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(equal, first, second))
-    if parts := _field_names(first):
-        return all(equal(getattr(first, part), getattr(second, part)) for part in parts)
-    if isinstance(first, int | float | str | bytes | set | frozenset):
-        return bool(first == second) or (first != first and second != second)
-    return True
-
-
-def _field_names(value: object) -> list[str]:
-    if is_dataclass(value):
-        return [field.name for field in fields(value)]
-    return [*getattr(type(value), "__slots__", ())]
 
 
 def check_type(result: object, type_: type[T], name: str) -> T:
@@ -210,5 +187,5 @@ def check_number(
 
 
 def describe(value: object) -> str:
-    """Return the type of a value in words."""
+    """Return the type of a value, as text for messages."""
     return "None" if value is None else f"an object of type {type(value).__name__}"

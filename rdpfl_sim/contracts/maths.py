@@ -17,9 +17,9 @@ from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.payload import squares_finite
 
 SIZE = 6
-"""Size of the vectors with which plug-ins are tested."""
+"""Size of the vectors for testing plug-ins."""
 NUM_MESSAGES = (1, 2, 3, 8, 13)
-"""Numbers of messages with which aggregators are tested."""
+"""Numbers of messages for testing aggregators."""
 
 
 def _attack_samples(attack: Target) -> Iterator[Arguments]:
@@ -75,7 +75,7 @@ def _check_aggregate(result: object, u: Tensor, own: Tensor | None = None) -> No
 def _check_rows(result: object, u: Tensor, own: Tensor | None = None) -> None:
     if not isinstance(result, Tensor) or result.dim() != 2 or len(result) == 0:
         shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
-        raise FlawError(f"returns {shape}; it must return rows [m, {u.shape[1]}], at least one")
+        raise FlawError(f"returns {shape}; expected shape [m, {u.shape[1]}] with at least one row")
     check_tensor(result, (len(result), u.shape[1]), u, finite=are_moderate(*u))
 
 
@@ -105,7 +105,7 @@ def _check_weights(weights: Tensor, u: Tensor, result: Tensor) -> None:
         if bool((weights < 0).any()):
             raise FlawError("returns negative weights")
         if not torch.allclose(weights @ u.double(), result.double(), rtol=1e-3, atol=1e-3):
-            raise FlawError("returns weights whose weighted sum of the messages is not the result")
+            raise FlawError("returns weights for which the weighted sum of the messages is not the result")
     except FlawError as error:
         raise FlawError(f"declares a function `weights` that {error}") from error
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import fields, is_dataclass
 from functools import cache, partial, wraps
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.contract import (
+    NOT_STORED,
     Contract,
     FlawError,
     Guard,
     call_plugin,
     check_tensor,
     describe,
-    equal,
 )
+from rdpfl_sim.contracts.equality import equal
+from rdpfl_sim.contracts.hidden_state import HiddenAttributes
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.methods.base import (
     ClientServices,
@@ -33,11 +37,11 @@ from rdpfl_sim.methods.base import (
     Trained,
     TrainingTask,
 )
-from rdpfl_sim.methods.batching import Received, make_inbox
+from rdpfl_sim.methods.batching import Received, make_inbox, stack
 from rdpfl_sim.methods.payload import Payload, squares_finite
-from rdpfl_sim.methods.rows import stack
 
 NUM_MESSAGES = 3
+T = TypeVar("T")
 
 
 def _check_state(step: str, state: object, w: Tensor, *, finite: bool = False) -> None:
@@ -114,7 +118,7 @@ def _check_method(result: object, info: RunInfo) -> None:
 
 
 def check_steps(plugin: Plugin, method: Method) -> Method:
-    """Return the method itself; the results of its steps are checked from now on."""
+    """Make a method check the results of its steps, and return it."""
     object.__setattr__(method, "__class__", _checked(type(method), plugin))
     return method
 
@@ -141,12 +145,13 @@ def _checked_step(step: Target, check: Callable[..., None], plugin: Plugin) -> T
 
 
 class Round(NamedTuple):
-    """All results of a method in one round of one client, as rows."""
+    """The results of all steps of a method in one round. Every tensor has one row per client."""
 
-    updated: State
-    diagnostics: Diagnostics
-    sent: Outgoing
-    stats: MessageStats | None
+    init: State
+    training: TrainingTask
+    payload: tuple[State, Outgoing]
+    message_stats: MessageStats | None
+    update: tuple[State, Diagnostics]
     reference_point: Tensor | None
     predicted_direction: Tensor | None
 
@@ -154,7 +159,7 @@ class Round(NamedTuple):
 def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices) -> None:
     """Run rounds of client 0 with zero, one and several messages, twice; raise a `PluginError` on a mismatch.
 
-    A row must be bit-identical on its own and in a batch.
+    All results of all steps must be bit-identical for a client on its own and in a batch.
     """
     nums_messages = (0, 1, NUM_MESSAGES) if method.exchanges else (0,)
     run_round = partial(_round, method, w, services)
@@ -163,12 +168,20 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
         samples=lambda target: [(num,) for num in nums_messages],
         mismatch="returns two different results for the same state and messages",
     )
+    attributes = HiddenAttributes(method, shared=[services])
     Guard(run_round, plugin, contract).try_out({})
+    attribute = attributes.changed()
+    if attribute is not None:
+        raise PluginError(plugin, f"changes its attribute {attribute!r}, {NOT_STORED}")
     for num in nums_messages if method.batched else ():
         alone, together = (call_plugin(plugin, run_round, num, num_rows) for num_rows in (1, 2))
-        if not torch.equal(together.updated.w[:1], alone.updated.w):
-            flaw = "updates a client differently in a batch; rows must be independent, or batched = False"
-            raise PluginError(plugin, flaw)
+        for step, result, in_batch in zip(Round._fields, alone, together, strict=True):
+            if not equal(_first_row(result), _first_row(in_batch)):
+                raise PluginError(
+                    plugin,
+                    f"returns a different result from '{step}' for a client in a batch; "
+                    "rows must be independent, or batched = False",
+                )
 
 
 def _round(
@@ -177,9 +190,10 @@ def _round(
     """Run one round; every further row has different training results and messages."""
     clients = [ClientView(0, 1, 2, services)] * num_rows
     start = method.init(w.repeat(num_rows, 1), clients)
-    second_w = method.training(start).second_w
+    task = method.training(start)
+    second_w = task.second_w
     trained = stack([_trained(w, row, second_w) for row in range(num_rows)])
-    state, sent = method.payload(start, trained, clients)
+    state, sent = _unmodified(method.payload, start, trained, clients)
     messages = [
         [
             _message(method, w, 10 * row + sender, second_w, clients[0])
@@ -188,25 +202,47 @@ def _round(
         for row in range(num_rows)
     ]
     inbox = make_inbox(messages, trained.w)
-    tensors = [state.w, trained.w, inbox.vectors]
-    untouched = [tensor.clone() for tensor in tensors]
-    stats = method.message_stats(state, trained, inbox, clients) if num_messages else None
-    updated, diagnostics = method.update(state, trained, inbox, clients)
-    if not equal(tensors, untouched):
-        raise FlawError("modifies a tensor that is an argument; it must work on a copy")
+    received = state, trained, inbox
+    stats = _unmodified(method.message_stats, *received, clients) if num_messages else None
+    updated, diagnostics = _unmodified(method.update, *received, clients)
     points = method.reference_point(updated), method.predicted_direction(updated)
-    return Round(updated, diagnostics, sent, stats, *points)
+    return Round(start, task, (state, sent), stats, (updated, diagnostics), *points)
+
+
+def _unmodified(step: Callable[..., T], *arguments: object) -> T:
+    """Return the result of a step; raise a `FlawError` if it modifies its arguments.
+
+    The last argument, the clients, gives access to the run and is not compared.
+    """
+    before = deepcopy(arguments[:-1])
+    result = step(*arguments)
+    if not equal(arguments[:-1], before):
+        raise FlawError("modifies a tensor that is an argument; it must work on a copy")
+    return result
+
+
+def _first_row(value: object) -> object:
+    """Return the first client's row of every tensor in a result, and everything that is not a tensor."""
+    if isinstance(value, Tensor):
+        return value[:1]
+    if isinstance(value, tuple):
+        return tuple(map(_first_row, value))
+    if isinstance(value, Mapping):
+        return {name: _first_row(entry) for name, entry in value.items()}
+    if is_dataclass(value):
+        return {field.name: _first_row(getattr(value, field.name)) for field in fields(value)}
+    return value
 
 
 def _message(method: Method, w: Tensor, number: int, second_w: Tensor | None, client: ClientView) -> Received:
     start = method.init(w.unsqueeze(0), [client])
     _, sent = method.payload(start, _trained(w, number, second_w), [client])
     payload = Payload(sent.vectors[0], None if sent.masks is None else sent.masks[0])
-    return Received(number, 2, 0, 1.0, payload)
+    return Received(payload, 1.0, 2)
 
 
 def _trained(w: Tensor, number: int, second_w: Tensor | None) -> Trained:
-    """Return a plausible training result, a different one for every number."""
+    """Return a plausible training result, which differs for every number."""
     step = torch.randn(w.shape, generator=torch.Generator().manual_seed(number)).to(w.device)
     second = None if second_w is None else second_w[:1] - 0.01 * step
-    return Trained((w - 0.01 * step).unsqueeze(0), (1,), second)
+    return Trained((w - 0.01 * step).unsqueeze(0), (1,), (0.0,), second)

@@ -56,7 +56,7 @@ def plugins_in(part: object, location: Location = ()) -> Iterator[tuple[Location
 
 
 def guard_and_try(component: Component) -> str | None:
-    """Guard a plug-in during the run and test it with small inputs now; return the problem, if any."""
+    """Test a plug-in with small inputs, and guard it during the run; return the problem, if any."""
     plugin, target = type(component).plugin, type(component).target
     assert plugin is not None
     contract = contract_of(plugin.kind, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain, islice, product
 from typing import cast, get_args
@@ -15,6 +15,7 @@ from simpy.core import EmptySchedule
 
 from rdpfl_sim.components.registry import Plugin
 from rdpfl_sim.contracts.contract import (
+    NOT_STORED,
     Contract,
     FlawError,
     Guard,
@@ -24,6 +25,7 @@ from rdpfl_sim.contracts.contract import (
     describe,
 )
 from rdpfl_sim.contracts.fault_effect import effect_flaw
+from rdpfl_sim.contracts.hidden_state import HiddenAttributes
 from rdpfl_sim.contracts.maths import vector
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
@@ -123,26 +125,41 @@ class SampleMessage:
 
 
 def _check_bandwidth(result: object, kernel: Kernel) -> None:
-    """Check that the bandwidth transmits and that checkpoints can store its state."""
-    if not callable(getattr(result, "transmit", None)):
-        raise FlawError(f"returns {describe(result)}, which has no method 'transmit'")
+    """Check that the bandwidth has its methods and that checkpoints can store its state."""
+    for method in ("transmit", "drop"):
+        if not callable(getattr(result, method, None)):
+            raise FlawError(f"returns {describe(result)}, which has no method {method!r}")
     for name in ("STATE", "CALLS"):
         if not isinstance(getattr(result, name, None), tuple):
             raise FlawError(f"has no tuple {name}, so checkpoints could not store its state")
 
 
 def _transmission_times(bandwidth: Bandwidth, kernel: Kernel) -> list[tuple[float, int]]:
-    """Return the times at which three transmissions end."""
+    """Return the times at which three transmissions end. Only the listed state may change meanwhile."""
     through: list[tuple[float, int]] = []
+    attributes = HiddenAttributes(bandwidth, bandwidth.STATE, [kernel])
     messages = [SampleMessage(0, 1, 1000.0), SampleMessage(0, 2, 0.0), SampleMessage(1, 2, 1e6)]
     for message in messages:
         bandwidth.transmit(message, lambda done: through.append((kernel.now, messages.index(done))))
+        _check_attributes(attributes)
     with suppress(EmptySchedule):
         for _ in range(MAX_EVENTS):
             kernel.step()
+            _check_attributes(attributes)
     if sorted(number for _, number in through) != [0, 1, 2]:
         raise FlawError(f"calls 'done' {len(through)} times for 3 messages; it must do so once for each")
     return through
+
+
+def _check_attributes(attributes: HiddenAttributes) -> None:
+    attribute = attributes.changed()
+    if attribute is not None:
+        raise FlawError(f"changes its attribute {attribute!r}, {NOT_STORED}; list it in STATE")
+
+
+def _constants_of(link: Link) -> list[object]:
+    """Return the attributes of a link that are not part of its state."""
+    return [getattr(link, field.name) for field in fields(link) if field.name not in Link.STATE]
 
 
 def _check_topology(result: object, num_clients: int, rng: np.random.Generator) -> None:
@@ -230,7 +247,7 @@ WORLD_CONTRACTS: Mapping[str, Contract] = {
             (Link(0, 1, key=7, latency=constant, loses=lossless), ROUND + place * MESSAGE, now_s)
             for place, now_s in product(range(4), (0.0, 1000.0))
         ],
-        unchanged=lambda link, *others: others,  # a loss may store its state in the link
+        unchanged=lambda link, *others: (_constants_of(link), *others),  # a loss may change its state
     ),
     "bandwidth": Contract(
         check=_check_bandwidth,

@@ -1,1 +1,1 @@
-"""Executors, which train models. Simulated time never depends on the executor."""
+"""Executors compute the jobs of clients. Simulated time never depends on the executor."""

@@ -1,12 +1,11 @@
-"""Settings of memory allocation and garbage collection that make runs faster.
+"""Settings for memory allocation and garbage collection that make runs faster.
 
 glibc returns large blocks to the operating system as soon as they are freed. A training step of a
 convolutional model frees and allocates the same large blocks repeatedly, and each time the system clears
 every page.
 
-Python searches for reference cycles after every 700 net allocations, and from time to time among all objects.
-A simulation of many clients allocates constantly but creates no cycles, so the search mostly visits messages
-in flight.
+By default, Python often searches new objects for reference cycles, and occasionally all objects. A simulation
+of many clients allocates constantly but creates no cycles, so the search mostly visits messages in flight.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ MAX_MMAP_THRESHOLD = 32 << 20
 """The largest value that glibc accepts for M_MMAP_THRESHOLD."""
 
 GC_THRESHOLDS = 100_000, 50, 100
-"""Thresholds of Python's garbage collector during a run; collections are rare."""
+"""Thresholds of Python's garbage collector during a run. They make collections rare."""
 
 _thresholds = ProcessWide(GC_THRESHOLDS, gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
 
 
 def gc_paused() -> AbstractContextManager[None]:
-    """Return a context in which Python collects garbage rarely."""
+    """Return a context in which Python rarely collects garbage."""
     return _thresholds.applied()
 
 

@@ -1,9 +1,9 @@
-"""The registry of executors, and the executor `auto` that chooses one."""
+"""The executor `auto`, which chooses one of the others, and `stacked` with its fallback."""
 
 from __future__ import annotations
 
 from rdpfl_sim.execution.devices import SMALL_MODEL
-from rdpfl_sim.execution.executor import EXECUTORS, Executor, executor
+from rdpfl_sim.execution.executor import EXECUTORS, Executor, RoundComputation, executor
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.num_workers import Workers, num_cores
 from rdpfl_sim.execution.ray_actors import RayActors
@@ -12,27 +12,25 @@ from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.execution.training_data import TrainingData
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import NotStackableError
-from rdpfl_sim.methods.base import Method
 
 
 @executor
-def auto(
-    model: FlatModel, training_data: TrainingData, method: Method, *, workers: Workers = None
-) -> Executor:
-    """Choose `stacked` for small models without convolutions, otherwise `threads`; on a GPU `inline`.
+def auto(computation: RoundComputation, *, workers: Workers = None) -> Executor:
+    """Choose `inline` on a GPU, `stacked` for small models without convolutions, and otherwise `threads`.
 
-    On a CPU, whether to stack depends only on the scenario, not on the machine, because it changes rounding.
+    With one worker, `inline` replaces `threads`. On a CPU, the choice of `stacked` depends on the scenario
+    but not on the machine, because stacking changes rounding.
     """
-    if model.vector.is_cuda:
-        return Inline(model, training_data, method)
-    if is_small(model, training_data):
+    if computation.model.vector.is_cuda:
+        return Inline(computation)
+    if is_small(computation.model, computation.training_data):
         try:
-            return Stacked(model, training_data, method)
+            return Stacked(computation)
         except NotStackableError:
             pass
     if (workers or num_cores()) == 1:
-        return Inline(model, training_data, method)
-    return Threads(model, training_data, method, workers=workers)
+        return Inline(computation)
+    return Threads(computation, workers=workers)
 
 
 def is_small(model: FlatModel, training_data: TrainingData) -> bool:
@@ -42,13 +40,13 @@ def is_small(model: FlatModel, training_data: TrainingData) -> bool:
 
 
 @executor
-def stacked(model: FlatModel, training_data: TrainingData, method: Method) -> Executor:
-    """Train all pending jobs in batches over clients: for many clients with small models."""
+def stacked(computation: RoundComputation) -> Executor:
+    """Compute all pending jobs in batches of clients; for many clients with small models."""
     try:
-        return Stacked(model, training_data, method)
+        return Stacked(computation)
     except NotStackableError as error:
-        inline = Inline(model, training_data, method)
-        inline.warning = f"clients are trained one at a time: the model cannot be stacked, it has {error}"
+        inline = Inline(computation)
+        inline.warning = f"clients are trained one at a time: the model has {error} and cannot be stacked"
         return inline
 
 

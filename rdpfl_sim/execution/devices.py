@@ -57,9 +57,9 @@ def check(name: DeviceName, executor: str) -> None:
 def choose(name: DeviceName, num_parameters: int, executor: str) -> torch.device:
     """Return the device of this process for a scenario's `execution.device`.
 
-    `auto` selects a GPU for models that are large enough to use one. It selects the CPU for stacked clients,
-    because on a GPU their last bits would depend on the other clients of the batch. With Ray the device is
-    always the CPU, because workers have their own devices.
+    `auto` selects a GPU for models that are large enough to benefit from one. It selects the CPU for stacked
+    clients, because on a GPU the last bits of their results would depend on the other clients of the batch.
+    With Ray the device is always the CPU, because workers have their own devices.
     """
     if executor == "ray" or not uses_gpu(name, num_parameters, executor):
         return CPU
@@ -86,7 +86,7 @@ def kind(device: torch.device) -> str:
 
 
 def prepare(device: torch.device) -> None:
-    """Configure cuBLAS for reproducible results. Call this before CUDA starts, when cuBLAS is configured."""
+    """Configure cuBLAS for reproducible results. Call this before CUDA is initialized."""
     if device.type == "cpu":
         return
     value = os.environ.get(CUBLAS)

@@ -2,7 +2,7 @@
 
 A job has two parts. The update is needed when the client is evaluated, stops, or ends its next training. The
 result of the training is needed when the training ends. Derived classes compute them earlier, elsewhere, or
-for many clients at once. Simulated time never depends on the executor. Results differ in the last bits at
+for many clients together. Simulated time never depends on the executor. Results differ in the last bits at
 most.
 """
 
@@ -18,7 +18,7 @@ from rdpfl_sim.execution.allocation import keep_freed_memory
 from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
 from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import OwnBatch, TrainingResult
+from rdpfl_sim.learning.training import OwnBatch
 from rdpfl_sim.methods.base import ClientView, Method, Trained
 from rdpfl_sim.methods.batching import Updated, UpdateInput, update_in_batches
 from rdpfl_sim.methods.payload import Payload
@@ -35,8 +35,8 @@ class PendingJob:
     """
 
     __slots__ = (
-        *("client", "degree", "exchange", "executor", "has_result", "known_result", "known_update"),
-        *("poisoned", "previous_result", "round", "__weakref__"),
+        *("client", "degree", "executor", "known_result", "known_update", "messages"),
+        *("poisoned", "previous_result", "round", "trains", "__weakref__"),
     )
 
     def __init__(self, job: RoundJob, executor: Executor) -> None:
@@ -45,12 +45,12 @@ class PendingJob:
         self.round = job.round
         self.degree = job.degree
         self.poisoned = job.poisoned
-        self.has_result = job.trains
-        self.exchange = job.exchange
+        self.trains = job.trains
+        self.messages = job.messages
         """The messages of the pending update; None once it is computed."""
-        self.previous_result = None if job.exchange is None else job.previous.result
+        self.previous_result = None if job.messages is None else job.previous.result
         """The result of the previous job, until the update is computed."""
-        self.known_update = job.previous.updated if job.exchange is None else None
+        self.known_update = job.previous.updated if job.messages is None else None
         self.known_result: JobResult | None = None
 
     @property
@@ -64,7 +64,7 @@ class PendingJob:
     @property
     def result(self) -> JobResult:
         """The result of local training and the payload to send."""
-        assert self.has_result, "this job does not train"
+        assert self.trains, "this job does not train"
         if self.known_result is None:
             self.executor.compute_result(self)
         assert self.known_result is not None, "the job was replaced by a later job of its client"
@@ -76,30 +76,32 @@ class PendingJob:
 
 
 @dataclass(frozen=True)
-class RoundSteps:
-    """Computes the steps of round jobs with one model, which no other thread uses."""
+class RoundComputation:
+    """Computes the parts of round jobs with one model, which no other thread uses."""
 
     model: FlatModel
     training_data: TrainingData
     method: Method
+    with_message_stats: bool
+    """Whether to compute statistics of single messages."""
 
     def update(self, jobs: Sequence[PendingJob]) -> None:
         """Compute the updates of jobs in batches, and release the messages that they use."""
         inputs = [self._update_input(job) for job in jobs]
-        for job, updated in zip(jobs, update_in_batches(self.method, inputs), strict=True):
-            job.known_update, job.exchange, job.previous_result = updated, None, None
+        for job, updated in zip(
+            jobs, update_in_batches(self.method, inputs, self.with_message_stats), strict=True
+        ):
+            job.known_update, job.messages, job.previous_result = updated, None, None
 
     def _update_input(self, job: PendingJob) -> UpdateInput:
-        exchange, previous = job.exchange, job.previous_result
-        assert exchange is not None
+        messages, previous = job.messages, job.previous_result
+        assert messages is not None
         assert previous is not None
-        client = ClientView(job.client, exchange.round, job.degree, self)
-        return UpdateInput(
-            previous.state, previous.trained, exchange.messages, client, exchange.with_message_stats
-        )
+        client = ClientView(job.client, job.round - 1, job.degree, self)  # the round that has finished
+        return UpdateInput(previous.state, previous.trained, messages, client)
 
     def training_job(self, job: PendingJob) -> TrainingJob:
-        """Return the local training of a job whose update has been computed."""
+        """Return the local training of a job. If its update is pending, compute it first."""
         task = self.method.training(job.updated.state)
         return self.training_data.job(job.client, job.round, task, job.poisoned)
 
@@ -107,16 +109,16 @@ class RoundSteps:
         """Train and build the payload."""
         self.finish(job, self.training_data.train(self.model, self.training_job(job)))
 
-    def finish(self, job: PendingJob, result: TrainingResult) -> None:
-        """Build the payload from the training result, and set the result of the job."""
-        trained, client = _row(result), ClientView(job.client, job.round, job.degree, self)
+    def finish(self, job: PendingJob, trained: Trained) -> None:
+        """Build the payload from the result of the training, and set the result of the job."""
+        client = ClientView(job.client, job.round, job.degree, self)
         try:
             state, outgoing = self.method.payload(job.updated.state, trained, [client])
         except Exception as error:
             note_client_round(error, job.client, job.round)
             raise
         payload = Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0])
-        job.known_result = JobResult(state, trained, payload, result.loss)
+        job.known_result = JobResult(state, trained, payload)
 
     def seed(self, purpose: str, client: int, round_: int) -> int:
         """Return the seed for one purpose, client and round."""
@@ -137,10 +139,10 @@ class Executor:
     warning: str | None = None
     """Reason for using a different executor than configured, or None."""
 
-    def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
-        self.model = model
-        self.training_data = training_data
-        self.steps = RoundSteps(model, training_data, method)
+    def __init__(self, computation: RoundComputation) -> None:
+        self.computation = computation
+        self.model = computation.model
+        self.training_data = computation.training_data
         keep_freed_memory()
 
     @property
@@ -154,11 +156,11 @@ class Executor:
 
     def compute_update(self, job: PendingJob) -> None:
         """Set `known_update` of this job. Derived classes may compute other pending jobs too."""
-        self.steps.update([job])
+        self.computation.update([job])
 
     def compute_result(self, job: PendingJob) -> None:
         """Set `known_result` of this job. Derived classes may compute other pending jobs too."""
-        self.steps.train(job)
+        self.computation.train(job)
 
     def evaluate(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
         """Return the results of all jobs, in order. A model that several clients share is evaluated once."""
@@ -188,13 +190,3 @@ class Executor:
 
     def close(self) -> None:
         """Stop threads, processes and connections that were started."""
-
-
-def _row(result: TrainingResult) -> Trained:
-    """Return the result of one client's training as a batch of one row."""
-    return Trained(
-        result.w.unsqueeze(0),
-        (result.num_steps,),
-        None if result.second_w is None else result.second_w.unsqueeze(0),
-        None if result.direction is None else result.direction.unsqueeze(0),
-    )

@@ -7,4 +7,4 @@ from rdpfl_sim.execution.executor import Executor, executor
 
 @executor
 class Inline(Executor):
-    """One job at a time, in this process, without startup or copies."""
+    """One job at a time, in this process, without startup time or copies."""

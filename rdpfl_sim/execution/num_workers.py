@@ -10,7 +10,7 @@ from annotated_types import Le
 from rdpfl_sim.components.options import Count, Doc
 
 MAX_WORKERS = 1024
-"""Workers beyond the number of cores use memory without any speed-up."""
+"""Upper limit of the option. More workers than cores use memory without a speed-up."""
 
 Workers: TypeAlias = Annotated[
     Annotated[Count, Le(MAX_WORKERS)] | None, Doc("clients trained at the same time; default: one per core")

@@ -15,13 +15,11 @@ from typing_extensions import override
 
 from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.errors import OptionError, RunError
-from rdpfl_sim.execution.executor import Executor, PendingJob, executor
+from rdpfl_sim.execution.executor import Executor, PendingJob, RoundComputation, executor
 from rdpfl_sim.execution.num_workers import Workers
-from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingJob
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
-from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import TrainingResult
-from rdpfl_sim.methods.base import Method
+from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 from rdpfl_sim.world.jobs import RoundJob
@@ -54,7 +52,7 @@ class RemoteCall(Generic[T]):
 class RayJob(PendingJob):
     """A job whose local training runs on a worker."""
 
-    training: RemoteCall[TrainingResult] | None = None
+    training: RemoteCall[Trained] | None = None
 
 
 @executor(name="ray")
@@ -63,9 +61,7 @@ class RayActors(Executor):
 
     def __init__(
         self,
-        model: FlatModel,
-        training_data: TrainingData,
-        method: Method,
+        computation: RoundComputation,
         *,
         workers: Workers = None,
         address: Annotated[
@@ -77,7 +73,7 @@ class RayActors(Executor):
     ) -> None:
         if not is_installed():
             raise OptionError("", NOT_INSTALLED)
-        super().__init__(model, training_data, method)
+        super().__init__(computation)
         self.num_workers = workers
         self.gpus_per_worker = gpus_per_worker
         self.session = RaySession(workers, address)
@@ -95,10 +91,10 @@ class RayActors(Executor):
 
     @override
     def submit(self, job: RoundJob) -> RayJob:
-        """Compute the update now, and submit the local training to the next worker in turn."""
+        """Compute the update now, and submit the local training to the next worker (round-robin)."""
         submitted = RayJob(job, self)
         if job.trains:
-            submitted.training = self._call("train", self.steps.training_job(submitted))
+            submitted.training = self._call("train", self.computation.training_job(submitted))
         return submitted
 
     @override
@@ -106,7 +102,7 @@ class RayActors(Executor):
         """Wait for the worker to finish the training."""
         assert isinstance(job, RayJob)
         assert job.training is not None
-        self.steps.finish(job, job.training.result())
+        self.computation.finish(job, job.training.result())
 
     @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:

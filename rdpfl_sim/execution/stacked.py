@@ -1,39 +1,38 @@
-"""Compute the jobs of many clients at once, in this process.
+"""Compute the jobs of many clients in batches, in this process.
 
-Pending jobs have all their inputs. When the first result is requested, all of them are computed in batches.
-When the first update is requested, for example by an evaluation, all pending updates are computed. For small
+All inputs of a pending job are known. When the first result is requested, all pending jobs are computed. When
+the first update is requested, for example by an evaluation, all pending updates are computed. For small
 models this is many times faster than one job at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
+import torch
 from torch import Tensor
 from typing_extensions import override
 
-from rdpfl_sim.execution.executor import Executor, PendingJob
-from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData, TrainingJob
+from rdpfl_sim.execution.executor import Executor, PendingJob, RoundComputation
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
-from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.stacked_models import StackedModel
-from rdpfl_sim.learning.stacked_training import BatchedClient, train_stacked
-from rdpfl_sim.learning.training import TrainingResult
-from rdpfl_sim.methods.base import Method
+from rdpfl_sim.learning.stacked_training import StackedClient, StackedResult, train_stacked
+from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.world.jobs import RoundJob
 
 MAX_FLOATS = 1 << 22
-"""Limit for the floats of models and batches in use at the same time, so that they fit into the CPU cache."""
+"""Maximum number of floats in models and batches in use at the same time, to fit into the CPU cache."""
 
 
 class Stacked(Executor):
-    """All pending jobs in batches over clients: for many clients with small models."""
+    """Computes all pending jobs in batches of clients; for many clients with small models."""
 
-    def __init__(self, model: FlatModel, training_data: TrainingData, method: Method) -> None:
-        super().__init__(model, training_data, method)
-        self.stack = StackedModel(model)
+    def __init__(self, computation: RoundComputation) -> None:
+        super().__init__(computation)
+        training_data = self.training_data
+        self.stack = StackedModel(self.model)
         self.pending: dict[int, PendingJob] = {}
         """By client. A client that has crashed submits a new job, which replaces the old one."""
         self.num_steps = [training_data.settings.num_steps(len(shard)) for shard in training_data.shards]
@@ -48,18 +47,19 @@ class Stacked(Executor):
     @override
     def compute_update(self, job: PendingJob) -> None:
         """Compute the updates of all pending jobs."""
-        self.steps.update([pending for pending in self.pending.values() if pending.known_update is None])
+        self.computation.update([other for other in self.pending.values() if other.known_update is None])
 
     @override
     def compute_result(self, job: PendingJob) -> None:
         """Compute all pending jobs."""
         self.compute_update(job)
-        to_train = [pending for pending in self.pending.values() if pending.has_result]
+        to_train = [pending for pending in self.pending.values() if pending.trains]
         self.pending = {}
-        for group in self._groups([(pending, self.steps.training_job(pending)) for pending in to_train]):
+        training_job = self.computation.training_job
+        for group in self._groups([(pending, training_job(pending)) for pending in to_train]):
             results = self._train([training for _, training in group])
             for (pending, _), result in zip(group, results, strict=True):
-                self.steps.finish(pending, result)
+                self.computation.finish(pending, result)
 
     @override
     def close(self) -> None:
@@ -68,7 +68,7 @@ class Stacked(Executor):
 
     @override
     def evaluate_many(self, jobs: Sequence[EvalJob]) -> list[EvalResult]:
-        """Evaluate many models at once, on personal test sets and then on the global one."""
+        """Evaluate models in batches, on personal test sets and then on the global one."""
         data = self.training_data
         personal = self._evaluate([job.w for job in jobs], [data.personal_tests[job.client] for job in jobs])
         global_models = [job.w for job in jobs if job.is_global]
@@ -113,18 +113,22 @@ class Stacked(Executor):
         )
 
     def _max_clients(self, batch_size: int) -> int:
-        """Return the maximum number of clients to compute at the same time."""
+        """Return the maximum number of clients per batch."""
         return max(1, MAX_FLOATS // (4 * self.model.num_parameters + 2 * batch_size * self.example_size))
 
-    def _train(self, jobs: Sequence[TrainingJob]) -> list[TrainingResult]:
-        starts = [job.task.w[0] for job in jobs]
+    def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
+        starts = [job.task.w for job in jobs]
         trained = self._train_from(jobs, starts)
-        second_starts = [job.task.second_w[0] for job in jobs if job.task.second_w is not None]
-        if not second_starts:
-            return trained
-        proximal_mu = jobs[0].task.proximal_mu
-        seconds = self._train_from(jobs, second_starts, proximal_to=starts, proximal_mu=proximal_mu)
-        return [replace(first, second_w=second.w) for first, second in zip(trained, seconds, strict=True)]
+        seconds: Sequence[Tensor | None] = [None] * len(jobs)
+        second_starts = [job.task.second_w for job in jobs if job.task.second_w is not None]
+        if second_starts:
+            mu = jobs[0].task.proximal_mu
+            seconds = _rows(self._train_from(jobs, second_starts, proximal_to=starts, proximal_mu=mu).w)
+        columns = zip(jobs, _rows(trained.w), trained.losses, seconds, _rows(trained.direction), strict=True)
+        return [
+            Trained(w, (self.num_steps[job.client],), (loss,), second_w, direction)
+            for job, w, loss, second_w, direction in columns
+        ]
 
     def _train_from(
         self,
@@ -132,18 +136,11 @@ class Stacked(Executor):
         starts: Sequence[Tensor],
         proximal_to: Sequence[Tensor] | None = None,
         proximal_mu: float = 0.0,
-    ) -> list[TrainingResult]:
+    ) -> StackedResult:
         data, settings = self.training_data, self.training_data.settings
         targets: Sequence[Tensor | None] = proximal_to or [None] * len(jobs)
         clients = [
-            BatchedClient(
-                w,
-                data.shard(job),
-                self.num_steps[job.client],
-                job.seed,
-                mask=None if job.task.mask is None else job.task.mask[0],
-                proximal_to=target,
-            )
+            StackedClient(w, data.shard(job), self.num_steps[job.client], job.seed, job.task.mask, target)
             for job, w, target in zip(jobs, starts, targets, strict=True)
         ]
         return train_stacked(
@@ -155,3 +152,8 @@ class Stacked(Executor):
             weight_decay=settings.weight_decay,
             proximal_mu=proximal_mu,
         )
+
+
+def _rows(values: Tensor) -> list[Tensor]:
+    """Return copies of the rows, (1, d) each, so that no client keeps the whole matrix in memory."""
+    return [row.clone() for row in torch.split(values, 1)]

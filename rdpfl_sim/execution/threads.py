@@ -6,16 +6,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import deepcopy
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
 from typing_extensions import override
 
-from rdpfl_sim.execution.executor import Executor, PendingJob, RoundSteps, executor
+from rdpfl_sim.execution.executor import Executor, PendingJob, RoundComputation, executor
 from rdpfl_sim.execution.num_workers import Workers, num_cores
-from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData
-from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.methods.base import Method
+from rdpfl_sim.execution.training_data import EvalJob, EvalResult
 from rdpfl_sim.world.jobs import RoundJob
 
 T = TypeVar("T")
@@ -32,26 +31,24 @@ class ThreadJob(PendingJob):
         self.lock = threading.Lock()
         self.training: Future[None] | None = None
 
-    def update(self, steps: RoundSteps) -> None:
+    def update(self, computation: RoundComputation) -> None:
         """Compute the update, unless another thread has done so."""
         with self.lock:
             if self.known_update is None:
-                steps.update([self])
+                computation.update([self])
 
-    def run(self, steps: RoundSteps) -> None:
+    def run(self, computation: RoundComputation) -> None:
         """Compute the update and the result."""
-        self.update(steps)
-        steps.train(self)
+        self.update(computation)
+        computation.train(self)
 
 
 @executor
 class Threads(Executor):
     """A thread pool, by default with one thread per core, for large models on one machine."""
 
-    def __init__(
-        self, model: FlatModel, training_data: TrainingData, method: Method, *, workers: Workers = None
-    ) -> None:
-        super().__init__(model, training_data, method)
+    def __init__(self, computation: RoundComputation, *, workers: Workers = None) -> None:
+        super().__init__(computation)
         self.num_workers = workers or num_cores()
         self._local = threading.local()
         self._pool: ThreadPoolExecutor | None = None
@@ -68,7 +65,7 @@ class Threads(Executor):
     def compute_update(self, job: PendingJob) -> None:
         """Compute the update in the calling thread."""
         assert isinstance(job, ThreadJob)
-        job.update(self.steps)
+        job.update(self.computation)
 
     @override
     def compute_result(self, job: PendingJob) -> None:
@@ -83,7 +80,7 @@ class Threads(Executor):
         if len(jobs) == 1:  # evaluate here: all threads may be busy with less urgent jobs
             return super().evaluate_many(jobs)
         futures = [
-            self._run(lambda steps, job=job: self.training_data.evaluate(steps.model, job))  # type: ignore[misc]
+            self._run(lambda own, job=job: self.training_data.evaluate(own.model, job))  # type: ignore[misc]
             for job in jobs
         ]
         return [future.result() for future in futures]
@@ -95,18 +92,17 @@ class Threads(Executor):
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def _run(self, compute: Callable[[RoundSteps], T]) -> Future[T]:
+    def _run(self, compute: Callable[[RoundComputation], T]) -> Future[T]:
         if self._pool is None:
             # torch's thread count is a per-thread setting, so it is set in every worker thread.
             self._pool = ThreadPoolExecutor(
                 self.num_workers, "training", torch.set_num_threads, (torch.get_num_threads(),)
             )
-        return self._pool.submit(lambda: compute(self._steps_of_thread()))
+        return self._pool.submit(lambda: compute(self._computation_of_thread()))
 
-    def _steps_of_thread(self) -> RoundSteps:
-        """Return the round steps of the current thread, which has its own copy of the model."""
-        if not hasattr(self._local, "steps"):
-            method = self.steps.method
-            self._local.steps = RoundSteps(deepcopy(self.model), self.training_data, method)
-        steps: RoundSteps = self._local.steps
-        return steps
+    def _computation_of_thread(self) -> RoundComputation:
+        """Return the computation of the current thread, which has its own copy of the model."""
+        if not hasattr(self._local, "computation"):
+            self._local.computation = replace(self.computation, model=deepcopy(self.model))
+        computation: RoundComputation = self._local.computation
+        return computation

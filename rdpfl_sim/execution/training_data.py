@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -11,8 +12,8 @@ from rdpfl_sim.execution.devices import DeviceName
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import OwnBatch, TrainingResult, batches, num_local_steps, train
-from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.learning.training import OwnBatch, batches, num_local_steps, train
+from rdpfl_sim.methods.base import Trained, TrainingTask
 from rdpfl_sim.randomness import Streams
 
 
@@ -32,8 +33,7 @@ class TrainingConfig:
         return num_local_steps(num_samples, self.batch_size, self.local_epochs, self.local_steps)
 
 
-@dataclass(frozen=True)
-class TrainingJob:
+class TrainingJob(NamedTuple):
     """Local training of one client in one round: all inputs except the data."""
 
     client: int
@@ -90,16 +90,22 @@ class TrainingData:
         x, labels = shard.take(positions.to(model.vector.device))
         return OwnBatch(model, x, labels)
 
-    def train(self, model: FlatModel, job: TrainingJob) -> TrainingResult:
+    def train(self, model: FlatModel, job: TrainingJob) -> Trained:
         """Run a training job with this model."""
         task = job.task
         [w] = task.w
-        trained = self._train(model, job, w)
-        if task.second_w is None:
-            return trained
-        [second_w] = task.second_w
-        second = self._train(model, job, second_w, proximal_to=w, proximal_mu=task.proximal_mu)
-        return replace(trained, second_w=second.w)
+        trained_w, loss = self._train(model, job, w)
+        second_w = None
+        if task.second_w is not None:
+            [start] = task.second_w
+            second_w, _ = self._train(model, job, start, proximal_to=w, proximal_mu=task.proximal_mu)
+        num_steps = self.settings.num_steps(len(self.shard(job)))
+        return Trained(
+            trained_w.unsqueeze(0),
+            (num_steps,),
+            (loss,),
+            None if second_w is None else second_w.unsqueeze(0),
+        )
 
     def momentum(self, task: TrainingTask) -> float:
         """Return the task's momentum, or the scenario's if the task sets none."""
@@ -112,7 +118,7 @@ class TrainingData:
         w: Tensor,
         proximal_to: Tensor | None = None,
         proximal_mu: float = 0.0,
-    ) -> TrainingResult:
+    ) -> tuple[Tensor, float]:
         settings, shard = self.settings, self.shard(job)
         return train(
             model,

@@ -17,8 +17,7 @@ from rdpfl_sim.execution.determinism import make_torch_deterministic
 from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingConfig, TrainingData, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.training import TrainingResult
-from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.methods.base import Trained, TrainingTask
 from rdpfl_sim.randomness import Streams
 
 
@@ -89,9 +88,9 @@ class Worker:
         self.model = payload.model.on(device)
         self.training_data = payload.unpack([tensor.to(device) for tensor in tensors])
 
-    def train(self, job: TrainingJob) -> TrainingResult:
+    def train(self, job: TrainingJob) -> Trained:
         """Run a training job."""
-        job = replace(job, task=_to_device(job.task, self.device))
+        job = job._replace(task=_to_device(job.task, self.device))
         return _to_device(self.training_data.train(self.model, job), devices.CPU)
 
     def evaluate(self, job: EvalJob) -> EvalResult:
@@ -103,7 +102,7 @@ class Worker:
         return devices.kind(self.device)
 
 
-V = TypeVar("V", TrainingTask, TrainingResult, EvalJob)
+V = TypeVar("V", TrainingTask, Trained, EvalJob)
 
 
 def _to_device(value: V, device: torch.device) -> V:

@@ -58,7 +58,7 @@ def scan(reader: RunReader, names: Collection[str]) -> pl.LazyFrame:
     """Return the records with these names, or all records if `names` is empty.
 
     The file of a complete run is read lazily. The file of an incomplete run may still grow, so its
-    current content is read at once.
+    current content is read immediately.
     """
     schema = schema_of(names)
     schema |= _other_fields(reader, names, schema)

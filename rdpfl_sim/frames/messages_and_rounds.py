@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 import polars as pl
 
+from rdpfl_sim.records.field import Field
+
 DROPPED = ("stale", "duplicate", "rejected")
 MESSAGE_EVENTS = tuple(
     f"message_{name}" for name in ("sent", "copied", "lost", "delivered", "used", "stats", *DROPPED)
@@ -16,6 +18,19 @@ TIMES = {
     "finished_s": "round_finished",
 }
 ROUND_EVENTS = (*TIMES.values(), "estimate")
+FRAME_FIELDS = {
+    "is_byzantine": Field("true or false", "whether the client, or the sender of the message, is Byzantine"),
+    "sent_s": Field("s", "time of sending, or of copying"),
+    "delivered_s": Field("s", "time of delivery; null if there was none"),
+    "lost_s": Field("s", "time of the loss; null if there was none"),
+    "used_s": Field("s", "end of the round that used the message; null if there was none"),
+    "dropped_s": Field("s", "time at which the recipient dropped it; null if it did not"),
+    "outcome": Field("text", "used, lost, stale, duplicate, rejected, left over or in flight"),
+    "started_s": Field("s", "start of the local training"),
+    "trained_s": Field("s", "end of the local training"),
+    "finished_s": Field("s", "end of the round; null if the client did not finish it"),
+}
+"""Columns of `messages` and `rounds` that are not fields of records."""
 
 
 def messages(events: pl.LazyFrame, byzantine: Collection[int]) -> pl.LazyFrame:

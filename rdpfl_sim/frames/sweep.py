@@ -101,7 +101,7 @@ class Sweep:
         from rdpfl_sim.sweeps.comparison.settings import differing_settings
 
         rows = differing_settings([Run(folder).scenario for folder in self._folders])
-        if len(rows) > MAX_AXES:  # not a grid: each run is its own case
+        if len(rows) > MAX_AXES:  # not a grid: each run is a separate case
             return {"run": [folder.name for folder in self._folders]}
         return {path: ["-" if value is None else str(value) for value in row] for path, row in rows.items()}
 

@@ -35,7 +35,7 @@ class Predictions:
     @classmethod
     @torch.inference_mode()
     def of(cls, model: FlatModel, w: Tensor, shard: Shard) -> Predictions:
-        """Evaluate the model on all examples of the data set to which the shard belongs."""
+        """Evaluate the model on all examples of the shard's data set."""
         model.load(w)
         batches = zip(torch.split(shard.x, BATCH_SIZE), torch.split(shard.y, BATCH_SIZE), strict=True)
         correct, losses = zip(*(_judge(model(x), y) for x, y in batches), strict=True)
@@ -68,7 +68,7 @@ def evaluate(model: FlatModel, w: Tensor, shard: Shard) -> Evaluation:
 
 @torch.inference_mode()
 def evaluate_stacked(stack: StackedModel, w: Sequence[Tensor], shards: Sequence[Shard]) -> list[Evaluation]:
-    """Evaluate every model on its own shard; models with shards of similar size are computed together.
+    """Evaluate every model on its own shard; models with shards of similar size are evaluated together.
 
     As in training, small batches are padded with copies of their first example, which are ignored. The
     padded size depends only on the model's own shard, because it affects the last bits of matrix products

@@ -52,7 +52,7 @@ def cnn(
     width: Annotated[Count, Doc("channels of the first convolution; the other two have twice as many")] = 32,
     hidden: Annotated[Count, Doc("width of the hidden linear layer")] = 64,
 ) -> nn.Module:
-    """Three 3x3 convolutions, each halving images of at least 4 pixels, then two linear layers.
+    """Three 3x3 convolutions, with pooling while images have at least 4x4 pixels, then two linear layers.
 
     The model has 122,570 parameters for 3x32x32 images and 10 classes.
     """
@@ -84,9 +84,9 @@ class FlatModel:
 
     The vector contains the parameters in the order of `module.parameters()`, each in row-major order.
     Convolution weights of shape (out, in, height, width) are stored in the order (out, height, width, in).
-    This is torch's channels_last layout, in which convolutions on a CPU need no conversion.
+    This is torch's channels_last layout, which convolutions on a CPU use without conversion.
 
-    The module must have no buffers (which batch normalisation has), because the vector does not contain them.
+    The module must have no buffers, such as those of batch normalisation: the vector does not contain them.
     It must have no layers that draw random numbers, such as dropout.
     """
 
@@ -110,7 +110,7 @@ class FlatModel:
             start = part.stop
 
     def __reduce__(self) -> tuple[type[FlatModel], tuple[nn.Module, torch.device]]:
-        # Views do not survive pickling, so a copy is built again with the module's initial weights.
+        # Pickling does not preserve views, so a copy is built again with the module's initial weights.
         return FlatModel, (self._template, self.vector.device)
 
     def on(self, device: torch.device) -> FlatModel:

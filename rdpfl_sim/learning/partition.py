@@ -36,7 +36,7 @@ def dirichlet(
 ) -> list[Indices]:
     """Split each class in proportions drawn from Dirichlet(alpha), so label mixes and sizes differ.
 
-    As usual, the draw is repeated until every client has `min_samples`. Hsu, Qi and Brown (2019),
+    The draw is repeated until every client has `min_samples` examples. Hsu, Qi and Brown (2019),
     Measuring the effects of non-identical data distribution; Yurochkin et al. (ICML 2019).
     """
     _check_enough_examples(labels, num_clients, min_samples)
@@ -120,8 +120,8 @@ def split_test(
     Classes without training examples are omitted.
 
     A client whose quotas are all rounded to zero gets one example of its most common class from a client with
-    several examples. If there is no such client, both share the example. If none of its classes is in the
-    test set, the first class of the test set is used.
+    several examples. If there is no such client, it shares an example with another client. If none of its
+    classes is in the test set, the first class of the test set is used.
     """
     assert len(test_labels) > 0, "personal test sets need a test set"
     num_clients = len(shards)
@@ -146,7 +146,7 @@ def _assign_test_examples(counts: Indices, by_class: list[Indices], rng: np.rand
     for examples, trained in zip(by_class, counts.cumsum(axis=1), strict=True):
         total = trained[-1]
         if total > 0:
-            # floor(quota_1 + .. + quota_k + U) with U uniform in [0, 1), in exact integers.
+            # floor(quota_1 + .. + quota_k + U) with U uniform in [0, 1), in exact integer arithmetic.
             ends = (trained * len(examples) + rng.integers(total)) // total
             owner[examples] = np.repeat(clients, np.diff(ends, prepend=0))
     return owner
@@ -155,7 +155,7 @@ def _assign_test_examples(counts: Indices, by_class: list[Indices], rng: np.rand
 def _fill_empty_test_sets(
     owner: Indices, counts: Indices, by_class: list[Indices], rng: np.random.Generator
 ) -> tuple[Indices, Indices]:
-    """Reassign spare examples to clients that have none, by changing `owner`.
+    """Reassign spare examples to clients that have none. This modifies `owner`.
 
     Return the clients for which no spare example is left, with the shared example of each.
     """

@@ -29,11 +29,11 @@ Step: TypeAlias = Callable[..., Tensor]
 
 
 class NotStackableError(Exception):
-    """A layer that cannot be computed for many clients at once; named in the message."""
+    """A layer that cannot be computed for many clients together. The message names it."""
 
 
 class StackedModel:
-    """The layers of a model as functions for any number of clients at once."""
+    """The layers of a model, as functions that compute any number of clients in one call."""
 
     def __init__(self, model: FlatModel) -> None:
         layers = list(_layers(model.module))

@@ -1,14 +1,14 @@
 """Local training of many clients in one computation. Results equal the results of `train` up to rounding.
 
-Clients may have different numbers of steps and examples. Clients are sorted by their number of steps, so that
-clients that are still training are always the first rows. Small batches are padded with copies of their first
+Clients may have different numbers of steps and examples. They are sorted by their number of steps, so that
+the clients still in training are always the first rows. Small batches are padded with copies of their first
 example, which have no effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,15 +18,14 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.stacked_models import StackedModel, aligned
-from rdpfl_sim.learning.training import TrainingResult, augmentation_rng
+from rdpfl_sim.learning.training import augmentation_rng
 
 MAX_SUMMED = 8192
 """Losses of a batch are summed in parts of this many examples."""
 
 
-@dataclass(frozen=True)
-class BatchedClient:
-    """Initial weights, data and number of steps of one client."""
+class StackedClient(NamedTuple):
+    """Initial weights, data and number of steps of one client. Vectors are rows (1, d)."""
 
     w: Tensor
     shard: Shard
@@ -36,30 +35,38 @@ class BatchedClient:
     proximal_to: Tensor | None = None
 
 
+class StackedResult(NamedTuple):
+    """Results of the training of n clients."""
+
+    w: Tensor  # (n, d), the weights after the last step
+    direction: Tensor  # (n, d), the mean step (w_before - w) / (learning rate * steps)
+    losses: list[float]  # the clients' mean batch losses; nan if training diverged
+
+
 def train_stacked(
     stack: StackedModel,
-    clients: Sequence[BatchedClient],
+    clients: Sequence[StackedClient],
     *,
     batch_size: int,
     learning_rate: float,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     proximal_mu: float = 0.0,
-) -> list[TrainingResult]:
-    """Train every client as `train` does.
+) -> StackedResult:
+    """Train every client as `train` does. The number of steps must not increase from client to client.
 
     Either all clients have a mask or none has. The same applies to `proximal_to`.
     """
-    order = sorted(range(len(clients)), key=lambda row: -clients[row].num_steps)
-    clients = [clients[row] for row in order]
-    starts = torch.stack([client.w for client in clients])
+    num_steps = [client.num_steps for client in clients]
+    assert num_steps == sorted(num_steps, reverse=True), "clients must be sorted by their number of steps"
+    starts = torch.cat([client.w for client in clients])
     parameters = stack.unpack(starts)
     velocities = [torch.zeros_like(p) for p in parameters] if momentum else None
     proximal_to = _rows(stack, [client.proximal_to for client in clients])
     masks = _rows(stack, [client.mask for client in clients])
     losses = torch.zeros(len(clients), device=clients[0].w.device)
-    loader = BatchedLoader(clients, batch_size)
-    for step in range(clients[0].num_steps):
+    loader = StackedLoader(clients, batch_size)
+    for step in range(num_steps[0]):
         x, y, weights = loader.at(step)
         active = [p[: len(x)] for p in parameters]
         leaves = [p.detach().requires_grad_() for p in active]
@@ -67,7 +74,7 @@ def train_stacked(
         each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(y)
         weighted = each * weights
         gradients = torch.autograd.grad(weighted.sum(), leaves)
-        # In parts, because torch splits the sum of a single long row among its threads.
+        # Sum in parts, because torch splits the sum of a single long row among its threads.
         for part in torch.split(weighted.detach(), MAX_SUMMED, dim=1):
             losses[: len(x)] += part.sum(dim=1)
         for layer, (p, g) in enumerate(zip(active, gradients, strict=True)):
@@ -81,24 +88,16 @@ def train_stacked(
                 g = velocities[layer][: len(x)].mul_(momentum).add_(g)
             p.sub_(g, alpha=learning_rate)
     ends = stack.pack(parameters)
-    lengths = torch.tensor([learning_rate * client.num_steps for client in clients], device=ends.device)
+    lengths = torch.tensor([learning_rate * k for k in num_steps], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
-    trained = {
-        # Copies, so that one client's model does not keep the whole matrix in memory.
-        row: TrainingResult(
-            end.clone(), client.num_steps, loss_sum / client.num_steps, direction=direction.clone()
-        )
-        for row, client, end, direction, loss_sum in zip(
-            order, clients, ends, directions, losses.tolist(), strict=True
-        )
-    }
-    return [trained[row] for row in range(len(clients))]
+    mean_losses = [loss / k for loss, k in zip(losses.tolist(), num_steps, strict=True)]
+    return StackedResult(ends, directions, mean_losses)
 
 
-class BatchedLoader:
+class StackedLoader:
     """The batches of all clients, step by step."""
 
-    def __init__(self, clients: Sequence[BatchedClient], batch_size: int) -> None:
+    def __init__(self, clients: Sequence[StackedClient], batch_size: int) -> None:
         self.data = clients[0].shard  # all shards of a batch are parts of one data set
         shape = clients[0].num_steps, len(clients)
         self.batch_size = batch_size
@@ -117,7 +116,7 @@ class BatchedLoader:
         self.augmentation_rngs = [augmentation_rng(client.seed) for client in clients] if augmented else None
 
     def _plan(
-        self, chosen: NDArray[np.int64], row: int, client: BatchedClient, generator: torch.Generator
+        self, chosen: NDArray[np.int64], row: int, client: StackedClient, generator: torch.Generator
     ) -> None:
         """Write the batches of a client into its row, as `batches` draws them."""
         examples, batch_size = client.shard.indices_np, self.batch_size
@@ -154,4 +153,4 @@ class BatchedLoader:
 def _rows(stack: StackedModel, vectors: Sequence[Tensor | None]) -> list[Tensor] | None:
     """Return one vector per client as stacked parameters, or None if the clients have none."""
     present = [vector for vector in vectors if vector is not None]
-    return stack.unpack(torch.stack(present)) if present else None
+    return stack.unpack(torch.cat(present)) if present else None

@@ -15,20 +15,6 @@ from rdpfl_sim.learning.models import FlatModel
 
 
 @dataclass(frozen=True)
-class TrainingResult:
-    """The weights after `num_steps` steps, and the mean batch loss (nan if training diverged).
-
-    `direction` is (w - w~) / (learning rate * steps), if computed.
-    """
-
-    w: Tensor
-    num_steps: int
-    loss: float
-    second_w: Tensor | None = None
-    direction: Tensor | None = None
-
-
-@dataclass(frozen=True)
 class OwnBatch:
     """A batch of a client's own examples for evaluating any model."""
 
@@ -102,12 +88,12 @@ def train(
     proximal_to: Tensor | None = None,
     proximal_mu: float = 0.0,
     seed: int,
-) -> TrainingResult:
-    """Run `num_steps` steps of SGD on cross-entropy from `w`; return a new vector.
+) -> tuple[Tensor, float]:
+    """Run `num_steps` steps of SGD on cross-entropy from `w`. Return the new weights and the mean batch loss.
 
     g = grad + weight_decay * w + proximal_mu * (w - proximal_to), zero outside the mask,
     v = momentum * v + g,  w = w - learning_rate * v, starting from v = 0.
-    A model that has diverged continues as nan.
+    If the model diverges, training continues with nan, and the loss is nan.
     """
     rng = augmentation_rng(seed)
     device = model.vector.device
@@ -133,4 +119,4 @@ def train(
         if momentum:
             velocity.mul_(momentum).add_(model.gradient)
         model.vector.add_(velocity, alpha=-learning_rate)
-    return TrainingResult(model.vector.clone(), num_steps, losses.item() / num_steps)
+    return model.vector.clone(), losses.item() / num_steps

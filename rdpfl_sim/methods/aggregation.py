@@ -61,5 +61,5 @@ def unknown_weights(method: Component) -> Iterator[str]:
         if not registry.facts(component.name).has_weights:
             yield (
                 f"{path}: {type(component).plugin} declares no weights, so telemetry has no message weights; "
-                f"see `weights` of the decorator @{registry.kind}"
+                f"see the argument `weights` of @{registry.kind}"
             )

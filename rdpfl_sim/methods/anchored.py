@@ -51,7 +51,7 @@ class AnchoredState(State):
 
 @method
 class Anchored(Method):
-    """w <- w - gamma (u + lambda d), d = RobustAgg_j {u + Clip(u_j - u; tau)}, at most G_d long.
+    """w <- w - gamma (u + lambda d), d = RobustAgg_j {u + Clip(u_j - u; tau)}, |d| <= G_d.
 
     tau is c times a running mean of |u|. A client takes a local step if no message arrived or if its own
     training has diverged.
@@ -66,18 +66,18 @@ class Anchored(Method):
         pre_aggregators: PreAggregators = (),
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
-        alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
+        alpha: Annotated[Fraction, Doc("weight of the previous threshold")] = 0.9,
         c: Annotated[Positive, Doc("tolerance of the threshold, in multiples of |u|")] = 1.5,
         max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d|")] = 10.0,
     ) -> None:
-        self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
-        self.aggregate = Aggregation(aggregator, pre_aggregators)
+        self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.aggregation = Aggregation(aggregator, pre_aggregators)
         self.alpha = alpha
         self.c = c
         self.max_norm = max_norm
 
     def init(self, w: Tensor, clients: Sequence[ClientView]) -> AnchoredState:
-        """Return the initial state. Thresholds start with the first update."""
+        """Return the initial state. The first update sets the thresholds."""
         zeros = torch.zeros(len(w), dtype=torch.float64, device=w.device)
         return AnchoredState(w, zeros, zeros.long())
 
@@ -85,28 +85,32 @@ class Anchored(Method):
         self, state: State, trained: Trained, clients: Sequence[ClientView]
     ) -> tuple[State, Outgoing]:
         """Send the local descent directions u."""
-        return state, Outgoing(self.step.direction(state.w, trained))
+        return state, Outgoing(self.personal_step.direction(state.w, trained))
 
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[AnchoredState, Diagnostics]:
         """Aggregate the clipped messages and take the personalised step."""
         assert isinstance(state, AnchoredState)
-        u = self.step.direction(state.w, trained)
+        u = self.personal_step.direction(state.w, trained)
         tau = self.threshold(state, row_norms(u))
         sound = tau.isfinite()  # False if the client's own training diverged
         d = torch.zeros_like(u)
         found: Diagnostics = {}
         if inbox.num_messages > 0:
             clipped, factors = clip_around(u, weighted_messages(inbox), tau)
-            d = self.aggregate(_where(sound, clipped, 0.0), u)
+            d = self.aggregation(_where(sound, clipped, 0.0), u)
             d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
             d = _where(sound, d, 0.0)
             num_clipped = (factors < 1).sum(dim=1).where(sound, 0)
             found = {"num_clipped": num_clipped, "clipped": num_clipped > 0, "bounded": bounded & sound}
-        w = self.step.apply(state.w, u, d, trained)
+        w = self.personal_step.apply(state.w, u, d, trained)
         new = AnchoredState(w, tau.where(sound, state.tau), state.num_observed + sound.long())
-        return new, {**self.step.diagnostics(u, row_norms(d)), "tau": tau.where(sound, torch.nan), **found}
+        return new, {
+            **self.personal_step.diagnostics(u, row_norms(d)),
+            "tau": tau.where(sound, torch.nan),
+            **found,
+        }
 
     def threshold(self, state: AnchoredState, u_norm: Tensor) -> Tensor:
         """Return tau^t = alpha tau^{t-1} + (1 - alpha) c |u|; in the first round c |u|."""
@@ -118,10 +122,10 @@ class Anchored(Method):
     ) -> MessageStats:
         """Return distances from u and weights in the aggregate. Clipping reduces the weight of a message."""
         assert isinstance(state, AnchoredState)
-        u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
+        u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
         tau = self.threshold(state, row_norms(u))
         clipped, factors = clip_around(u, messages, tau)
-        weights = self.aggregate.shares(_where(tau.isfinite(), clipped, 0.0), u)
+        weights = self.aggregation.shares(_where(tau.isfinite(), clipped, 0.0), u)
         if weights is not None:
             weights = _where(tau.isfinite(), weights * factors, 0.0)
         return MessageStats(distances(messages, u), weights)

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ Diagnostics: TypeAlias = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class State:
-    """Learning state of n clients. Methods with more state derive from it. Never modified in place."""
+    """Learning state of n clients, never modified in place. Methods with more state define a subclass."""
 
     w: Tensor  # (n, d)
 
@@ -44,6 +44,7 @@ class Trained:
 
     w: Tensor  # (n, d)
     num_steps: tuple[int, ...]  # n numbers
+    losses: tuple[float, ...]  # n numbers, the mean batch losses; NaN if training has diverged
     second_w: Tensor | None = None  # (n, d), for methods that train two models
     direction: Tensor | None = None  # (n, d), (w_before - w) / (eta K) if the executor has computed it
 
@@ -92,8 +93,8 @@ class Outgoing:
 class MessageStats:
     """Weights and distances of the messages of a round.
 
-    Weights are the shares with which messages enter the aggregate. They add up to 1, or to less if the
-    client's own model has a share too.
+    Weights are the shares of the messages in the aggregate. They add up to 1, or to less if the client's own
+    model has a share too.
     """
 
     distance_to_own: Tensor  # (n, m)
@@ -125,7 +126,7 @@ class RunInfo:
 
 
 class Batch(Protocol):
-    """A batch of a client's own training data, to test models on."""
+    """A batch of a client's own training data, for testing models."""
 
     @property
     def labels(self) -> Tensor:
@@ -151,8 +152,7 @@ class ClientServices(Protocol):
         """Return a batch of a client's own data, a different one in every round."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientView:
+class ClientView(NamedTuple):
     """The properties of a client that a method may use: id, round, number of neighbours, seeds, own data."""
 
     id: int
@@ -173,7 +173,7 @@ class Method(ABC):
     """A personalised learning method. It stores its options and no state of clients."""
 
     exchanges = True
-    """False if clients never send anything."""
+    """False if clients never send messages."""
     batched = True
     """False if every batch must have one row, for instance because clients test models on their own data."""
 
@@ -218,7 +218,7 @@ class Method(ABC):
 
 
 def layer_starts(layers: Sequence[Layer]) -> list[int]:
-    """Return the position in the vector at which each layer starts; weights and biases count as one layer."""
+    """Return the start of each layer in the vector; weights and biases count as one layer."""
     starts: dict[str, int] = {}
     for layer in layers:
         starts.setdefault(layer.name.rpartition(".")[0], layer.start)
@@ -226,7 +226,7 @@ def layer_starts(layers: Sequence[Layer]) -> list[int]:
 
 
 def neighbour_share(by_neighbours: Tensor, by_training: Tensor) -> Tensor:
-    """Return the distance that neighbours moved the models (n,), divided by the distance of local training.
+    """Return how far neighbours moved the models (n,), relative to local training.
 
     For methods that exchange directions, it is |lambda d| / |u|. For methods that exchange models, it is
     |w - x| / |x - w'|, where x is the trained model, w' the model before the round and w the model after it

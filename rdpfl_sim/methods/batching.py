@@ -1,11 +1,12 @@
-"""Updates in batches: inputs of single clients are stacked as rows, and results are split again."""
+"""Update clients in batches: stack their inputs as rows, and split the results again."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, fields
 from math import isnan
-from typing import NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,23 +14,22 @@ from torch import Tensor
 from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, Method, State, Trained
 from rdpfl_sim.methods.payload import Payload
-from rdpfl_sim.methods.rows import split, stack
 
-MAX_FLOATS = 1 << 20
+MAX_FLOATS = 1 << 21
 """Maximum number of floats in the models and messages of a batch, so that they fit into the CPU cache."""
 
 ClientDiagnostics: TypeAlias = Mapping[str, float | bool | None]
 """Diagnostics of one client; None where a value does not apply."""
 
+NO_DIAGNOSTICS: ClientDiagnostics = {}
+
 
 class Received(NamedTuple):
-    """A message that a client uses; `degree` is its sender's number of neighbours, `age` is in rounds."""
+    """A message that a client uses. `weight` is below 1 if it is stale, `degree` belongs to its sender."""
 
-    sender: int
-    degree: int
-    age: int
-    weight: float
     payload: Payload
+    weight: float
+    degree: int
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,22 @@ class UpdateInput(NamedTuple):
     trained: Trained
     received: Sequence[Received]
     client: ClientView
-    with_message_stats: bool = False
-    """Whether to compute statistics of the messages too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Updated:
+class Updated(NamedTuple):
     """One client's state after a round, with one row, and the method's diagnostics of the round."""
 
     state: State
-    diagnostics: ClientDiagnostics = field(default_factory=dict)
+    diagnostics: ClientDiagnostics = NO_DIAGNOSTICS
     message_stats: ClientMessageStats | None = None
 
 
-def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
+def update_in_batches(
+    method: Method, inputs: Sequence[UpdateInput], with_message_stats: bool
+) -> list[Updated]:
     """Update every client. Clients with equal numbers of messages share a batch if the method permits it."""
     if len(inputs) == 1:
-        return _update(method, inputs)
+        return _update(method, inputs, with_message_stats)
     batches: dict[Hashable, list[int]] = {}
     for position, one in enumerate(inputs):
         key = len(one.received) if method.batched else position
@@ -74,7 +73,8 @@ def update_in_batches(method: Method, inputs: Sequence[UpdateInput]) -> list[Upd
         size = _batch_size(inputs[positions[0]])
         for start in range(0, len(positions), size):
             batch = positions[start : start + size]
-            results.update(zip(batch, _update(method, [inputs[p] for p in batch]), strict=True))
+            updated = _update(method, [inputs[p] for p in batch], with_message_stats)
+            results.update(zip(batch, updated, strict=True))
     return [results[position] for position in range(len(inputs))]
 
 
@@ -89,7 +89,7 @@ def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
 
 
 def _stack_messages(vectors: Sequence[Sequence[Tensor]], like: Tensor) -> Tensor:
-    """Return (n, m, p), stored in the order (m, n, p), in which aggregators sort."""
+    """Return a tensor (n, m, p), stored in the order (m, n, p) because aggregators sort rows (n, p)."""
     n, m = len(vectors), len(vectors[0])
     if m == 0:
         return like.new_zeros(n, 0, like.shape[1])
@@ -102,22 +102,22 @@ def _stack_masks(received: Sequence[Sequence[Received]], like: Tensor) -> Tensor
     return _stack_messages(masks, like) if masks[0] else None
 
 
-def _update(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
+def _update(method: Method, inputs: Sequence[UpdateInput], with_message_stats: bool) -> list[Updated]:
     try:
         states = [one.state for one in inputs]
         state, trained = stack(states), stack([one.trained for one in inputs])
         inbox = make_inbox([one.received for one in inputs], trained.w)
         clients = [one.client for one in inputs]
         stats: Sequence[ClientMessageStats | None] = [None] * len(inputs)
-        if inbox.num_messages > 0 and any(one.with_message_stats for one in inputs):
+        if with_message_stats and inbox.num_messages > 0:
             stats = _split_message_stats(method.message_stats(state, trained, inbox, clients))
         new_state, diagnostics = method.update(state, trained, inbox, clients)
     except Exception as error:
         if len(inputs) == 1:
             note_client_round(error, inputs[0].client.id, inputs[0].client.round)
         else:
-            for one in inputs:  # repeat one by one: the error then names the client
-                _update(method, [one])
+            for one in inputs:  # repeat client by client, so that the error names the client
+                _update(method, [one], with_message_stats)
         raise
     new_states = split(new_state, state, states)
     rows = zip(new_states, _split_diagnostics(diagnostics, len(inputs)), stats, strict=True)
@@ -149,5 +149,65 @@ def _split_diagnostics(diagnostics: Diagnostics, num_rows: int) -> list[ClientDi
 
 
 def _batch_size(one: UpdateInput) -> int:
-    """Return the number of clients per batch. Each needs its messages and about ten other vectors."""
+    """Return the number of clients per batch. Each needs memory for its messages and about ten vectors."""
     return max(1, MAX_FLOATS // ((len(one.received) + 10) * one.state.w.numel()))
+
+
+class Rows(Protocol):
+    """A dataclass whose tensors have one row per client."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+T = TypeVar("T", bound=Rows)
+
+
+def stack(values: Sequence[T]) -> T:
+    """Return one value with all rows. Tuples are joined; other fields are taken from the first value."""
+    first = values[0]
+    if len(values) == 1:
+        return first
+    entries = {}
+    for field in fields(first):
+        entry = getattr(first, field.name)
+        if isinstance(entry, Tensor):
+            entry = torch.cat(list(map(attrgetter(field.name), values)))
+        elif isinstance(entry, tuple):
+            entry = tuple(item for value in values for item in getattr(value, field.name))
+        entries[field.name] = entry
+    return type(first)(**entries)
+
+
+def split(value: T, before: T, rows_before: Sequence[T]) -> list[T]:
+    """Return one value per row of `value`, which was computed from `before`, the stack of `rows_before`.
+
+    Tensors that are unchanged from `before` are not copied: the rows of `rows_before` are reused. Other
+    vectors are copied, so that no client keeps the whole batch in memory.
+    """
+    num_rows = len(rows_before)
+    if num_rows == 1:
+        return [value]
+    known: dict[int, list[Tensor]] = {}
+    for field in fields(before):
+        entry = getattr(before, field.name)
+        if isinstance(entry, Tensor):
+            known[id(entry)] = [getattr(row, field.name) for row in rows_before]
+    columns = []
+    names = [field.name for field in fields(value)]
+    for name in names:
+        entry = getattr(value, name)
+        if not isinstance(entry, Tensor):
+            columns.append([entry] * num_rows)
+            continue
+        if id(entry) not in known:
+            rows = torch.split(entry, 1)
+            known[id(entry)] = [row.clone() for row in rows] if entry.dim() > 1 else list(rows)
+        columns.append(known[id(entry)])
+    return [_make(type(value), names, entries) for entries in zip(*columns, strict=True)]
+
+
+def _make(cls: type[T], names: Sequence[str], entries: Sequence[object]) -> T:
+    """Return `cls(**dict(zip(names, entries)))`, without the slow `__init__` of frozen dataclasses."""
+    value = object.__new__(cls)
+    value.__dict__.update(zip(names, entries, strict=True))
+    return value

@@ -1,9 +1,9 @@
-"""Bristle style: only output layers are exchanged, weighted per class by their F1 on the client's own data.
+"""Bristle style: clients exchange output layers, and weight them per class by their F1 on their own data.
 
 Verbraeken, de Vos and Pouwelse, "Bristle: Decentralized Federated Learning in Byzantine, Non-i.i.d.
-Environments", arXiv:2110.11006: a frozen body, a prioritiser by distance, an integrator by performance on
-each class. The paper tunes sigmoids of F1 scores on a small test set. Here the weights are the F1 scores on a
-batch of the client's own data.
+Environments", arXiv:2110.11006. The paper freezes the body, selects output layers by distance and weights
+them by sigmoids of their F1 scores on a small test set. Here the weights are the F1 scores on a batch of the
+client's own data.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from rdpfl_sim.rounding import round_up
 
 @method
 class Bristle(ModelExchange):
-    """w <- own body, output rows of the nearest neighbours weighted by F1 on own data (Bristle style).
+    """Own body; the nearest neighbours' output rows, weighted by their F1 on own data (Bristle style).
 
-    For a class missing from the client's batch, rows are weighted by the mean F1 over the present classes.
-    The client's own row is then used only if all neighbours have weight 0. Weight removed from stale messages
-    is added to the client's own row. A client whose own model has diverged keeps it.
+    For a class missing from the client's batch, rows are weighted by the mean F1 over the other classes.
+    In that case the client's own row is used only if all neighbours have weight 0. Weight removed from stale
+    messages is added to the client's own row. If the client's own model has diverged, it is left unchanged.
     """
 
     batched = False
@@ -78,7 +78,7 @@ class Bristle(ModelExchange):
         return state, Outgoing(trained.w[:, self.split :])
 
     def reference_point(self, state: State) -> Tensor:
-        """Return the output layers before their training."""
+        """Return the output layers before training."""
         return state.w[:, self.split :]
 
     def update(
@@ -130,9 +130,9 @@ class Bristle(ModelExchange):
 
 
 def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return 2 hits / (predicted + actual) of every class, (classes,); 0 if both counts are 0.
+    """Return the F1 score of each class, 2 hits / (predicted + actual), (classes,); 0 if both counts are 0.
 
-    An example with a logit that is not finite counts as not predicted.
+    An example with a logit that is not finite has no predicted class.
     """
     num_classes = logits.shape[1]
     answered = logits.isfinite().all(dim=1)
@@ -144,7 +144,7 @@ def f1_by_class(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def mixed_rows(heads: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sum of output layers (m, C h + C), a row and a bias per class; weights (m, C)."""
+    """Return the sum of the output layers (m, C h + C), weighted per class by `weights` (m, C)."""
     num_classes = weights.shape[1]
     shares = weights.to(heads)
     matrices = heads[:, :-num_classes].view(len(heads), num_classes, -1)

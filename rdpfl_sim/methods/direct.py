@@ -45,29 +45,28 @@ class Direct(Method):
         step: StepSize = "local",
         coefficient: Coefficient = 1.0,
     ) -> None:
-        self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
-        self.aggregate = Aggregation(aggregator, pre_aggregators)
+        self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.aggregation = Aggregation(aggregator, pre_aggregators)
 
     def payload(
         self, state: State, trained: Trained, clients: Sequence[ClientView]
     ) -> tuple[State, Outgoing]:
         """Send the local descent directions u."""
-        return state, Outgoing(self.step.direction(state.w, trained))
+        return state, Outgoing(self.personal_step.direction(state.w, trained))
 
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
         """Step along u + lambda d_bar; take a local step in a round without messages."""
-        u = self.step.direction(state.w, trained)
-        if inbox.num_messages == 0:
-            d_norm = torch.zeros(len(u), dtype=torch.float64, device=u.device)
-            return State(self.step.apply(state.w, u, None, trained)), self.step.diagnostics(u, d_norm)
-        d_bar = self.aggregate(weighted_messages(inbox), u)
-        return State(self.step.apply(state.w, u, d_bar, trained)), self.step.diagnostics(u, row_norms(d_bar))
+        u = self.personal_step.direction(state.w, trained)
+        d_bar = self.aggregation(weighted_messages(inbox), u) if inbox.num_messages > 0 else None
+        d_norm = u.new_zeros(len(u), dtype=torch.float64) if d_bar is None else row_norms(d_bar)
+        w = self.personal_step.apply(state.w, u, d_bar, trained)
+        return State(w), self.personal_step.diagnostics(u, d_norm)
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
         """Return distances from u and weights in the aggregate."""
-        u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
-        return MessageStats(distances(messages, u), self.aggregate.shares(messages, u))
+        u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
+        return MessageStats(distances(messages, u), self.aggregation.shares(messages, u))

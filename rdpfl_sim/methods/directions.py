@@ -33,25 +33,25 @@ class PersonalStep:
 
     def __post_init__(self) -> None:
         if self.step != "local" and self.coefficient != 1.0:
-            raise OptionError("coefficient", "belongs to step = 'local'; a number for step is gamma itself")
+            raise OptionError("coefficient", "requires step = 'local'; a number for step is gamma itself")
 
     def direction(self, w: Tensor, trained: Trained) -> Tensor:
         """Return u = (w - w~) / (eta K), the mean gradient along the K local steps (eq. local_direction).
 
-        The executor `stacked` computes it in advance for all clients at once.
+        The executor `stacked` computes it in advance for all clients of a batch.
         """
         if trained.direction is not None:
             return trained.direction
         return (w - trained.w).div_(_column([self.learning_rate * k for k in trained.num_steps], w))
 
     def gamma(self, trained: Trained) -> list[float]:
-        """Return the clients' step sizes; docs/paper.md, 4 explains the two readings of the paper."""
+        """Return the clients' step sizes; docs/paper.md, item 4, explains the two readings."""
         if self.step == "local":  # limited to LARGE because of float32
             return [min(self.coefficient * self.learning_rate * k, LARGE) for k in trained.num_steps]
         return [float(self.step)] * len(trained.num_steps)
 
     def apply(self, w: Tensor, u: Tensor, d: Tensor | None, trained: Trained) -> Tensor:
-        """Return w - gamma (u + lambda d) (eq. personalized_update); d = None stands for zero."""
+        """Return w - gamma (u + lambda d) (eq. personalized_update); d = None means zero."""
         direction = u if d is None else torch.add(u, d, alpha=self.lambda_)
         return w - direction * _column(self.gamma(trained), w)
 
@@ -65,7 +65,7 @@ class PersonalStep:
 def weighted_messages(inbox: Inbox) -> Tensor:
     """Return the received directions (n, m, d), each scaled by its weight.
 
-    A stale direction with a weight below 1 is shrunk towards zero, which means no change to every aggregator.
+    A stale direction with a weight below 1 is shrunk towards zero, which every aggregator reads as no change.
     Scaling by staleness follows Zhang et al. 2016 (staleness-aware asynchronous SGD).
     """
     if inbox.all_fresh:

@@ -48,7 +48,7 @@ class DispflState(State):
 class Dispfl(ModelExchange):
     """w <- mean of the x_j whose masks include a coordinate, times the client's own mask (DisPFL).
 
-    The mask starts at random with the layer densities of Erdos-Renyi-Kernel. After each training, the
+    The initial mask is random, with the layer densities of Erdos-Renyi-Kernel. After each training, the
     ceil(r nnz) smallest weights of every layer are pruned and as many zeros are regrown, where r = prune / 2
     (1 + cos(pi (t - 1) / T)) and t = 1, 2, ... is the client's own round.
     """

@@ -19,7 +19,7 @@ from rdpfl_sim.methods.registry import method
 class Dpsgd(Gossip):
     """w <- sum_j W_ij x_j: the average of own and received models with Metropolis weights (D-PSGD).
 
-    The paper averages after every SGD step (training.local_steps = 1). With more steps, it is local SGD.
+    The paper averages after every SGD step (training.local_steps = 1). With more steps, this is local SGD.
     """
 
     def __init__(self, run: RunInfo) -> None:

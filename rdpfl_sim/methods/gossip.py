@@ -95,7 +95,7 @@ class Gossip(ModelExchange):
 def mix(x: Tensor, inbox: Inbox, shares: Tensor) -> Tensor:
     """Return (1 - sum_j a_j) x + sum_j a_j x_j, given shares (n, m).
 
-    Messages are added one by one, so that the bits of a row do not depend on the batch.
+    Messages are added one at a time, so that the bits of a row do not depend on the batch.
     """
     total = torch.zeros_like(shares[:, 0]) if inbox.num_messages else shares.new_zeros(len(x))
     for share in shares.unbind(dim=1):

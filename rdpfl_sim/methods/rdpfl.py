@@ -105,7 +105,7 @@ class Rdpfl(Method):
             Doc("tau^t from |Delta^{t-1}| (the equation) or |Delta^t| (Algorithm 2)"),
         ] = "lagged",
         warmup: Annotated[NonNegativeInt, Doc("rounds in which d_hat is the last d_bar")] = 5,
-        alpha: Annotated[Fraction, Doc("memory of the threshold")] = 0.9,
+        alpha: Annotated[Fraction, Doc("weight of the previous threshold")] = 0.9,
         c: Annotated[Positive, Doc("tolerance of the threshold")] = 1.5,
         tau_0: Annotated[NonNegative, Doc("initial threshold")] = 1.0,
         max_norm: Annotated[Positive, Doc("G_d, the upper bound on |d| (Lemma 3)")] = 10.0,
@@ -116,8 +116,8 @@ class Rdpfl(Method):
             Doc("in a round without messages, use d_hat or take a local step only"),
         ] = "predict",
     ) -> None:
-        self.step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
-        self.aggregate = Aggregation(aggregator, pre_aggregators)
+        self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
+        self.aggregation = Aggregation(aggregator, pre_aggregators)
         self.predictor = predictor
         self.clip = clip
         self.threshold = threshold
@@ -149,21 +149,21 @@ class Rdpfl(Method):
         self, state: State, trained: Trained, clients: Sequence[ClientView]
     ) -> tuple[State, Outgoing]:
         """Send the local descent directions u."""
-        return state, Outgoing(self.step.direction(state.w, trained))
+        return state, Outgoing(self.personal_step.direction(state.w, trained))
 
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[RdpflState, Diagnostics]:
         """Estimate the neighbourhood direction and take the personalised step."""
         assert isinstance(state, RdpflState)
-        u = self.step.direction(state.w, trained)
+        u = self.personal_step.direction(state.w, trained)
         if inbox.num_messages == 0:
             return self._update_without_messages(state, trained, u)
-        estimate = self.estimate(state, self.aggregate(weighted_messages(inbox), u))
+        estimate = self.estimate(state, self.aggregation(weighted_messages(inbox), u))
         self._check_lemma_3(estimate.d_norm)
-        w = self.step.apply(state.w, u, estimate.d, trained)
+        w = self.personal_step.apply(state.w, u, estimate.d, trained)
         return state.observe(w, estimate), {
-            **self.step.diagnostics(u, estimate.d_norm),
+            **self.personal_step.diagnostics(u, estimate.d_norm),
             "delta_norm": estimate.delta_norm,
             "beta": estimate.beta,
             "tau": estimate.tau,
@@ -211,10 +211,10 @@ class Rdpfl(Method):
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
         """Return distances from u and from the prediction, and weights in the aggregate."""
-        u, messages = self.step.direction(state.w, trained), weighted_messages(inbox)
+        u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
         return MessageStats(
             distances(messages, u),
-            self.aggregate.shares(messages, u),
+            self.aggregation.shares(messages, u),
             distances(messages, self.predicted_direction(state)),
         )
 
@@ -228,9 +228,9 @@ class Rdpfl(Method):
         d, bounded = clip_rows(d_hat, torch.full_like(beta, self.max_norm), row_norms(d_hat))
         d_norm = row_norms(d)
         self._check_lemma_3(d_norm)
-        w = self.step.apply(state.w, u, d, trained)
+        w = self.personal_step.apply(state.w, u, d, trained)
         return replace(state, w=w), {
-            **self.step.diagnostics(u, d_norm),
+            **self.personal_step.diagnostics(u, d_norm),
             "beta": beta,
             "tau": state.tau,
             "bounded": bounded,

@@ -5,7 +5,7 @@ then raw numbers. The tensor `state` contains JSON text; the others are numbered
 
 Two libraries were tested with 6,000 tensors of 1,000 small clients. `torch.load(weights_only=True)` uses an
 unpickler that could be exploited to run code before torch 2.6 (CVE-2025-32434) and before 2.10
-(CVE-2026-24747), and it is slower: reading takes 361 ms instead of 199 ms. The safetensors package reads
+(CVE-2026-24747). It is also slower: reading takes 361 ms instead of 199 ms. The safetensors package reads
 faster (82 ms), but it writes to a path without `O_EXCL` and fsync, needs a second pass for the checksum, and
 rejects tensors that share memory.
 """
@@ -155,7 +155,7 @@ def _tensor(content: bytearray, start: int, entry: JsonObject) -> Tensor:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename durable. It belongs to the folder, not to the file."""
+    """Make a rename durable: a rename changes the folder, not the file."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from rdpfl_sim.records.metrics_file import MetricsRow
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
-"""Target accuracies; the time of first reaching each is recorded."""
+"""Target accuracies. The log contains the time at which each is first reached."""
 
 SLACK = 1e-9
 """Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""

@@ -1,4 +1,4 @@
-"""The state of faults, reduced from the fault records of a run in their order.
+"""The state of all faults, computed from the fault records of a run.
 
 Verification, dashboard, trace and reports all read fault records through `FaultTimeline`. It follows the
 same rules as the simulated world: faults of the same kind may overlap, and each end cancels one start.
@@ -6,21 +6,19 @@ same rules as the simulated world: faults of the same kind may overlap, and each
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from math import inf, prod
-from typing import Any, NamedTuple, TypeAlias
+from math import prod
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.world.faults.fault import END, START, Condition, fault_class
+from rdpfl_sim.world.faults.condition import Condition
+from rdpfl_sim.world.faults.fault import END, START, fault_class
 from rdpfl_sim.world.network.obstacles import DirectedLink, Sides
 
 Subject: TypeAlias = int | DirectedLink | Sides
 """The subject of a fault: a client, a directed link, or the sides of a partition."""
-
-
-STOPPING = (Condition.CRASHED, Condition.ABSENT, Condition.DEPARTED)
-"""Conditions in which a client is stopped."""
 
 
 class FaultInterval(NamedTuple):
@@ -38,7 +36,7 @@ class FaultEffect(NamedTuple):
     condition: Condition | None
     """The condition that starts or ends; None if the topology changes."""
     stopped: list[int]
-    """Clients that were running until now."""
+    """Clients that were running before this record."""
     resumed: list[int]
     """Clients that run again, in the order of the record."""
     ended: list[FaultInterval]
@@ -49,8 +47,8 @@ class FaultEffect(NamedTuple):
 @dataclass
 class _Active:
     start_s: float
-    details: list[float | None] = field(default_factory=list)
-    """One entry per start without an end: a slowdown's factor, or infinity for a crash without recovery."""
+    details: list[Any] = field(default_factory=list)
+    """One entry per start without an end, such as the factor of a slow-down."""
 
 
 class FaultTimeline:
@@ -62,7 +60,7 @@ class FaultTimeline:
         self.num_records = 0
         self.links: Sequence[Sequence[int]] | None = None
         """All links after the latest change of the topology; None if it has not changed."""
-        self._active: dict[Condition, dict[Any, _Active]] = {condition: {} for condition in Condition}
+        self._active: defaultdict[Condition, dict[Any, _Active]] = defaultdict(dict)
 
     @property
     def crashed(self) -> Set[int]:
@@ -80,16 +78,22 @@ class FaultTimeline:
         return self._active[Condition.DEPARTED].keys()
 
     @property
+    def withdrawn(self) -> Set[int]:
+        """Clients that are no neighbours of other clients."""
+        conditions = self._active.items()
+        return {client for condition, clients in conditions if condition.withdraws for client in clients}
+
+    @property
     def stopped_for_good(self) -> Set[int]:
         """Clients that will not run again: departed, or crashed without recovery."""
         crashes = self._active[Condition.CRASHED].items()
-        return self.departed | {client for client, crash in crashes if inf in crash.details}
+        return self.departed | {client for client, crash in crashes if True in crash.details}
 
     @property
     def slow(self) -> Mapping[int, float]:
         """The factor by which training takes longer, for each slow client."""
         slowdowns = self._active[Condition.SLOW].items()
-        return {client: prod(factor or 1.0 for factor in active.details) for client, active in slowdowns}
+        return {client: prod(active.details) for client, active in slowdowns}
 
     @property
     def partitions(self) -> Set[Sides]:
@@ -124,22 +128,22 @@ class FaultTimeline:
 
     def active(self) -> Iterator[FaultInterval]:
         """Yield an interval without end for every active condition."""
-        for condition in Condition:
-            for subject, active in self._active[condition].items():
+        for condition, of_condition in self._active.items():
+            for subject, active in of_condition.items():
                 yield FaultInterval(condition, subject, active.start_s, None)
 
     def _start(self, condition: Condition, record: Mapping[str, Any], effect: FaultEffect) -> None:
         of_condition = self._active[condition]
         for subject in _subjects(condition, record):
             active = of_condition.setdefault(subject, _Active(record["time_s"]))
-            active.details.append(_detail(record))
-            if condition in STOPPING and subject not in self.stopped:
+            active.details.append(_detail(condition, record))
+            if condition.stops and subject not in self.stopped:
                 self.stopped.add(subject)
                 effect.stopped.append(subject)
 
     def _end(self, condition: Condition, record: Mapping[str, Any], effect: FaultEffect) -> None:
         of_condition = self._active[condition]
-        detail = _detail(record)
+        detail = _detail(condition, record)
         for subject in _subjects(condition, record):
             active = of_condition.get(subject)
             if active is None or detail not in active.details:
@@ -150,13 +154,16 @@ class FaultTimeline:
                 continue
             del of_condition[subject]
             effect.ended.append(FaultInterval(condition, subject, active.start_s, record["time_s"]))
-            if condition in STOPPING and not any(subject in self._active[other] for other in STOPPING):
+            if condition.stops and not self._is_stopped(subject):
                 self.stopped.discard(subject)
                 effect.resumed.append(subject)
 
+    def _is_stopped(self, subject: Subject) -> bool:
+        return any(subject in subjects for condition, subjects in self._active.items() if condition.stops)
+
 
 def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInterval]:
-    """Yield every interval in a run's fault records when it ends; intervals without end follow last."""
+    """Yield the intervals in a run's fault records, sorted by end; intervals without an end come last."""
     timeline = FaultTimeline()
     for record in records:
         yield from timeline.apply(record).ended
@@ -178,11 +185,19 @@ def condition_of(record: Mapping[str, Any]) -> Condition | None:
 
 
 def _subjects(condition: Condition, record: Mapping[str, Any]) -> Iterable[Any]:
-    if condition is Condition.PARTITIONED:
-        return [tuple(frozenset(side) for side in record["sides"])]
-    return map(tuple, record["links"]) if condition is Condition.LINK_DOWN else record["clients"]
+    items = record[condition.subjects]
+    match condition.subjects:
+        case "clients":
+            return cast("Iterable[int]", items)
+        case "links":
+            return map(tuple, items)
+        case "sides":
+            return [tuple(map(frozenset, items))]
 
 
-def _detail(record: Mapping[str, Any]) -> float | None:
-    """Return the detail that distinguishes overlapping faults with the same condition."""
-    return inf if record.get("for_good") else record.get("factor")
+def _detail(condition: Condition, record: Mapping[str, Any]) -> Any:
+    """Return the detail that distinguishes overlapping faults with the same condition.
+
+    False counts as missing: the end of a crash does not state whether the client recovers.
+    """
+    return None if condition.detail is None else record.get(condition.detail) or None

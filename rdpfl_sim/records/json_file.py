@@ -25,7 +25,7 @@ def encode_json(content: Any) -> bytes:
 
 
 def read_json(path: Path) -> JsonObject:
-    """Return the table in a JSON file, or raise `FileNotFoundError`, or `RunError` if it is damaged."""
+    """Return the table in a JSON file; raise `FileNotFoundError`, or `RunError` if it is damaged."""
     with open_inside(path) as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:

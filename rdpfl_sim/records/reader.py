@@ -1,7 +1,6 @@
 """Read the files of a run folder, which may be untrusted or belong to a run that is still running.
 
-Symbolic links and files that are not regular are rejected, sizes are bounded, and a partly written last line
-is ignored.
+Symbolic links and special files are rejected, sizes are limited, and a partly written last line is ignored.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def run_folder_problem(path: Path) -> str | None:
     if (path / SCENARIO).is_file():
         return None
     if not path.is_dir():
-        return f"{path} is not a folder" if path.exists() else f"there is no folder {path}"
+        return f"{path} is not a folder" if path.exists() else f"{path} does not exist"
     newest = newest_run(path)
     hint = "" if newest is None else f"; the newest run in it is {newest}"
     return f"{path} is not a run folder: it has no {SCENARIO}{hint}"

@@ -1,182 +1,211 @@
 """The records of events.jsonl, with the order and the types of their fields.
 
-Records are flat JSON objects, one per line. `verify` and the frames use these definitions.
+Records are flat JSON objects, one per line. `verify`, the frames and the reference use these definitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Annotated, TypedDict
+
+from rdpfl_sim.records.field import Field
 
 
 class RecordHead(TypedDict):
     """The first fields of every record: its name and its simulated time."""
 
-    event: str
-    time_s: float
+    event: Annotated[str, Field("text", "name of the record")]
+    time_s: Annotated[float, Field("s", "simulated time since the start of the run")]
 
 
 class RunStarted(RecordHead):
     """The first record."""
 
-    schema: int
-    seed: int
-    num_parameters: int
-    byzantine: list[int]
+    schema: Annotated[int, Field("number", "version of the file format")]
+    seed: Annotated[int, Field("number", "seed of the scenario")]
+    num_parameters: Annotated[int, Field("count", "parameters of one model")]
+    byzantine: Annotated[list[int], Field("ids", "Byzantine clients")]
 
 
 class RoundRecord(RecordHead):
     """A record of a client's round."""
 
-    client: int
-    round: int
+    client: Annotated[int, Field("id", "client, counted from 0")]
+    round: Annotated[int, Field("rounds", "round of the client, counted from 1")]
 
 
 class TrainingStarted(RoundRecord):
     """A client starts its local training."""
 
-    duration_s: float
+    duration_s: Annotated[float, Field("s", "simulated duration of the local training")]
 
 
 class TrainingFinished(RoundRecord):
     """A client ends its local training."""
 
-    loss: float | None
-    num_steps: int
+    loss: Annotated[float | None, Field("nats", "mean cross-entropy over the steps of the local training")]
+    num_steps: Annotated[int, Field("count", "SGD steps")]
 
 
 class RoundFinished(RoundRecord):
     """A client stops waiting and uses its messages. One `message_used` record per message follows."""
 
-    num_used: int
-    max_age: int | None
+    num_used: Annotated[int, Field("count", "messages that the round uses")]
+    max_age: Annotated[
+        int | None, Field("rounds", "age of the oldest of them; positive if it is from an earlier round")
+    ]
 
 
 class EstimateRecord(RoundRecord, total=False):
-    """The method's diagnostics of a finished round. Methods have some of these fields, or their own.
+    """The method's diagnostics of a finished round. The fields depend on the method; it may add others.
 
-    It is written before the model of the round is evaluated, and no later than the end of the client's next
-    training, a crash or the end of the run. A method without diagnostics writes none.
+    The record is written before the model of the round is evaluated, and no later than the end of the
+    client's next training, a crash or the end of the run. A method without diagnostics writes no estimate.
     """
 
-    u_norm: float | None
-    d_norm: float | None
-    neighbour_share: float | None
-    delta_norm: float | None
-    beta: float | None
-    tau: float | None
-    clipped: bool | None
-    bounded: bool | None
+    u_norm: Annotated[float | None, Field("norm of a mean gradient", "|u|, length of the own direction")]
+    d_norm: Annotated[
+        float | None, Field("norm of a mean gradient", "|d|, length of the direction taken from neighbours")
+    ]
+    neighbour_share: Annotated[
+        float | None,
+        Field("ratio", "distance that neighbours moved the model, divided by that of local training"),
+    ]
+    delta_norm: Annotated[
+        float | None,
+        Field("norm of a mean gradient", "|Delta|, deviation of the aggregate from the prediction"),
+    ]
+    beta: Annotated[
+        float | None, Field("gradient per distance", "coefficient of the prediction; either sign")
+    ]
+    tau: Annotated[float | None, Field("norm of a mean gradient", "threshold of the clip")]
+    clipped: Annotated[bool | None, Field("true or false", "whether the deviation was clipped to tau")]
+    bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
 
 class Evaluated(RoundRecord):
     """A client's model is evaluated; `round` is the client's last finished round."""
 
-    personal_accuracy: float | None
-    personal_loss: float | None
-    global_accuracy: float | None
-    global_loss: float | None
+    personal_accuracy: Annotated[
+        float | None, Field("fraction", "accuracy on test data with the label mix of the client")
+    ]
+    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    global_accuracy: Annotated[float | None, Field("fraction", "accuracy on test data of all classes")]
+    global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
 
 
 class Theory(RoundRecord):
     """Loss and gradient of a client's objective, for the paper's bound (`evaluation.theory`)."""
 
-    loss: float | None
-    gradient_norm: float | None
-    L: float | None
+    loss: Annotated[float | None, Field("nats", "objective f on all training data of the client")]
+    gradient_norm: Annotated[float | None, Field("norm of a gradient", "length of the gradient of f")]
+    L: Annotated[
+        float | None,
+        Field(
+            "gradient per distance", "largest slope of the gradient so far; a lower bound of the smoothness L"
+        ),
+    ]
 
 
 class MessageRecord(RecordHead):
     """A record of a message; `round` is the round stated by the sender."""
 
-    message: int
-    sender: int
-    recipient: int
-    round: int
+    message: Annotated[int, Field("id", "number of the message")]
+    sender: Annotated[int, Field("id", "client that sends it")]
+    recipient: Annotated[int, Field("id", "client that receives it")]
+    round: Annotated[int, Field("rounds", "round that the sender states")]
 
 
 class MessageSent(MessageRecord):
     """A client sends a message; `true_round` is the sender's current round."""
 
-    true_round: int
-    size_bytes: float
+    true_round: Annotated[int, Field("rounds", "round that the sender is in")]
+    size_bytes: Annotated[float, Field("bytes", "size of the payload, divided by `network.compression`")]
 
 
 class MessageCopied(MessageRecord):
     """The network duplicates the message `original`."""
 
-    original: int
+    original: Annotated[int, Field("id", "number of the message that was copied")]
 
 
 class MessageDelivered(MessageRecord):
     """A message reaches its recipient."""
 
-    delay_s: float
+    delay_s: Annotated[float, Field("s", "time from sending to delivery")]
 
 
 class MessageDropped(MessageRecord):
     """A message is lost in transit, or its recipient drops it."""
 
-    reason: str
+    reason: Annotated[str, Field("text", "why it was dropped")]
 
 
 class MessageUsed(MessageRecord):
     """A round uses a message; its age is the recipient's round minus the stated round."""
 
-    age: int
+    age: Annotated[
+        int, Field("rounds", "round of the recipient minus stated round; negative if the sender is ahead")
+    ]
 
 
 class MessageStatsRecord(MessageRecord):
-    """Distance and weight of a used message, written after the round's `estimate` if telemetry is on."""
+    """Distances and weight of a used message, after the round's `estimate` (`output.telemetry`)."""
 
-    weight: float | None
-    distance_to_own: float | None
-    distance_to_predicted: float | None
+    weight: Annotated[float | None, Field("fraction", "weight of the message in the aggregate")]
+    distance_to_own: Annotated[
+        float | None, Field("norm of the payload", "distance to the own update of the recipient")
+    ]
+    distance_to_predicted: Annotated[
+        float | None, Field("norm of the payload", "distance to the predicted direction")
+    ]
 
 
 class FaultHead(RecordHead):
     """The first fields of a fault record: position in the scenario, `Fault.KIND`, "start" or "end"."""
 
-    fault: int
-    kind: str
-    phase: str
+    fault: Annotated[int, Field("number", "position in the list `faults`, counted from 0")]
+    kind: Annotated[str, Field("text", "kind of the fault, such as `crash`")]
+    phase: Annotated[str, Field("text", "`start` or `end`")]
 
 
 class FaultRecord(FaultHead, total=False):
-    """A fault starts or ends. Kinds of faults have some of these fields, or their own."""
+    """A fault starts or ends. The fields depend on the kind of fault; a plug-in may add others."""
 
-    clients: list[int]
-    links: list[list[int]]
-    sides: list[list[int]]
-    factor: float
-    for_good: bool
-    fresh: bool
-    catch_up: bool
+    clients: Annotated[list[int], Field("ids", "clients that are affected")]
+    links: Annotated[list[list[int]], Field("pairs of ids", "links that are affected")]
+    sides: Annotated[list[list[int]], Field("lists of ids", "groups of clients that a partition separates")]
+    factor: Annotated[float, Field("ratio", "factor of the training time; above 1 is slower")]
+    for_good: Annotated[bool, Field("true or false", "whether the clients never come back")]
+    fresh: Annotated[bool, Field("true or false", "whether they come back with a new model")]
+    catch_up: Annotated[
+        bool, Field("true or false", "whether they come back at the round of their furthest neighbour")
+    ]
 
 
 class FinalModel(RecordHead):
     """The hash of a client's model at the end of the run."""
 
-    client: int
-    blake2b: str
+    client: Annotated[int, Field("id", "client, counted from 0")]
+    blake2b: Annotated[str, Field("hash", "hash of the parameters")]
 
 
 class RunFinished(RecordHead):
     """The last record: the status of the run and the message counts of summary.json."""
 
-    status: str
-    sent: int
-    delivered: int
-    lost: int
-    in_flight: int
-    used: int
-    stale: int
-    duplicate: int
-    rejected: int
-    left_over: int
-    copied: int
-    reordered: int
-    bytes: int
+    status: Annotated[str, Field("text", "`finished`, `out of time`, `interrupted` or `failed`")]
+    sent: Annotated[int, Field("count", "messages sent, copies included")]
+    delivered: Annotated[int, Field("count", "messages that reached their recipient")]
+    lost: Annotated[int, Field("count", "messages lost on the way")]
+    in_flight: Annotated[int, Field("count", "messages on the way at the end")]
+    used: Annotated[int, Field("count", "delivered messages that a round used")]
+    stale: Annotated[int, Field("count", "delivered messages that were too late")]
+    duplicate: Annotated[int, Field("count", "delivered messages that were already there")]
+    rejected: Annotated[int, Field("count", "delivered messages that were invalid")]
+    left_over: Annotated[int, Field("count", "delivered messages that no round took before the end")]
+    copied: Annotated[int, Field("count", "copies made by the network")]
+    reordered: Annotated[int, Field("count", "messages that overtook an earlier one on their link")]
+    bytes: Annotated[int, Field("bytes", "bytes sent, repetitions included")]
 
 
 RECORDS: Mapping[str, type[RecordHead]] = {
@@ -204,3 +233,11 @@ RECORDS: Mapping[str, type[RecordHead]] = {
 
 OPEN = ("estimate", "fault")
 """Records that may have additional fields: diagnostics of a method, parameters of a fault."""
+
+OTHER_DIAGNOSTICS: Mapping[str, Field] = {
+    "moved": Field("norm of a model", "distance that neighbours moved the model"),
+    "num_accepted": Field("count", "messages with a weight above zero"),
+    "num_clipped": Field("count", "messages that were clipped"),
+    "density": Field("fraction", "share of parameters in the mask of the client"),
+}
+"""Fields of `estimate` that only some built-in methods have."""

@@ -1,6 +1,6 @@
-"""The recorder, which writes events.jsonl: one flat JSON object per line, in the format of structlog.
+"""The recorder of events.jsonl: one flat JSON object per line, in the format of structlog.
 
-No record contains wall-clock time, so that two runs of a scenario write the same records.
+Records contain no wall-clock times, so two runs of a scenario write the same records.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer, UsedMessage
 
 Fields: TypeAlias = Mapping[str, float | str | bool | None]
-"""The fields of a record in addition to the common fields of its kind."""
+"""The fields of a record, without the fields common to all records of its kind."""
 
 MESSAGE_STREAM = "recorded messages"
-"""The random stream that selects the numbers of the messages to record."""
+"""The random stream that selects the messages to record."""
 
 
 class Sink:
@@ -38,12 +38,12 @@ class Sink:
         self.digest = digest
 
     def info(self, line: bytes) -> None:
-        """Write a line that the digest covers; structlog calls this method."""
+        """Write a line and add it to the digest. The name is part of the interface of structlog."""
         self.digest.add(line)
         self.write_undigested(line)
 
     def write_undigested(self, line: bytes) -> None:
-        """Write a line that the digest does not cover."""
+        """Write a line without adding it to the digest."""
         if self.file is not None:
             self.file.write(line)
 
@@ -58,12 +58,10 @@ class Recorder(Observer):
         file: BinaryIO | None,
         message_fraction: float,
         telemetry: Telemetry,
-        with_message_stats: bool,
     ) -> None:
         self.kernel = kernel
         self.file = file
         self.telemetry = telemetry
-        self.with_message_stats = with_message_stats
         self.message_key = streams.key(MESSAGE_STREAM)
         self.message_fraction = 0.0 if file is None else message_fraction
         self.digest = Digest()
@@ -148,7 +146,7 @@ class Recorder(Observer):
         self.sink.info(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE))
 
     def _message(self, name: str, message: Message | UsedMessage, fields: Fields) -> None:
-        """Write a record that the digest does not cover, so that it is independent of `message_events`."""
+        """Write a record outside the digest, so that the digest does not depend on `message_events`."""
         fraction = self.message_fraction
         if self.file is None or fraction == 0.0:
             return

@@ -103,7 +103,7 @@ class RunFolder:
         return self._sizes()
 
     def truncate(self, sizes: Sequence[int]) -> bool:
-        """Truncate events and metrics to these sizes; return False and change nothing if one is shorter."""
+        """Truncate events and metrics to these sizes; if a file is shorter, change nothing, return False."""
         if any(size > present for size, present in zip(sizes, self._sizes(), strict=True)):
             return False
         for descriptor, size in zip(self._descriptors(), sizes, strict=True):
@@ -123,12 +123,12 @@ class RunFolder:
                     self._lock = None
 
     def write_traceback(self, error: Exception) -> None:
-        """Write the traceback of an error if the disk has room for it."""
+        """Write the traceback of an error if the disk has enough space."""
         with suppress(OSError):
             write_atomically(self.path / TRACEBACK, "".join(format_exception(error)).encode())
 
     def mark_failed(self, error: str) -> None:
-        """Remove partly written lines, and write the error to summary.json if the disk has room for it."""
+        """Remove partly written lines; write the error to summary.json if the disk has enough space."""
         with suppress(OSError):  # buffered data cannot be written either
             self.close()
         for name in (EVENTS, METRICS_FILE):

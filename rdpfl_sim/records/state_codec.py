@@ -59,7 +59,7 @@ def decoding() -> Iterator[None]:
 
 
 class Encoder:
-    """Encodes state. Encoded data refers to entries of `values` and `tensors`, which grow."""
+    """Encodes state. Encoded data contains indices into the tables `values` and `tensors`."""
 
     def __init__(self, parts: Mapping[str, Any], classes: Iterable[type]) -> None:
         self.names = {id(part): name for name, part in parts.items()}

@@ -1,7 +1,7 @@
 """Accuracy statistics over clients.
 
-A statistic is one entry of `STATISTICS`. The summary computes every entry; the terminal, sweeps and the
-breakdown search read keys, headings and words from it.
+A statistic is one entry of `STATISTICS`. The summary contains every entry. The terminal, comparisons, sweeps
+and the breakdown search use its keys, headings and phrases.
 """
 
 from __future__ import annotations
@@ -27,6 +27,16 @@ class Statistic(NamedTuple):
     compute: Callable[[NDArray[np.float64]], float]
     is_accuracy: bool = True
     """Whether the statistic is an accuracy, so that larger values are better."""
+
+    @property
+    def path(self) -> str:
+        """The path in summary.json of its value for the personal accuracy of honest clients."""
+        return f"accuracy.honest.personal.{self.key}"
+
+    @property
+    def direction(self) -> str:
+        """Which values are better, in words."""
+        return "larger is better" if self.is_accuracy else "smaller means more equal clients"
 
 
 STATISTICS = (
@@ -65,7 +75,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
 
 
 def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> JsonObject:
-    """Add the honest clients' accuracy to values by the distance to the nearest Byzantine client."""
+    """Add the accuracy of honest clients to statistics by distance to the nearest Byzantine client."""
     accuracies: dict[str, list[float]] = {}
     for row in rows:
         if not row["byzantine"] and row["hops"] is not None:

@@ -1,4 +1,4 @@
-"""Follow a run in another process: read appended lines and detect if it is still running."""
+"""Follow a run in another process: read appended lines and detect whether it is still running."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Follower:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether a process has locked the run folder; without locks, whether there is no summary."""
+    """Return whether a process has locked the run folder or, without locks, the summary is missing."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Telemetry: how honest recipients treat the messages of honest and of Byzantine senders."""
+"""Statistics on how honest recipients treat messages from honest and Byzantine senders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rdpfl_sim.world.observer import UsedMessage
 
 @dataclass
 class Histogram:
-    """Counts of values >= 0 in bins of an eighth of a power of two: quantiles are accurate to 7 %."""
+    """A histogram of values >= 0 with eight bins per power of two; quantiles are accurate to 7 %."""
 
     bins: Counter[int] = field(default_factory=Counter)
     num: int = 0
@@ -40,7 +40,7 @@ class Histogram:
         return self.largest
 
     def summary(self) -> dict[str, float] | None:
-        """Return mean, quantiles and maximum, or None without values."""
+        """Return the mean, quantiles and maximum, or None if there are no values."""
         if self.num == 0:
             return None
         quantiles = {f"p{round(100 * q)}": self.quantile(q) for q in (0.5, 0.9, 0.99)}
@@ -76,7 +76,7 @@ class RoundStats:
 
 @dataclass
 class SenderStats:
-    """Outcomes and weights of the messages of honest or of Byzantine senders at honest recipients."""
+    """Outcomes and weights of messages from honest or from Byzantine senders to honest recipients."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     num_weighed: int = 0
@@ -93,10 +93,10 @@ class SenderStats:
 
 
 class Telemetry:
-    """Statistics of the messages that honest clients receive.
+    """Statistics of the messages and rounds of honest clients, and the delays of all messages.
 
-    `hops` is every client's distance to the nearest Byzantine client, or None if there is no path.
-    `trims_less(n)` returns whether a trimmed mean of n messages cuts fewer than ceil(trim n) per side.
+    `hops` is each client's distance to the nearest Byzantine client, or None if no path exists.
+    `trims_less(n)` returns whether a trimmed mean of n messages removes fewer than ceil(trim n) per side.
     """
 
     STATE = (
@@ -121,7 +121,7 @@ class Telemetry:
         self.rounds = {"all": RoundStats(), "clean": RoundStats(), "attacked": RoundStats()}
         """Sums over honest clients' rounds. A round is attacked if it used a Byzantine client's message."""
         self.num_trimmed_less = 0
-        """Number of honest clients' rounds with some messages but too few for the scenario's trimmed mean."""
+        """Number of honest clients' rounds with messages, but too few for the scenario's trimmed mean."""
         self.by_hops: dict[int | None, RoundStats] = {}
         self.recent: dict[int, RoundStats] = {}
         """Sums over each client's rounds since its last evaluation."""
@@ -196,7 +196,7 @@ class Telemetry:
         return byzantine_weight
 
     def _stats_of_round(self, client: int, messages: Sequence[UsedMessage]) -> list[RoundStats]:
-        """Return the sums to which a round of this client with these messages contributes."""
+        """Return all sums that include a round of this client with these messages."""
         if client not in self.recent:
             self.recent[client] = RoundStats()
         if client in self.byzantine:

@@ -30,7 +30,7 @@ Curves: TypeAlias = dict[int, Curve]
 
 
 def client_curves(evaluations: Iterable[tuple[int, float, int, float | None]]) -> Curves:
-    """Return the finite values of each client, given the id, time, round and value of each evaluation."""
+    """Return the finite values of each client; an evaluation is (client, time, round, value)."""
     points: dict[int, list[tuple[float, int, float]]] = defaultdict(list)
     for client, time_s, round_, value in evaluations:
         if value is not None and isfinite(value):
@@ -53,7 +53,7 @@ def honest_mean(metrics: pl.DataFrame) -> tuple[list[float], list[float]]:
 
 
 def latest_values(curves: Curves, by: str) -> tuple[Array, Array]:
-    """Return the positions of all evaluations, and each client's latest accuracy there (clients, positions).
+    """Return all evaluation positions, and each client's latest accuracy at them (clients, positions).
 
     The accuracy is NaN before a client's first evaluation. A client that stopped keeps its last value, so
     that the mean does not jump when a client leaves.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.sweeps.breakdown.bisection import Breakdown
     from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
 
-SEEDS_PER_TABLE = 6  # so that a table fits into 80 columns
+SEEDS_PER_TABLE = 6  # a table with six seeds fits into 80 columns
 
 
 def search_header(spec: BreakdownSpec) -> RenderableType:
@@ -55,7 +55,7 @@ def points_table(breakdown: Breakdown) -> RenderableType:
 
 
 def _table(breakdown: Breakdown, seeds: Sequence[int], with_mean: bool) -> Table:
-    """Return the columns of these seeds; `with_mean` adds the mean over all seeds."""
+    """Return a table with one column per seed; `with_mean` adds the mean over all seeds."""
     spec = breakdown.spec
     title = f"{metric_title(spec)} minus local training, by {escape_control(spec.path)}"
     table = Table(box=rich.box.SIMPLE_HEAD, title=title, title_justify="left")
@@ -88,7 +88,7 @@ def _value(spec: BreakdownSpec, place: int | None) -> str:
 
 
 def conclusion(breakdown: Breakdown) -> RenderableType:
-    """Return the breakdown point as a sentence in bold and its caveats."""
+    """Return the breakdown point as a sentence in bold, then its caveats."""
     headline, *caveats = conclusion_lines(breakdown)
     return Group(Text(headline, style="bold"), *map(Text, caveats))
 
@@ -126,12 +126,12 @@ def _caveats(breakdown: Breakdown) -> Iterator[str]:
         yield f"No mean and no interval: {num_outside} of {num_seeds} breakdown points are outside the range."
     if breakdown.width:
         yield (
-            "The breakdown point of a seed is the first tested value below local training; "
-            f"the last value not below it is {breakdown.width:.2g} away."
+            "The breakdown point of a seed is the first tested value with accuracy below local training. "
+            f"The last value not below local training differs by at most {breakdown.width:.2g}."
         )
     if breakdown.without_effect:
         yield f"warning: accuracy is the same at both ends of the range; {spec.path} may have no effect"
-    yield "Assumption: the difference changes its sign at most once within the range."
+    yield "Assumption: the difference changes sign at most once within the range."
 
 
 def _median(breakdown: Breakdown) -> str:

@@ -1,4 +1,4 @@
-"""Groups of runs side by side, for a terminal or as Markdown."""
+"""Comparison tables of groups of runs, for a terminal or as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live view of a run on a terminal of any size: progress, messages, clients, faults."""
+"""A live view of a run for terminals of any size: progress, messages, clients, faults."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _facts_line(facts: Sequence[str], width: int) -> Text:
 
 
 def _justified(left: str, right: str, width: int) -> Text:
-    """Return a line with text at both ends, or only the left one if there is no room for both."""
+    """Return a line with text at both ends, or only the left text if both do not fit."""
     gap = width - len(left) - len(right)
     return Text(f"{left}{' ' * gap}{right}" if gap > 0 else left[:width], "bold", no_wrap=True)
 

@@ -22,7 +22,7 @@ from rdpfl_sim.system.files import open_atomic
 Colour: TypeAlias = tuple[float, float, float, float]
 """Red, green, blue and opacity, from 0 to 1."""
 
-# Blue and vermilion from Okabe and Ito's palette, distinct for every common form of colour blindness.
+# Blue and vermilion from Okabe and Ito's palette, distinct in all common forms of colour blindness.
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 DASHES = (0, (4, 2))
@@ -37,10 +37,10 @@ LAYOUT_PAD = 3 / 72  # default padding of the constrained layout, in inches
 
 
 def new_figure(name: str, description: str, width: float, height: float) -> Figure:
-    """Return an empty figure with a name in bold and up to three lines of description above it."""
+    """Return an empty figure whose title is a name in bold and up to three lines of description."""
     figure = Figure(figsize=(width, height), layout="constrained")
     lines = "\n".join(wrap(description, int(11 * width), max_lines=3, placeholder=" ..."))
-    # The description starts on the second line, below the name; the layout makes room for the suptitle.
+    # The description starts on the second line, below the name; the layout reserves space for the suptitle.
     below = figure.suptitle(f"\n{lines}", color=MUTED)
     title = _shorten(name, int(8 * width))
     above = figure.text(0, 1 - LAYOUT_PAD / height, f"{title}\n", color=INK, fontweight="bold")

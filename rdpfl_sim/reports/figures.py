@@ -132,7 +132,7 @@ def _draw_byzantine(axes: Axes, curves: Curves, by: str, per_client: bool) -> No
 
 
 def _draw_style(by: str) -> Literal["steps-post", "default"]:
-    """Return the line style: steps over simulated time, as each value holds until the next evaluation."""
+    """Return the line style: steps over simulated time, because a value holds until the next evaluation."""
     return "steps-post" if by == "time_s" else "default"
 
 

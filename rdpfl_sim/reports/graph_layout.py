@@ -18,15 +18,15 @@ Positions: TypeAlias = dict[int, Coordinates]
 def graph_layout(graph: nx.Graph) -> Coordinates:
     """Return deterministic positions (clients, 2).
 
-    Connected components are placed in rows, largest first, each on an area in proportion to its size.
+    Connected components are placed in rows, largest first; the area of each is proportional to its size.
     """
     components = sorted(nx.connected_components(graph), key=lambda members: (-len(members), min(members)))
     positions = np.zeros((len(graph), 2))
-    # Twice the total area of squares with a margin of 1: wide enough for two equal components in a row.
+    # The square root of twice the total area, margins included: two equal components fit in a row.
     row_width = math.sqrt(2.1 * sum((2 * math.sqrt(len(members) - 1) + 1) ** 2 for members in components))
     left = top = row_height = 0.0
     for members in components:
-        # Copied because views are slow to traverse, but only if necessary because copying is also slow.
+        # Copy the subgraph, because views are slow to traverse. A single component needs no copy.
         part = graph if len(components) == 1 else nx.Graph(graph.subgraph(members))
         component = _component_layout(part)
         xy = np.array(list(component.values()), dtype=np.float64)
@@ -76,7 +76,7 @@ def _grid_columns(graph: nx.Graph) -> int | None:
 
 
 def _pivot_scaling(graph: nx.Graph, num_pivots: int = 50) -> Positions:
-    """Return positions whose distances resemble hop counts, in time linear in the links.
+    """Return positions whose distances resemble hop counts, in time linear in the number of links.
 
     Pivot multidimensional scaling (Brandes and Pich, Graph Drawing 2006): the two leading directions of
     the doubly centred squared distances to a few pivots. A force layout of 5,000 clients takes minutes.
@@ -90,6 +90,6 @@ def _pivot_scaling(graph: nx.Graph, num_pivots: int = 50) -> Positions:
     centred = squares.mean(axis=0) + squares.mean(axis=1, keepdims=True) - squares - squares.mean()
     u, s, _ = np.linalg.svd(centred, full_matrices=False)
     positions = u[:, :2] * s[:2]
-    # Leaves of one hub have equal distances and would overlap.
+    # Without noise, leaves of one hub would overlap, because their distances are equal.
     positions += np.random.default_rng(0).normal(scale=0.02 * np.ptp(positions), size=positions.shape)
     return dict(zip(clients, positions, strict=True))

@@ -1,4 +1,4 @@
-"""Statistics of a run so far, reduced from its records for the dashboard."""
+"""Statistics of a run so far, computed from its records for the dashboard."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ClientStats:
     is_byzantine: bool = False
 
     def add_evaluation(self, round_: int, accuracy: float | None) -> None:
-        """Add one evaluation; a missing accuracy counts only as progress."""
+        """Add one evaluation; if its accuracy is missing, update only the round."""
         self.round = max(self.round, round_)
         if accuracy is not None:
             self.accuracy.append(accuracy)
@@ -55,7 +55,7 @@ class LiveStats:
 
     @property
     def rounds_done(self) -> int:
-        """Rounds of all clients together."""
+        """Total number of rounds of all clients."""
         return sum(client.round for client in self.clients)
 
     @property
@@ -72,7 +72,7 @@ class LiveStats:
         return self.num_clipped / self.num_estimates if self.num_estimates else None
 
     def message_share(self, kind: str, total: str) -> float | None:
-        """Return how many messages of one kind there are per message of another kind."""
+        """Return the number of messages of one kind relative to another kind."""
         return self.messages[kind] / self.messages[total] if self.messages[total] else None
 
     def add_records(self, lines: Iterable[bytes]) -> None:

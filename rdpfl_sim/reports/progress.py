@@ -41,7 +41,7 @@ class ProgressDisplay(Protocol):
 
 
 class SilentProgress:
-    """A display for --quiet."""
+    """A display without output, for --quiet."""
 
     def __enter__(self) -> Self:
         return self
@@ -225,7 +225,7 @@ class SweepProgress:
             self._line_due_s = monotonic() + SWEEP_LINE_S
 
     def _line(self, done: float) -> str:
-        """Return the number of finished runs and the time left; the estimate ignores runs found complete."""
+        """Return the number of finished runs and the time left, estimated from the runs of this process."""
         text = f"{self.num_done:,} of {quantity(self.num_runs, 'run')}"
         if self.num_found < done < self.num_runs:
             run_s = (monotonic() - self._start_s) / (done - self.num_found)
@@ -240,7 +240,7 @@ class BreakdownProgress(SweepProgress):
         super().__init__(console, 0, 0)
 
     def expect(self, num_found: int, num_now: int, num_later: int) -> None:
-        """Add runs that were found complete, and update the expected number of further runs."""
+        """Add runs that are already complete, and update the expected number of further runs."""
         self.num_done += num_found
         self.num_found += num_found
         self.num_runs = self.num_done + num_now + num_later

@@ -1,4 +1,4 @@
-"""Results and provenance of a run on a terminal."""
+"""Results and provenance of a run, for a terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from rdpfl_sim.records import statistics
 from rdpfl_sim.records.round_range import RoundRange
-from rdpfl_sim.records.statistics import STATISTICS
 from rdpfl_sim.reports.terminal import fact_grid
 from rdpfl_sim.reports.text import (
     duration,
@@ -41,15 +41,15 @@ def summary_table(summary: JsonObject) -> RenderableType:
         f"{summary['method']}, attack {summary['attack']}, topology {summary['topology']}, "
         f"{clients}, {num_byzantine:,} Byzantine, {rounds}"
     )
-    table = Table(box=rich.box.SIMPLE_HEAD)
-    table.add_column("accuracy")
-    first, *others = (statistic.heading for statistic in STATISTICS)
+    table = Table(box=rich.box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    table.add_column("accuracy", no_wrap=True)
+    first, *others = (statistic.heading for statistic in statistics.STATISTICS)
     for heading in (f"personal {first}", *others, "global mean"):
         table.add_column(heading, justify="right")
     for group, size, style in (("honest", num_clients - num_byzantine, "bold"), ("all", num_clients, "")):
         accuracy = summary["accuracy"][group]
         personal, overall = accuracy["personal"] or {}, accuracy["global"] or {}
-        values = [*(personal.get(statistic.key) for statistic in STATISTICS), overall.get("mean")]
+        values = [*(personal.get(statistic.key) for statistic in statistics.STATISTICS), overall.get("mean")]
         table.add_row(f"{group} ({size:,})", *map(score, values), style=style)
     return Group(title, Text(escape_control(setting)), table, fact_grid(_facts(summary)))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def sweep_table(table: Table, width: int) -> RenderableType:
-    """Return a table of a sweep; if it is too wide, its columns are distributed over several tables."""
+    """Return a table of a sweep; a table that is too wide is split by columns."""
     title = Text(escape_control(table.title), style="bold")
     tables = [_table(table, columns) for columns in _columns_that_fit(table, width)]
     return Group(title, *tables, Text(table.note))

@@ -1,4 +1,4 @@
-"""Export the numbers of a run as series over rounds to TensorBoard."""
+"""Export the numbers of a run to TensorBoard, as series over rounds."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def verification_table(run: str, checks: Sequence[Record]) -> RenderableType:
 
 def replay_note(changes: Iterable[str]) -> RenderableType:
     """Return a list of the changes that only a replay can detect."""
-    lines = ["Only --replay detects a change of:", *(f"- {change}" for change in changes)]
+    lines = ["Only --replay detects changes in:", *(f"- {change}" for change in changes)]
     return Text("\n".join(lines), style="dim")
 
 

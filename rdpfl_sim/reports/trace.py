@@ -38,7 +38,7 @@ class Track:
 
 
 class MessageOutcomes:
-    """Whether each message was delivered or used, in one byte per message; other messages have no arrow."""
+    """One byte per message: delivered, used, or neither. Messages with neither have no arrow."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._outcomes = bytearray()

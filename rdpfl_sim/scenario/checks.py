@@ -1,4 +1,4 @@
-"""Combinations of options that cannot be run.
+"""Checks for combinations of options that cannot be run.
 
 Each check yields a `Problem` per mistake. Its parameters name the sections that it reads.
 """
@@ -67,7 +67,7 @@ def groups_by_path(adversary: list[AdversarySection]) -> dict[str, AdversarySect
 def byzantine_clients_are_possible(
     clients: ClientsSection, adversary: list[AdversarySection]
 ) -> Iterator[Problem]:
-    """Require attackers if there is an attack, an honest client, and at most one group per client."""
+    """Require attackers for each attack, at least one honest client, and at most one group per client."""
     taken: set[int] = set()
     num_byzantine = 0
     groups = groups_by_path(adversary)
@@ -107,7 +107,7 @@ def just_in_time_needs_a_deadline(
         return
     for path, group in groups_by_path(adversary).items():
         if group.timing.name == "just_in_time":
-            message = "needs a timing.wait with a timeout_s, or 'deadline'"
+            message = "requires timing.wait to be 'deadline' or to have a timeout_s"
             yield Problem(f"{path}.timing", message, group.timing.name)
 
 

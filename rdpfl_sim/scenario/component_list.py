@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.options import LARGE, SMALL
+from rdpfl_sim.components.options import LARGE, describe_bound
 from rdpfl_sim.contracts.plugin_check import guard_and_try
 from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS
 from rdpfl_sim.scenario.sections import CHOICES
@@ -139,11 +139,4 @@ def describe_limits(facts: JsonSchemaValue) -> list[str]:
     if "enum" in facts or "const" in facts:
         return [" | ".join(json.dumps(value) for value in facts.get("enum", [facts.get("const")]))]
     bounds = {sign: facts[word] for word, sign in _BOUNDS.items() if word in facts}
-    if bounds.get(">=") == SMALL:
-        bounds = {">": 0, **bounds}
-        del bounds[">="]
-    return [
-        f"{sign} {bound:,}" if isinstance(bound, int) else f"{sign} {bound:g}"
-        for sign, bound in bounds.items()
-        if bound < min(LARGE, 2**63)
-    ]
+    return [describe_bound(sign, bound) for sign, bound in bounds.items() if bound < min(LARGE, 2**63)]

@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.table import Strict
-from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.errors import PluginError, Problem, ScenarioError
 from rdpfl_sim.scenario.toml_file import (
     LimitError,
     TomlTable,
+    ValueSyntaxError,
     get_value,
     leaves,
     parse_value,
@@ -39,7 +40,7 @@ def parse_override(override: str) -> tuple[str, object]:
         raise ScenarioError([Problem("--set", "must have the form path.to.key=value", override)])
     try:
         return path, parse_value(text)
-    except LimitError as error:
+    except (LimitError, ValueSyntaxError) as error:
         raise ScenarioError([Problem(path, str(error), text)]) from error
 
 
@@ -106,7 +107,7 @@ class Draft:
             key = path if path in final else f"{path}.name"
             if not any(form in now for form in forms) and key in final and final[key] != value:
                 yield (
-                    f"{path} fell back from {to_toml(value)} to its default {to_toml(final[key])}, "
+                    f"{path} was reset from {to_toml(value)} to its default {to_toml(final[key])}, "
                     "because its table was replaced"
                 )
 
@@ -136,6 +137,38 @@ class Draft:
             else:
                 continue
             yield f"{path}.{key} = {to_toml(table.pop(key))} is dropped: {name} {reason}"
+
+
+def paths_of_key(schema: type[Strict], raw: TomlTable, key: str) -> list[str]:
+    """Return the paths at which tables of a scenario, with its choice of components, have a key.
+
+    >>> from rdpfl_sim.scenario.scenario import Scenario
+    >>> paths_of_key(Scenario, {}, "lambda")
+    ['method.lambda']
+    """
+    return [path for path in _option_paths(schema, raw, "") if path.rpartition(".")[2] == key]
+
+
+def _option_paths(kind: object, value: object, path: str) -> Iterator[str]:
+    """Yield the paths of all keys inside a table; lists are followed as far as they have entries."""
+    if get_origin(kind) in (list, Sequence):
+        kind = _choice_or_type(*get_args(kind))
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from _option_paths(kind, item, f"{path}[{index}]")
+        elif isinstance(value, dict) or path == "adversary":  # a single group is a table
+            yield from _option_paths(kind, value, path)
+        return
+    try:
+        table = _table_of(kind, value)
+    except PluginError:  # validation reports it
+        return
+    for name, field in {} if table is None else table.model_fields.items():
+        key = field.alias or name
+        inner = f"{path}.{key}".removeprefix(".")
+        yield inner
+        part = value.get(key) if isinstance(value, dict) else None
+        yield from _option_paths(_choice_or_type(field.annotation, *field.metadata), part, inner)
 
 
 def choice_at(schema: type[Strict], raw: TomlTable, path: str) -> OneOf | None:
@@ -178,21 +211,21 @@ def _kind_at(schema: type[Strict], raw: TomlTable, path: str) -> tuple[object, o
 
 def _kind_inside(kind: object, value: object, step: str | int) -> object:
     """Return the type or the choice of components for a key or a list index of `kind`."""
-    if get_origin(kind) in (list, Sequence) and isinstance(step, int):
-        return _choice_or_type(*get_args(kind))
+    if get_origin(kind) in (list, Sequence):
+        kind = _choice_or_type(*get_args(kind))
+        if isinstance(step, int):
+            return kind  # a single table instead of a list
     table = _table_of(kind, value)
-    for name, field in ({} if table is None else table.model_fields).items():
+    for name, field in {} if table is None else table.model_fields.items():
         if step == (field.alias or name):
             return _choice_or_type(field.annotation, *field.metadata)
     return None
 
 
 def _table_of(kind: object, value: object) -> type[Strict] | None:
-    """Return the table that describes a value of this kind, or None if the value is not a table."""
-    if get_origin(kind) in (list, Sequence):  # a single table instead of a list
-        kind = _choice_or_type(*get_args(kind))
+    """Return the table of a section, or of the component that `value` chooses, if there is one."""
     if isinstance(kind, OneOf):
-        name = value.get("name", kind.default) if isinstance(value, dict) else value
+        name = value.get("name", kind.default) if isinstance(value, dict) else value or kind.default
         kind = kind.table(name) if isinstance(name, str) and name in kind.names() else None
     return kind if isinstance(kind, type) and issubclass(kind, Strict) else None
 

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from shlex import quote
@@ -20,8 +21,9 @@ from rdpfl_sim.components.table import Strict
 from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
+from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.checks import CHECKS
-from rdpfl_sim.scenario.overrides import Draft
+from rdpfl_sim.scenario.overrides import Draft, paths_of_key
 from rdpfl_sim.scenario.sections import (
     CHOICES,
     AdversarySection,
@@ -35,7 +37,7 @@ from rdpfl_sim.scenario.sections import (
     TrainingSection,
     component_field,
 )
-from rdpfl_sim.scenario.toml_file import TomlTable, join_path, read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, is_sweep, join_path, read_toml
 
 
 def _as_list(value: object) -> object:
@@ -81,7 +83,7 @@ class Scenario(Strict):
             scenario = cls.model_validate(dict(raw))
             valid = {name: getattr(scenario, name) for name in cls.model_fields}
         except ValidationError as error:
-            problems = validation_problems(raw, error)
+            problems = [_with_path(problem, dict(raw)) for problem in validation_problems(raw, error)]
             valid = dict(_valid_parts(cls, raw))
         for name, part in list(valid.items()):
             broken = list(_plugin_problems(raw, name, part))
@@ -98,9 +100,17 @@ class Scenario(Strict):
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), seed: int | None = None) -> Scenario:
-        """Read a scenario from a TOML file and apply `path.to.key=value` overrides."""
-        path = Path(path)
-        return cls._from_file(read_toml(path), path, overrides, seed)
+        """Read a scenario from a TOML file and apply `path.to.key=value` overrides.
+
+        The name of a bundled scenario, such as `ring_30pct`, is also a path.
+        """
+        file = find_scenario(path)
+        raw = read_toml(file)
+        if is_sweep(raw):
+            raise ScenarioError(
+                [Problem(str(path), f"is a sweep; run it with: rdpfl-sim sweep {quote(str(path))}")]
+            )
+        return cls._from_file(raw, file, overrides, seed)
 
     @classmethod
     def of_run(cls, folder: Path) -> Scenario:
@@ -112,10 +122,6 @@ class Scenario(Strict):
     def _from_file(
         cls, raw: TomlTable, path: Path, overrides: Iterable[str] = (), seed: int | None = None
     ) -> Scenario:
-        if "base" in raw:
-            raise ScenarioError(
-                [Problem("base", f"this file is a sweep; run it with: rdpfl-sim sweep {path}")]
-            )
         draft = Draft(cls, raw)
         for override in overrides:
             draft.override(override)
@@ -196,7 +202,7 @@ def _plugin_problems(raw: Mapping[str, object], name: str, part: object) -> Iter
 
 
 def make_paths_absolute(raw: TomlTable, folder: Path) -> None:
-    """Resolve file names relative to the scenario's folder, so that the copy in a run folder finds them."""
+    """Make file names absolute, because the copy of the scenario in a run folder must remain valid."""
     faults = raw.get("faults", [])
     faults = [fault for fault in faults if isinstance(fault, dict)] if isinstance(faults, list) else []
     for table in (
@@ -215,6 +221,16 @@ def resolve_path(folder: Path, path: str) -> Path:
         return (folder / os.path.expanduser(path)).resolve()
     except (ValueError, OSError, RuntimeError):  # a NUL character or circular links
         return folder / path
+
+
+def _with_path(problem: Problem, raw: TomlTable) -> Problem:
+    """Add to the message about an unknown key the paths at which the scenario has such a key."""
+    start, separator, allowed = problem.message.partition("allowed: ")
+    if not start.startswith("unknown key; "):
+        return problem
+    paths = paths_of_key(Scenario, raw, problem.path.rpartition(".")[2])
+    hint = f"unknown key; did you mean {' or '.join(paths)}?; " if paths else start
+    return replace(problem, message=f"{hint}{separator}{allowed}")
 
 
 def validation_problems(raw: Mapping[str, object], error: ValidationError) -> list[Problem]:

@@ -75,7 +75,7 @@ class ClientsSection(Strict):
     )
 
 
-NumSteps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn at once
+NumSteps = Annotated[Count, Field(le=1_000_000)]  # the batches of a whole round are drawn together
 
 
 class TrainingSection(Strict):
@@ -84,7 +84,9 @@ class TrainingSection(Strict):
     local_epochs: NumSteps = Field(
         default=1, description="passes over the shard per round: K = epochs * ceil(n / batch_size)"
     )
-    local_steps: NumSteps | None = Field(default=None, description="K itself, instead of local_epochs")
+    local_steps: NumSteps | None = Field(
+        default=None, description="number of steps K per round, instead of local_epochs"
+    )
     batch_size: Annotated[Count, Field(le=1_000_000)] = 64
     learning_rate: Positive = 0.01
     momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
@@ -114,6 +116,11 @@ class AdversarySection(Strict):
         default=None,
         description="how long an attacker waits for updates that its attack needs (default: half the timeout "
         "of timing.wait, or no limit without a timeout)",
+    )
+    outside_threat_model: Annotated[str, Field(min_length=1, max_length=300)] | None = Field(
+        default=None,
+        description="why at least half of an honest client's neighbours may be Byzantine; the warning about "
+        "such clients states this reason",
     )
 
     @property

@@ -26,8 +26,18 @@ INDEX = re.compile("[0-9]{1,9}")
 _TOO_DEEP = f"tables and lists are nested more than {MAX_DEPTH} levels deep"
 
 
+_LITERALS = re.compile(
+    r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\#[^\n]*''', re.DOTALL
+)
+"""Strings and comments of a TOML document."""
+
+
 class LimitError(ValueError):
     """TOML that is too large or nested too deeply."""
+
+
+class ValueSyntaxError(ValueError):
+    """A table or a list on the command line that is not valid TOML."""
 
 
 def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
@@ -40,11 +50,19 @@ def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise LimitError(f"the file is larger than {MAX_BYTES >> 20} MiB")
-        return parse_toml(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
+        return parse_toml(text)
     except OSError as error:
         raise ScenarioError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError([Problem(str(path), f"is not valid TOML: {_explain(text, error)}")]) from error
     except ValueError as error:
         raise ScenarioError([Problem(str(path), f"is not valid TOML: {error}")]) from error
+
+
+def is_sweep(raw: TomlTable) -> bool:
+    """Return whether a table is a sweep: a scenario has neither a base nor variations."""
+    return not raw.keys().isdisjoint(("base", "grid", "axis", "profiles"))
 
 
 def parse_toml(text: str) -> TomlTable:
@@ -62,11 +80,33 @@ def parse_toml(text: str) -> TomlTable:
 
 
 def parse_value(text: str) -> object:
-    """Parse a value from the command line: TOML, or a bare string if it is not valid TOML."""
+    """Parse a value from the command line: TOML, or a bare string if it is not valid TOML.
+
+    Raise a `ValueSyntaxError` for a table or a list that is not valid TOML.
+    """
+    document = f"value = {text}"
     try:
-        return parse_toml(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml(document)["value"]
+    except tomllib.TOMLDecodeError as error:
+        if text.lstrip().startswith(("{", "[")):
+            raise ValueSyntaxError(f"is not valid TOML: {_explain(document, error)}") from error
         return text.strip()
+
+
+def _explain(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """Return the message of a syntax error; add how inline tables are written if it is inside one."""
+    place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+    end = len(text)
+    if place is not None:
+        line, column = int(place[1]), int(place[2])
+        end = sum(len(each) for each in text.splitlines(keepends=True)[: line - 1]) + column - 1
+    before = _LITERALS.sub("", text[:end])
+    if before.count("{") <= before.count("}"):
+        return str(error)
+    return (
+        f"syntax error in an inline table: {error}; an inline table is written on one line, with = after "
+        "keys and commas between entries: { name = 'noise', sigma = 3.0 }"
+    )
 
 
 def to_toml(value: object) -> str:

@@ -1,1 +1,1 @@
-"""Run a scenario: build the experiment, simulate it, write checkpoints and the summary, resume."""
+"""Run a scenario: build the experiment, simulate it, write checkpoints and the summary, and resume runs."""

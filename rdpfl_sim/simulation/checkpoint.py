@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
 
 MIN_PAUSE_FACTOR = 50
-"""Minimum pause between two checkpoints due by the clock, as a multiple of the time to write a checkpoint."""
+"""Minimum time between two timed checkpoints, as a multiple of the time to write a checkpoint."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class CheckpointWriter:
         self.due_s = clock() + self.every_s
 
     def is_due(self, num_trained: int) -> bool:
-        """Return whether a checkpoint is due after `num_trained` local trainings of all clients together."""
+        """Return whether a checkpoint is due. `num_trained` counts the local training of all clients."""
         by_rounds = self.every_trained is not None and num_trained % self.every_trained == 0
         return by_rounds or self.clock() >= self.due_s
 
@@ -57,7 +57,7 @@ class CheckpointWriter:
             }
             self.checkpoints.save({"about": about, "run": state}, tensors)
         except (OSError, CodecError) as error:
-            log.warning("cannot write a checkpoint, the run continues without it: %s", error)
+            log.warning("cannot write a checkpoint; the run continues without it: %s", error)
         self.due_s = self.clock() + max(self.every_s, MIN_PAUSE_FACTOR * (self.clock() - started_s))
 
     def clear(self) -> None:

@@ -62,17 +62,19 @@ class Deployment:
     def warnings(self) -> list[str]:
         """Properties of the scenario that may make the result misleading."""
         timing = self.scenario.timing
-        found = [*self.scenario.notes, *self.neighbourhoods.warnings]
+        reasons = [group.outside_threat_model for group in self.scenario.adversary]
+        intended = [reason for reason in dict.fromkeys(reasons) if reason is not None]
+        found = [*self.scenario.notes, *self.neighbourhoods.warnings(intended)]
         if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.exchanges:
             found.append(
-                "clients do not wait and drop messages of earlier rounds, so they use few messages or none; "
-                "timing.staleness = 'keep' would use them"
+                "clients do not wait, and they drop messages of earlier rounds, so they use few or none; "
+                "set timing.staleness = 'keep' to use them"
             )
         execution = self.scenario.execution
         if execution.executor.name == "stacked" and execution.device.startswith("cuda"):
             found.append(
                 "on a GPU the last bits of a stacked result may depend on the other clients of its batch, so "
-                "that checkpoints and interruptions may change the digest; executor = 'inline' avoids this"
+                "checkpoints and interruptions may change the digest; executor = 'inline' avoids this"
             )
         if self.scenario.output.telemetry:
             found += unknown_weights(self.scenario.method)
@@ -106,7 +108,7 @@ class Deployment:
                 yield "an attack during_partitions never starts: no fault is a partition"
             from_round = getattr(section.schedule, "from_round", 1)
             if from_round > scenario.rounds:
-                yield f"an attack from round {from_round} on never starts: there are {scenario.rounds} rounds"
+                yield f"an attack with from_round = {from_round} never starts: rounds = {scenario.rounds}"
             if section.equivocation.name != "none" and section.attack.name in ("none", "label_flip"):
                 yield "equivocation has no effect: the attack sends the client's own update"
 
@@ -179,7 +181,7 @@ class Deployment:
         )
 
     def changes(self) -> Iterator[tuple[float, int, Change]]:
-        """Yield all changes of the run by time, each with the position of its fault."""
+        """Yield all changes of the run in order of time, each with the position of its fault."""
         schedules, problems = [], list[Problem]()
         for place, fault in enumerate(self.scenario.faults):
             with collect_problems(problems), errors_at(f"faults[{place}]", fault):

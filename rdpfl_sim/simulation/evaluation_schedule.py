@@ -83,14 +83,14 @@ class EvaluationSchedule:
         candidates, self.candidates = self.candidates, []
         jobs = [EvalJob(candidate.client.id, candidate.w, candidate.is_global) for candidate in candidates]
         for candidate, result in zip(candidates, self.executor.evaluate(jobs), strict=True):
-            everything = result.on_global
+            on_global = result.on_global
             self._write(
                 candidate,
                 {
                     "personal_accuracy": result.personal.accuracy,
                     "personal_loss": result.personal.loss,
-                    "global_accuracy": None if everything is None else everything.accuracy,
-                    "global_loss": None if everything is None else everything.loss,
+                    "global_accuracy": None if on_global is None else on_global.accuracy,
+                    "global_loss": None if on_global is None else on_global.loss,
                 },
             )
 

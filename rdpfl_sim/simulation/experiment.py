@@ -15,7 +15,7 @@ from typing_extensions import override
 from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import devices
-from rdpfl_sim.execution.executor import Executor, RoundSteps
+from rdpfl_sim.execution.executor import Executor, RoundComputation
 from rdpfl_sim.execution.training_data import TrainingConfig, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel
@@ -36,7 +36,7 @@ from rdpfl_sim.world.compute_time import ComputeTimes
 SMALL_TEST = 5
 """Personal test sets with fewer images cause a warning."""
 
-COARSE_TEST = "the smallest personal test set has {} images: its accuracy is coarse"
+COARSE_TEST = "the smallest personal test set has {} images, so its accuracy is coarse"
 
 
 class Experiment(Deployment):
@@ -77,7 +77,7 @@ class Experiment(Deployment):
         plugin = type(scenario.method).plugin
         if plugin is not None:
             with errors_at("method", scenario.method):
-                rehearse(self.method, plugin, self.initial_model(0), self.steps)
+                rehearse(self.method, plugin, self.initial_model(0), self.computation)
 
     @property
     @override
@@ -159,14 +159,16 @@ class Experiment(Deployment):
             self.streams,
             device if gpu else "cpu",
         )
-        self.steps = RoundSteps(model, self.training_data, self.method)
+        self.computation = RoundComputation(
+            model, self.training_data, self.method, self.scenario.output.telemetry
+        )
         self.executor_warning = self.make_executor().warning
 
     def make_executor(self) -> Executor:
         """Return an executor for one run."""
         executor = self.scenario.execution.executor
         with errors_at("execution.executor", executor):
-            made: Executor = executor.bind()(self.model, self.training_data, self.method)
+            made: Executor = executor.bind()(self.computation)
         return made
 
     def _sample(self, num_test: int) -> Tensor:
@@ -202,12 +204,12 @@ class Experiment(Deployment):
     def message_form(self) -> Form:
         """Return the form of all messages, which is the form of client 0's update."""
         state = self.initial_state(0)
-        trained = Trained(state.w, num_steps=(1,))
+        trained = Trained(state.w, num_steps=(1,), losses=(0.0,))
         _, outgoing = self.method.payload(state, trained, [self._view(0, 1)])
         return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0]).form
 
     def _view(self, client: int, round_: int) -> ClientView:
-        return ClientView(client, round_, len(self.neighbours[client]), self.steps)
+        return ClientView(client, round_, len(self.neighbours[client]), self.computation)
 
 
 def layers_of(module: nn.Module) -> list[Layer]:

@@ -25,13 +25,13 @@ from rdpfl_sim.records.run_folder import PROVENANCE
 from rdpfl_sim.version import __version__
 
 PACKAGES = (
-    *("torch", "torchvision", "numpy", "scipy", "scikit-learn", "simpy", "networkx"),
+    *("torch", "torchvision", "numpy", "scipy", "simpy", "networkx"),
     *("pydantic", "orjson", "structlog", "tomli-w", "matplotlib", "rich", "ray"),
 )
 WITHOUT_EFFECT = ("matplotlib", "rich", "ray")
 """Packages whose version cannot change a result."""
 
-RESUMED_ELSEWHERE = "resumed in another environment, so that its digest may differ"
+RESUMED_ELSEWHERE = "resumed in another environment, so its digest may differ"
 """The beginning of the warning for a run that was resumed in a different environment."""
 
 GIT_TIMEOUT_S = 5.0
@@ -55,7 +55,7 @@ def session(device: torch.device) -> JsonObject:
 
 
 def environment(device: str) -> JsonObject:
-    """Return all influences on a result except the scenario. `device` is the training device."""
+    """Return everything that can affect a result, except the scenario. `device` is the training device."""
     return {
         "code": dict(_code()),
         "versions": dict(_versions()),

@@ -1,4 +1,4 @@
-"""Resume a run that was interrupted, was killed or has crashed."""
+"""Resume a run that was interrupted or killed, or that crashed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def resume(
     *,
     allow_cluster: bool = False,
 ) -> Result:
-    """Resume the run in a folder from its last checkpoint. The result is the same as without interruption.
+    """Resume the run in a folder from its last checkpoint. The interruption does not affect the result.
 
     Without a usable checkpoint, the run starts from the beginning. `experiment`, if given, must be built
     from the scenario in the folder. For a complete run, remove leftover checkpoints and raise a
@@ -82,7 +82,7 @@ def scenario_of(folder: Path) -> Scenario:
 
 @contextmanager
 def _blame_checkpoint(folder: Path, snapshot: Snapshot | None) -> Iterator[None]:
-    """Report errors of a resumed run as errors of its checkpoint, which may be damaged or foreign."""
+    """Report errors of a resumed run as errors of its checkpoint, which may be damaged or forged."""
     try:
         yield
     except (ScenarioError, CodecError):

@@ -69,15 +69,18 @@ class Result:
 
 
 def simulate(
-    scenario: Scenario | Experiment,
+    scenario: Scenario | Experiment | str | Path,
     folder: str | Path | None = None,
     progress: Progress | None = None,
     on_folder: Callable[[Path], None] | None = None,
 ) -> Result:
     """Run a scenario until every client has finished. If `folder` is given, create a run folder in it.
 
-    `on_folder` is called with the path of the run folder as soon as it exists.
+    The scenario may be given as a file or as the name of a bundled scenario. `on_folder` is called with the
+    path of the run folder as soon as it exists.
     """
+    if isinstance(scenario, str | Path):
+        scenario = Scenario.load(scenario)
     experiment = Experiment(scenario) if isinstance(scenario, Scenario) else scenario
     files = None if folder is None else _create_folder(Path(folder), experiment.scenario.name)
     if files is not None and on_folder is not None:
@@ -114,7 +117,6 @@ class Simulation:
             files.events if files is not None and scenario.output.events else None,
             scenario.output.message_events,
             self.telemetry,
-            with_message_stats=scenario.output.telemetry,
         )
         self.metrics: list[MetricsRow] = []
         self.scores = EvaluationLog(

@@ -17,6 +17,7 @@ from simpy import Event, Process
 from simpy.events import Initialize
 from torch import Tensor
 
+from rdpfl_sim.methods.batching import Updated
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.state_codec import CodecError, Decoder, Encoder, Plain, decoding
@@ -53,17 +54,18 @@ VALUES: tuple[type, ...] = (
         FinishedJob,
         JobResult,
         FinishedRound,
+        Updated,
         UsedMessage,
     ),
     *(Start, End),
 )
-"""Classes of values that a run creates, apart from the states of methods."""
+"""Classes of the values that a run creates, other than method states."""
 
 PRIORITIES = range(10)
 SHORTEST_RECORD = 40
 """Minimum size in bytes of a fault record in events.jsonl."""
 MAX_CHANGES = 100_000_000
-"""Maximum number of changes in a run without fault records. Skipping this many takes a minute or two."""
+"""Maximum number of changes to the world without fault records. Skipping this many takes a minute or two."""
 
 
 class Snapshot(NamedTuple):
@@ -74,7 +76,7 @@ class Snapshot(NamedTuple):
 
 
 def take_snapshot(simulation: Simulation) -> Snapshot:
-    """Return the state of a run. Pending updates are computed, pending trainings are not."""
+    """Return the state of a run. Pending updates are computed first; pending local training is not run."""
     components, pending_events = _stateful_components(simulation), simulation.world.pending_events
     encoder = Encoder(components, _values(simulation))
     state = {
@@ -99,7 +101,7 @@ def _encode_queue(kernel: Kernel, pending_events: dict[int, Event], encoder: Enc
 
 
 def restore(simulation: Simulation, snapshot: Snapshot) -> None:
-    """Set a simulation that has not started to the state of a snapshot.
+    """Restore a snapshot into a simulation that has not started yet.
 
     Raises a `CodecError` if the snapshot belongs to a different scenario.
     """
@@ -122,11 +124,13 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
     world.resume(state["waiting"])
     for time_s, priority, entry in state["queue"]:
         if not time_s >= kernel.now or priority not in PRIORITIES:
-            raise CodecError(f"at {kernel.now} s an event is due at {time_s} s with the priority {priority}")
+            raise CodecError(
+                f"its queue has an event at {time_s} s with priority {priority}; the time is {kernel.now} s"
+            )
         if entry[0] != "client":
             event = decoder.decode(entry)
             if not callable(event.callback):
-                raise CodecError(f"its queue holds {entry}, which cannot be called")
+                raise CodecError(f"its queue contains {entry}, which cannot be called")
             kernel.call_at(event, time_s, priority)
         elif entry[1] in world.processes:
             kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)
@@ -135,7 +139,7 @@ def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
 
 
 def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
-    """Reject numbers that would make the run wrong or endless."""
+    """Reject numbers that would corrupt the run or prevent it from ending."""
     if not 0 <= simulation.kernel.now < inf:
         raise CodecError(f"its time is {simulation.kernel.now} s")
     for client in simulation.clients:
@@ -149,12 +153,12 @@ def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
     max_changes = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MAX_CHANGES
     if type(num_changes) is not int or not 0 <= num_changes <= max_changes:
         raise CodecError(
-            f"it counts {num_changes!r} changes of the world; at most {max_changes:,} are possible"
+            f"its number of changes to the world is {num_changes!r}; the maximum is {max_changes:,}"
         )
 
 
 def _stateful_components(simulation: Simulation) -> JsonObject:
-    """Return all components with state, by names that are the same in every simulation of a scenario."""
+    """Return all stateful components, by names that are the same in every simulation of a scenario."""
     network, clients = simulation.network, simulation.clients
     optional = {
         "transport": network.reliable,
@@ -186,7 +190,7 @@ def _stateful_components(simulation: Simulation) -> JsonObject:
 
 
 def _values(simulation: Simulation) -> list[type]:
-    """Return the classes of values from the world, the faults and the modules of the method."""
+    """Return the value classes of the world, the faults and the method's modules."""
     return [
         *VALUES,
         *fault_classes(),

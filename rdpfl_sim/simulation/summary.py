@@ -75,8 +75,8 @@ def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[
     num_idle = sum(num == 0 for client, num in enumerate(num_rounds) if client not in telemetry.byzantine)
     num_honest, num_trimmed_less = telemetry.rounds["all"].num_rounds, telemetry.num_trimmed_less
     too_few = (
-        f"in {num_trimmed_less:,} of {num_honest:,} rounds of honest clients too few messages arrived for "
-        "the trimmed mean: it cut fewer than ceil(trim n) of n per side"
+        f"in {num_trimmed_less:,} of {num_honest:,} rounds of honest clients, too few messages arrived for "
+        "the trimmed mean: it removed fewer than ceil(trim n) of n at each end"
     )
     return [
         *([too_few] if num_trimmed_less else []),

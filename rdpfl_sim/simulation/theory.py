@@ -3,7 +3,7 @@
     (1/T) sum_t |grad f(w^t)|^2 <= 4 (f(w^0) - f(w^T)) / (gamma T) + 5 B^2 eta^2 K^2 + sigma_u^2 / 2
                                    + 9/2 lambda^2 G_d^2,        B = L G_g / 2,  gamma <= 1 / (8 L)
 
-f is the loss on all of a client's training data. G_g^2 is the largest observed mean |g|^2 over batches,
+f is the loss on all of a client's training data. G_g^2 is the largest observed mean |g|^2 over batches.
 sigma_u^2 is the largest mean |g - grad f|^2, divided by K because u is a mean over K batches. L is the
 largest |grad f(w) - grad f(v)| / |w - v| between consecutive observations, a lower bound of the true L. The
 average on the left is over observations. The theorem is about expectations, so a single run may violate the
@@ -146,8 +146,8 @@ def bound_terms(method: Method, learning_rate: float, num_steps: int) -> Terms |
     """Return the configured terms of the bound, or None if the theorem does not cover the method."""
     if not isinstance(method, Rdpfl):
         return None
-    [gamma] = method.step.gamma(Trained(torch.empty(1, 0), (num_steps,)))
-    return Terms(gamma, learning_rate, num_steps, method.step.lambda_, method.max_norm)
+    [gamma] = method.personal_step.gamma(Trained(torch.empty(1, 0), (num_steps,), losses=(0.0,)))
+    return Terms(gamma, learning_rate, num_steps, method.personal_step.lambda_, method.max_norm)
 
 
 def summarise_verdicts(verdicts: Mapping[int, JsonObject]) -> JsonObject:

@@ -71,7 +71,7 @@ def _section(path: str) -> str:
 
 @cache
 def known_metrics() -> list[str]:
-    """Return the paths of all numbers in summary.json; N stands for a client, an age or a distance."""
+    """Return the paths of all numbers in summary.json; N replaces any client, age or distance."""
     summary = simulate(Scenario.from_dict(EVERYTHING)).summary
     summary["time_to_accuracy_s"] = {}  # contains only targets that were reached
     numbers = (path for path, value in flatten(summary).items() if isinstance(value, int | float))

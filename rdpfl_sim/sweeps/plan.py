@@ -1,4 +1,4 @@
-"""Plan the runs of a sweep: every combination of its cases, with every seed, and the runs still missing."""
+"""Plan the runs of a sweep: every combination of its cases with every seed. Find the missing runs."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _replaced_overrides(base: Draft, replaced: Mapping[str, str]) -> Iterator[Pr
 
 
 def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:
-    """Return the runs that are not complete, each scenario once."""
+    """Return the incomplete runs; each scenario appears once."""
     unique = {run.key: run for run in runs}
     return [run for run in unique.values() if read_summary(run, output) is None]
 

@@ -32,13 +32,13 @@ def folder_of(run: PlannedRun, output: Path) -> Path:
 
 
 def run_folders(parent: Path) -> list[Path]:
-    """Return the run folders in a folder, without hidden ones, whose runs are not complete."""
+    """Return the run folders in a folder; hidden folders contain incomplete runs and are omitted."""
     folders = sorted(path.parent for path in parent.glob(f"*/{SCENARIO}"))
     return [folder for folder in folders if not folder.name.startswith(".")]
 
 
 def read_summary(run: PlannedRun, output: Path) -> JsonObject | None:
-    """Return the summary of a complete run, or None if the run is missing or its summary.json unreadable.
+    """Return the summary of a complete run, or None if summary.json is missing or unreadable.
 
     Raise `SchemaError` if the run was written by a version with a different schema.
     """

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import prod
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
@@ -13,6 +14,7 @@ from pydantic import Field, PrivateAttr, ValidationError
 from rdpfl_sim.components.options import Count, NonNegativeInt
 from rdpfl_sim.components.table import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
 from rdpfl_sim.scenario.toml_file import TomlTable, read_toml
@@ -61,11 +63,11 @@ class TableLayout(Strict):
     metrics: dict[str, str] = Field(
         default={"accuracy": "accuracy.honest.personal.mean"},
         min_length=1,
-        description="numbers to show: paths in summary.json, by their names in the table",
+        description="metrics to show: names in the table and paths in summary.json",
     )
     where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
     spread: Literal["deviation", "interval"] = Field(
-        default="deviation", description="shown after each mean: standard deviation, or 95 % interval"
+        default="deviation", description="what follows each mean: its standard deviation or its 95 % interval"
     )
     digits: Count = 4
     paper: TomlTable = Field(
@@ -102,13 +104,18 @@ class SweepSpec(Strict):
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = ()) -> SweepSpec:
-        """Read a sweep from a TOML file; overrides change its base scenario, after the file's own `set`."""
-        path = Path(path)
+        """Read a sweep from a TOML file; overrides change its base scenario, after the file's own `set`.
+
+        The name of a bundled sweep, such as `paper/lambda`, is also a path.
+        """
+        given, path = path, find_scenario(path)
         raw = read_toml(path)
-        if "base" not in raw and raw.keys() & Scenario.model_fields.keys() - {"name"}:
-            raise ScenarioError(
-                [Problem("base", f"is missing; if this is a scenario, run it with: rdpfl-sim {path}")]
+        if "base" not in raw:
+            message = (
+                "is missing: a sweep needs a scenario, or the path of a scenario file; if this file is a "
+                f"scenario, run it with: rdpfl-sim {quote(str(given))}"
             )
+            raise ScenarioError([Problem("base", message)])
         raw.setdefault("name", path.stem)
         if isinstance(raw.get("base"), str):
             base_path = resolve_path(path.parent, raw["base"])
@@ -116,7 +123,7 @@ class SweepSpec(Strict):
             make_paths_absolute(raw["base"], base_path.parent)
         if isinstance(raw.get("profiles"), str):
             raw["profiles"] = read_toml(resolve_path(path.parent, raw["profiles"]))
-        base = raw.setdefault("base", {})
+        base = raw.get("base")
         draft = None
         if isinstance(base, dict):
             draft = Draft(Scenario, base)
@@ -157,7 +164,7 @@ class SweepSpec(Strict):
         return Draft(Scenario, deepcopy(self.base)) if self._draft is None else deepcopy(self._draft)
 
     def profile(self, name: str | None) -> Profile:
-        """Return the profile with this name, or an empty profile if there is no name."""
+        """Return the profile with this name, or an empty profile if the name is None."""
         if name is None:
             return Profile()
         if name not in self.profiles:
@@ -177,7 +184,7 @@ class SweepSpec(Strict):
         for path, chosen in seeds.items():
             size = num_cases * len(chosen)
             if size > MAX_RUNS:
-                yield Problem(path, f"{size:,} runs are more than {MAX_RUNS:,}", size)
+                yield Problem(path, f"the sweep has {size:,} runs; allowed: {MAX_RUNS:,}", size)
 
     def _name_problems(self) -> Iterator[Problem]:
         names = [axis.name for axis in self.axes]

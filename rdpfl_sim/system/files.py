@@ -30,7 +30,7 @@ PARTIAL = ".partial"
 """Suffix of files that are being written."""
 
 _FLAGS = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where only _reject_link remains
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # missing on Windows, where only _reject_link detects links
 
 
 def open_input(path: str | Path) -> BinaryIO:
@@ -133,7 +133,7 @@ def check_folder(path: Path) -> None:
 
 
 def _open_unshared(path: Path, flags: int) -> int:
-    """Open a file for modification, unless it has more hard links, which may be outside the folder."""
+    """Open a file for modification; reject one with other hard links, which may be outside the folder."""
     descriptor = _open(path, flags)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.fault_timeline import FaultEffect, FaultTimeline
+from rdpfl_sim.records.fault_timeline import FaultEffect, FaultTimeline, Subject
 from rdpfl_sim.records.record_types import (
     FaultRecord,
     RoundFinished,
@@ -18,19 +18,10 @@ from rdpfl_sim.records.record_types import (
 )
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.verification.check import Check, Needs
-from rdpfl_sim.world.faults.fault import Condition
+from rdpfl_sim.world.faults.condition import Condition
 
 NeighbourSet = dict[int, None]
 """A set of clients, sorted by id."""
-
-UNMATCHED = {
-    Condition.CRASHED: "client {0} recovers, but has not crashed",
-    Condition.ABSENT: "client {0} joins, but was not absent",
-    Condition.SLOW: "client {0} is no longer slow, but was not slow",
-    Condition.PARTITIONED: "a partition heals that did not exist",
-    Condition.LINK_DOWN: "the link from {0[0]} to {0[1]} comes up, but is not down",
-}
-"""Messages for the end of a condition that has not started."""
 
 NO_EFFECT = FaultEffect(None, [], [], [], [])
 
@@ -87,7 +78,7 @@ class ClientChecks:
         """Check that a round starts when the previous one ended or when the client resumed."""
         state = self._check_phase(record, line, ClientPhase.IDLE)
         if record["time_s"] != state.time_s:
-            self.rounds.violated(line, f"client {record['client']} was idle since {state.time_s} s")
+            self.rounds.violated(line, f"client {record['client']} has been idle since {state.time_s} s")
         state.phase, state.time_s = ClientPhase.TRAINING, record["time_s"] + record["duration_s"]
 
     def training_finished(self, record: TrainingFinished, line: int) -> None:
@@ -118,11 +109,11 @@ class ClientChecks:
             return
         for subject in effect.unmatched:
             assert effect.condition is not None
-            self.faults.violated(line, UNMATCHED[effect.condition].format(subject))
+            self.faults.violated(line, _unmatched(effect.condition, subject))
         if effect.condition is None:
             self.graph = _neighbours_of(len(self.states), record["links"])
-        if effect.condition in (None, Condition.ABSENT, Condition.DEPARTED):
-            away = self.timeline.absent | self.timeline.departed
+        if effect.condition is None or effect.condition.withdraws:
+            away = self.timeline.withdrawn
             self.neighbours = [
                 {other: None for other in around if other not in away} for around in self.graph
             ]
@@ -175,6 +166,17 @@ class ClientChecks:
     def _furthest_round(self, client: int, excluded: Set[int]) -> int:
         around = (other for other in self.neighbours[client] if other not in excluded)
         return max(self.states[other].round for other in (client, *around))
+
+
+def _unmatched(condition: Condition, subject: Subject) -> str:
+    """Describe the end of a condition that has not started."""
+    if isinstance(subject, int):
+        name = f"client {subject}"
+    elif condition.subjects == "links":
+        name = f"the link from {subject[0]} to {subject[1]}"
+    else:
+        name = "the network"
+    return f"the condition {condition.label!r} of {name} ends, but has not started"
 
 
 def _neighbours_of(num_clients: int, edges: Iterable[Sequence[int]]) -> list[NeighbourSet]:

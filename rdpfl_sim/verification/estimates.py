@@ -52,8 +52,8 @@ class EstimateChecks:
     def __init__(self, scenario: Scenario, clients: ClientChecks, telemetry: RecomputedTelemetry) -> None:
         self.estimates = Check(
             "estimates",
-            "A round has at most one estimate, by the end of the client's next training and before its "
-            "evaluation.",
+            "A round has at most one estimate, written before its evaluation and by the end of the next "
+            "training.",
             Needs.RECORDS,
         )
         self.weights = Check(
@@ -75,12 +75,12 @@ class EstimateChecks:
         """The names of the method's diagnostics, by number of used messages."""
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
-        """Expect an estimate."""
+        """Open the round: its estimate may follow."""
         self._close(record["client"], line)
         self.open[record["client"]] = OpenRound(record)
 
     def message_used(self, record: MessageUsed, line: int) -> None:
-        """Expect statistics of the message."""
+        """Add a message to the open round: its statistics may follow."""
         round_ = self.open.get(record["recipient"])
         if round_ is not None:
             round_.used.append(record)
@@ -105,7 +105,7 @@ class EstimateChecks:
         self.lemma_3.estimate(record, line)
 
     def message_stats(self, record: MessageStatsRecord, line: int) -> None:
-        """Check that the message was used in the client's last round, and its weight."""
+        """Check the weight of a message, and that the client's last round used it."""
         self.weights.num_items += 1
         client, number = record["recipient"], record["message"]
         self._turn_to(client, line)
@@ -116,7 +116,7 @@ class EstimateChecks:
             return
         used = round_.used[place]
         if _message_of(record) != _message_of(used):
-            self.weights.violated(line, f"message {number}: the next one is message {used['message']}")
+            self.weights.violated(line, f"message {number}: expected message {used['message']}")
         if round_.estimate is not None and round_.estimate["time_s"] != record["time_s"]:
             self.weights.violated(line, f"the estimate was written at {round_.estimate['time_s']} s")
         numbers = record["weight"], record["distance_to_own"], record["distance_to_predicted"]

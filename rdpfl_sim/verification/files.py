@@ -93,7 +93,7 @@ class FileChecks:
         """Compare the first record with the scenario."""
         self.scenario_check.num_items += 3
         if record["schema"] != SCHEMA:
-            self.scenario_check.violated(line, f"the schema is {SCHEMA}")
+            self.scenario_check.violated(line, f"the schema must be {SCHEMA}")
         if record["seed"] != self.scenario.seed:
             self.scenario_check.violated(line, f"the scenario's seed is {self.scenario.seed}")
         if record["byzantine"] != sorted(self.files.byzantine):

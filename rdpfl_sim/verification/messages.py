@@ -1,4 +1,4 @@
-"""Checks of the records of messages, from sending to use or drop."""
+"""Checks of message records, from sending a message until it is used or dropped."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class MessageChecks:
         )
         self.outcomes = Check(
             "outcomes",
-            "Every message is sent, then lost or delivered, then used or dropped, at most once each.",
+            "Every message is sent, then lost or delivered, then used or dropped; no step is repeated.",
             Needs.MESSAGES,
         )
         self.causality = Check(
             "causality",
-            "No message arrives before it was sent, and its delay is the time in between.",
+            "No message arrives before it is sent; every recorded delay is the time from sending to arrival.",
             Needs.MESSAGES,
         )
         self.links = Check(
@@ -91,12 +91,12 @@ class MessageChecks:
         )
         self.stamps = Check(
             "stamps",
-            "An honest client sends when its training ends, stamped with that round.",
+            "An honest client sends when its training ends, and stamps its messages with the current round.",
             Needs.MESSAGES,
         )
         self.reasons = Check(
             "reasons",
-            "Every lost or dropped message has the reason that its link or mailbox implies.",
+            "The reason for every lost or dropped message matches the state of its link or mailbox.",
             Needs.ALL_MESSAGES,
         )
         self.sizes = Check(
@@ -128,7 +128,7 @@ class MessageChecks:
         """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def message_sent(self, record: MessageSent, line: int) -> None:
-        """Check number, link, stamp and size of a new message."""
+        """Check the number, link, stamp and size of a new message."""
         number, sender, recipient = record["message"], record["sender"], record["recipient"]
         stamp, true_round, time_s = record["round"], record["true_round"], record["time_s"]
         self._begin(number, line, "sent")
@@ -144,7 +144,7 @@ class MessageChecks:
         elif sender not in self.byzantine:
             if stamp != true_round:
                 self.stamps.violated(
-                    line, f"honest client {sender} stamps round {stamp} in round {true_round}"
+                    line, f"honest client {sender} stamped a message with round {stamp} in round {true_round}"
                 )
             if state.phase is not ClientPhase.GATHERING or state.time_s != time_s:
                 self.stamps.violated(line, f"honest client {sender} did not finish its training at this time")
@@ -177,7 +177,7 @@ class MessageChecks:
             expected = " or ".join(reasons)
             self.reasons.violated(line, f"message {record['message']} must have the reason: {expected}")
         elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != message.sent_at_s:
-            self.reasons.violated(line, f"a link loses a message when it is sent, at {message.sent_at_s} s")
+            self.reasons.violated(line, f"the message must be lost when sent, at {message.sent_at_s} s")
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Check delay and obstacles of a delivery, and put the message into the mailbox."""
@@ -285,7 +285,7 @@ class MessageChecks:
         return "recipient is down" if recipient in timeline.stopped else None
 
     def _reasons(self, message: TrackedMessage, now_s: float) -> list[str]:
-        """Return the possible reasons for the loss of a message now."""
+        """Return the reasons for which a message could be lost now."""
         usual = "all attempts failed" if self.retransmits else self._obstacle(message)
         if self.leaves_at_once or self.clients.stopped_at_s.get(message.sender) != now_s:
             return [usual or "loss"]
@@ -339,7 +339,7 @@ class DroppedMessage(NamedTuple):
 
     @property
     def is_possible(self) -> bool:
-        """Whether it comes from a neighbour and its stamp is an existing round."""
+        """Whether the message comes from a neighbour and its stamp is an existing round."""
         return self.is_neighbour and 1 <= self.stamp <= self.last_round
 
     @property

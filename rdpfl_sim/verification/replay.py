@@ -36,7 +36,7 @@ UNREPEATABLE = {
 """Fields that differ between runs: wall-clock times, host, folder, start time.
 
 Figures and the warning that a run was resumed in a different environment are not compared either.
-docs/commands.md has the same list.
+docs/guides/verify.md has the same list.
 """
 
 ONLY_BY_REPLAY = (
@@ -51,7 +51,7 @@ ONLY_BY_REPLAY = (
     "the last digits of G_g, sigma_u and the bound in the theory, and all digits if a client never trained",
     "values that depend on records omitted by output.events or output.message_events",
 )
-"""Single changes that `verify` may not detect without a replay; docs/commands.md has the same list."""
+"""Single changes that `verify` may not detect without a replay; docs/guides/verify.md has the same list."""
 
 LINES = (EVENTS, METRICS_FILE)
 """Files that grow line by line; for an incomplete run, the existing lines are compared."""

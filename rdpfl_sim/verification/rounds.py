@@ -70,7 +70,7 @@ class RoundChecks:
         self.next_line = line + 1
         for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
             if other != number and self._is_better(stamp_held, stamp, round_):
-                self.use.violated(line, f"round {round_} uses stamp {stamp}, although {stamp_held} was there")
+                self.use.violated(line, f"round {round_} uses stamp {stamp} instead of {stamp_held}")
 
     def run_finished(self, record: RunFinished, line: int) -> None:
         """Finish the checks of the last round."""

@@ -1,4 +1,4 @@
-"""Checks of a run as a whole: its end, digest, message counts and summary."""
+"""Checks of the whole run: its end, digest, message counts and summary."""
 
 from __future__ import annotations
 
@@ -109,14 +109,12 @@ class SummaryChecks:
         for key, number in found.items():
             self.counts.num_items += 1
             if account.get(key) != number:
-                self.counts.violated(None, f"messages.{key} is {account.get(key)}, in the records {number}")
+                self.counts.violated(None, f"messages.{key} is {account.get(key)}, not {number}")
         if self.scenario.network.transport.name == "datagram":  # other transports also count retries
             self.counts.num_items += 1
             slack = 0.0 if self.scenario.network.compression == 1 else 1.0 + 1e-9 * messages.num_bytes
             if abs(account["bytes"] - messages.num_bytes) > slack:
-                self.counts.violated(
-                    None, f"messages.bytes is {account['bytes']}, in the records {messages.num_bytes}"
-                )
+                self.counts.violated(None, f"messages.bytes is {account['bytes']}, not {messages.num_bytes}")
 
     def compare_summary(
         self,
@@ -126,7 +124,7 @@ class SummaryChecks:
         theory: RecomputedTheory,
         digest_check: DigestCheck,
     ) -> None:
-        """Compare the summary with the expected one; `last_event` is None without records."""
+        """Compare the summary with the expected one; `last_event` is None if there are no records."""
         if self.summary is None:
             self.summary_check.unchecked = UNFINISHED
             return
@@ -248,7 +246,7 @@ def _message_counts(last: RunFinished) -> dict[str, int]:
 
 
 def _common_statistics(recorded: Any, found: JsonObject) -> JsonObject:
-    """Return the statistics that are also in the recorded summary; an older version has fewer."""
+    """Return the statistics that are also in the recorded summary; older versions have fewer."""
     if not isinstance(recorded, dict):
         return found
     return {

@@ -46,7 +46,7 @@ class RecomputedTelemetry:
         diagnostics: Mapping[str, Any],
         stats: Sequence[MessageStatsRecord],
     ) -> None:
-        """Count a round, in the order of the estimates."""
+        """Count a closed round."""
         client, round_ = finished["client"], finished["round"]
         if self.knows_messages:
             messages = [_message_of(message) for message in used]

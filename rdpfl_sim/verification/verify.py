@@ -156,6 +156,6 @@ class Verification:
 
 
 def _sample(scenario: Scenario) -> Callable[[int], bool]:
-    """Return a predicate for the numbers of recorded messages."""
+    """Return a function that returns whether the message with a number is recorded."""
     fraction, key = scenario.output.message_events, Streams(scenario.seed).key(MESSAGE_STREAM)
     return lambda number: fraction == 1 or uniform(key, number) < fraction

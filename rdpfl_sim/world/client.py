@@ -14,7 +14,7 @@ from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.methods.payload import Form
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.compute_time import TrainingTimes
-from rdpfl_sim.world.jobs import Exchange, FinishedJob, Job, JobExecutor, RoundJob
+from rdpfl_sim.world.jobs import FinishedJob, Job, JobExecutor, RoundJob
 from rdpfl_sim.world.kernel import Kernel, Timer
 from rdpfl_sim.world.mailbox import Mailbox, Preference
 from rdpfl_sim.world.network.message import Broadcast, Message
@@ -24,7 +24,7 @@ from rdpfl_sim.world.waiting import Staleness, Wait
 
 
 class Phase:
-    """Phases of a round. Plain strings: accessing a member of an Enum is too slow for every message."""
+    """Phases of a round, as plain strings: enum members are too slow to access for every message."""
 
     TRAINING = "training"
     SENDING = "sending"
@@ -33,7 +33,7 @@ class Phase:
 
 
 class FinishedRound(NamedTuple):
-    """A round whose update has not been reported to the observer."""
+    """A finished round whose update has not yet been reported to the observer."""
 
     round: int
     messages: list[UsedMessage]
@@ -43,7 +43,7 @@ class FinishedRound(NamedTuple):
 class ClientState:
     """Everything about a client that changes during a run, except its mailbox and its neighbours.
 
-    It is not stored in local variables of a generator, so that checkpoints can contain it.
+    Checkpoints contain it, so it is not stored in local variables of a generator.
     """
 
     STATE = (
@@ -64,7 +64,7 @@ class ClientState:
     """Whether a round or a fresh start has changed the model since its last evaluation."""
     phase: str = Phase.TRAINING
     until_s: float | None = None
-    """End of the current training or of waiting, if known."""
+    """End of the current training or wait, if known."""
     poisoned: bool = False
     """Whether the client trains on poisoned data in this round."""
 
@@ -102,7 +102,7 @@ class ClientContext:
 
 
 class Client:
-    """One client. A Byzantine client differs only in the content and timing of its messages."""
+    """One client. The adversary of a Byzantine client sends its messages and may poison its training data."""
 
     STATE = ("neighbours",)
 
@@ -135,9 +135,9 @@ class Client:
             Phase.GATHERING: self.gather,
         }
         self.pending_event: Event | None = None
-        """The event that the client's process waits for. It may have been triggered at this instant.
+        """The event that the client's process waits for. It may already be triggered at this instant.
 
-        At the start of a phase it is set only in a restored run, in which the client is already waiting.
+        At the start of a phase it is set only in a restored run, if the client was waiting.
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
@@ -168,14 +168,14 @@ class Client:
         self.mailbox.start_round(state.round)
         for adversary in context.observing_adversaries:
             if self.id in adversary.observed_clients:
-                adversary.on_update(self.id, state.round, result.payload)
+                adversary.on_payload(self.id, state.round, result.payload)
         state.phase = Phase.SENDING
 
     def send(self) -> Generator[Event, object, None]:
-        """Send the update to every neighbour. For a Byzantine client, its adversary sends the messages."""
+        """Send the payload to every neighbour. For a Byzantine client, its adversary sends the messages."""
         state, payload = self.state, self.state.job.result.payload
         if self.adversary is None:
-            self.context.network.send(self.id, state.round, state.round, payload, self.neighbours)
+            self.context.network.send(self.id, state.round, payload, self.neighbours)
         else:
             if self.pending_event or not self.adversary.is_ready(self):
                 yield self.pending_event or self._wait_for_observations(self.adversary)
@@ -192,13 +192,12 @@ class Client:
         messages = self.mailbox.take(round_, context.staleness.max_age)
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
-        received = [self._received(message.broadcast) for message in messages]
-        exchange = Exchange(round_, received, context.observer.with_message_stats)
+        received = [self._received(message.broadcast) for message in messages]  # before the round changes
         state.unreported = FinishedRound(round_, used)
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
-        self._submit(exchange, self._poisons())
+        self._submit(received, self._poisons())
         # The next training starts in the same event; a due evaluation follows at the end of this instant.
         context.on_round(self)  # the job just submitted computes the model of this round
 
@@ -214,13 +213,13 @@ class Client:
             self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
 
     def receive(self, message: Message) -> None:
-        """Store an arriving message. The adversary of a Byzantine client observes it too."""
+        """Put an arriving message into the mailbox. The adversary of a Byzantine client observes it."""
         self.mailbox.put(message)
         if self.adversary is not None:
             self.adversary.on_message(self, message)
 
     def deadline_s(self, round_: int) -> float | None:
-        """Return the time at which the client will stop waiting in this round, or None if it is unknown."""
+        """Return the time when the client will stop waiting in this round, or None if it is unknown."""
         state, timeout_s = self.state, self.context.wait.timeout_s
         if timeout_s is None or state.round != round_ or state.until_s is None:
             return None
@@ -229,7 +228,7 @@ class Client:
         return state.until_s if state.phase is Phase.GATHERING else None
 
     def set_neighbours(self, neighbours: Sequence[int]) -> None:
-        """Change the neighbourhood. Former neighbours are no longer waited for."""
+        """Change the neighbourhood. The client no longer waits for former neighbours."""
         self.neighbours = neighbours
         self.mailbox.set_neighbours(neighbours, self._num_required)
         if self.mailbox.is_ready:
@@ -255,11 +254,11 @@ class Client:
     def restore_waiting(self) -> None:
         """Wait again for the event that the client waited for when the checkpoint was written."""
         self.pending_event = Event(self.context.kernel)
-        if self.state.phase is Phase.TRAINING and not self.state.job.has_result:
+        if self.state.phase is Phase.TRAINING and not self.state.job.trains:
             self._submit(None, self.state.poisoned)
 
     def stop_waiting(self) -> None:
-        """Continue if the client is waiting for others: at this instant, after the events queued for it."""
+        """End the current wait, if any, after the messages that are already queued for this instant."""
         self.timer.cancel()
         if self.pending_event is not None and not self.pending_event.triggered:
             self.context.kernel.trigger_at(self.pending_event, self.context.kernel.now)
@@ -277,7 +276,7 @@ class Client:
     def _start_training(self) -> Event:
         """Return an event that fires after the simulated duration of the local training."""
         state, context = self.state, self.context
-        if not state.job.has_result:  # at the start, and after a crash
+        if not state.job.trains:  # at the start, and after a crash
             self._submit(None, self._poisons())
         duration_s = context.training_times.duration_s(self.id, state.round)
         state.until_s = context.kernel.now + duration_s
@@ -285,7 +284,7 @@ class Client:
         self.pending_event = context.kernel.trigger_at(Event(context.kernel), state.until_s)
         return self.pending_event
 
-    def _submit(self, exchange: Exchange | None, poisoned: bool) -> None:
+    def _submit(self, messages: Sequence[Received] | None, poisoned: bool) -> None:
         """Submit the job of the current round."""
         state, rounds = self.state, self.context.rounds
         state.poisoned = poisoned
@@ -294,7 +293,7 @@ class Client:
                 self.id,
                 state.round,
                 state.job,
-                exchange,
+                messages,
                 degree=len(self.neighbours),
                 poisoned=poisoned,
                 trains=state.round <= rounds,
@@ -302,11 +301,11 @@ class Client:
         )
 
     def _poisons(self) -> bool:
-        """Return whether the client trains on poisoned data from now on."""
+        """Return whether the training that starts now uses poisoned data."""
         return self.adversary is not None and self.adversary.poisons(self)
 
     def _wait_for_observations(self, adversary: Adversary) -> Event:
-        """Return an event that fires when the adversary has enough observations or its patience ends."""
+        """Return an event that fires when the adversary has enough observations, or after `patience_s`."""
         adversary.waiting[self.id] = None
         return self._wait(adversary.plan.patience_s)
 
@@ -318,8 +317,8 @@ class Client:
         return self.pending_event
 
     def _received(self, broadcast: Broadcast) -> Received:
-        """Return a message as input of a method, with its current age and weight."""
+        """Return a message as input of a method, with its weight and its sender's degree in this round."""
         age = self.state.round - broadcast.round
         weight = 1.0 if age == 0 else self.context.staleness.weight(age)
         degree = len(self.context.clients[broadcast.sender].neighbours)
-        return Received(broadcast.sender, degree, age, weight, broadcast.payload)
+        return Received(broadcast.payload, weight, degree)

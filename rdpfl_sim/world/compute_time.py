@@ -27,8 +27,8 @@ ComputeModel: TypeAlias = Callable[[float, int], float]
 class ComputeTimes:
     """The base time of every client and the jitter per round.
 
-    `num_units` is the work per round of every client: its number of local steps, or 1. The duration of a
-    round is log-normal with the base time as its median and `jitter` as its sigma.
+    `num_units` is the work per round of every client: its number of local steps, or 1. The duration of the
+    local training in a round is log-normal with the base time as its median and `jitter` as its sigma.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
 """Jobs that clients submit to an executor, and their results.
 
-A `RoundJob` is all computation of one client between two sends: update the model with the messages of the
-last round, train, and build the next payload. It is submitted when a round ends. All its inputs are available
-then, so an executor may compute it immediately, in a thread, on another machine, or in a batch with the jobs
-of other clients. No other part of the program depends on when that happens.
+A `RoundJob` is all the computation of one client between two sends: update the model with the messages of the
+last round, train, and build the next payload. It is submitted when a round ends, and the first one at the
+start. All its inputs are available then, so an executor may compute it immediately, in a thread, on another
+machine, or in a batch with the jobs of other clients. No other part of the program depends on when that
+happens.
 
 By default small models use the executor `stacked`, which computes all pending jobs when the first result is
 needed (execution/choice.py, execution/stacked.py).
@@ -24,23 +25,26 @@ class JobResult(NamedTuple):
     """The result of a job whose local training is done."""
 
     state: State
-    """The method's state from now on."""
+    """The method's state after the payload was built."""
     trained: Trained
     payload: Payload
-    loss: float
-    """Mean training loss over the local steps."""
 
     @property
     def num_steps(self) -> int:
         """K, the number of local steps."""
         return self.trained.num_steps[0]
 
+    @property
+    def loss(self) -> float:
+        """Mean training loss over the local steps."""
+        return self.trained.losses[0]
+
 
 class Job(Protocol):
     """A submitted job. Reading a pending result waits for it."""
 
     @property
-    def has_result(self) -> bool:
+    def trains(self) -> bool:
         """Whether it includes local training."""
 
     @property
@@ -54,13 +58,13 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FinishedJob:
-    """A job that needs no computation: an initial state, or a job from a checkpoint."""
+    """A job that needs no computation: an initial state, a stopped client, or a job from a checkpoint."""
 
     updated: Updated
     known_result: JobResult | None = None
 
     @property
-    def has_result(self) -> bool:
+    def trains(self) -> bool:
         """Whether it includes local training."""
         return self.known_result is not None
 
@@ -71,26 +75,18 @@ class FinishedJob:
         return self.known_result
 
 
-class Exchange(NamedTuple):
-    """The end of a round: the messages that the client uses."""
-
-    round: int
-    messages: Sequence[Received]
-    with_message_stats: bool
-    """Whether to compute statistics of single messages."""
-
-
 class RoundJob(NamedTuple):
     """The computation of one client from the end of its last round to its next payload.
 
-    Without an exchange, the client continues from the state of the previous job: at the start and after a
+    Without messages (None), the client continues from the state of the previous job: at the start and after a
     crash. After a crash, the pending update is kept and the pending training is discarded.
     """
 
     client: int
     round: int
     previous: Job
-    exchange: Exchange | None
+    messages: Sequence[Received] | None
+    """The messages used in the last round, `round` - 1, or None without a pending update."""
     degree: int
     """The client's number of neighbours when the job is submitted."""
     poisoned: bool = False

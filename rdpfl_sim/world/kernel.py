@@ -1,4 +1,4 @@
-"""The SimPy environment, extended by plain callbacks, which are cheaper than processes."""
+"""The SimPy environment, extended with plain callbacks, which are cheaper than processes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Call:
 
 
 class Kernel(simpy.Environment):
-    """A SimPy environment whose queue also holds callbacks.
+    """A SimPy environment whose queue also contains callbacks.
 
-    A message that is its own callback is several times cheaper than one process per message.
+    A callback per message is several times cheaper than a process per message.
     """
 
     STATE = ("_now",)
@@ -65,7 +65,7 @@ class Kernel(simpy.Environment):
     def trigger_at(self, event: Event, time_s: float, priority: EventPriority = NORMAL) -> Event:
         """Schedule a plain SimPy event for a known time, and return it.
 
-        As with a SimPy timeout, `event.triggered` is true from now on.
+        As with a SimPy timeout, `event.triggered` is true immediately.
         """
         event._ok, event._value = True, None
         heappush(self._queue, (time_s, priority, next(self._eid), event))
@@ -110,7 +110,8 @@ class Kernel(simpy.Environment):
 class Timer:
     """Calls a function at a time that can be changed or cancelled, with the priority of deadlines.
 
-    A timer has one entry in the kernel's queue however often it is set (two if it is set to an earlier time).
+    A timer has one entry in the kernel's queue, however often it is set, or two if it is set to an earlier
+    time.
     """
 
     STATE = ("deadline_s", "scheduled_s")

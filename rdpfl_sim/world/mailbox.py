@@ -77,7 +77,7 @@ class Mailbox:
         self.start_round(1)
 
     def start_round(self, round_: int) -> None:
-        """Wait for messages of this round, and determine which neighbours have answered already.
+        """Start a round, and determine which neighbours have already answered.
 
         Called when the client's training ends. Messages that arrive earlier are kept.
         """
@@ -102,13 +102,13 @@ class Mailbox:
     def put(self, message: Message) -> None:
         """Store a message, or drop it and record the reason."""
         broadcast = message.broadcast
-        sender, round_ = broadcast.sender, broadcast.round
+        sender, round_, payload = broadcast.sender, broadcast.round, broadcast.payload
         queue = self.queues.get(sender)
         if queue is None:
             self._drop_from_stranger(message)
             return
         is_new = queue.last_used < round_ <= self.last_round and round_ not in queue.unread
-        if is_new and broadcast.form == self.form:
+        if is_new and payload.form == self.form and payload.is_finite:
             queue.unread[round_] = message
             if len(queue.unread) > self.capacity:
                 self._discard(queue, min(queue.unread), "mailbox full")

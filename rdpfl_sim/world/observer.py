@@ -22,9 +22,6 @@ class UsedMessage(NamedTuple):
 class Observer:
     """Called on every event. These methods do nothing; the recorder overrides them."""
 
-    with_message_stats = False
-    """Whether updates are reported with statistics of single messages, which take time to compute."""
-
     def training_started(self, client: int, round_: int, duration_s: float) -> None:
         """A client started its local training."""
 
@@ -55,4 +52,4 @@ class Observer:
         """The update of a finished round is available."""
 
     def changed(self, fault: int, change: Change) -> None:
-        """The fault at this position of the scenario changes the world."""
+        """A fault changes the world. `fault` is its position in the scenario."""

@@ -1,4 +1,4 @@
-"""Waiting for messages: when a round may proceed, and how late messages are weighted."""
+"""Waiting for messages: when a round may proceed, and the weights of late messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Timeout = Annotated[Positive | None, Doc("maximum waiting time; by default unlim
 
 @wait(name="all")
 def wait_all(*, timeout_s: Timeout = None) -> Wait:
-    """Wait for the messages of all neighbours: the synchronous algorithm."""
+    """Wait for messages from all neighbours: the synchronous algorithm."""
     return Wait(1.0, timeout_s)
 
 
@@ -42,13 +42,13 @@ def quorum(
     fraction: Annotated[PositiveFraction, Doc("fraction of neighbours waited for")] = 0.5,
     timeout_s: Timeout = None,
 ) -> Wait:
-    """Wait for the messages of a fraction of the neighbours."""
+    """Wait for messages from a fraction of the neighbours."""
     return Wait(fraction, timeout_s)
 
 
 @wait
 def deadline(*, seconds: Annotated[Positive, Doc("waiting time per round")] = 1.0) -> Wait:
-    """Wait for the messages of all neighbours, but no longer than the given time after sending."""
+    """Wait for messages from all neighbours, but no longer than the given time after sending."""
     return Wait(1.0, seconds)
 
 
@@ -60,23 +60,23 @@ def wait_none() -> Wait:
 
 @dataclass(frozen=True)
 class Staleness:
-    """The weight of a message of age a (in rounds): decay^a up to max_age, then zero."""
+    """The weight of a message of age a (in rounds): decay^a. Messages older than max_age are dropped."""
 
     max_age: int
     decay: float
 
     def weight(self, age: int) -> float:
-        """Return the weight of a message; a message of a later round (age < 0) has full weight."""
+        """Return the weight of a message; a message from a later round (age < 0) has full weight."""
         return 1.0 if age <= 0 else self.decay**age
 
 
 @staleness
 def drop() -> Staleness:
-    """Messages of earlier rounds are dropped."""
+    """Messages from earlier rounds are dropped."""
     return Staleness(max_age=0, decay=1.0)
 
 
-MaxAge = Annotated[Count, Doc("oldest usable message, in rounds")]
+MaxAge = Annotated[Count, Doc("maximum age of a usable message, in rounds")]
 
 
 @staleness
@@ -87,5 +87,5 @@ def keep(*, max_age: MaxAge = 5) -> Staleness:
 
 @staleness
 def decay(*, max_age: MaxAge = 5, factor: PositiveFraction = 0.5) -> Staleness:
-    """Messages up to max_age rounds old have the weight factor^age."""
+    """Messages up to max_age rounds old are weighted by factor^age."""
     return Staleness(max_age, decay=factor)

@@ -12,7 +12,8 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
 from rdpfl_sim.world.client import Client, Phase
 from rdpfl_sim.world.compute_time import TrainingTimes
-from rdpfl_sim.world.faults.fault import Change, Clients, Neighbours
+from rdpfl_sim.world.faults.condition import Clients, Neighbours
+from rdpfl_sim.world.faults.fault import Change
 from rdpfl_sim.world.kernel import FAULT, Call, Kernel
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.obstacles import Obstacles
@@ -70,7 +71,7 @@ class World:
         self.processes: dict[int, Process] = {}
         self.num_changes = 0
         self.num_trained = 0
-        """Number of finished trainings of all clients."""
+        """Number of local training phases that clients have finished, summed over all clients."""
         self.num_changes_by_fault: Counter[int] = Counter()
         num_links = sum(map(len, self.topology)) // 2
         self._max_changes = MAX_CHANGES_PER_TRAINING * 10 + 100 * (len(clients) + num_links)
@@ -85,7 +86,7 @@ class World:
     def resume(self, waiting: Iterable[int]) -> None:
         """Continue a restored run, before the kernel's queue is restored.
 
-        The processes of clients that were waiting are advanced to the same place. The queue already contains
+        The processes of clients that were waiting are advanced to the same wait. The queue already contains
         the next change.
         """
         self.changes = islice(self.changes, self.num_changes + 1, None)
@@ -166,16 +167,6 @@ class World:
         self.num_withdrawals.subtract(clients)
         self._update_neighbours()
 
-    def slow_down(self, clients: Clients, factor: float) -> None:
-        """Multiply the duration of these clients' local training by a factor."""
-        for client in clients:
-            self.training_times.slow_down(client, factor)
-
-    def end_slow_down(self, clients: Clients, factor: float) -> None:
-        """Undo one slow-down of each client by this factor."""
-        for client in clients:
-            self.training_times.end_slow_down(client, factor)
-
     def set_topology(self, neighbours: Neighbours) -> None:
         """Replace the links of all clients."""
         self.topology = neighbours
@@ -203,7 +194,7 @@ class World:
         if num_changes > self._max_changes + MAX_CHANGES_PER_TRAINING * self.num_trained:
             raise RunError(
                 f"faults[{fault}]: changed the world {num_changes - 1:,} times in {self.kernel.now:g} s of "
-                f"simulated time, while clients finished {self.num_trained:,} trainings; "
+                f"simulated time, while clients finished local training {self.num_trained:,} times; "
                 f"make the fault less frequent"
             )
         self.observer.changed(fault, change)
@@ -217,7 +208,7 @@ class World:
         return max(self.clients[other].state.round for other in (client, *up))
 
     def _update_neighbours(self) -> None:
-        """Pass its current neighbour list to every client, without absent and departed clients."""
+        """Update the neighbour list of every client, without absent and departed clients."""
         away = {client for client, num in self.num_withdrawals.items() if num > 0}
         for client, around in zip(self.clients, self.topology, strict=True):
             neighbours = tuple(n for n in around if n not in away)

@@ -27,7 +27,7 @@ def scenario(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_breakdown_is_found_drawn_and_continued(
+def test_breakdown_is_found_and_drawn_and_repeating_the_command_continues_it(
     scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["breakdown", str(scenario), "--vary", "adversary.fraction", "--seeds", "4,2", "--workers", "2"]
@@ -69,7 +69,7 @@ def test_mistakes_are_reported_before_the_first_run(
     "words",
     [["--seeds", "0"], ["--seeds", "1,1"], ["--seeds", "a"], ["--from", "nan"], ["--tolerance", "-1"]],
 )
-def test_wrong_options_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_options_are_rejected(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["breakdown", "any.toml", "--vary", "method.lambda", *words])
     assert f"error: argument {words[0]}" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_first_word_is_a_command_a_scenario_or_a_folder(folder: Path, shell: str
         ("rdpfl-sim completion ", {"bash", "zsh", "fish"}),
     ],
 )
-def test_words_are_completed(folder: Path, shell: str, line: str, offered: set[str]) -> None:
+def test_completion_offers_the_expected_words(folder: Path, shell: str, line: str, offered: set[str]) -> None:
     assert completed(folder, shell, line) == offered
 
 

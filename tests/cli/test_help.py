@@ -8,8 +8,8 @@ import pytest
 
 from rdpfl_sim.cli import main as cli
 from rdpfl_sim.cli.main import COMMANDS, main, parse
+from rdpfl_sim.scenario.bundled import bundled_scenarios
 
-ROOT = Path(__file__).parents[2]
 SHELL_SYNTAX = ("#", ">", ">>", "|")  # ends the arguments
 
 
@@ -54,12 +54,11 @@ def test_overview_has_a_line_for_every_command(capsys, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), ALL, ids=[" ".join(words) for _, words in ALL])
-def test_example_can_be_parsed_and_its_scenario_exists(name: str, words: list[str]) -> None:
+def test_example_can_be_parsed_and_its_scenario_is_bundled(name: str, words: list[str]) -> None:
     options = parse(words)
     assert options.command == name
-    for word in words:
-        if word.startswith("scenarios/"):
-            assert (ROOT / word).is_file()
+    if name in ("run", "sweep", "validate", "breakdown") and options.file.name != "mine.toml":
+        assert str(options.file) in bundled_scenarios()
 
 
 @pytest.mark.parametrize("words", OVERALL, ids=" ".join)
@@ -73,13 +72,13 @@ def test_example_of_the_overview_can_be_parsed(words: list[str]) -> None:
     ids=" ".join,
 )
 def test_quick_example_runs(words: list[str], tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
     monkeypatch.chdir(tmp_path)
     assert main(words) == 0
 
 
 @pytest.mark.parametrize("words", [words for name, words in ALL if name == "run"], ids=" ".join)
 def test_example_of_a_run_runs(words: list[str], tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(ROOT)
+    (tmp_path / "mine.toml").write_text(bundled_scenarios()["ring_30pct"].read_text())
+    monkeypatch.chdir(tmp_path)
     short = ["--output", str(tmp_path), "--set", "rounds=1", "--set", "output.figures=false"]
     assert main([*words, *short]) == 0

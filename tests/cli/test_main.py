@@ -31,9 +31,9 @@ def scenario(tmp_path: Path) -> Path:
 
 def test_run_ends_with_a_table_figures_and_the_folder(scenario: Path, tmp_path: Path, capsys) -> None:
     assert main([str(scenario), "--output", str(tmp_path / "runs")]) == 0
-    output = capsys.readouterr().out
+    output, progress = capsys.readouterr()
     folder = Path(output.splitlines()[-1])
-    assert "100%  12 of 12 client rounds" in output
+    assert "100%  12 of 12 client rounds" in progress
     assert "personal mean" in output
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "topology.png").read_bytes().startswith(b"\x89PNG")
@@ -61,7 +61,7 @@ def test_validate_lists_every_problem_exits_with_2_and_writes_nothing(
     assert main(["validate", str(scenario), *wrong]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "3 problems" in error
-    assert "rounds: input should be greater than or equal to 1 (given: 0)" in error
+    assert "rounds: must be >= 1 (given: 0)" in error
     assert "did you mean 'ring'?" in error
     assert "timing.wait: 'all' without timeout_s could wait forever" in error
     assert set(tmp_path.iterdir()) == before
@@ -163,17 +163,18 @@ def test_ctrl_c_writes_a_summary_and_exits_with_130(scenario: Path, tmp_path: Pa
         "--set",
         "rounds=1000000",
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
             if "rounds" in line:
                 break
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        output = process.stdout.read()
+        output, messages = process.communicate()
     assert process.returncode == 130
     assert "interrupted" in output
     folder = Path(output.splitlines()[-1])
+    assert f"resume with: rdpfl-sim resume {folder}" in messages
     assert json.loads((folder / "summary.json").read_text())["status"] == "interrupted"
 
 

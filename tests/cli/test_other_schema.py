@@ -1,4 +1,4 @@
-"""Every command that reads run folders refuses those of another schema with one sentence."""
+"""Every command that reads run folders rejects those of another schema with one message."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rdpfl_sim.verification.replay import replay
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 
-READS_NO_RUNS = {"new", "run", "validate", "list", "schema", "data", "completion"}
+READS_NO_RUNS = {"new", "run", "validate", "list", "schema", "data", "doctor", "completion"}
 TAKES_A_RUN = {"resume", "watch", "compare", "show", "report", "verify", "trace", "tensorboard"}
 TAKES_A_SCENARIO = {"sweep", "breakdown"}
 TAKES_A_SWEEP = {"plot"}
@@ -38,7 +38,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_old(run: Path, version: str = "0.1.0") -> None:
-    """Turn a run folder into one that does not state a schema."""
+    """Remove the schema from a run folder."""
     for name, change in (("summary.json", "schema"), ("provenance.json", None)):
         content = json.loads((run / name).read_text())
         if change is not None:
@@ -67,7 +67,7 @@ def test_every_command_either_reads_runs_or_not() -> None:
 
 @pytest.mark.parametrize("has_summary", [True, False])
 @pytest.mark.parametrize("command", sorted(TAKES_A_RUN))
-def test_run_folder_of_another_schema_is_refused(
+def test_run_folder_of_another_schema_is_rejected(
     command: str,
     has_summary: bool,
     run: Path,
@@ -87,7 +87,7 @@ def test_run_folder_of_another_schema_is_refused(
 
 
 @pytest.mark.parametrize("command", ["compare", "report", "watch", "plot"])
-def test_folder_that_contains_a_run_of_another_schema_is_refused(
+def test_folder_that_contains_a_run_of_another_schema_is_rejected(
     command: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--x", "method"] if command == "plot" else []
@@ -128,24 +128,24 @@ def test_breakdown_does_not_continue_runs_of_another_schema(
 
 
 @pytest.mark.parametrize("read", [Run, resume, verify, replay])
-def test_functions_refuse_a_run_folder_of_another_schema(read, run: Path) -> None:
+def test_functions_reject_a_run_folder_of_another_schema(read, run: Path) -> None:
     with pytest.raises(SchemaError, match=r"was written by rdpfl-sim 0\.1\.0"):
         read(run)
 
 
-def test_failed_run_of_another_schema_is_refused(run: Path) -> None:
+def test_failed_run_of_another_schema_is_rejected(run: Path) -> None:
     (run / "summary.json").write_text('{"status": "failed", "error": "the disk is full"}')
     with pytest.raises(SchemaError):
         Run(run)
 
 
-def test_later_schema_is_refused_too(run: Path) -> None:
+def test_later_schema_is_rejected(run: Path) -> None:
     (run / "summary.json").write_text(json.dumps({"schema": 3, "status": "finished"}))
     with pytest.raises(SchemaError, match=r"\(record schema 3\)"):
         check_schema(run)
 
 
-def test_refusal_does_not_need_the_provenance(run: Path) -> None:
+def test_rejection_does_not_need_the_provenance(run: Path) -> None:
     (run / "provenance.json").unlink()
     with pytest.raises(SchemaError, match="was written by a different version of rdpfl-sim"):
         check_schema(run)

@@ -60,7 +60,7 @@ def test_show_of_a_failed_run_prints_the_reason(run: Path, capsys) -> None:
 @pytest.mark.parametrize("command", ["show", "verify", "resume"])
 def test_path_that_is_not_a_run_folder_is_rejected(command: str, run: Path, tmp_path: Path, capsys) -> None:
     assert main([command, str(tmp_path / "nothing")]) == 2
-    assert capsys.readouterr().err == f"rdpfl-sim {command}: there is no folder {tmp_path / 'nothing'}\n"
+    assert capsys.readouterr().err == f"rdpfl-sim {command}: {tmp_path / 'nothing'} does not exist\n"
     assert main([command, str(run / "metrics.csv")]) == 2
     assert "metrics.csv is not a folder" in capsys.readouterr().err
     assert main([command, str(run.parent)]) == 2
@@ -76,7 +76,7 @@ def test_damaged_summary_is_reported_without_a_traceback(command: str, run: Path
     assert f"rdpfl-sim {command}: {run / 'summary.json'} is damaged: " in capsys.readouterr().err
 
 
-def test_verify_lists_once_what_only_a_replay_can_check(run: Path, capsys) -> None:
+def test_verify_lists_once_the_changes_that_only_a_replay_detects(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run)]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert all(output.count(kind) == 1 for kind in ONLY_BY_REPLAY)
@@ -86,8 +86,8 @@ def test_verify_lists_once_what_only_a_replay_can_check(run: Path, capsys) -> No
     assert json.loads(capsys.readouterr().out)[0]["only_by_replay"] == list(ONLY_BY_REPLAY)
 
 
-def test_docs_list_what_verify_cannot_check() -> None:
-    page = " ".join((Path(__file__).parents[2] / "docs" / "commands.md").read_text().split())
+def test_docs_list_the_changes_that_verify_cannot_detect() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "guides" / "verify.md").read_text().split())
     assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
     fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]
     assert [field for field in fields if field not in page] == []

@@ -70,12 +70,13 @@ def is_gone(group: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_keeps_complete_runs_and_says_how_to_continue(sweep: Path, capfd) -> None:
+def test_ctrl_c_keeps_complete_runs_and_prints_how_to_continue(sweep: Path, capfd) -> None:
     with started(sweep) as process:
         os.killpg(process.pid, signal.SIGINT)
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "interrupted; 1 of 2 runs are missing; run the same command again to continue" in output
+    hint = "interrupted; 1 of 2 runs are missing; run the same command again to continue"
+    assert hint in capfd.readouterr().err
     folder = Path(output.splitlines()[-1])
     assert len((folder / "results.csv").read_text().splitlines()) == 2
     assert [path.name for path in (folder / ".running").iterdir()] == ["lock"]
@@ -123,13 +124,13 @@ def test_run_whose_summary_is_deleted_or_damaged_is_repeated_with_a_message(
     damaged.write_text(damaged.read_text()[:100])
     capsys.readouterr()
     assert main(words) == 0
-    output = capsys.readouterr().out
+    messages = capsys.readouterr().err
     for path in (deleted, damaged):
-        assert f"{path.parent}: summary.json is missing or damaged; repeating the run" in output
+        assert f"{path.parent}: summary.json is missing or damaged; repeating the run" in messages
     again = (folder / "results.csv").read_text()
     assert [_without_wall_times(row) for row in (complete, again)] == [_without_wall_times(complete)] * 2
     assert main(words) == 0
-    assert "repeated" not in capsys.readouterr().out
+    assert "repeating" not in capsys.readouterr().err
 
 
 def _without_wall_times(results: str) -> list[dict[str, str]]:

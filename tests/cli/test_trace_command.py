@@ -18,8 +18,9 @@ def run_of(tmp_path: Path, **changes) -> Path:
 def test_trace_is_written_to_the_run_folder_with_a_hint_how_to_view_it(tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path)
     assert main(["trace", str(run)]) == 0
-    sentence, path = capsys.readouterr().out.splitlines()
-    assert "https://ui.perfetto.dev" in sentence
+    output, hint = capsys.readouterr()
+    path = output.removesuffix("\n")
+    assert "https://ui.perfetto.dev" in hint
     assert Path(path) == run / "trace.json"
     assert json.loads(Path(path).read_text())["otherData"] == {"run": run.name}
 
@@ -44,7 +45,7 @@ def test_run_without_events_is_rejected_and_nothing_is_written(tmp_path: Path, c
 def test_run_without_messages_has_a_trace_without_arrows(tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path, output={"message_events": 0.0})
     assert main(["trace", str(run)]) == 0
-    assert "no arrows" in capsys.readouterr().out
+    assert "no arrows" in capsys.readouterr().err
     events = json.loads((run / "trace.json").read_text())["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "X", "C", "i"}
 

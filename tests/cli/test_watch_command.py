@@ -50,11 +50,11 @@ def read_until(controller: int, stop: bytes | None) -> bytes:
 
 
 @pytest.mark.parametrize("where", ["the run", "all runs"])
-def test_finished_run_is_shown_at_once(where: str, tmp_path: Path, capsys) -> None:
+def test_finished_run_is_shown_immediately(where: str, tmp_path: Path, capsys) -> None:
     run = run_of(tmp_path)
     assert main(["watch", str(run if where == "the run" else run.parent)]) == 0
-    output = capsys.readouterr().out
-    assert output.startswith("100%  24 of 24 client rounds")
+    output, progress = capsys.readouterr()
+    assert progress.startswith("100%  24 of 24 client rounds")
     assert "personal mean" in output
     assert output.splitlines()[-1] == str(run)
     assert "\x1b" not in output
@@ -64,7 +64,8 @@ def test_killed_run_is_reported_with_the_command_that_resumes_it(tmp_path: Path,
     run = run_of(tmp_path)
     (run / "summary.json").unlink()
     assert main(["watch", str(run)]) == 1
-    assert capsys.readouterr().err == f"the run was killed; resume with: rdpfl-sim resume {run}\n"
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"the run was killed; resume with: rdpfl-sim resume {run}"
 
 
 def test_folder_without_runs_is_rejected(tmp_path: Path, capsys) -> None:
@@ -72,7 +73,7 @@ def test_folder_without_runs_is_rejected(tmp_path: Path, capsys) -> None:
     assert "is not a run folder" in capsys.readouterr().err
 
 
-def test_run_without_events_is_followed_by_its_metrics(tmp_path: Path) -> None:
+def test_run_without_events_is_followed_through_its_metrics(tmp_path: Path) -> None:
     scenario = small_scenario(output={"events": False}, adversary={"ids": [2]})
     result = simulate(scenario, tmp_path)
     assert result.folder is not None
@@ -140,6 +141,6 @@ def test_live_in_a_pipe_is_plain(tmp_path: Path, capsys) -> None:
     scenario = tmp_path / "short.toml"
     scenario.write_text(ENDLESS.replace("1000000", "2"))
     assert main([str(scenario), "--live", "--output", str(tmp_path)]) == 0
-    output = capsys.readouterr().out
-    assert "100%  8 of 8 client rounds" in output
-    assert "\x1b" not in output
+    output, progress = capsys.readouterr()
+    assert "100%  8 of 8 client rounds" in progress
+    assert "\x1b" not in output + progress

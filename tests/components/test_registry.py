@@ -128,7 +128,7 @@ def test_installed_packages_add_components_through_entry_points(packages: Packag
     assert Section.model_validate({"shape": "halved"}).shape.bind()(3.0) == 1.5
 
 
-def test_broken_package_is_reported_and_does_not_disturb_the_others(packages: Packages) -> None:
+def test_broken_package_is_reported_and_does_not_affect_the_others(packages: Packages) -> None:
     packages.install("halves", HALVED, {"shape": ["halved"]})
     packages.install("gone", "import missing_module", {"shape": ["lost"]})
     packages.install("quits", "raise SystemExit(3)", {"shape": ["quitting"]})
@@ -181,7 +181,7 @@ def test_package_cannot_take_the_name_of_another_component(packages: Packages) -
         ("_factor: float = 2.0", "has an option that cannot be used: PydanticUserError: Fields must not"),
     ],
 )
-def test_option_that_toml_cannot_hold_is_reported(packages: Packages, option: str, flaw: str) -> None:
+def test_option_that_toml_cannot_represent_is_reported(packages: Packages, option: str, flaw: str) -> None:
     function = f"@shape\ndef odd(x: float, *, {option}) -> float: return x"
     source = f"from __future__ import annotations\n{HEAD}{function}"
     packages.install("odds", source, {"shape": ["odd"]})
@@ -189,7 +189,7 @@ def test_option_that_toml_cannot_hold_is_reported(packages: Packages, option: st
     assert sentence.startswith(f"the shape 'odd' from the package odds 1.0 {flaw}")
 
 
-def test_option_without_a_type_is_named_and_does_not_disturb_the_others() -> None:
+def test_option_without_a_type_is_named_and_does_not_affect_the_others() -> None:
     with temporary_components([SHAPES]):
 
         @shape
@@ -242,7 +242,7 @@ def test_listed_components_are_bound_in_order() -> None:
     assert Gallery.model_validate({"picture": "picture"}).picture.bind()()(0.246) == 0.246
 
 
-def test_listed_components_are_dumped_as_a_list_that_means_the_same() -> None:
+def test_listed_components_are_dumped_as_an_equivalent_list() -> None:
     section = gallery(["rounded"])
     dumped = section.model_dump()
     assert dumped == {"picture": {"name": "picture", "filters": [{"name": "rounded", "digits": 1}]}}
@@ -254,7 +254,9 @@ def test_mistake_in_a_list_of_components_is_reported_with_its_index() -> None:
     assert problems({"name": "picture", "filters": ["rounded", "plain"]}) == {
         ("picture", "filters", 1): "no filter is called 'plain'; allowed: rounded"
     }
-    assert problems({"name": "picture", "filters": "rounded"}) == {("picture", "filters"): "must be a list"}
+    assert problems({"name": "picture", "filters": "rounded"}) == {
+        ("picture", "filters"): "must be a list, such as ['rounded']"
+    }
 
 
 def test_list_in_place_of_one_component_is_rejected_with_the_message_of_the_choice() -> None:

@@ -1,4 +1,4 @@
-"""A flaw of a plug-in is reported before time zero, in one sentence."""
+"""A defect of a plug-in is reported before time zero, in one message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.registries import temporary_components
 from tests.support import small_scenario
 
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
-TWO_ANSWERS = "returns two different results for the same arguments, so runs could not be repeated"
+TWO_ANSWERS = "returns two different results for the same arguments, so runs would not be reproducible"
 DRAWS = "draws from torch's global generator ("
 
 BROKEN = {
@@ -29,14 +29,14 @@ BROKEN = {
         "u.mean(dim=0) / 0": "returns NaN or infinity for finite arguments",
         "u.mean(dim=0).requires_grad_()": "returns a tensor that requires a gradient; detach it",
         "u.mul_(2).mean(dim=0)": "modifies its arguments; it must work on a copy",
-        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so runs could not be repeated; ",
+        "u.mean(dim=0) + torch.randn(u.shape[1])": f"{DRAWS}randn), so runs would not be reproducible; ",
         "u.mean(dim=0) + random.random()": TWO_ANSWERS,
         "u[2]": "raises IndexError: index 2 is out of bounds for dimension 0 with size 1 (odds.py, line ",
         "None": "returns None, not a tensor",
     },
     "pre_aggregator": {
-        "u[0]": "returns shape [6]; it must return rows [m, 6], at least one",
-        "u[:0]": "returns shape [0, 6]; it must return rows [m, 6], at least one",
+        "u[0]": "returns shape [6]; expected shape [m, 6] with at least one row",
+        "u[:0]": "returns shape [0, 6]; expected shape [m, 6] with at least one row",
         "u.float() * np.random.rand()": TWO_ANSWERS,
     },
     "attack": {
@@ -60,6 +60,7 @@ BROKEN = {
         "float('nan')": "returns nan as seconds; it must be finite and at least 0",
         "np.float64(u)": "returns an object of type float64 as seconds, not a float",
         "random.random()": TWO_ANSWERS,
+        "calls.append(u) or 0.1": "changes the variable 'calls', which checkpoints do not contain",
     },
     "loss": {"u": "raises TypeError: odd() takes 1 positional argument but 3 were given"},
     "model": {
@@ -121,9 +122,12 @@ BROKEN = {
         "7": "returns an object of type int, which has no method 'transmit'",
         "Forgetful()": "calls 'done' 0 times for 3 messages; it must do so once for each",
         "Stateless()": "has no tuple STATE, so checkpoints could not store its state",
+        "Undroppable()": "returns an object of type Undroppable, which has no method 'drop'",
+        "Queueing(u)": "changes its attribute 'waiting', which checkpoints do not contain, so a resumed run "
+        "would differ; list it in STATE",
     },
 }
-"""By kind: what the component `odd` returns, and what is said of it."""
+"""For each kind, the return value of the component `odd` and the expected message."""
 
 PARAMETERS = {"equivocation": "u", "loss": "u", "wait": "", "staleness": "", "transport": ""}
 CASES = [(kind, body, flaw) for kind, cases in BROKEN.items() for body, flaw in cases.items()]
@@ -146,11 +150,39 @@ class HalfReset(nn.Linear):
 class Stateless:
     def transmit(self, message, done):
         done(message)
+    def drop(self, sender):
+        return []
 
-class Forgetful:
+class Forgetful(Stateless):
     STATE = CALLS = ()
     def transmit(self, message, done):
         pass
+
+class Undroppable:
+    STATE = CALLS = ()
+    def transmit(self, message, done):
+        done(message)
+
+class Counting(Stateless):
+    STATE, CALLS = ("listed",), ("end",)
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.listed = 0
+        self.waiting = []
+    def transmit(self, message, done):
+        self.listed += 1
+        self.kernel.call_at(Call(self.end, (message, done)), self.kernel.now + 1.0)
+    def end(self, call):
+        message, done = call.argument
+        done(message)
+
+class Queueing(Counting):
+    def transmit(self, message, done):
+        self.waiting.append(message)
+        super().transmit(message, done)
+    def end(self, call):
+        self.waiting.pop()
+        super().end(call)
 
 def made(x=None, y=None):
     x = torch.ones(9, 8) if x is None else x
@@ -171,7 +203,41 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
     assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 {flaw}")
 
 
-NOT_THE_SUM = "returns weights whose weighted sum of the messages is not the result"
+LOSSES = {
+    "last[link.sender] = now_s": "changes the variable 'last', which checkpoints do not contain, so",
+    "remember(now_s)": "changes the variable 'last', which checkpoints do not contain, so",
+    "odd.last = [*getattr(odd, 'last', []), now_s]": "changes the variable 'last', which checkpoints do not",
+    "link.propagation_s += now_s": "modifies its arguments; it must work on a copy",
+    "link.last_s = now_s": "raises AttributeError: 'Link' object has no attribute 'last_s'",
+}
+"""A statement by which a loss keeps state outside the listed state of its link, and its flaw."""
+
+
+@pytest.mark.parametrize("statement", LOSSES)
+def test_loss_with_state_that_no_checkpoint_contains_is_rejected(packages: Packages, statement: str) -> None:
+    helper = "last = {}\ndef remember(now_s): last[0] = now_s"
+    function = f"@loss\ndef odd(link, draw, now_s):\n    {statement}\n    return False"
+    packages.install("odds", f"{HEAD}\n{helper}\n{function}\n", {"loss": ["odd"]})
+    with pytest.raises(ScenarioError) as caught:
+        small_scenario(**using("loss"))
+    [problem] = caught.value.problems
+    assert problem.message.startswith(f"the loss 'odd' from the package odds 1.0 {LOSSES[statement]}")
+
+
+def test_loss_may_change_the_state_of_its_link_and_fill_a_cache(packages: Packages) -> None:
+    source = """
+cache = {}
+
+@loss
+def odd(link, draw, now_s):
+    link.in_burst = cache.setdefault(now_s, now_s > 1.0)
+    return False
+"""
+    packages.install("odds", f"{HEAD}{source}", {"loss": ["odd"]})
+    small_scenario(**using("loss"))
+
+
+NOT_THE_SUM = "returns weights for which the weighted sum of the messages is not the result"
 WEIGHTS = {
     ("aggregator", "u.mean(dim=0)", "torch.eye(len(u)).double()[0]"): NOT_THE_SUM,
     ("aggregator", "u[0]", "1 / len(u)"): "returns an object of type float, not a tensor",
@@ -181,7 +247,7 @@ WEIGHTS = {
     ("pre_aggregator", "u[:1]", "torch.ones(1, len(u)).double()"): NOT_THE_SUM,
     ("pre_aggregator", "u[:1]", "torch.ones(len(u)).double()"): "returns a tensor of shape [1], not [1, 1]",
 }
-"""The kind of a component, what it and its function `weights` return, and what is said of it."""
+"""Kind of a component, its return value, that of its function `weights`, and the expected message."""
 
 
 @pytest.mark.parametrize("case", WEIGHTS)
@@ -208,7 +274,7 @@ def test_component_without_message_weights_is_named_in_a_warning(
     packages.install("odds", f"{HEAD}\n@{kind}\ndef odd(u): return {body}\n", {kind: ["odd"]})
     warning = (
         f"{PATHS[kind]}: the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 declares no weights, "
-        f"so telemetry has no message weights; see `weights` of the decorator @{kind}"
+        f"so telemetry has no message weights; see the argument `weights` of @{kind}"
     )
     summary = simulate(small_scenario(**using(kind))).summary
     assert summary["warnings"].count(warning) == 1
@@ -225,10 +291,11 @@ def test_aggregator_with_message_weights_is_accepted_without_a_warning(packages:
     assert summary["telemetry"]["messages_from"]["honest"]["relative_weight"] == pytest.approx(1.0)
 
 
-def test_every_kind_is_tried() -> None:
+def test_every_kind_is_tested() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 
 
+IN_BATCH = "returns a different result from '{}' for a client in a batch"
 UPDATE = "def update(self, state, trained, inbox, clients): return "
 STEPS = {
     "def init(self, w, clients): return w": "returns an object of type Tensor from 'init', not a",
@@ -241,19 +308,38 @@ STEPS = {
     UPDATE + "State(state.w.add_(1)), {}": "modifies a tensor that is an argument; it must work",
     UPDATE + "State(state.w + random.random()), {}": "returns two different results for the same state",
     UPDATE + "State(state.w), {'x': 1.0}": "reports 'x' as an object of type float from 'update',",
-    UPDATE + "State(trained.w + len(clients) - 1), {}": "updates a client differently in a batch",
-    UPDATE + "State(trained.w.mean(dim=0).expand_as(state.w)), {}": "updates a client differently in a batch",
+    UPDATE + "State(trained.w + len(clients) - 1), {}": IN_BATCH.format("update"),
+    UPDATE + "State(trained.w.mean(dim=0).expand_as(state.w)), {}": IN_BATCH.format("update"),
+    UPDATE + "state, {'x': state.w.sum().expand(len(clients))}": IN_BATCH.format("update"),
+    "def init(self, w, clients): return State(w / len(clients))": IN_BATCH.format("init"),
+    "def training(self, state): return TrainingTask(state.w, momentum=1 / len(state.w))": IN_BATCH.format(
+        "training"
+    ),
+    "def payload(self, state, trained, clients): return state, Outgoing(trained.w.cumsum(0).flip(0))": (
+        IN_BATCH.format("payload")
+    ),
+    "def payload(self, state, trained, clients): return state, Outgoing(trained.w.mul_(2))": (
+        "modifies a tensor that is an argument; it must work on a copy"
+    ),
+    "def message_stats(self, s, t, inbox, c): return MessageStats(inbox.weights / len(c), None)": (
+        IN_BATCH.format("message_stats")
+    ),
+    "def reference_point(self, state): return state.w.flip(0)": IN_BATCH.format("reference_point"),
+    "def predicted_direction(self, state): return state.w * len(state.w)": (
+        IN_BATCH.format("predicted_direction")
+    ),
     "def message_stats(self, *arguments): return MessageStats(torch.zeros(1, 9), None)": "does not return",
     "def message_stats(self, *arguments): return None": "returns None from 'message_stats', not a MessageSta",
+    "def predicted_direction(self, state): vars(self)['last'] = 1": "changes its attribute 'last', which",
     "def reference_point(self, state): return 0.0": "returns an object of type float from 'reference_po",
     "def shares(self, x, inbox, clients): return torch.rand(inbox.weights.shape).double()": DRAWS,
     "def shares(self, x, inbox, clients): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
 }
-"""A method's definition that replaces the right one, and what is said of it."""
+"""A definition that replaces the correct one of a method, and the expected message."""
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_every_step_of_a_method_is_tried(packages: Packages, step: str) -> None:
+def test_every_step_of_a_method_is_tested(packages: Packages, step: str) -> None:
     packages.install("odds", f"{HEAD}{METHOD}    {step}\n", {"method": ["odd"]})
     with pytest.raises(ScenarioError) as caught:
         Experiment(small_scenario(method="odd"))

@@ -1,4 +1,4 @@
-"""Built-in components keep the contracts that plug-ins are held to."""
+"""Built-in components satisfy the contracts that plug-ins are checked against."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def component(kind: str, name: str) -> Component:
 
 
 def guarded(built: Component, kind: str) -> tuple[Guard, dict[str, Any]]:
-    """The component as if it were a plug-in, and its options."""
+    """Return the component as a plug-in, and its options."""
     target = type(built).target
     plugin = Plugin(kind, built.name, "package itself 1.0", target.__module__)
     built.guard_with(partial(Guard, plugin=plugin, contract=contract_of(kind, target)))
@@ -73,7 +73,7 @@ def test_every_kind_has_a_contract() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), components(called=False))
-def test_component_keeps_its_contract_on_samples(kind: str, name: str) -> None:
+def test_component_satisfies_its_contract_on_samples(kind: str, name: str) -> None:
     guard, options = guarded(component(kind, name), kind)
     assert list(guard.contract.samples(guard.target))
     guard.try_out(options)
@@ -98,13 +98,13 @@ def arguments(kind: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("kind", "name"), components(called=True))
-def test_component_keeps_its_contract_on_real_arguments(kind: str, name: str) -> None:
+def test_component_satisfies_its_contract_on_real_arguments(kind: str, name: str) -> None:
     guard, options = guarded(component(kind, name), kind)
     guard(*arguments(kind), **options)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_method_keeps_its_contract(name: str) -> None:
+def test_method_satisfies_its_contract(name: str) -> None:
     experiment = Experiment(small_scenario(method=name, model="mlp"))
     plugin = Plugin("method", name, "package itself 1.0", "rdpfl_sim")
     method = check_steps(plugin, experiment.method)
@@ -112,5 +112,5 @@ def test_method_keeps_its_contract(name: str) -> None:
         method,
         plugin,
         experiment.initial_model(0),
-        experiment.steps,
+        experiment.computation,
     )

@@ -6,20 +6,23 @@ from typing import Any
 
 HEAD = """
 from __future__ import annotations
+import itertools
 import random
 import networkx as nx
 import numpy as np
 import torch
 from torch import nn
 from rdpfl_sim.plugins import *
+from rdpfl_sim.world.kernel import Call
 calls = []
+counter = itertools.count(1)
 """
 
 ADVERSARY = {"fraction": 0.2}
 
 
 def using(kind: str) -> dict[str, Any]:
-    """A scenario that uses the component `odd` of this kind."""
+    """Return a scenario that uses the component `odd` of this kind."""
     match kind:
         case "aggregator":
             return {"method": {"name": "direct", "aggregator": "odd"}}

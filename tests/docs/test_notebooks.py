@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom on small runs, and what is committed is fit to be read."""
+"""Every notebook runs on small runs, and the committed outputs are complete."""
 
 import os
 import re
@@ -13,6 +13,8 @@ from rdpfl_sim import simulate
 from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
 from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
+from tests.docs.pages import numbers, prose, sentences
+from tests.docs.test_wording import AVOIDED
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +32,7 @@ def sweeps_of(path: Path) -> list[str]:
 
 
 def run_small(name: str, folder: Path) -> None:
-    """What `rdpfl-sim sweep --profile tiny` does, without worker processes, which are slow to start."""
+    """Run `rdpfl-sim sweep --profile tiny` without worker processes, which are slow to start."""
     planned = SweepSpec.load(ANALYSIS / "scenarios" / f"{name}.toml")
     runs, output = plan_runs(planned, "tiny"), folder / f"{name}-tiny"
     write_plan(output / "sweep.json", planned, output.name, runs)
@@ -61,7 +63,7 @@ def test_notebook_runs_on_small_runs(path: Path, tmp_path: Path) -> None:
 
 
 @EVERY_NOTEBOOK
-def test_committed_notebook_is_whole_small_and_tells_nothing_of_a_machine(path: Path) -> None:
+def test_committed_notebook_is_complete_and_small_and_names_no_machine(path: Path) -> None:
     assert path.stat().st_size < 400_000
     counts = [cell.execution_count for cell in cells(path, "code")]
     assert counts == list(range(1, len(counts) + 1)), "run it with make analysis"
@@ -71,7 +73,15 @@ def test_committed_notebook_is_whole_small_and_tells_nothing_of_a_machine(path: 
 
 
 @EVERY_NOTEBOOK
-def test_links_of_notebook_lead_somewhere(path: Path) -> None:
+def test_text_of_notebook_is_plain(path: Path) -> None:
+    text = "\n\n".join(cell.source for cell in cells(path, "markdown"))
+    text = prose(re.sub(r"\$\$.*?\$\$|\$[^$]*\$", "", text, flags=re.DOTALL))
+    assert AVOIDED.findall(text) == []
+    assert [found for found in sentences(text) if len(numbers(found)) > 2] == []
+
+
+@EVERY_NOTEBOOK
+def test_links_in_notebooks_are_valid(path: Path) -> None:
     text = "\n".join(cell.source for cell in cells(path, "markdown"))
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
     assert [link for link in links if not (path.parent / link).exists()] == []

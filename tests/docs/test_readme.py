@@ -1,104 +1,102 @@
-"""The README tells the truth: its table is generated, its commands and examples run."""
+"""Every command, output and number of the README is checked."""
 
-import re
-import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
-from rdpfl_sim import simulate
+from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.scenario.component_list import list_components, markdown_table
-from tests.registries import temporary_components
+from rdpfl_sim.intervals import LEVEL
+from rdpfl_sim.maths.attacks import ATTACKS
+from rdpfl_sim.methods import METHODS
+from tests.docs.pages import (
+    IS_PINNED,
+    README,
+    ROOT,
+    Session,
+    blocks,
+    missing_lines,
+    missing_numbers,
+    number_words,
+    numbers,
+    prose,
+)
+from tests.packages import Packages
 from tests.support import small_scenario
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
-DOCS = sorted((ROOT / "docs").rglob("*.md"))
+TEXT = README.read_text()
+SPEED = (ROOT / "docs" / "speed.md").read_text()
+DEFAULT_LAMBDA = "0.01"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-
-
-COMMANDS = [
-    line.partition("#")[0].strip()
-    for block in blocks("sh")
-    for line in block.splitlines()
-    if line.startswith("rdpfl-sim ")
-]
-
-
-def test_table_of_what_is_built_in_is_the_output_of_list() -> None:
-    assert markdown_table(list_components()) in README
-
-
-def test_there_are_commands_to_try() -> None:
-    assert len(COMMANDS) >= 5
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """All examples of the README, run in their order and as they are written."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("COLUMNS", "100")
+        done = Session(tmp_path_factory.mktemp("readme"), monkeypatch, quick=False)
+        done.start()
+        done.run(README)
+    return done
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command_of_the_readme_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    words = shlex.split(command)[1:]
-    if words[0] == "sweep":
-        words += ["--output", str(tmp_path), "--set", "clients.count=4", "--workers", "2"]
-    elif words[0] == "breakdown":
-        words += ["--output", str(tmp_path), "--set", "rounds=2", "--seeds", "1,", "--workers", "2"]
-    elif words[0] in ("compare", "report"):
-        monkeypatch.chdir(tmp_path)
-        for rounds, folder in enumerate(words[1:], start=1):
-            simulate(small_scenario(rounds=rounds), folder)
-    elif words[0] == "plot":
-        monkeypatch.chdir(tmp_path)
-        for value in (0.1, 1.0):
-            method = {"name": "rdpfl", "lambda": value}
-            simulate(small_scenario(rounds=1, method=method), words[1])
-    elif words[0] == "new":
-        monkeypatch.chdir(tmp_path)
-    elif any(word.endswith(".toml") for word in words) and words[0] != "validate":
-        words += ["--output", str(tmp_path), "--set", "rounds=2"]
-    assert main(words) == 0
+def test_examples_run(session: Session) -> None:
+    assert session.num_run >= 8
+    assert [*session.folder.glob("runs/ring_30pct-*/report.html")]
 
 
-def test_scenario_of_the_readme_is_valid(tmp_path: Path) -> None:
-    [text] = blocks("toml")
-    path = tmp_path / "mine.toml"
-    path.write_text(text)
-    assert main([str(path), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
+@pytest.mark.slow
+def test_sweep_and_plot_make_a_line_figure_as_png_and_pdf(session: Session) -> None:
+    drawn = {path.suffix for path in session.folder.rglob("*") if "accuracy" in path.name}
+    assert drawn >= {".png", ".pdf"}
 
 
-@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.stem)
-def test_scenarios_and_links_of_the_docs_are_valid(page: Path, tmp_path: Path) -> None:
-    text = page.read_text()
-    for number, example in enumerate(re.findall(r"```toml\n(.*?)```", text, flags=re.DOTALL)):
-        path = tmp_path / "folder" / f"{number}.toml"
-        path.parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / "scenarios" / "ring_30pct.toml", tmp_path)  # the base of a sweep
-        path.write_text(example)
-        assert main(["validate", str(path)]) == 0
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
-    assert [link for link in links if not (page.parent / link).exists()] == []
+@pytest.mark.slow
+def test_shown_output_is_what_make_run_prints(session: Session) -> None:
+    [shown] = [block.text for block in blocks(TEXT) if block.language == "text"]
+    assert "digest" in shown
+    lines = [line for line in shown.splitlines() if IS_PINNED or not line.startswith("digest")]
+    assert missing_lines("\n".join(lines), session.printed[0]) == []
 
 
-def test_python_examples_of_the_readme_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    with temporary_components():
-        for example in blocks("python"):
-            exec(compile(example.replace("Scenario.load(", "quick("), "README.md", "exec"), {"quick": quick})
+@pytest.mark.slow
+def test_every_number_in_the_text_is_checked(session: Session) -> None:
+    commands = "\n".join(block.text for block in blocks(TEXT) if block.language in ("sh", "toml"))
+    scenario = (ROOT / "scenarios" / "ring_30pct.toml").read_text()
+    texts = prose(TEXT)
+    for checked in (f"with {len(METHODS) - 1} other methods", f"under {len(ATTACKS) - 1} attacks"):
+        assert checked in texts
+        texts = texts.replace(checked, "")
+    for checked in ("Python 3.11", "100,000", f"λ = {DEFAULT_LAMBDA}", "95 %"):  # see the tests below
+        assert checked in texts
+        texts = texts.replace(checked, "")
+    texts = texts.replace("10 %", "0.1")
+    source = "\n".join([*session.printed, commands, scenario])
+    assert missing_numbers([*numbers(texts), *number_words(texts)], source) == []
 
 
-def quick(path: str, *arguments, **options):
-    """Scenario.load, for two rounds."""
-    from rdpfl_sim import Scenario
-
-    overrides = [*(arguments[0] if arguments else options.pop("overrides", [])), "rounds=2"]
-    return Scenario.load(path, overrides, *arguments[1:], **options)
+def test_numbers_in_the_text_are_those_of_the_code() -> None:
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
+    assert Scenario.from_dict({"method": "rdpfl"}).to_dict()["method"]["lambda"] == float(DEFAULT_LAMBDA)
+    assert LEVEL == 0.95
 
 
-def test_every_file_that_the_readme_names_exists() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_a_large_run_reaches_its_targets() -> None:
+    rows = [line for line in SPEED.splitlines() if line.startswith("| 100,000 softmax clients")]
+    assert len(rows) == 2
+    assert all(row.endswith("| yes |") for row in rows)
+
+
+def test_scenario_runs(tmp_path: Path) -> None:
+    [scenario] = [block.text for block in blocks(TEXT) if block.language == "toml" and not block.title]
+    (tmp_path / "mine.toml").write_text(scenario)
+    assert main([str(tmp_path / "mine.toml"), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
+
+
+def test_attack_runs(packages: Packages) -> None:
+    [code] = [block.text for block in blocks(TEXT) if block.language == "python"]
+    packages.install("reversing", code, {"attack": ["reverse_mean"]})
+    adversary = {"fraction": 0.3, "attack": {"name": "reverse_mean", "strength": 3.0}}
+    result = simulate(small_scenario(rounds=2, adversary=adversary))
+    assert result.summary["attack"] == "reverse_mean (strength 3)"

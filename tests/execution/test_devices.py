@@ -110,7 +110,7 @@ def test_resuming_on_another_device_causes_a_warning(
     with SimulatedGpu():
         folder = left(on("auto", **LARGE, checkpoint={"every_rounds": 1}), tmp_path, 13, interrupt)
     resumed = resume(folder)
-    assert f"so that its digest may differ: device was {NAME}, is cpu" in caplog.text
+    assert f"so its digest may differ: device was {NAME}, is cpu" in caplog.text
     assert resumed.summary["status"] == "finished"
 
 

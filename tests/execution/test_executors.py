@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from importlib.util import find_spec
 from random import Random
 from threading import Event, Thread
@@ -17,6 +18,7 @@ from torch import nn
 
 from rdpfl_sim import simulate
 from rdpfl_sim.execution.choice import auto, stacked
+from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.execution.inline import Inline
 from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
 from rdpfl_sim.execution.stacked import Stacked
@@ -53,7 +55,7 @@ IMAGES = {
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """Start one small cluster for all tests of this module, which takes seconds."""
+    """Start one small cluster for all tests of this module, because starting takes seconds."""
     if find_spec("ray") is None:
         yield
         return
@@ -107,7 +109,7 @@ def test_stacked_run_that_is_interrupted_after_any_event_has_the_same_traces() -
 def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning() -> None:
     experiment = Experiment(on("inline"))
     odd = FlatModel(nn.Sequential(nn.Linear(8, 4), nn.Softplus(), nn.Linear(4, 3)))
-    executor = stacked(odd, experiment.training_data, experiment.method)
+    executor = stacked(replace(experiment.computation, model=odd))
     assert isinstance(executor, Inline)
     assert executor.warning is not None
     assert "Softplus" in executor.warning
@@ -117,10 +119,13 @@ def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning() -> None
 
 def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
     experiment = Experiment(on("inline"))
-    rest = experiment.training_data, experiment.method
-    assert isinstance(auto(FlatModel(mlp([8], 3)), *rest, workers=1), Stacked)
-    assert isinstance(auto(FlatModel(mlp([8], 3, hidden=[10_000])), *rest, workers=2), Threads)
-    assert isinstance(auto(FlatModel(cnn([3, 8, 8], 3)), *rest, workers=1), Inline)
+
+    def chosen(module: nn.Module, workers: int) -> Executor:
+        return auto(replace(experiment.computation, model=FlatModel(module)), workers=workers)
+
+    assert isinstance(chosen(mlp([8], 3), workers=1), Stacked)
+    assert isinstance(chosen(mlp([8], 3, hidden=[10_000]), workers=2), Threads)
+    assert isinstance(chosen(cnn([3, 8, 8], 3), workers=1), Inline)
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def two_gpus() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def no_gpu(two_gpus: None) -> Iterator[None]:
-    """Replace the cluster by one without GPUs, for the last test of the module."""
+    """Replace the cluster with one without GPUs, for the last test of the module."""
     import ray
 
     ray.shutdown()

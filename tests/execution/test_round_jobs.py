@@ -1,4 +1,4 @@
-"""Round jobs: what each step computes, when, and what is released."""
+"""Round jobs: the results of each step, its time, and the release of memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import gc
 import weakref
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from threading import Event
 from typing import Any, cast
 
 import pytest
 import torch
 
-from rdpfl_sim.execution.executor import Executor
+from rdpfl_sim.execution.executor import Executor, RoundComputation
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
 from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, RunInfo, State, Trained
@@ -20,7 +21,7 @@ from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.world.jobs import Exchange, FinishedJob, Job, RoundJob
+from rdpfl_sim.world.jobs import FinishedJob, Job, RoundJob
 from tests.support import FakeTrainingData, round_job, small_scenario
 
 
@@ -39,7 +40,8 @@ class Counting(Direct):
 
 
 def executor(method: Direct | None = None) -> Executor:
-    return Executor(cast(Any, None), cast(Any, FakeTrainingData()), method or Counting())
+    data = cast(Any, FakeTrainingData())
+    return Executor(RoundComputation(cast(Any, None), data, method or Counting(), with_message_stats=True))
 
 
 def start(client: int = 0, round_: int = 1) -> RoundJob:
@@ -48,9 +50,8 @@ def start(client: int = 0, round_: int = 1) -> RoundJob:
 
 def after(previous: Job, client: int = 0, round_: int = 2, trains: bool = True) -> RoundJob:
     """Return the job after a round in which the client received (10, 10)."""
-    received = Received(1, 2, 0, 1.0, Payload(torch.full((2,), 10.0)))
-    exchange = Exchange(round_ - 1, [received], with_message_stats=True)
-    return RoundJob(client, round_, previous, exchange, degree=2, trains=trains)
+    received = Received(Payload(torch.full((2,), 10.0)), 1.0, 2)
+    return RoundJob(client, round_, previous, [received], degree=2, trains=trains)
 
 
 def test_first_job_trains_from_the_initial_state_and_sends_the_direction() -> None:
@@ -118,7 +119,7 @@ def test_job_releases_messages_and_previous_jobs_once_the_update_is_computed() -
     gc.collect()
     assert old() is None
     assert job.updated
-    assert (job.exchange, job.previous_result) == (None, None)
+    assert (job.messages, job.previous_result) == (None, None)
 
 
 def test_value_for_a_checkpoint_has_the_update_and_no_training_that_was_not_computed() -> None:
@@ -131,7 +132,7 @@ def test_value_for_a_checkpoint_has_the_update_and_no_training_that_was_not_comp
 
 def test_finished_job_without_a_result_does_not_train() -> None:
     job = FinishedJob(Updated(State(torch.zeros(1, 2))))
-    assert not job.has_result
+    assert not job.trains
     with pytest.raises(AssertionError, match="does not train"):
         _ = job.result
 
@@ -143,13 +144,13 @@ def experiment() -> Experiment:
 def test_stacked_executor_computes_all_pending_updates_and_then_all_trainings() -> None:
     built = experiment()
     method = Counting()
-    there = Stacked(built.model, built.training_data, method)
+    there = Stacked(replace(built.computation, method=method))
     firsts = [there.submit(round_job(i, 1, built.initial_state(i))) for i in range(3)]
     assert firsts[1].result
     assert all(job.known_result is not None for job in firsts)
 
-    def received(job: Job) -> Exchange:
-        return Exchange(1, [Received(9, 2, 0, 1.0, job.result.payload)], with_message_stats=False)
+    def received(job: Job) -> list[Received]:
+        return [Received(job.result.payload, 1.0, 2)]
 
     jobs = [there.submit(RoundJob(i, 2, job, received(job), degree=2)) for i, job in enumerate(firsts)]
     assert jobs[2].updated
@@ -162,7 +163,7 @@ def test_stacked_executor_computes_all_pending_updates_and_then_all_trainings() 
 
 def test_stacked_executor_drops_the_job_of_a_client_that_submits_another() -> None:
     built = experiment()
-    there = Stacked(built.model, built.training_data, built.method)
+    there = Stacked(built.computation)
     dropped = there.submit(round_job(0, 1, built.initial_state(0)))
     assert there.submit(round_job(0, 1, built.initial_state(0))).result
     assert dropped.known_result is None
@@ -179,10 +180,20 @@ def test_update_does_not_wait_for_the_threads_that_train() -> None:
             return train(model, job)
 
     data = Waiting(**vars(built.training_data))
-    with closing(Threads(built.model, data, built.method, workers=1)) as there:
+    with closing(Threads(replace(built.computation, training_data=data), workers=1)) as there:
         first = there.submit(round_job(0, 1, built.initial_state(0)))
         second = there.submit(round_job(1, 1, built.initial_state(1)))
         assert second.updated.state.w.shape == (1, built.model.num_parameters)
         assert (first.known_result, second.known_result) == (None, None)
         go_on.set()
         assert second.result.num_steps > 0
+
+
+def test_result_of_a_stacked_job_does_not_keep_the_other_models_in_memory() -> None:
+    built = experiment()
+    there = Stacked(built.computation)
+    jobs = [there.submit(round_job(i, 1, built.initial_state(i))) for i in range(3)]
+    for trained in (job.result.trained for job in jobs):
+        for tensor in (trained.w, trained.direction):
+            assert tensor is not None
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes

@@ -2,8 +2,8 @@
 
 import torch
 
-from rdpfl_sim.learning.training import TrainingResult, train
-from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.learning.training import train
+from rdpfl_sim.methods.base import Trained, TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 from tests.support import small_scenario
 
@@ -15,14 +15,14 @@ EXPERIMENT = Experiment(
 DATA = EXPERIMENT.training_data
 
 
-def run(task: TrainingTask) -> TrainingResult:
+def run(task: TrainingTask) -> Trained:
     """Train client 2 in round 3."""
     return DATA.train(EXPERIMENT.model, DATA.job(2, 3, task))
 
 
 def trained(w: torch.Tensor, client: int = 2, round_: int = 3, momentum: float = 0.5, **options):
     shard = EXPERIMENT.train_shards[client]
-    return train(
+    trained_w, _ = train(
         EXPERIMENT.model,
         w,
         shard,
@@ -33,7 +33,8 @@ def trained(w: torch.Tensor, client: int = 2, round_: int = 3, momentum: float =
         weight_decay=0.1,
         seed=EXPERIMENT.streams.key("training", client, round_),
         **options,
-    ).w
+    )
+    return trained_w[None]
 
 
 def test_momentum_is_that_of_the_task_or_of_the_scenario() -> None:
@@ -57,12 +58,12 @@ def test_mask_applies_to_both_models() -> None:
     mask = torch.arange(len(w)) % 2 == 0
     result = run(TrainingTask(w[None], mask=mask[None], second_w=w[None] * 2))
     assert torch.equal(result.w, trained(w, mask=mask))
-    assert torch.equal(result.second_w[~mask], 2 * w[~mask])
+    assert torch.equal(result.second_w[0, ~mask], 2 * w[~mask])
 
 
 def test_batch_contains_own_data_and_differs_between_rounds() -> None:
     shard = EXPERIMENT.train_shards[1]
-    batches = [EXPERIMENT.steps.batch(1, round_) for round_ in (1, 2, 1)]
+    batches = [EXPERIMENT.computation.batch(1, round_) for round_ in (1, 2, 1)]
     own = {tuple(x) for x in shard.x[shard.indices].tolist()}
     assert all(len(batch.x) == min(8, len(shard)) for batch in batches)
     assert all(tuple(x) in own for batch in batches for x in batch.x.tolist())
@@ -72,4 +73,4 @@ def test_batch_contains_own_data_and_differs_between_rounds() -> None:
 
 def test_batch_of_a_client_with_few_examples_contains_all_of_them() -> None:
     experiment = Experiment(small_scenario(training={"batch_size": 1000}))
-    assert len(experiment.steps.batch(0, 1).labels) == len(experiment.train_shards[0])
+    assert len(experiment.computation.batch(0, 1).labels) == len(experiment.train_shards[0])

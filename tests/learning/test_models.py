@@ -25,7 +25,7 @@ def test_softmax_is_one_linear_layer() -> None:
     assert FlatModel(softmax([1, 8, 8], 10)).num_parameters == 64 * 10 + 10
 
 
-def test_mlp_has_the_hidden_layers_asked_for() -> None:
+def test_mlp_has_the_requested_hidden_layers() -> None:
     shapes = FlatModel(mlp([6], 3, hidden=[5, 4])).shapes
     assert list(shapes.values()) == [(5, 6), (5,), (4, 5), (4,), (3, 4), (3,)]
 
@@ -38,7 +38,9 @@ def test_cnn_for_cifar_has_122570_parameters() -> None:
     ("shape", "num_pixels"),
     [([1, 1, 1], 1), ([1, 3, 9], 27), ([1, 8, 8], 4), ([1, 28, 28], 9), ([3, 32, 32], 16), ([3, 64, 48], 48)],
 )
-def test_cnn_halves_the_image_while_it_is_four_pixels_or_more(shape: list[int], num_pixels: int) -> None:
+def test_cnn_halves_the_image_while_it_is_at_least_four_pixels_wide(
+    shape: list[int], num_pixels: int
+) -> None:
     model = FlatModel(cnn(shape, 7, width=2, hidden=3))
     assert (3, 4 * num_pixels) in model.shapes.values()
     assert model(torch.zeros(5, *shape)).shape == (5, 7)
@@ -54,7 +56,7 @@ def test_default_options_are_valid(name: str) -> None:
     OneOf(MODELS).validate(name)
 
 
-def test_the_vector_holds_layers_in_order_and_convolutions_channels_last() -> None:
+def test_the_vector_contains_layers_in_order_and_convolutions_channels_last() -> None:
     model = FlatModel(nn.Sequential(nn.Conv2d(2, 1, kernel_size=(1, 2)), nn.Flatten(), nn.Linear(1, 2)))
     model.load(torch.arange(9.0))
     weight, bias, linear, linear_bias = (p.tolist() for p in model.module.parameters())
@@ -106,14 +108,14 @@ def test_initial_weights_are_those_of_torch() -> None:
     assert torch.equal(model.initial(5), expected)
 
 
-def test_initial_weights_depend_on_the_seed_alone() -> None:
+def test_initial_weights_depend_only_on_the_seed() -> None:
     model, other = FlatModel(mlp([4], 3)), FlatModel(mlp([4], 3))
     other.load(torch.ones(other.num_parameters))
     assert torch.equal(model.initial(2**64 - 1), other.initial(2**64 - 1))
     assert not torch.equal(model.initial(1), model.initial(2))
 
 
-def test_drawing_initial_weights_leaves_the_model_and_the_global_generator_alone() -> None:
+def test_drawing_initial_weights_changes_neither_the_model_nor_the_global_generator() -> None:
     model = FlatModel(mlp([4], 3))
     before, state = model.vector.clone(), torch.get_rng_state()
     model.initial(1)

@@ -44,7 +44,7 @@ def test_a_partition_is_disjoint_sorted_and_covers_everything(
 
 
 @pytest.mark.parametrize("partition", PARTITIONS.values(), ids=list(PARTITIONS))
-def test_a_seed_names_a_partition(partition: Callable[..., list[Indices]]) -> None:
+def test_a_seed_determines_a_partition(partition: Callable[..., list[Indices]]) -> None:
     labels = balanced(500)
     first, again, other = (partition(labels, 5, generator(seed)) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
@@ -57,7 +57,7 @@ def test_default_options_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("partition", PARTITIONS.values(), ids=list(PARTITIONS))
-def test_too_few_examples_for_all_clients_are_rejected_at_once(
+def test_too_few_examples_for_all_clients_are_rejected_immediately(
     partition: Callable[..., list[Indices]],
 ) -> None:
     with pytest.raises(
@@ -67,7 +67,7 @@ def test_too_few_examples_for_all_clients_are_rejected_at_once(
     assert error.value.option == "min_samples"
 
 
-def test_dirichlet_says_how_near_it_came_when_no_draw_will_do() -> None:
+def test_dirichlet_error_contains_the_best_draw_if_no_draw_is_valid() -> None:
     with pytest.raises(
         OptionError, match=r"in 1000 draws for .* at most 0 examples; .*raise alpha \(0.01\)"
     ) as error:
@@ -100,7 +100,7 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution() -> None:
     assert shares.var() == pytest.approx(4 / (25 * 3.5), rel=0.1)
 
 
-def test_dirichlet_deals_examples_of_a_class_at_random() -> None:
+def test_dirichlet_distributes_examples_of_a_class_at_random() -> None:
     parts = dirichlet(np.zeros(1000, dtype=np.int64), 2, generator(), alpha=50.0)
     assert (np.diff(parts[0]) > 1).any()
 
@@ -124,7 +124,7 @@ def test_more_shards_than_examples_are_rejected() -> None:
     assert error.value.option == "per_client"
 
 
-def test_shards_reject_what_their_pieces_cannot_ensure() -> None:
+def test_shards_reject_a_minimum_that_their_pieces_cannot_guarantee() -> None:
     labels = balanced(39)  # 10 clients, 20 pieces of 1 or 2
     assert min(len(part) for part in shards(labels, 10, generator(), min_samples=2)) >= 2
     with pytest.raises(OptionError, match="a piece size of 1 guarantees only 2") as error:
@@ -170,7 +170,7 @@ def test_a_client_that_rounding_leaves_empty_gets_one_from_a_client_that_has_mor
         assert np.array_equal(np.sort(np.concatenate([first, second])), np.arange(10))
 
 
-def test_clients_share_examples_of_their_commonest_class_when_there_are_too_few() -> None:
+def test_clients_share_examples_of_their_most_common_class_if_there_are_too_few() -> None:
     train = np.array([0, 0, 1] * 5 + [1, 1, 0] * 5)
     test = np.array([0, 1])
     personal = split_test(train, np.split(np.arange(30), 10), test, 2, generator())
@@ -204,7 +204,7 @@ def test_every_client_with_examples_has_a_personal_test_set(
     assert set(np.flatnonzero(np.isin(test, train))) <= set(handed_out)
 
 
-def test_a_class_without_training_examples_is_left_out_of_the_personal_test_sets() -> None:
+def test_a_class_without_training_examples_is_not_in_the_personal_test_sets() -> None:
     train, test = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1, 2, 2])
     personal = split_test(train, [np.array([0, 2]), np.array([1, 3])], test, 3, generator())
     assert np.array_equal(np.sort(np.concatenate(personal)), [0, 1, 2, 3])

@@ -1,4 +1,4 @@
-"""Torch's random functions with a generator that is given."""
+"""Torch's random functions with a given generator."""
 
 import subprocess
 import sys
@@ -38,7 +38,7 @@ DRAWS: dict[str, Callable[[], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_draws_are_those_of_the_global_generator_which_stays_as_it_is(name: str) -> None:
+def test_draws_equal_those_of_the_global_generator_which_does_not_change(name: str) -> None:
     before = torch.get_rng_state()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
@@ -67,7 +67,7 @@ def test_a_random_function_that_takes_no_generator_is_an_error() -> None:
         torch.native_dropout(torch.ones(3), 0.5, train=True)
 
 
-def test_other_threads_draw_as_before() -> None:
+def test_other_threads_still_use_the_global_generator() -> None:
     entered, drawn, found = Event(), Event(), []
 
     def other() -> None:

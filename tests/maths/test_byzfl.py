@@ -1,6 +1,6 @@
 """Our aggregators, pre-aggregators and attacks against those of byzfl, which counts f instead of a fraction.
 
-Where the definitions differ, the test says how, and compares where they agree.
+Where the definitions differ, a comment explains how, and the test compares only common cases.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CASES = pytest.mark.parametrize(("n", "f"), [(3, 1), (5, 1), (8, 2), (9, 4), (10
 
 
 def messages(n: int, f: int, d: int = 2000) -> Tensor:
-    """Honest rows around one vector, some noisier than others, and f that point the other way."""
+    """Return honest rows around one vector with different noise, and f rows in the opposite direction."""
     generator = torch.Generator().manual_seed(100 * n + f)
     noise = torch.linspace(0.5, 1, n).unsqueeze(1) * torch.randn(n, d, generator=generator)
     u = torch.randn(d, generator=generator) + noise
@@ -134,7 +134,7 @@ def test_geometric_median_has_at_most_the_sum_of_distances_of_byzfl() -> None:
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 @pytest.mark.parametrize("radius", [5.0, 40.0, 1000.0])
 def test_centred_clipping_from_zero_agrees_in_the_first_round(iterations: int, radius: float) -> None:
-    # byzfl then remembers where it was, and we do not.
+    # byzfl then stores its result for the next call, and we do not.
     u = messages(10, 3)
     ours = centred_clipping(u, radius=radius, iterations=iterations, start="zero")
     assert_close(ours, byzfl.CenteredClipping(L=iterations, tau=radius)(u), 1e-5)
@@ -149,7 +149,7 @@ def test_rows_mixed_by_nnm_agree(n: int, f: int) -> None:
 @CASES
 def test_rows_clipped_by_clipping_and_arc_agree(n: int, f: int) -> None:
     u = messages(n, f)
-    # byzfl writes its result into what it was given.
+    # byzfl writes its result into its argument.
     assert_close(clipping(u, max_norm=50.0), byzfl.Clipping(50.0)(u.clone()), 1e-5)
     assert_close(arc(u, byzantine=f / n), byzfl.ARC(f)(u.clone()), 1e-5)
 
@@ -176,7 +176,7 @@ def test_attacks_with_a_common_definition_agree() -> None:
         attacks.ipm(view(honest), epsilon=0.7), byzfl.InnerProductManipulation(tau=0.7)(honest), 1e-5
     )
     assert torch.equal(attacks.inf(view(honest)).double(), byzfl.Inf()(honest))
-    # Attackers of byzfl flip the honest mean, ours what they learnt themselves: here that is the mean.
+    # Attackers of byzfl flip the honest mean, ours flip their own update: here that is the mean.
     assert_close(attacks.sign_flip(view(honest)), byzfl.SignFlipping()(honest), 1e-5)
 
 

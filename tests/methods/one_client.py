@@ -31,20 +31,19 @@ def message(
     vector: Tensor | list[float],
     weight: float = 1.0,
     *,
-    sender: int = 1,
     degree: int = 2,
     mask: Tensor | None = None,
 ) -> Received:
     """Return a message; it is stale if its weight is below 1."""
     payload = Payload(torch.as_tensor(vector, dtype=torch.float32), mask)
-    return Received(sender, degree, 0 if weight == 1 else 1, weight, payload)
+    return Received(payload, weight, degree)
 
 
 def messages(*vectors: Tensor | list[float], weights: Sequence[float] | None = None) -> list[Received]:
-    """Return messages of senders 1, 2, ..."""
+    """Return one message per vector."""
     weights = weights or [1.0] * len(vectors)
     pairs = zip(vectors, weights, strict=True)
-    return [message(vector, weight, sender=place) for place, (vector, weight) in enumerate(pairs, start=1)]
+    return [message(vector, weight) for vector, weight in pairs]
 
 
 def inbox(received: Sequence[Received], size: int = 2) -> Inbox:
@@ -58,7 +57,7 @@ def start(method: Method, w: Tensor, view: ClientView = CLIENT) -> State:
 
 
 def send(method: Method, state: State, trained: Trained, view: ClientView = CLIENT) -> tuple[State, Payload]:
-    """Return the client's state and what it sends."""
+    """Return the client's state and its payload."""
     state, outgoing = method.payload(state, trained, [view])
     [vector] = outgoing.vectors
     return state, Payload(vector, None if outgoing.masks is None else outgoing.masks[0])
@@ -68,7 +67,7 @@ def update(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> Any:
     """Return the state after a round, and its diagnostics as plain numbers."""
-    [updated] = update_in_batches(method, [UpdateInput(state, trained, received, view)])
+    [updated] = update_in_batches(method, [UpdateInput(state, trained, received, view)], False)
     return updated.state, updated.diagnostics
 
 
@@ -76,7 +75,7 @@ def stats(
     method: Method, state: State, trained: Trained, received: Sequence[Received], view: ClientView = CLIENT
 ) -> ClientMessageStats:
     """Return how the method treats each message."""
-    one = UpdateInput(state, trained, received, view, with_message_stats=True)
-    [updated] = update_in_batches(method, [one])
+    one = UpdateInput(state, trained, received, view)
+    [updated] = update_in_batches(method, [one], with_message_stats=True)
     assert updated.message_stats is not None
     return updated.message_stats

@@ -1,4 +1,4 @@
-"""R-DPFL with the anchored estimator: neighbours are held near the own update, by the own update's length."""
+"""R-DPFL with the anchored estimator: messages are clipped around the own update, relative to its length."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEAR, FAR = U + torch.tensor([0.0, 1.0]), U + torch.tensor([30.0, 40.0])
 
 
 def method(**options: Any) -> Anchored:
-    """Two local steps at a learning rate of 0.5: gamma = 1, and u is by how much the training moves."""
+    """Two local steps at a learning rate of 0.5: gamma = 1, and u is minus the change by training."""
     return Anchored(SETTINGS, **{"lambda_": 0.5, "aggregator": mean, **options})
 
 
@@ -42,7 +42,7 @@ def say(*vectors: Tensor | list[float]) -> list[Received]:
 
 
 def run(rdpfl: Method, rounds: list[list[Received]], u: Tensor = U) -> tuple[Any, list[Any]]:
-    """Rounds in which the own update is u."""
+    """Run rounds in which the own update is u."""
     state, reports = start(rdpfl, torch.zeros(2)), []
     for received in rounds:
         state, report = update(rdpfl, state, trained(state.w[0] - u), received)
@@ -51,11 +51,11 @@ def run(rdpfl: Method, rounds: list[list[Received]], u: Tensor = U) -> tuple[Any
 
 
 def along(state: State, u: Tensor) -> Trained:
-    """Return a training whose direction is u, whatever rounding would make of it."""
+    """Return a training whose direction is exactly u, without rounding."""
     return replace(trained(state.w[0]), direction=u.unsqueeze(0))
 
 
-def test_first_round_holds_messages_within_c_times_the_own_length() -> None:
+def test_first_round_clips_messages_to_c_times_the_own_length() -> None:
     state, [report] = run(method(), [say(NEAR, FAR)])
     # tau = 1.5; the near message is 1 away, the far one comes to u + (0.9, 1.2): d = u + (0.45, 1.1).
     assert state.w[0].tolist() == pytest.approx([-(0.6 + 0.5 * 1.05), -(0.8 + 0.5 * 1.9)])
@@ -75,12 +75,12 @@ def test_threshold_is_a_running_mean_of_the_own_lengths() -> None:
     assert after.w[0].tolist() == pytest.approx(expected.tolist())
 
 
-def test_message_that_is_near_enough_is_not_touched() -> None:
+def test_message_within_the_threshold_is_not_changed() -> None:
     _, [report] = run(method(), [say(NEAR, U)])
     assert (report["num_clipped"], report["clipped"]) == (0, False)
 
 
-def test_with_a_wide_threshold_it_is_the_aggregate_alone() -> None:
+def test_with_a_large_threshold_the_direction_is_the_aggregate() -> None:
     direct = Direct(SETTINGS, lambda_=0.5)
     state = start(direct, torch.zeros(2))
     expected, _ = update(direct, state, trained(state.w[0] - U), say(NEAR, FAR))
@@ -88,14 +88,14 @@ def test_with_a_wide_threshold_it_is_the_aggregate_alone() -> None:
     torch.testing.assert_close(found.w, expected.w)
 
 
-def test_direction_is_bounded_by_the_largest_norm_too() -> None:
+def test_direction_is_also_bounded_by_the_largest_norm() -> None:
     state, [report] = run(method(max_norm=0.5, lambda_=1.0), [say(NEAR, FAR)])
     assert report["bounded"] is True
     assert report["d_norm"] == pytest.approx(0.5)
     assert norm(-state.w[0] - U) == pytest.approx(0.5)
 
 
-def test_stale_message_is_shrunk_before_it_is_held() -> None:
+def test_stale_message_is_scaled_before_it_is_clipped() -> None:
     stale = [message(4 * NEAR, 0.25)]
     assert torch.equal(run(method(), [stale])[0].w, run(method(), [say(NEAR)])[0].w)
 
@@ -105,7 +105,7 @@ def test_lambda_zero_is_local_training() -> None:
     assert state.w[0].tolist() == pytest.approx((-3 * U).tolist())
 
 
-def test_silent_round_is_a_local_step_and_its_length_counts() -> None:
+def test_round_without_messages_is_a_local_step_and_its_length_counts() -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [say(NEAR)])
     after, report = update(rdpfl, before, trained(before.w[0] - 3 * U), [])
@@ -118,7 +118,7 @@ def test_silent_round_is_a_local_step_and_its_length_counts() -> None:
     assert report["tau"] == pytest.approx(1.5)
 
 
-def test_nothing_is_predicted_or_remembered_of_messages() -> None:
+def test_messages_are_neither_predicted_nor_stored() -> None:
     rdpfl = method()
     state, _ = run(rdpfl, [say(NEAR), say(FAR), say(NEAR)])
     assert rdpfl.predicted_direction(state) is None
@@ -126,7 +126,7 @@ def test_nothing_is_predicted_or_remembered_of_messages() -> None:
 
 
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
-def test_client_that_has_diverged_listens_to_nobody_and_its_length_is_no_measure(wrong: float) -> None:
+def test_diverged_client_ignores_messages_and_its_length_does_not_count(wrong: float) -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [say(NEAR)])
     own = trained(before.w[0] - torch.tensor([wrong, 1.0]))
@@ -138,7 +138,7 @@ def test_client_that_has_diverged_listens_to_nobody_and_its_length_is_no_measure
     assert report["tau"] is None
 
 
-def test_first_sound_round_after_a_divergence_is_the_first_measure() -> None:
+def test_first_finite_round_after_a_divergence_sets_the_threshold() -> None:
     rdpfl = method()
     first = start(rdpfl, torch.zeros(2))
     diverged, _ = update(rdpfl, first, trained(first.w[0] * torch.nan), say(NEAR))
@@ -147,10 +147,10 @@ def test_first_sound_round_after_a_divergence_is_the_first_measure() -> None:
     assert report["tau"] == pytest.approx(3.0)
 
 
-# What an attack can do
+# Effects of attacks
 
 
-def test_an_attack_of_constant_strength_opens_the_papers_threshold_and_not_this_one() -> None:
+def test_an_attack_of_constant_strength_raises_the_threshold_of_the_paper_but_not_this_one() -> None:
     rounds = [say([5.0 * (-1) ** t, 0.0]) for t in range(30)]
     assert [report["tau"] for report in run(method(), rounds)[1]] == pytest.approx([1.5] * 30)
     paper = run(rdpfl_method(), rounds)[1]
@@ -162,7 +162,7 @@ def test_an_attack_of_constant_strength_opens_the_papers_threshold_and_not_this_
     assert clipped == [False] + [True] * 10 + [False] * 19
 
 
-def test_what_is_said_again_and_again_is_predicted_by_the_paper_and_held_here() -> None:
+def test_repeated_message_is_predicted_by_the_paper_and_clipped_here() -> None:
     rounds = [say(U)] * 4 + [say([-50.0, 0.0])] * 3
     paper = run(rdpfl_method(max_norm=100.0), rounds)[1]
     assert [report["d_norm"] for report in paper[5:]] == pytest.approx([50.0, 50.0])
@@ -188,7 +188,7 @@ def test_no_message_moves_the_threshold(rounds) -> None:
 
 
 @given(st.sampled_from(sorted(AGGREGATORS)), lives)
-def test_lemma_3_holds_and_the_model_stays_finite_whatever_arrives(aggregator, rounds) -> None:
+def test_lemma_3_holds_and_the_model_stays_finite_for_any_messages(aggregator, rounds) -> None:
     rdpfl = method(aggregator=AGGREGATORS[aggregator])
     state = start(rdpfl, torch.zeros(2))
     for u, said in rounds:
@@ -221,7 +221,7 @@ def test_no_messages_turn_a_step_of_steady_length_against_the_own_direction(said
     assert -torch.dot(state.w[0], U).item() >= 1 - lambda_ * 0.5 - 1e-5
 
 
-# What is told
+# Diagnostics
 
 
 def test_weights_are_the_shares_of_the_messages_in_the_direction() -> None:
@@ -246,7 +246,7 @@ def test_messages_have_no_weight_for_a_client_that_has_diverged(name: str) -> No
 
 
 @pytest.mark.parametrize("attack", ["adaptive", "sign_flip"])
-def test_run_under_attack_tells_how_often_messages_were_held_and_how_much_they_counted(attack: str) -> None:
+def test_run_under_attack_records_clipped_messages_and_their_weights(attack: str) -> None:
     summary = simulate(
         small_scenario(
             topology="complete",

@@ -1,5 +1,6 @@
 """Updates in batches have the bits of single updates."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -14,7 +15,7 @@ from rdpfl_sim.methods import batching
 from rdpfl_sim.methods.anchored import Anchored
 from rdpfl_sim.methods.balance import Balance
 from rdpfl_sim.methods.base import ClientView, Layer, Method, RunInfo
-from rdpfl_sim.methods.batching import Received, UpdateInput, update_in_batches
+from rdpfl_sim.methods.batching import Received, Updated, UpdateInput, update_in_batches
 from rdpfl_sim.methods.clipped_gossip import ClippedGossip
 from rdpfl_sim.methods.dfedavgm import Dfedavgm
 from rdpfl_sim.methods.direct import Direct
@@ -64,8 +65,7 @@ NUM_MESSAGES = [4, 4, 3, 0, 4, 1, 40, 7, 4]
 def received(num: int, size: int, scale: float = 1.0) -> list[Received]:
     """Return messages; the second is stale."""
     return [
-        Received(sender, 4, 0, 0.5 if sender == 1 else 1.0, Payload(torch.randn(size) * scale))
-        for sender in range(num)
+        Received(Payload(torch.randn(size) * scale), 0.5 if sender == 1 else 1.0, 4) for sender in range(num)
     ]
 
 
@@ -80,13 +80,15 @@ def after_rounds(method: Method, number: int, num_rounds: int, num_messages: int
         result = trained(w, 1 + number % 4, second_w=w)
         if round_ < num_rounds:
             state, _ = update(method, state, result, received(num_messages or 2, sent_size), view)
-    return UpdateInput(
-        state, result, received(num_messages, sent_size), view, with_message_stats=method.exchanges
-    )
+    return UpdateInput(state, result, received(num_messages, sent_size), view)
+
+
+def updates(method: Method, inputs: Sequence[UpdateInput]) -> list[Updated]:
+    return update_in_batches(method, inputs, with_message_stats=method.exchanges)
 
 
 def inputs(method: Method, num_rounds: int) -> list[UpdateInput]:
-    """Return clients after some rounds of different numbers, with all that can happen in the next."""
+    """Return clients after different numbers of rounds, with every kind of input for the next round."""
     torch.manual_seed(num_rounds)
     found = [
         after_rounds(method, client, max(0, num_rounds - client % 3), num, SIZE)
@@ -110,12 +112,12 @@ def assert_same_bits(result: Any, expected: Any) -> None:
 def test_bits_do_not_depend_on_the_batch(name: str) -> None:
     method = METHODS[name]
     some = inputs(method, 6)
-    together = update_in_batches(method, some)
+    together = updates(method, some)
     for position, one in enumerate(some):
-        [alone] = update_in_batches(method, [one])
+        [alone] = updates(method, [one])
         assert_same_bits(alone, together[position])
-        assert_same_bits(update_in_batches(method, some[position:])[0], together[position])
-        assert_same_bits(update_in_batches(method, [*some, *some, one])[-1], together[position])
+        assert_same_bits(updates(method, some[position:])[0], together[position])
+        assert_same_bits(updates(method, [*some, *some, one])[-1], together[position])
 
 
 @pytest.mark.slow
@@ -129,9 +131,9 @@ def test_bits_of_long_models_do_not_depend_on_the_batch_or_the_number_of_threads
     some = [after_rounds(method, client, 2, 3, size) for client in range(num_clients)]
     for num_threads in (1, 2, 3, 4):
         with deterministic_torch(num_threads):
-            alone = [update_in_batches(method, [one])[0] for one in some]
+            alone = [updates(method, [one])[0] for one in some]
             monkeypatch.setattr(batching, "MAX_FLOATS", 1 << 40)  # all in one batch
-            together = update_in_batches(method, some)
+            together = updates(method, some)
             monkeypatch.undo()
         for result, expected in zip(together, alone, strict=True):
             assert_same_bits(result, expected)
@@ -151,9 +153,9 @@ def test_only_methods_that_use_a_clients_own_data_are_not_batched() -> None:
     }
 
 
-def test_no_state_holds_the_vectors_of_others() -> None:
+def test_no_state_contains_the_vectors_of_other_clients() -> None:
     for method in METHODS.values():
-        for state in [updated.state for updated in update_in_batches(method, inputs(method, 4))]:
+        for state in [updated.state for updated in updates(method, inputs(method, 4))]:
             tensors = [getattr(state, field.name) for field in fields(state)]
             vectors = [tensor for tensor in tensors if tensor.dim() > 1]
             assert all(tensor.untyped_storage().nbytes() <= 2 * tensor.nbytes for tensor in vectors)
@@ -161,7 +163,7 @@ def test_no_state_holds_the_vectors_of_others() -> None:
 
 def test_vectors_that_an_update_does_not_change_are_not_copied() -> None:
     some = inputs(METHODS["rdpfl"], 4)
-    for one, updated in zip(some, update_in_batches(METHODS["rdpfl"], some), strict=True):
+    for one, updated in zip(some, updates(METHODS["rdpfl"], some), strict=True):
         before, after = one.state, updated.state
         if one.received:
             assert after.d_bar_2.data_ptr() == before.d_bar_1.data_ptr()
@@ -180,7 +182,7 @@ def test_batches_are_limited() -> None:
     size = batching.MAX_FLOATS // (14 * SIZE)
     one = inputs(method, 1)[0]
     sizes.clear()
-    update_in_batches(method, [one] * (size + 3))
+    updates(method, [one] * (size + 3))
     assert sizes == [size, 3]
 
 
@@ -194,6 +196,6 @@ def test_method_that_is_not_batched_gets_one_row_at_a_time() -> None:
 
     method = Alone(SETTINGS)
     some = inputs(method, 2)
-    expected = update_in_batches(Direct(SETTINGS), some)
-    for result, wanted in zip(update_in_batches(method, some), expected, strict=True):
+    expected = updates(Direct(SETTINGS), some)
+    for result, wanted in zip(updates(method, some), expected, strict=True):
         assert_same_bits(result, wanted)

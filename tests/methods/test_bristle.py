@@ -16,7 +16,7 @@ from tests.registries import temporary_components
 from tests.support import small_scenario, trained
 
 SETTINGS = RunInfo(0.5, 10, [Layer("1.weight", 0, (3, 1)), Layer("1.bias", 3, (3,))])
-"""Logistic regression: one number, three classes; all of it is the output layer."""
+"""Logistic regression with one input and three classes; the output layer is the whole model."""
 
 CLASS_OF = {
     "always 0": [0, 0, 0, 1.0, 0, 0],
@@ -50,8 +50,8 @@ def test_f1_of_every_class() -> None:
 
 
 @pytest.mark.parametrize("broken", [nan, float("inf")])
-def test_answer_that_is_not_finite_is_no_answer(broken: float) -> None:
-    # argmax would take it for a class. Of two examples of class 0 one is answered: F1 = 2 * 1 / (1 + 2).
+def test_prediction_that_is_not_finite_is_ignored(broken: float) -> None:
+    # argmax would return a class. Of two examples of class 0, one is predicted: F1 = 2 * 1 / (1 + 2).
     logits = torch.tensor([[broken, 0.0], [1.0, 0.0]])
     assert f1_by_class(logits, torch.tensor([0, 0])).tolist() == pytest.approx([2 / 3, 0.0])
 
@@ -64,7 +64,7 @@ def test_rows_are_weighted_by_their_f1_class_by_class() -> None:
     assert torch.allclose(trust, torch.tensor(expected, dtype=torch.float64))
 
 
-def test_update_mixes_rows_and_biases_and_inspect_tells_the_mean_weights() -> None:
+def test_update_mixes_rows_and_biases_and_inspect_returns_the_mean_weights() -> None:
     method, own = Bristle(SETTINGS, keep=1.0), trained(model("always 0"))
     state = start(method, torch.zeros(6), home())
     told = received(model("always 1"), model("right"))
@@ -77,19 +77,19 @@ def test_update_mixes_rows_and_biases_and_inspect_tells_the_mean_weights() -> No
     assert inspection.distance_to_own == pytest.approx([2**0.5, 3**0.5])
 
 
-def test_only_the_nearest_are_judged() -> None:
+def test_only_the_nearest_models_are_scored() -> None:
     told = received(model("right") * 100, model("always 1"), model("right"))
     trust = class_weights(0.5, model("always 0"), told, home())
     assert [bool(row.any()) for row in trust[1:]] == [False, True, True]  # ceil(0.5 * 3) = 2
 
 
-def test_own_row_counts_where_nobody_knows_better() -> None:
-    # All examples are of class 1, and both models say 0: nobody has earned trust in any class.
+def test_own_rows_are_used_if_no_model_predicts_correctly() -> None:
+    # All examples are of class 1, and both models predict 0: F1 is 0 for every model and class.
     trust = class_weights(1.0, model("always 0"), received(model("always 0")), home((1, 1, 1)))
     assert trust.tolist() == [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
 
 
-def test_what_a_stale_message_loses_is_the_own_rows_also_of_foreign_classes() -> None:
+def test_weight_lost_by_a_stale_message_goes_to_the_own_row_even_for_foreign_classes() -> None:
     trust = class_weights(1.0, model("always 0"), received(model("right"), weight=0.25), home())
     assert trust[1].tolist() == pytest.approx([0.25 / 1.8, 0.25, 0.25])
     assert trust.sum(dim=0).tolist() == pytest.approx([1.0, 1.0, 1.0])
@@ -105,7 +105,7 @@ def test_no_message_and_a_diverged_own_model_change_nothing() -> None:
     assert stats(method, state, broken, received(model("right")), home()).weight == [0.0]
 
 
-def test_largest_numbers_that_answer_rightly_do_not_overflow() -> None:
+def test_largest_numbers_with_correct_predictions_do_not_overflow() -> None:
     largest = torch.finfo(torch.float32).max
     head = torch.tensor([0.0, 0.0, 0.0, largest, 0.0, 0.0])
     told = received(*[head] * 7)

@@ -49,7 +49,7 @@ def test_layers_have_the_densities_of_erdos_renyi_kernel() -> None:
     assert erk_densities([(2, 3), (2,)], 0.5) == pytest.approx([10 / 21, 4 / 7])
 
 
-def test_layer_that_would_be_fuller_than_full_is_dense_and_the_others_share_the_rest() -> None:
+def test_layer_with_a_density_above_one_is_dense_and_the_others_share_the_rest() -> None:
     # Raw: (100, 50) 0.03, (50,) 1, (10, 5) 0.3. First eps = 0.5 * 5100 / (150 + 50 + 15) = 11.9, so that both
     # small layers are full; then eps 150 = 2550 - 100: density 2450 / 5000.
     assert erk_densities([(100, 50), (50,), (10, 5)], 0.5) == pytest.approx([0.49, 1.0, 1.0])
@@ -86,7 +86,7 @@ def test_start_masks_every_layer_to_its_density_and_clients_differ() -> None:
     assert torch.equal(states[0].mask, states[2].mask)
 
 
-def test_tiny_density_leaves_every_layer_one_weight() -> None:
+def test_tiny_density_keeps_one_weight_per_layer() -> None:
     assert int(start(method(density=1e-9), torch.ones(8), home()).mask.sum()) == 2
 
 
@@ -104,7 +104,7 @@ def test_smallest_weights_are_replaced_where_the_gradient_is_largest() -> None:
 
 
 @pytest.mark.parametrize(("round_", "num"), [(1, 4), (2, 4), (4, 4), (5, 3), (6, 2), (9, 1), (10, 1)])
-def test_annealing_begins_with_the_whole_fraction_in_the_first_round(round_: int, num: int) -> None:
+def test_annealing_starts_with_the_full_fraction_in_the_first_round(round_: int, num: int) -> None:
     # As in the authors' code, whose rounds are 0, ..., T - 1: r = 1/4 (1 + cos(pi (t - 1) / 10)), of 8
     # weights. Rounds 1, 2, 4, 5, 6, 9, 10: 2 (1 + 1), 2 (1 + 0.951), 2 (1 + 0.588), 2 (1 + 0.309), 2,
     # 2 (1 - 0.809), 2 (1 - 0.951), each rounded up. cos(pi / 2) is 6e-17 in float64: the 2 must not be a 3.
@@ -126,7 +126,7 @@ def test_mask_of_a_diverged_model_stays_as_dense_as_it_was(broken: float) -> Non
         assert [int(state.next_mask[0, :6].sum()), int(state.next_mask[0, 6:].sum())] == [3, 1]
 
 
-def test_random_regrowth_draws_anew_every_round_and_asks_for_no_data() -> None:
+def test_random_regrowth_draws_again_every_round_and_needs_no_data() -> None:
     layers = [Layer("weight", 0, (8, 8))]
     mask = torch.arange(64) < 20
 
@@ -138,16 +138,16 @@ def test_random_regrowth_draws_anew_every_round_and_asks_for_no_data() -> None:
     assert grown(1) == grown(1) != grown(2)
 
 
-def test_coordinate_is_averaged_over_those_whose_masks_hold_it() -> None:
+def test_coordinate_is_averaged_over_the_models_whose_masks_contain_it() -> None:
     mask, next_mask = mask_of(1, 1, 0, 0), mask_of(1, 0, 1, 1)
     own = trained(torch.tensor([2.0, 4.0, 0.0, 0.0]))
     received = [
-        message(torch.tensor([8.0, 8.0, 8.0, 0.0]), 1.0, sender=1, mask=mask_of(1, 1, 1, 0)),
-        message(torch.tensor([0.0, 5.0, 6.0, 0.0]), 1.0, sender=2, mask=mask_of(0, 1, 1, 0)),
+        message(torch.tensor([8.0, 8.0, 8.0, 0.0]), 1.0, mask=mask_of(1, 1, 1, 0)),
+        message(torch.tensor([0.0, 5.0, 6.0, 0.0]), 1.0, mask=mask_of(0, 1, 1, 0)),
     ]
     state = state_of(torch.zeros(4), mask, next_mask)
     new, report = update(method(FLAT), state, own, received, home())
-    # (2 + 8) / 2; pruned; (8 + 6) / 2, in which the own model has no say; regrown, and nobody has it.
+    # (2 + 8) / 2; pruned; (8 + 6) / 2, without the own model; regrown, and in no other mask.
     assert new.w[0].tolist() == [5.0, 0.0, 7.0, 0.0]
     assert torch.equal(new.mask[0], next_mask)
     assert report["density"] == 0.5
@@ -156,28 +156,28 @@ def test_coordinate_is_averaged_over_those_whose_masks_hold_it() -> None:
     assert inspection.weight == pytest.approx([1 / 3, 1 / 6])
 
 
-def test_stale_model_counts_less_and_alone_for_what_nobody_else_holds() -> None:
+def test_stale_model_counts_less_but_fully_where_no_other_mask_has_an_entry() -> None:
     mask = mask_of(1, 0, 0, 0)
     state = state_of(torch.zeros(4), mask, mask_of(1, 1, 0, 0))
-    received = [message(torch.tensor([6.0, 6.0, 6.0, 6.0]), 0.5, sender=1, mask=mask_of(1, 1, 1, 1))]
+    received = [message(torch.tensor([6.0, 6.0, 6.0, 6.0]), 0.5, mask=mask_of(1, 1, 1, 1))]
     new, _ = update(method(FLAT), state, trained(torch.tensor([3.0, 0, 0, 0])), received, home())
     assert new.w[0].tolist() == pytest.approx([4.0, 6.0, 0.0, 0.0])  # (3 + 6 / 2) / 1.5
 
 
-def test_message_with_an_empty_mask_says_nothing_whatever_it_carries() -> None:
+def test_message_with_an_empty_mask_has_no_effect() -> None:
     mask = mask_of(1, 1, 0, 0)
     state, own = (
         state_of(torch.zeros(4), mask, mask_of(0, 1, 1, 0)),
         trained(torch.tensor([1.0, 2.0, 0.0, 0.0])),
     )
-    received = [message(torch.full((4,), 3e38), 1.0, sender=1, mask=mask_of(0, 0, 0, 0))]
+    received = [message(torch.full((4,), 3e38), 1.0, mask=mask_of(0, 0, 0, 0))]
     assert update(method(FLAT), state, own, received, home())[0].w[0].tolist() == [0.0, 2.0, 0.0, 0.0]
     inspection = stats(method(FLAT), state, own, received, home())
     assert inspection.weight == [0.0]
     assert inspection.distance_to_own == pytest.approx([5**0.5])  # to nothing but zeros
 
 
-def test_round_without_messages_keeps_what_the_new_mask_holds() -> None:
+def test_round_without_messages_keeps_the_entries_under_the_new_mask() -> None:
     state = state_of(torch.zeros(4), mask_of(1, 1, 0, 0), mask_of(0, 1, 1, 0))
     new, _ = update(method(FLAT), state, trained(torch.tensor([1.0, 2.0, 0.0, 0.0])), [], home())
     assert new.w[0].tolist() == [0.0, 2.0, 0.0, 0.0]
@@ -187,7 +187,7 @@ def test_largest_numbers_do_not_overflow() -> None:
     largest = torch.finfo(torch.float32).max
     state = state_of(torch.zeros(4), mask_of(1, 0, 0, 0), mask_of(1, 1, 0, 0))
     received = [
-        message(torch.full((4,), largest), weight, sender=j, mask=mask_of(1, 1, 1, 1))
+        message(torch.full((4,), largest), weight, mask=mask_of(1, 1, 1, 1))
         for j, weight in enumerate([1.0, 0.9, 0.7, 0.3, 1e-30, 0.1, 0.2], start=1)
     ]
     new, _ = update(method(FLAT), state, trained(torch.tensor([1.0, 0, 0, 0])), received, home())
@@ -201,7 +201,7 @@ def test_diverged_own_model_stays_within_its_mask() -> None:
     assert new.w[0].isnan().tolist() == [True, False, False, False]
 
 
-def test_round_that_is_cut_short_leaves_the_model_under_its_mask() -> None:
+def test_interrupted_round_leaves_the_model_under_its_mask() -> None:
     dispfl = method()
     state = start(dispfl, torch.ones(8), home(0))
     cut_short, _ = send(dispfl, state, trained(state.w[0] * 2), home(1))
@@ -210,7 +210,7 @@ def test_round_that_is_cut_short_leaves_the_model_under_its_mask() -> None:
     assert torch.equal(work.mask, state.mask)
 
 
-def test_network_carries_half_of_what_dpsgd_sends() -> None:
+def test_messages_are_half_as_large_as_those_of_dpsgd() -> None:
     def num_bytes(name: str) -> tuple[int, int]:
         scenario = small_scenario(model={"name": "mlp", "hidden": [32]}, method=name, topology="ring")
         messages = simulate(scenario).summary["messages"]
@@ -223,7 +223,7 @@ def test_network_carries_half_of_what_dpsgd_sends() -> None:
     assert sparse / sent == pytest.approx(387 * 2 + 49, abs=8)
 
 
-def test_models_of_a_run_are_as_sparse_as_they_should_be() -> None:
+def test_models_of_a_run_have_the_configured_density() -> None:
     result = simulate(small_scenario(method={"name": "dispfl", "density": 0.3}, topology="complete"))
     for w in result.models:
-        assert 0.15 <= float((w != 0).float().mean()) <= 0.35  # 27 numbers; what nobody holds is zero
+        assert 0.15 <= float((w != 0).float().mean()) <= 0.35  # 27 numbers; entries in no mask are zero

@@ -77,7 +77,7 @@ def test_dpsgd_mixes_by_metropolis_weights() -> None:
     assert report["moved"] == pytest.approx(sqrt(7**2 + 15**2))
 
 
-def test_stale_message_counts_less_and_what_it_loses_stays_with_the_own_model() -> None:
+def test_stale_message_counts_less_and_its_lost_weight_goes_to_the_own_model() -> None:
     state, _, weights = step(Dpsgd(SETTINGS), [0.0], messages([9.0], [9.0], weights=[0.5, 1.0]))
     assert weights == pytest.approx([1 / 6, 1 / 3])
     assert state.w[0].tolist() == pytest.approx([4.5])
@@ -94,7 +94,7 @@ def test_dfedavgm_replaces_the_momentum_of_the_scenario_and_mixes_as_dpsgd() -> 
     )
 
 
-def test_momentum_of_the_scenario_is_said_to_have_no_effect_on_dfedavgm() -> None:
+def test_momentum_of_the_scenario_causes_a_warning_with_dfedavgm() -> None:
     def warnings(method: str) -> list[str]:
         return Experiment(small_scenario(method=method, training={"momentum": 0.5})).warnings
 
@@ -102,7 +102,7 @@ def test_momentum_of_the_scenario_is_said_to_have_no_effect_on_dfedavgm() -> Non
     assert not any("momentum" in warning for warning in warnings("dpsgd"))
 
 
-def test_balance_averages_what_is_within_its_radius() -> None:
+def test_balance_averages_the_models_within_its_radius() -> None:
     # |x| = 5, the radius is 0.5 exp(-1 * 5 / 10) 5 = 1.516: distances 1 and 1.5 are in, 1.6 and 4 are not.
     method = Balance(SETTINGS, gamma=0.5, kappa=1.0, alpha=0.25)
     received = messages([4.0, 4.0], [3.0, 5.5], [3.0, 5.6], [7.0, 4.0])
@@ -134,7 +134,7 @@ def test_clipped_gossip_clips_every_pull_to_a_fixed_radius() -> None:
     assert state.w[0].tolist() == pytest.approx([0.2, 0.8 / 3 + 0.5 / 3])
 
 
-def test_adaptive_radius_leaves_the_farthest_out() -> None:
+def test_adaptive_radius_clips_only_the_farthest_model() -> None:
     # W = 1/5 each, distances 1, 2, 3, 100. With delta = 0.25 three quarters of the weight, the three nearest,
     # count: tau^2 = (1 + 4 + 9) / 5 / 0.25 = 11.2, so that only the farthest is clipped.
     method = ClippedGossip(SETTINGS, delta=0.25)
@@ -161,7 +161,7 @@ def test_adaptive_radius_of_a_single_neighbour_is_larger_than_its_distance_or_cl
     assert clipped == pytest.approx([sqrt(1 / 3 / 0.6) / 3])
 
 
-def test_ubar_takes_the_near_models_that_are_as_good_as_the_own() -> None:
+def test_ubar_averages_near_models_that_are_as_good_as_the_own() -> None:
     # x = 2 has loss 4. floor(0.7 * 4) = 2 candidates, at distances 0.5 and 1: losses 6.25 and 1.
     method = Ubar(SETTINGS, rho=0.7, alpha=0.25)
     state, report, weights = step(method, [2.0], messages([2.5], [1.0], [0.5], [0.0]))
@@ -170,7 +170,7 @@ def test_ubar_takes_the_near_models_that_are_as_good_as_the_own() -> None:
     assert report["num_accepted"] == 1
 
 
-def test_ubar_takes_the_best_of_the_near_if_none_is_as_good_as_the_own() -> None:
+def test_ubar_uses_the_best_near_model_if_none_is_as_good_as_the_own() -> None:
     state, _, weights = step(Ubar(SETTINGS, rho=1.0), [1.0], messages([3.0], [2.0], [-5.0]))
     assert weights == [0.0, 0.5, 0.0]
     assert state.w[0].tolist() == [1.5]
@@ -183,12 +183,12 @@ def test_ubar_considers_seven_of_ten_and_at_least_one() -> None:
     assert step(Ubar(SETTINGS, rho=0.1), [10.5], messages([10.0]))[2] == [0.5]
 
 
-def test_ubar_refuses_a_model_whose_loss_is_no_number() -> None:
+def test_ubar_rejects_a_model_whose_loss_is_nan() -> None:
     state, report, weights = step(Ubar(SETTINGS), [1.0], messages([HUGE]))
     assert (weights, report["num_accepted"], state.w[0].tolist()) == ([0.0], 0, [1.0])
 
 
-def test_krum_gossip_takes_the_model_in_the_thick_of_the_others_the_own_included() -> None:
+def test_krum_gossip_selects_the_model_with_the_closest_neighbours_including_the_own() -> None:
     # Five rows, f = ceil(0.3 * 5) = 2, so that one neighbour counts: 2 and 2.5 are closest and tie.
     state, report, weights = step(KrumGossip(SETTINGS), [0.0], messages([2.0], [2.5], [9.0], [-7.0]))
     assert state.w[0].tolist() == [2.25]
@@ -205,7 +205,7 @@ def test_krum_gossip_with_another_aggregator_and_a_stale_message() -> None:
     assert step(KrumGossip(SETTINGS, aggregator=median), [0.0], received)[0].w[0].tolist() == [2.0]
 
 
-def test_ditto_mixes_the_shared_models_and_keeps_the_personal_one_to_itself() -> None:
+def test_ditto_mixes_the_shared_models_and_does_not_send_the_personal_one() -> None:
     method = Ditto(SETTINGS, mu=0.7)
     state = start(method, torch.tensor([1.0]))
     assert (state.w[0].tolist(), state.shared[0].tolist()) == ([1.0], [1.0])
@@ -234,7 +234,7 @@ def test_fedper_sends_and_mixes_the_body_and_keeps_its_head() -> None:
     assert update(method, state, own, received)[0].w[0].tolist() == pytest.approx([3.0, 2.0, 100.0])
 
 
-def test_layers_begin_where_their_first_parameter_does() -> None:
+def test_layers_start_at_their_first_parameter() -> None:
     assert layer_starts(SETTINGS.layers) == [0, 2]
 
 
@@ -310,14 +310,14 @@ def test_messages_equal_to_the_own_model_change_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", MIXING)
 @pytest.mark.parametrize("broken", [[nan, 1.0], [float("inf"), 1.0]])
-def test_diverged_own_model_goes_on_as_it_is(name: str, broken: list[float]) -> None:
+def test_diverged_own_model_is_not_changed(name: str, broken: list[float]) -> None:
     state, report, weights = step(MIXING[name], broken, messages([1.0, 1.0], [2.0, 2.0], weights=[1.0, 0.5]))
     assert torch.equal(state.w[0].nan_to_num(7.0), torch.tensor(broken).nan_to_num(7.0))
     assert weights == [0.0, 0.0]
     assert report["moved"] in (None, 0.0)
 
 
-def test_distance_to_what_cannot_be_told_is_infinite() -> None:
+def test_distance_that_overflows_or_is_nan_is_infinite() -> None:
     received = messages([HUGE], [1.0])
     [lengths] = distances(torch.tensor([[-HUGE]]), inbox(received, 1)).tolist()
     assert lengths == [float("inf"), pytest.approx(HUGE)]
@@ -339,7 +339,7 @@ models = st.lists(entries, min_size=2, max_size=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MIXING)
 @given(models, st.lists(st.tuples(models, st.sampled_from([1.0, 0.5, 1e-30])), min_size=1, max_size=5))
-def test_whatever_arrives_the_model_stays_finite_and_among_them(name: str, x: list, rows: list) -> None:
+def test_model_stays_finite_and_within_the_hull_for_any_messages(name: str, x: list, rows: list) -> None:
     received = messages(*(row for row, _ in rows), weights=[weight for _, weight in rows])
     state, _, weights = step(MIXING[name], x, received, home(*[len(rows)] * (1 + len(rows))))
     assert torch.isfinite(state.w).all()
@@ -352,13 +352,13 @@ def test_whatever_arrives_the_model_stays_finite_and_among_them(name: str, x: li
 
 
 BY_COORDINATE = {"median", "trimmed_mean", "meamed", "centred_clipping"}
-"""Their weights are means over the coordinates, or leave out what clipping takes away."""
+"""The weights of these methods are means over coordinates, or exclude the clipped part."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MIXING.keys() - BY_COORDINATE))
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=2, max_size=6), st.data())
-def test_weights_that_are_told_make_the_new_model(name: str, points: list, data: st.DataObject) -> None:
+def test_reported_weights_give_the_new_model(name: str, points: list, data: st.DataObject) -> None:
     (x, *others) = [list(point) for point in points]
     ages = data.draw(st.lists(st.sampled_from([1.0, 0.5]), min_size=len(others), max_size=len(others)))
     received = messages(*others, weights=ages)

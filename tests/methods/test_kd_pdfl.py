@@ -13,7 +13,7 @@ from tests.support import trained
 
 SETTINGS = RunInfo(learning_rate=0.5, rounds=10)
 UNDECIDED = [0.0, 0.0, 0.0, 0.0]
-"""Weights (2, 1) and biases (2,) of a model whose answer is always (1/2, 1/2)."""
+"""Weights (2, 1) and biases (2,) of a model whose prediction is always (1/2, 1/2)."""
 THREE_TO_ONE = [0.0, 0.0, log(3), 0.0]
 
 
@@ -30,13 +30,13 @@ def shares(method: KdPdfl, x: list[float], *others: list[float], weight: float =
 
 
 def test_similar_models_count_more() -> None:
-    # Answers (1/2, 1/2) and (3/4, 1/4) are 1/4 apart in each class: similarity exp(-1), against 1 and 1.
+    # Predictions (1/2, 1/2) and (3/4, 1/4) differ by 1/4 in each class: similarity exp(-1), against 1 and 1.
     method = KdPdfl(SETTINGS, temperature=1.0, scale=0.25)
     total = 2 + exp(-1)
     assert shares(method, UNDECIDED, UNDECIDED, THREE_TO_ONE) == pytest.approx([1 / total, exp(-1) / total])
 
 
-def test_update_mixes_by_these_shares_and_inspect_tells_them() -> None:
+def test_update_mixes_by_these_shares_and_inspect_returns_them() -> None:
     method, own = KdPdfl(SETTINGS, temperature=1.0, scale=0.25), trained(torch.zeros(4))
     received = messages(THREE_TO_ONE)
     state = start(method, torch.zeros(4), home())
@@ -49,7 +49,7 @@ def test_update_mixes_by_these_shares_and_inspect_tells_them() -> None:
     assert report["num_accepted"] == 1
 
 
-def test_temperature_softens_the_answers() -> None:
+def test_temperature_softens_the_predictions() -> None:
     # At temperature 2 the odds are sqrt(3) to 1.
     p = 3**0.5 / (1 + 3**0.5)
     method = KdPdfl(SETTINGS, temperature=2.0, scale=1.0)
@@ -57,7 +57,7 @@ def test_temperature_softens_the_answers() -> None:
     assert shares(method, UNDECIDED, THREE_TO_ONE) == pytest.approx([similar / (1 + similar)])
 
 
-def test_divergence_is_that_of_kullback_and_leibler_from_the_own_answers() -> None:
+def test_divergence_is_that_of_kullback_and_leibler_from_the_own_predictions() -> None:
     method = KdPdfl(SETTINGS, distance="kl", temperature=1.0, scale=1.0)
     similar = exp(-(0.5 * log(0.5 / 0.75) + 0.5 * log(0.5 / 0.25)))
     assert shares(method, UNDECIDED, THREE_TO_ONE) == pytest.approx([similar / (1 + similar)])
@@ -76,19 +76,19 @@ def test_stale_model_counts_less() -> None:
     assert shares(KdPdfl(SETTINGS), UNDECIDED, UNDECIDED, weight=0.5) == pytest.approx([0.5 / 1.5])
 
 
-def test_model_that_answers_nonsense_and_one_far_away_have_no_share() -> None:
+def test_model_with_non_finite_predictions_and_distant_model_have_no_share() -> None:
     method = KdPdfl(SETTINGS, temperature=1.0, scale=1e-3)
     infinite = [3e38, -3e38, 3e38, -3e38]  # at 1 the logits overflow, at -1 they are inf - inf
     assert shares(method, UNDECIDED, infinite, THREE_TO_ONE) == [0.0, pytest.approx(0.0, abs=1e-90)]
 
 
-def test_diverged_own_model_has_nothing_to_compare_with() -> None:
+def test_diverged_own_model_ignores_all_messages() -> None:
     assert shares(KdPdfl(SETTINGS), [nan, 0.0, 0.0, 0.0], UNDECIDED) == [0.0]
 
 
 @pytest.mark.parametrize("distance", ["wasserstein", "kl"])
-def test_tiny_scale_leaves_equal_models_alone_whatever_rounding_does(distance: str) -> None:
-    # A divergence of equal answers may come out as -1e-8: divided by the scale it must not overflow.
+def test_tiny_scale_does_not_change_equal_models_despite_rounding(distance: str) -> None:
+    # Rounding may make the divergence of equal predictions -1e-8; divided by the scale, it must not overflow.
     method = KdPdfl(SETTINGS, distance=distance, temperature=1.0, scale=1e-30)
     generator = torch.Generator().manual_seed(0)
     rounded = 0

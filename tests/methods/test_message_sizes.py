@@ -1,4 +1,4 @@
-"""The table of docs/methods.md names every method and tells how large its messages are."""
+"""The table of docs/methods.md contains every method and the size of its messages."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How far neighbours move a model, relative to its own training."""
+"""The distance that neighbours move a model, relative to its own training."""
 
 import json
 from math import inf, isnan, nan
@@ -29,7 +29,7 @@ CLIENT = client(degree=1)
 
 def received(*vectors: list[float]) -> list[Received]:
     """Return messages of senders with one neighbour."""
-    return [message(vector, sender=place, degree=1) for place, vector in enumerate(vectors, start=1)]
+    return [message(vector, degree=1) for place, vector in enumerate(vectors, start=1)]
 
 
 def share(method: Method, state: State, x: list[float], messages: list[Received]) -> Any:
@@ -54,7 +54,7 @@ def test_share_is_a_ratio() -> None:
     ("moved", "by_training"),
     [(1.0, 0.0), (0.0, 0.0), (1.0, inf), (1.0, nan), (nan, 1.0), (inf, 1.0), (1e300, 1e-300)],
 )
-def test_share_is_nan_where_it_is_no_number(moved: float, by_training: float) -> None:
+def test_share_is_nan_if_it_is_undefined(moved: float, by_training: float) -> None:
     assert isnan(share_of(moved, by_training))
 
 
@@ -71,18 +71,18 @@ def test_share_of_rdpfl_is_that_of_the_bounded_direction() -> None:
 
 
 def test_share_of_the_anchored_estimator_is_that_of_the_direction_it_uses() -> None:
-    """Messages are held within c |u| of u: d = u + 1.5 |u| e, and |d| = 2.5 |u|."""
+    """Messages are clipped to c |u| around u: d = u + 1.5 |u| e, and |d| = 2.5 |u|."""
     method = Anchored(SETTINGS, lambda_=0.5, max_norm=1e3)
     state = start(method, torch.tensor([1.0, 1.0]), CLIENT)
     assert share(method, state, [0.5, 1.0], received([1e4, 0.0])) == pytest.approx(0.5 * 2.5, rel=1e-3)
 
 
-def test_share_of_models_is_the_way_to_the_mixture_over_that_of_training() -> None:
+def test_share_of_models_is_the_distance_to_the_mixture_over_that_of_training() -> None:
     """Metropolis weights of 1/2: from x = (3, 0) to (3, 2), after a training from (0, 0)."""
     assert share(Dpsgd(SETTINGS), at(0, 0), [3.0, 0.0], received([3.0, 4.0])) == pytest.approx(2 / 3)
 
 
-def test_share_of_krum_gossip_is_the_way_to_the_chosen_model() -> None:
+def test_share_of_krum_gossip_is_the_distance_to_the_chosen_model() -> None:
     method = KrumGossip(SETTINGS)
     moved = share(method, at(0, 0), [3.0, 0.0], received([3.0, 4.0], [3.0, 4.1], [3.0, 4.2]))
     assert moved == pytest.approx(4.1 / 3, abs=0.04)
@@ -95,7 +95,7 @@ def test_share_of_ditto_is_that_of_the_shared_model() -> None:
     assert report["neighbour_share"] == pytest.approx(2 / 3)
 
 
-def test_share_of_dispfl_leaves_out_what_is_pruned() -> None:
+def test_share_of_dispfl_excludes_pruned_entries() -> None:
     """The third weight is pruned, by 5; at the first the neighbour pulls from 3 to 4."""
     mask, next_mask = torch.tensor([[True, True, True]]), torch.tensor([[True, True, False]])
     state = DispflState(torch.tensor([[1.0, 2.0, 5.0]]), mask, next_mask)
@@ -119,7 +119,7 @@ def test_client_that_has_not_moved_or_has_diverged_has_no_share(method: Method, 
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "stacked"])
-def test_every_method_but_local_records_a_share_that_the_summary_adds_up(
+def test_every_method_but_local_records_shares_that_the_summary_aggregates(
     tmp_path: Path, executor: str
 ) -> None:
     for name in METHODS:

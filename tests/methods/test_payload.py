@@ -16,7 +16,7 @@ def test_masked_payload_is_the_entries_under_the_mask_and_a_bit_for_every_entry(
     assert Payload(torch.ones(10), torch.arange(10) < num).size_bytes == size  # 4 num + ceil(10 / 8)
 
 
-def test_form_tells_masks_of_another_length_or_type_and_missing_ones_apart() -> None:
+def test_form_distinguishes_masks_by_length_type_and_presence() -> None:
     mask = torch.ones(3, dtype=torch.bool)
     forms = [
         Payload(torch.zeros(3), m).form

@@ -1,7 +1,7 @@
-"""With zero latency, no loss and wait = "all" every method is a plain loop; here each is written once more.
+"""With zero latency, no loss and wait = "all", every method equals a plain loop, written here separately.
 
-The loops share no code with the package but the data, the first models and the names of random streams. They
-compute in float64, with autograd on explicit losses and numpy for the rest.
+The loops share only data, initial models and names of random streams with the package. They compute in
+float64, with autograd on explicit losses and numpy for the rest.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def scenario(method: dict[str, Any], topology: str, attack: str) -> Scenario:
 
 
 class Plain:
-    """D-PSGD; the others say what they do otherwise."""
+    """D-PSGD; subclasses override the differences."""
 
     def __init__(self, sim: Experiment, options: dict[str, Any]) -> None:
         self.sim, self.options = sim, options
@@ -65,7 +65,7 @@ class Plain:
         self.x = list(self.w)
         self.t = 0
         self.choices: set[str] = set()
-        """What a rule has decided at least once: a test in which it never binds tests nothing."""
+        """Decisions that a rule has made at least once; without any, the test would check nothing."""
 
     def run(self, attack: str) -> list[np.ndarray]:
         byzantine = () if attack == "none" else BYZANTINE
@@ -137,7 +137,7 @@ class Plain:
         return self.order("batch", i)[:BATCH]
 
     def answers(self, i: int, w: Any) -> tuple[np.ndarray, np.ndarray]:
-        """The logits on the own batch, and the labels."""
+        """Return the logits on the own batch, and the labels."""
         shard = self.sim.train_shards[i]
         places = shard.indices[self.exam(i)]
         return self.logits(w, shard.x[places]).numpy(), shard.y[places].numpy()
@@ -302,7 +302,7 @@ class PlainBristle(Plain):
 
 
 class PlainDispfl(Plain):
-    """As the authors' program has it: average, times the mask; train; then fire and regrow."""
+    """As in the authors' program: average, apply the mask, train, then prune and regrow."""
 
     def __init__(self, sim: Experiment, options: dict[str, Any]) -> None:
         super().__init__(sim, options)

@@ -23,7 +23,7 @@ def one(*entries: float) -> list[Received]:
 
 
 def run(rdpfl: Rdpfl, observations: list[list[Received]], drift: float = 0.0):
-    """Rounds in which the local training moves the model by -drift."""
+    """Run rounds in which local training moves the model by -drift."""
     state, reports = start(rdpfl, torch.zeros(2)), []
     for received in observations:
         state, report = update(rdpfl, state, trained(state.w[0] - drift), received)
@@ -54,7 +54,7 @@ def test_warm_up_clips_around_the_last_observation() -> None:
     assert state.w[0].tolist() == pytest.approx([-3.0, -2.0 - 0.5 * 4.81])
 
 
-def test_lagged_threshold_opens_one_round_after_the_deviation_and_the_current_one_at_once() -> None:
+def test_lagged_threshold_grows_one_round_after_the_deviation_and_the_current_one_immediately() -> None:
     observations = [one(0.0, 0.0), one(0.0, 10.0), one(0.0, 10.0)]
     lagged = [r["tau"] for r in run(method(), observations)[1]]
     current = [r["tau"] for r in run(method(threshold="current"), observations)[1]]
@@ -79,7 +79,7 @@ def test_beta_waits_for_two_observations_even_without_a_warm_up() -> None:
     assert [report["beta"] is None for report in reports] == [True, True, False]
 
 
-def test_predictor_last_keeps_to_the_last_observation() -> None:
+def test_predictor_last_returns_the_last_observation() -> None:
     rdpfl = method(predictor="last", warmup=2)
     state, reports = run(rdpfl, [one(1.0, 0.0), one(2.0, 0.0), one(4.0, 0.0)], drift=1.0)
     assert rdpfl.predicted_direction(state)[0].tolist() == [4.0, 0.0]
@@ -104,7 +104,7 @@ def test_lambda_zero_is_local_training() -> None:
     assert state.w[0].tolist() == pytest.approx([-0.75, -0.75])
 
 
-def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
+def test_round_without_messages_uses_the_prediction_and_keeps_the_history() -> None:
     rdpfl = method()
     before, _ = run(rdpfl, [one(3.0, 4.0)])
     after, report = update(rdpfl, before, trained(before.w[0]), [])
@@ -115,7 +115,7 @@ def test_silent_round_uses_the_prediction_and_keeps_the_history() -> None:
     assert report["d_norm"] == pytest.approx(5.0)
 
 
-def test_silent_round_can_be_skipped_and_a_silent_first_round_has_nothing_to_predict() -> None:
+def test_round_without_messages_can_be_skipped_and_the_first_one_has_no_prediction() -> None:
     skipping = method(when_silent="skip")
     before, _ = run(skipping, [one(3.0, 4.0)])
     assert torch.equal(update(skipping, before, trained(before.w[0]), [])[0].w, before.w)
@@ -135,7 +135,7 @@ hostile = st.floats(allow_nan=False, allow_infinity=False, width=32)
     st.sampled_from(["bb", "last", "none"]),
     st.lists(st.lists(st.lists(hostile, min_size=2, max_size=2), max_size=5), min_size=1, max_size=9),
 )
-def test_lemma_3_holds_and_the_model_stays_finite_whatever_arrives(aggregator, predictor, rounds) -> None:
+def test_lemma_3_holds_and_the_model_stays_finite_for_any_messages(aggregator, predictor, rounds) -> None:
     rdpfl = method(aggregator=AGGREGATORS[aggregator], predictor=predictor, warmup=2)
     state = start(rdpfl, torch.zeros(2))
     for rows in rounds:

@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def platform() -> str:
-    """Return the key of the pins that apply here: versions and instructions decide the last bits."""
+    """Return the key of the pins of this machine: versions and instructions affect the last bits."""
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 
 

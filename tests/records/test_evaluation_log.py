@@ -1,4 +1,4 @@
-"""The honest clients' mean accuracy, and when it first got how far."""
+"""The mean accuracy of honest clients, and the times at which it first reached each target."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The reducer of fault records."""
+"""The state of faults, computed from fault records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from rdpfl_sim.records.fault_timeline import (
     condition_of,
     fault_intervals,
 )
+from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import Condition, Fault, fault_classes
+from rdpfl_sim.world.faults.fault import Fault, fault_classes
 
 
 def starts(time_s: float, kind: str, **fields: Any) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def test_absent_client_that_crashes_resumes_when_both_have_ended() -> None:
     assert [effect.resumed for effect in effects] == [[], [], [], [1]]
 
 
-def test_client_does_not_return_from_a_departure_or_a_crash_for_good() -> None:
+def test_client_does_not_return_from_a_departure_or_a_permanent_crash() -> None:
     timeline, effects = applied(
         starts(0.0, "leave", clients=[0]), crash(1.0, 1, for_good=True), crash(2.0, 0, 1), recover(3.0, 0, 1)
     )
@@ -114,7 +115,7 @@ def test_end_without_a_start_is_unmatched_and_changes_nothing() -> None:
     assert timeline.stopped == {1}
 
 
-def test_slowdowns_multiply_and_end_one_by_one() -> None:
+def test_slowdowns_multiply_and_end_separately() -> None:
     slow = [starts(1.0, "slow_down", clients=[4], factor=factor) for factor in (2.0, 3.0)]
     timeline, _ = applied(*slow)
     assert timeline.slow == {4: 6.0}

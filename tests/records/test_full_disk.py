@@ -1,4 +1,4 @@
-"""Disks that are full, folders that vanish, memory that is used up: told in words, and nothing is corrupt."""
+"""Full disks, deleted folders and lack of memory cause one message and no damaged files."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """Runs the command line in this process: exit code, standard output, standard error."""
+    """Return a function that runs the command line in this process and returns exit code and output."""
 
     def call(*words: object) -> Done:
         code = main([str(word) for word in words])
@@ -83,7 +83,7 @@ def test_file_size_limit_ends_the_run_with_one_sentence(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     try:
-        done = command_line(scenario, "--output", tmp_path / "runs")
+        done = command_line(scenario, "--quiet", "--output", tmp_path / "runs")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     [folder] = (tmp_path / "runs").iterdir()
@@ -102,7 +102,7 @@ def test_file_size_limit_ends_the_run_with_one_sentence(
 def test_full_disk_ends_the_run_with_one_sentence_and_complete_records(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
-    done = command_line(scenario, "--output", small_disk)
+    done = command_line(scenario, "--quiet", "--output", small_disk)
     [folder] = small_disk.iterdir()
     assert done.returncode == 1
     assert done.stderr == (
@@ -141,7 +141,7 @@ def test_run_finishes_if_figures_cannot_be_written(
     command_line: Callable[..., Done], scenario: Path, small_disk: Path
 ) -> None:
     few = ["--set", "rounds=5", "--set", "output.figures=true"]
-    done = command_line(scenario, "--output", small_disk, *few)
+    done = command_line(scenario, "--quiet", "--output", small_disk, *few)
     [folder] = small_disk.iterdir()
     assert done.returncode == 1
     assert done.stderr == "the run is complete, but drawing its figures failed: No space left on device\n"
@@ -180,7 +180,7 @@ def test_read_only_file_system_is_reported(
 
 
 class OnceAt:
-    """Does something when a run has come so far."""
+    """Calls a function when a run has reached a given progress."""
 
     def __init__(self, rounds: int, action) -> None:
         self.rounds = rounds

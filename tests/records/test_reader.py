@@ -22,7 +22,7 @@ def test_metrics_are_numbers_and_none_where_nothing_was_measured(tmp_path: Path)
     assert isinstance(row["round"], int)
 
 
-def test_partly_written_last_line_is_left_out(tmp_path: Path) -> None:
+def test_partly_written_last_line_is_omitted(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(f"{HEADER}\n{ROW}\n{ROW[:9]}")
     (tmp_path / "events.jsonl").write_text('{"event":"run_started","schema":2}\n{"event":"fau')
     reader = RunReader(tmp_path)

@@ -25,7 +25,7 @@ STATE = State(torch.zeros(1, 2))
 
 def recorder(file: io.BytesIO | None = None, fraction: float = 1.0) -> Recorder:
     telemetry = Telemetry(frozenset(), [None] * 3, lambda num_messages: False)
-    return Recorder(Kernel(initial_time=1.25), Streams(1), file, fraction, telemetry, with_message_stats=True)
+    return Recorder(Kernel(initial_time=1.25), Streams(1), file, fraction, telemetry)
 
 
 def test_record_is_one_flat_line_with_its_name_first() -> None:

@@ -24,7 +24,7 @@ class Pair(NamedTuple):
 
 
 class Board:
-    """A part: it keeps notes, and can be called to clear them."""
+    """A part that stores notes and has a callable method to clear them."""
 
     STATE = ("notes", "_num")
     CALLS = ("clear",)
@@ -42,7 +42,7 @@ class Board:
 
 
 def there_and_back(value: Any, board: Board | None = None, classes: tuple[type, ...] = (Note, Pair)) -> Any:
-    """A value after it was written as JSON and read for another board."""
+    """Return a value after encoding it as JSON and decoding it for another board."""
     encoder = Encoder({"board": board or Board()}, classes)
     data = json.loads(json.dumps([encoder.encode(value), encoder.values]))
     return Decoder({"board": OTHER}, classes, data[1], encoder.tensors).decode(data[0])

@@ -47,4 +47,4 @@ def test_run_is_running_while_its_folder_is_open(tmp_path: Path) -> None:
     assert is_running(folder.path)
     folder.close()
     assert not is_running(folder.path)
-    RunFolder(folder.path).close()  # asking has left no lock
+    RunFolder(folder.path).close()  # `is_running` has released its lock

@@ -26,7 +26,7 @@ def finish(
     stamps: Sequence[int] | None = None,
     **diagnostics: object,
 ) -> None:
-    """A client finishes a round with messages of these senders."""
+    """Finish a round of a client with messages from these senders."""
     stamps = stamps or [round_] * len(senders)
     messages = [UsedMessage(0, sender, client, stamp) for sender, stamp in zip(senders, stamps, strict=True)]
     seen.round_finished(client, messages, [round_ - stamp for stamp in stamps])
@@ -168,7 +168,7 @@ def test_byzantine_weight_is_the_mean_over_weighed_rounds_of_their_share() -> No
     seen = telemetry()
     finish(seen, 0, [1, 2, 3], weights=[0.5, 0.25, 0.25])
     finish(seen, 0, [1, 2], weights=[0.5, 0.5])
-    finish(seen, 0, [1, 3])  # by a method that does not say
+    finish(seen, 0, [1, 3])  # by a method without message weights
     rounds = seen.summary()["rounds"]
     assert rounds["all"]["byzantine_weight"] == 0.125
     assert rounds["attacked"]["byzantine_weight"] == 0.25
@@ -202,7 +202,7 @@ def test_messages_without_weights_are_not_weighed() -> None:
     assert seen.summary()["messages_from"]["byzantine"]["used"] == 1
 
 
-# Fates
+# Outcomes
 
 
 def test_outcomes_are_counted_for_honest_and_byzantine_senders() -> None:

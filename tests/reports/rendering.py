@@ -1,4 +1,4 @@
-"""Renders what is printed on a terminal."""
+"""Render terminal output as text."""
 
 from io import StringIO
 

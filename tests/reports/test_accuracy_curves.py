@@ -7,7 +7,7 @@ def curve(time_s: list[float], accuracy: list[float]) -> Curve:
     return Curve(np.array(time_s), np.arange(len(time_s), dtype=float), np.array(accuracy))
 
 
-def test_missing_and_non_finite_accuracies_are_left_out() -> None:
+def test_missing_and_non_finite_accuracies_are_omitted() -> None:
     evaluations = [
         (0, 0.0, 0, 0.1),
         (0, 1.0, 2, float("nan")),

@@ -32,7 +32,7 @@ def test_interval_of_the_breakdown_point_is_shaded() -> None:
     assert band.get_width() == pytest.approx(2 * half_width, abs=1e-6)
 
 
-def test_points_outside_the_range_leave_no_interval_to_shade() -> None:
+def test_no_interval_is_shaded_if_points_are_outside_the_range() -> None:
     figure = breakdown_figure(breakdown({1: 0.2, 2: 0.4, 3: 2.0}))
     [axes] = figure.axes
     assert not axes.patches

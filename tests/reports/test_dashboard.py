@@ -113,7 +113,7 @@ def test_dashboard_fits_every_terminal(width: int, height: int) -> None:
     assert lines[0].startswith("a rather long name"[:width])
 
 
-def test_worst_and_best_clients_are_shown_if_there_is_no_room_for_all() -> None:
+def test_worst_and_best_clients_are_shown_if_not_all_fit() -> None:
     stats = evaluated([0.5, 0.1, 0.9, 0.3, 0.7, 0.0, 1.0], byzantine=[5])
     lines = screen(Dashboard("demo", stats, 100), 80, 11)
     assert [text.split()[0] for text in lines[5:]] == ["1", "3", "...", "2", "6"]

@@ -84,7 +84,7 @@ def test_figures_of_an_unfinished_run_are_named_after_its_folder(
         assert run.name in [text.get_text().strip() for text in figure.texts]
 
 
-def test_a_name_is_not_read_as_mathematics(tmp_path: Path) -> None:
+def test_a_name_is_not_interpreted_as_mathematics(tmp_path: Path) -> None:
     run = write_run(tmp_path, nx.path_graph(3), set(), name=r"$\frac{ $" + "long " * 100)
     assert len(draw(run)) == 2
 

@@ -129,7 +129,7 @@ def test_arrows_start_at_sender_and_sending_time_and_end_at_recipient_and_delive
     assert (arrows["training"]["x"], arrows["training"]["y"]) == ([0.0, 3.0, None], [1, 1, None])
 
 
-def test_many_messages_are_shown_in_windows_and_the_page_says_so(
+def test_many_messages_are_shown_in_windows_with_a_note(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spacetime, "MAX_MESSAGES", 30)
@@ -356,7 +356,7 @@ def test_missing_content_is_explained(
 
 
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
-def test_the_first_warning_says_that_a_run_is_incomplete(tmp_path: Path, status: str) -> None:
+def test_the_first_warning_states_that_a_run_is_incomplete(tmp_path: Path, status: str) -> None:
     page = run_page(Run(write_run(tmp_path, summary={"status": status, "error": "no space left"})))
     assert page.status == status
     assert {"interrupted": "rdpfl-sim resume", "failed": "no space left"}[status] in page.warnings[0]
@@ -593,7 +593,7 @@ def test_warnings_of_runs_are_shown_in_the_report_of_the_sweep(tmp_path: Path) -
     ]
 
 
-def test_report_of_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
+def test_sweep_without_complete_runs_has_a_report(tmp_path: Path) -> None:
     plan = {"name": "new", "axes": [{"name": "a", "labels": ["1", "2"]}], "runs": [], "tables": []}
     plan["runs"] = [{"folder": "missing", "labels": {"a": "1"}}]
     (tmp_path / "sweep.json").write_text(json.dumps(plan))
@@ -602,7 +602,7 @@ def test_report_of_a_sweep_that_has_just_begun(tmp_path: Path) -> None:
     render(page)
 
 
-def test_report_of_runs_without_a_plan(tmp_path: Path) -> None:
+def test_runs_without_a_plan_have_a_report(tmp_path: Path) -> None:
     page = sweep_page(Sweep(write_sweep(tmp_path, with_plan=False)))
     assert "sweep.json is missing" in cards(page)["Plan"].text
     render(page)
@@ -627,7 +627,7 @@ def test_command_rejects_a_folder_without_runs(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_thousand_clients_a_sample_is_shown_and_the_page_says_so(tmp_path: Path) -> None:
+def test_of_a_thousand_clients_a_sample_is_shown_with_a_note(tmp_path: Path) -> None:
     num = 1_000
     records: list[dict[str, Any]] = []
     for sender in range(num):

@@ -165,7 +165,7 @@ def test_unfinished_runs_count_for_the_time_left(clock: Clock) -> None:
         assert console.file.getvalue().splitlines()[-1] == "0 of 1 run, 4.5 min left"
 
 
-def test_a_failure_is_printed_at_once(clock: Clock) -> None:
+def test_a_failure_is_printed_immediately(clock: Clock) -> None:
     console = Console(file=StringIO(), width=80)
     with SweepProgress(console, num_runs=2, num_done=0) as progress:
         progress.started(run_of("a"))
@@ -173,7 +173,7 @@ def test_a_failure_is_printed_at_once(clock: Clock) -> None:
         assert console.file.getvalue().splitlines()[-1] == "failed: attack = noise, seed 3: out of memory"
 
 
-def test_runs_found_complete_do_not_count_as_speed(clock: Clock) -> None:
+def test_runs_that_are_already_complete_do_not_count_as_speed(clock: Clock) -> None:
     console = Console(file=StringIO(), width=80)
     with BreakdownProgress(console) as progress:
         progress.expect(num_found=10, num_now=1, num_later=1)

@@ -106,6 +106,6 @@ def test_large_run_fits_eighty_columns_without_losing_a_digit() -> None:
     summary["messages"] = dict.fromkeys(SUMMARY["messages"], 1_234_567_890)
     lines = rendered(summary_table(summary))
     assert max(map(len, lines)) <= 80
-    assert "\n".join(lines).count("1,234,567,890") == len(SUMMARY["messages"]) + 1  # delivered is said twice
+    assert "\n".join(lines).count("1,234,567,890") == len(SUMMARY["messages"]) + 1  # delivered is shown twice
     assert "\n".join(lines).count("n" * 20) >= 5
     assert row(lines, "honest")[:2] == ["honest", "(3,500)"]

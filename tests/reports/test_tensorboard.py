@@ -15,7 +15,7 @@ def line(event: str, time_s: float, client: int, round_: int, **numbers) -> byte
     ).encode()
 
 
-def test_series_hold_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
+def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean() -> None:
     lines = [
         line("round_finished", 1.0, 0, 1, max_age=None),
         line("estimate", 1.0, 0, 1, tau=2.0),
@@ -49,7 +49,7 @@ def test_tensorboard_reads_back_what_was_evaluated(tmp_path: Path, capsys) -> No
     assert result.folder is not None
     for _ in range(2):  # the second time replaces the first
         assert main(["tensorboard", str(result.folder), "--output", str(tmp_path / "board")]) == 0
-    assert "tensorboard --logdir" in capsys.readouterr().out
+    assert "tensorboard --logdir" in capsys.readouterr().err
     folder = tmp_path / "board" / result.folder.name
     assert {path.name for path in folder.iterdir()} == {
         "honest-mean",

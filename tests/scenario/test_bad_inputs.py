@@ -250,7 +250,7 @@ def test_fault_every_microsecond_ends_the_run(fault: str, folder: Path, capsys, 
     message = assert_rejected(
         capsys, 1, "faults[0]", "run", "small.toml", "--quiet", "--set", f"faults=[{{{fault}}}]"
     )
-    assert "while clients finished 0 trainings; make the fault less frequent" in message
+    assert "while clients finished local training 0 times; make the fault less frequent" in message
 
 
 @pytest.fixture(scope="module")

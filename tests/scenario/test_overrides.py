@@ -1,4 +1,4 @@
-"""Overrides: a setting that gets lost is always mentioned in a note."""
+"""Overrides: every lost setting causes a note."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ clients = [1]
 at_s = 1.0
 recover_after_s = 2.0
 """
-LAMBDA = "method.lambda fell back from 1.0 to its default 0.01, because its table was replaced"
+LAMBDA = "method.lambda was reset from 1.0 to its default 0.01, because its table was replaced"
 MAX_NORM = "method.max_norm = 5.0 is dropped: direct has no such option"
 
 
@@ -54,13 +54,13 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("override", ["method={name='direct', aggregator='mean'}", "method=direct"])
-def test_replaced_table_names_the_keys_that_fell_back_to_their_defaults(file: Path, override: str) -> None:
+def test_replaced_table_causes_notes_about_keys_reset_to_their_defaults(file: Path, override: str) -> None:
     scenario = Scenario.load(file, [override])
     assert scenario.to_dict()["method"]["lambda"] == 0.01
     assert LAMBDA in scenario.notes
 
 
-def test_keys_that_the_new_table_states_did_not_fall_back(file: Path) -> None:
+def test_keys_set_by_the_new_table_are_not_reported_as_reset(file: Path) -> None:
     same = "{name='rdpfl', aggregator='median', lambda=1.0, max_norm=5.0}"
     for method in (same, "{name='direct', aggregator='mean', lambda=0.5}"):
         assert Scenario.load(file, [f"method={method}"]).notes == []
@@ -70,17 +70,17 @@ def test_keys_that_the_new_table_states_did_not_fall_back(file: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "note"),
     [
-        ("adversary.attack={name='noise'}", "adversary.attack.sigma fell back from 3.0 to its default"),
-        ("network={}", 'network.latency.name fell back from "exponential" to its default "constant"'),
-        ("data={name='synthetic'}", "data.num_train fell back from 300 to its default"),
-        ("method={name='krum_gossip'}", 'method.aggregator fell back from "median" to its default "krum"'),
+        ("adversary.attack={name='noise'}", "adversary.attack.sigma was reset from 3.0 to its default"),
+        ("network={}", 'network.latency.name was reset from "exponential" to its default "constant"'),
+        ("data={name='synthetic'}", "data.num_train was reset from 300 to its default"),
+        ("method={name='krum_gossip'}", 'method.aggregator was reset from "median" to its default "krum"'),
     ],
 )
-def test_every_replaced_table_names_its_lost_keys(file: Path, override: str, note: str) -> None:
+def test_every_replaced_table_causes_notes_about_its_lost_keys(file: Path, override: str, note: str) -> None:
     assert any(found.startswith(note) for found in Scenario.load(file, [override]).notes)
 
 
-def test_new_name_keeps_shared_options_and_names_dropped_ones(file: Path) -> None:
+def test_new_name_keeps_shared_options_and_reports_dropped_ones(file: Path) -> None:
     scenario = Scenario.load(file, ["method.name=direct"])
     method = scenario.to_dict()["method"]
     assert (method["name"], method["lambda"], method["aggregator"]["name"]) == ("direct", 1.0, "median")
@@ -152,7 +152,7 @@ def test_seed_cannot_be_set_twice(file: Path) -> None:
         ("nothing.here", None),
     ],
 )
-def test_choice_at_a_path(path: str, kind: str | None) -> None:
+def test_choice_is_found_by_its_path(path: str, kind: str | None) -> None:
     raw: dict[str, Any] = {
         "network": {"links": [{}]},
         "faults": [{"name": "crash"}],

@@ -43,12 +43,12 @@ def test_all_problems_are_listed_with_path_value_and_allowed_values() -> None:
     )
     text = "\n".join(found)
     assert len(found) == 7
-    assert "rounds: input should be greater than or equal to 1 (given: 0)" in found
+    assert "rounds: must be >= 1 (given: 0)" in found
     assert "sed: unknown key; did you mean 'seed'?" in text
     assert "topology: no topology is called 'ringg'; did you mean 'ring'?; allowed: complete, ring," in text
-    assert "method.aggregator.trim: input should be less than" in text
-    assert "method.predictor: input should be 'bb', 'last' or 'none' (given: 'bbb')" in found
-    assert "training.learning_rate: input should be a valid number (given: 'fast')" in found
+    assert "method.aggregator.trim: must be < 0.5" in text
+    assert "method.predictor: must be 'bb', 'last' or 'none' (given: 'bbb')" in found
+    assert "training.learning_rate: must be a valid number (given: 'fast')" in found
     assert "timing.wait: 'all' without timeout_s could wait forever" in text
 
 
@@ -102,11 +102,11 @@ def test_lossy_links_are_allowed_with_a_timeout(timing: dict) -> None:
     Scenario.from_dict({"network": {"loss": "bernoulli"}, "timing": timing})
 
 
-def test_loss_with_probability_zero_is_no_loss() -> None:
+def test_loss_with_probability_zero_needs_no_timeout() -> None:
     Scenario.from_dict({"network": {"loss": {"name": "bernoulli", "probability": 0.0}}})
 
 
-def test_file_gives_the_name_and_overrides_reach_into_short_forms(tmp_path: Path) -> None:
+def test_scenario_is_named_after_its_file_and_overrides_change_short_forms(tmp_path: Path) -> None:
     path = write(tmp_path, 'rounds = 3\n[method]\nname = "rdpfl"\naggregator = "trimmed_mean"\n')
     overrides = [
         "method.aggregator.trim=0.1",
@@ -141,7 +141,7 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
         Scenario.load(tmp_path / "nowhere.toml")
 
 
-def test_resolved_scenario_reads_back_as_itself() -> None:
+def test_resolved_scenario_can_be_read_back_unchanged() -> None:
     scenario = Scenario.from_dict({"adversary": {"attack": {"name": "noise", "sigma": 3}, "fraction": 0.2}})
     assert Scenario.from_dict(scenario.to_dict()) == scenario
 
@@ -166,7 +166,7 @@ def test_table_without_a_name_is_the_default_component() -> None:
 
 def test_problem_of_a_choice_between_plain_values_is_listed_once() -> None:
     [problem] = problems({"method": {"name": "rdpfl", "step": "locl"}})
-    assert problem.startswith("method.step: input should be 'local' or input should be a valid number")
+    assert problem.startswith("method.step: must be 'local' or must be a valid number")
 
 
 @pytest.mark.parametrize("raw", [{"seed": 10**20}, {"method": {"lambda": 1e300}}])
@@ -223,7 +223,7 @@ def test_problem_with_networks_faults_and_adversaries_has_its_path(raw, path: st
     assert words in caught.value.problems[0].message
 
 
-def test_override_reaches_into_lists(tmp_path: Path) -> None:
+def test_override_can_change_entries_of_lists(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         """

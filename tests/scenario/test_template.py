@@ -23,7 +23,7 @@ def uncommented(text: str) -> str:
 def test_template_sets_only_the_chosen_values() -> None:
     text = commented_scenario(CHOSEN, "a title")
     assert text.startswith("# a title\n")
-    chosen = {**CHOSEN, "topology": {"name": "ring"}, "model": {"name": "mlp"}, "evaluation": {}}
+    chosen = {**CHOSEN, "topology": {"name": "complete"}, "model": {"name": "mlp"}, "evaluation": {}}
     chosen.pop("faults")
     assert tomllib.loads(text) == chosen
 

@@ -1,4 +1,4 @@
-"""Same scenario and seed, same run; a change of method leaves the world as it is."""
+"""The same scenario and seed give the same run; delays and losses do not depend on the method."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def world_of(folder: Path) -> list[tuple]:
     return [tuple(line.get(key) for key in keys) for line in lines if line["event"] in kinds]
 
 
-def test_another_method_or_aggregator_has_the_same_world(tmp_path: Path) -> None:
+def test_another_method_or_aggregator_has_the_same_delays_losses_and_attackers(tmp_path: Path) -> None:
     methods = [
         {"name": "rdpfl", "lambda": 0.3},
         {"name": "rdpfl", "lambda": 0.3, "aggregator": "krum"},

@@ -1,4 +1,4 @@
-"""When models are tested, on what, and that no work is done twice."""
+"""The times and data of evaluations; no model is evaluated twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random scenarios run to their end, keep their accounts, and do the same again.
+"""Random scenarios finish, their message counts add up, and repeated runs have the same records.
 
 `make fuzz` tries 500 new ones and prints failures as TOML.
 """

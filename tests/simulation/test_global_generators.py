@@ -1,4 +1,4 @@
-"""Nothing draws from a generator of the whole process, so that other code may."""
+"""No code draws from a process-wide generator, so other code may use it."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def states() -> bytes:
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "stacked"])
-def test_a_run_leaves_the_global_generators_as_they_were(executor: str) -> None:
+def test_a_run_does_not_change_the_global_generators(executor: str) -> None:
     before = states()
     simulate(scenario(execution={"executor": executor}))
     assert states() == before
 
 
-def test_runs_in_threads_beside_code_that_draws_have_the_digest_of_a_run_alone() -> None:
+def test_concurrent_runs_have_the_digest_of_a_single_run_even_if_other_threads_draw() -> None:
     alone = simulate(scenario()).summary["digest"]
     digests: list[str] = []
     done = Event()
@@ -116,7 +116,7 @@ def test_no_file_uses_a_global_generator(path: Path) -> None:
         "nn.functional.dropout(x)",
     ],
 )
-def test_a_global_draw_is_found(code: str) -> None:
+def test_use_of_a_global_generator_is_detected(code: str) -> None:
     assert list(global_draws(code))
 
 
@@ -132,7 +132,7 @@ def test_a_global_draw_is_found(code: str) -> None:
         "generator.manual_seed(1)",
     ],
 )
-def test_a_draw_from_a_generator_of_its_own_is_not(code: str) -> None:
+def test_use_of_a_local_generator_is_not_reported(code: str) -> None:
     assert not list(global_draws(code))
 
 
@@ -169,4 +169,4 @@ def _is_global(node: ast.AST) -> bool:
 
 
 NETWORKX = {"watts_strogatz_graph", "barabasi_albert_graph", "spring_layout"}
-"""Functions of networkx that draw although their names do not say so."""
+"""Functions of networkx that draw, although their names do not indicate it."""

@@ -1,4 +1,4 @@
-"""A run that was interrupted, killed or has crashed is resumed to what it would have been."""
+"""A run that was interrupted, killed or has crashed has the same results after it is resumed."""
 
 import json
 import os
@@ -142,7 +142,7 @@ def test_damaged_checkpoint_is_skipped_for_the_previous_one(tmp_path: Path) -> N
     assert contents(folder) == contents(whole.folder)
 
 
-def test_without_a_checkpoint_the_run_starts_again_and_says_so(
+def test_without_a_checkpoint_the_run_starts_again_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = simulate(scenario(), tmp_path / "whole")
@@ -153,7 +153,7 @@ def test_without_a_checkpoint_the_run_starts_again_and_says_so(
     assert contents(folder) == contents(whole.folder)
 
 
-def test_checkpoint_whose_records_are_gone_is_not_used(tmp_path: Path) -> None:
+def test_checkpoint_whose_records_are_missing_is_not_used(tmp_path: Path) -> None:
     whole = simulate(scenario(), tmp_path / "whole")
     folder = left(scenario(), tmp_path / "left", 20, crash)
     (folder / "events.jsonl").write_bytes(b"")
@@ -176,10 +176,10 @@ def test_run_that_is_killed_after_its_summary_is_completed(
     capsys.readouterr()
     assert main(["resume", str(folder)]) == 0
     done = "its checkpoints were removed and " if moment == 0 else ""
-    assert f"this run is already complete; {done}its figures were drawn" in capsys.readouterr().out
+    assert f"this run is already complete; {done}its figures were drawn" in capsys.readouterr().err
     assert contents(folder) == contents(whole)
     assert main(["resume", str(folder)]) == 0
-    assert "this run is already complete; there is nothing to resume" in capsys.readouterr().out
+    assert "this run is already complete; there is nothing to resume" in capsys.readouterr().err
 
 
 def test_figures_of_an_unfinished_run_are_drawn_again(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_complete_run_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(ScenarioError, match="is already complete"):
         resume(folder)
     assert main(["resume", str(folder)]) == 0
-    assert "there is nothing to resume" in capsys.readouterr().out
+    assert "there is nothing to resume" in capsys.readouterr().err
     assert contents(folder) == before
 
 
@@ -311,8 +311,8 @@ def test_ctrl_c_prints_a_resume_command_that_works(
     whole = simulate(Scenario.load(path), tmp_path / "whole")
     monkeypatch.setattr("rdpfl_sim.cli.live.make_progress", lambda *_: Shown(At(9, interrupt)))
     assert main([str(path), "--output", str(tmp_path / "runs")]) == 130
-    output = capsys.readouterr().out
-    [hint] = [line for line in output.splitlines() if line.startswith("resume with: rdpfl-sim resume ")]
+    messages = capsys.readouterr().err
+    [hint] = [line for line in messages.splitlines() if line.startswith("resume with: rdpfl-sim resume ")]
     monkeypatch.undo()
     assert main(hint.removeprefix("resume with: rdpfl-sim ").split()) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])

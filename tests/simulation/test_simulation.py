@@ -25,7 +25,7 @@ def events(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
 
 
-def test_run_folder_holds_every_record_of_the_run(tmp_path: Path) -> None:
+def test_run_folder_contains_every_record_of_the_run(tmp_path: Path) -> None:
     result = simulate(small_scenario(name="demo", **LOSSY), tmp_path)
     assert result.folder is not None
     assert result.folder.parent == tmp_path
@@ -77,8 +77,8 @@ def test_rounds_with_too_few_messages_for_the_trimmed_mean_are_counted_and_warne
     assert 0 < expected < len(num_used)
     assert few.summary["telemetry"]["num_trimmed_less"] == expected
     assert few.summary["warnings"][-1] == (
-        f"in {expected} of {len(num_used)} rounds of honest clients too few messages arrived for the trimmed "
-        "mean: it cut fewer than ceil(trim n) of n per side"
+        f"in {expected} of {len(num_used)} rounds of honest clients, too few messages arrived for the "
+        "trimmed mean: it removed fewer than ceil(trim n) of n at each end"
     )
     other = simulate(small_scenario(method={"name": "direct", "aggregator": "median"}, **LOSSY))
     assert other.summary["telemetry"]["num_trimmed_less"] == 0
@@ -93,7 +93,7 @@ def test_nothing_is_used_before_it_is_sent(tmp_path: Path) -> None:
     assert all(sent[m] < arrived[m] <= used[m] for m in used)
 
 
-def test_message_events_can_be_thinned_without_changing_the_run(tmp_path: Path) -> None:
+def test_recording_only_some_messages_does_not_change_the_run(tmp_path: Path) -> None:
     full = simulate(small_scenario(**LOSSY), tmp_path)
     thin = simulate(small_scenario(output={"message_events": 0.3}, **LOSSY), tmp_path)
     none = simulate(small_scenario(output={"message_events": 0.0}, **LOSSY), tmp_path)
@@ -120,7 +120,7 @@ def test_summary_reports_accuracy_over_clients() -> None:
     assert result.folder is None
 
 
-def test_disconnected_graphs_and_isolated_clients_are_reported_never_a_crash(tmp_path: Path) -> None:
+def test_disconnected_graphs_and_isolated_clients_are_reported_without_an_error(tmp_path: Path) -> None:
     graph = tmp_path / "graph.edgelist"
     graph.write_text("0 1\n1 2\n")
     scenario = small_scenario(topology={"name": "file", "path": str(graph)}, adversary={"ids": [1]})
@@ -162,7 +162,7 @@ def test_run_can_be_limited_in_simulated_time() -> None:
     assert summary["rounds_done"] == [4, 4]
 
 
-def test_interruption_leaves_a_summary_of_what_was_done(tmp_path: Path) -> None:
+def test_interrupted_run_has_a_summary_of_its_progress(tmp_path: Path) -> None:
     class Impatient:
         pressed = False
 
@@ -198,7 +198,7 @@ def test_last_round_of_every_client_is_evaluated_when_it_ends() -> None:
     assert max(row["time_s"] for row in last) == result.summary["simulated_s"]
 
 
-def test_arithmetic_is_set_for_the_run_and_put_back_after_it() -> None:
+def test_arithmetic_settings_are_restored_after_the_run() -> None:
     before = torch.get_num_threads(), torch.backends.cudnn.deterministic
     with deterministic_torch(before[0] + 1):
         assert torch.get_num_threads() == before[0] + 1
@@ -220,7 +220,7 @@ def test_compute_time_per_step_grows_with_the_shard() -> None:
     assert len(set(steps)) > 1
 
 
-def test_every_client_and_round_has_batches_of_its_own() -> None:
+def test_every_client_and_round_has_different_batches() -> None:
     experiment = Experiment(small_scenario())
     w = experiment.initial_model(0)
     seeds = {
@@ -260,7 +260,7 @@ def test_estimator_statistics_are_those_of_honest_clients() -> None:
     assert simulate(scenario).summary["telemetry"]["rounds"]["all"]["bounded"] == 0.0
 
 
-def test_clients_have_speeds_of_their_own() -> None:
+def test_clients_have_different_speeds() -> None:
     assert len(set(Experiment(small_scenario(timing={"compute": "lognormal"})).compute_times.base_s)) == 6
 
 
@@ -342,7 +342,7 @@ def test_honest_client_whose_own_training_diverges_does_not_stop_the_run(method:
     assert any("diverged" in warning for warning in summary["warnings"])
 
 
-def test_run_that_is_cut_short_ends_with_an_evaluation_of_its_models() -> None:
+def test_run_with_a_time_limit_ends_with_an_evaluation_of_its_models() -> None:
     scenario = small_scenario(rounds=1000, timing={"max_time_s": 20.5}, evaluation={"every": 1000})
     experiment = Experiment(scenario)
     result = simulate(experiment)
@@ -382,7 +382,7 @@ DEADLINE = {"wait": {"name": "deadline", "seconds": 1.0}}
         ),
         (
             {"faults": [{"name": "random_crashes", "mean_time_to_fail_s": 0.1}], "timing": DEADLINE},
-            "timing.max_time_s would end such a run",
+            "set timing.max_time_s to limit the run",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""With zero latency, no loss and wait = "all" the simulator is Algorithm 1: a plain loop, no events."""
+"""With zero latency, no loss and wait = "all", the simulator equals Algorithm 1 as a plain loop."""
 
 import pytest
 import torch
@@ -66,7 +66,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             )
             for i in range(n)
         ]
-        u = [(w[i] - jobs[i].w) / (ETA * jobs[i].num_steps) for i in range(n)]
+        u = [(w[i] - jobs[i].w[0]) / (ETA * jobs[i].num_steps[0]) for i in range(n)]
         d_hat = [predict(t, w_history[i], d_history[i]) for i in range(n)]
 
         def attack_message(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
@@ -98,7 +98,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
             delta_before[i] = float(delta.norm())
             d = prediction + delta * min(1.0, tau[i] / max(float(delta.norm()), 1e-12))
             d = d * min(1.0, G_D / float(d.norm()))
-            w[i] = w[i] - ETA * jobs[i].num_steps * (u[i] + LAMBDA * d)
+            w[i] = w[i] - ETA * jobs[i].num_steps[0] * (u[i] + LAMBDA * d)
             w_history[i].append(w[i])
             d_history[i].append(d_bar)
     return w

@@ -48,7 +48,7 @@ def test_diverged_model_breaks_the_bound() -> None:
     ]
 
 
-def test_run_judges_its_honest_clients() -> None:
+def test_run_checks_the_bound_for_honest_clients() -> None:
     scenario = small_scenario(
         evaluation={"every": 1, "theory": True}, adversary={"fraction": 0.34, "attack": "sign_flip"}
     )

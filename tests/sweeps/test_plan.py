@@ -79,7 +79,7 @@ def test_hash_covers_the_whole_scenario() -> None:
         ({"set": {"rounds.more": 3}}, "rounds: is not a table, so rounds.more cannot be set"),
         ({"set": [3]}, "set: "),
         ({"sedes": [1]}, "sedes: unknown key; did you mean 'seeds'?"),
-        ({"grid": {"seed": [1], "rounds": list(range(1, 60_000))}}, "runs are more than"),
+        ({"grid": {"seed": [1], "rounds": list(range(1, 60_000))}}, "runs; allowed: 100,000"),
     ],
 )
 def test_invalid_sweep_is_rejected_with_the_reason(changes: dict, words: str) -> None:
@@ -131,9 +131,14 @@ def test_profiles_may_be_in_a_separate_file(tmp_path: Path) -> None:
 def test_sweep_and_scenario_files_are_distinguished(tmp_path: Path) -> None:
     (tmp_path / "scenario.toml").write_text("rounds = 9\n")
     (tmp_path / "sweep.toml").write_text("[base]\nrounds = 9\n")
-    with pytest.raises(ScenarioError, match="if this is a scenario"):
+    with pytest.raises(ScenarioError, match=r"base: is missing.*if this file is a scenario, run it with"):
         SweepSpec.load(tmp_path / "scenario.toml")
-    with pytest.raises(ScenarioError, match="this file is a sweep"):
+    (tmp_path / "variations.toml").write_text("[grid]\nrounds = [1, 2]\n")
+    with pytest.raises(ScenarioError, match="base: is missing"):
+        SweepSpec.load(tmp_path / "variations.toml")
+    with pytest.raises(ScenarioError, match="is a sweep; run it with: rdpfl-sim sweep"):
+        Scenario.load(tmp_path / "variations.toml")
+    with pytest.raises(ScenarioError, match="is a sweep; run it with: rdpfl-sim sweep"):
         Scenario.load(tmp_path / "sweep.toml")
 
 
@@ -174,7 +179,7 @@ def sweep_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_override_that_nothing_replaces_reaches_every_run(sweep_file: Path) -> None:
+def test_override_that_nothing_replaces_applies_to_every_run(sweep_file: Path) -> None:
     runs = plan_runs(SweepSpec.load(sweep_file, ["clients.count=5", "rounds=7"]))
     assert {(run.scenario.clients.count, run.scenario.rounds) for run in runs} == {(5, 7)}
 
@@ -204,7 +209,7 @@ def test_override_that_a_case_replaces_is_rejected(sweep_file: Path, override: s
     assert len(caught.value.problems) == 1
 
 
-def test_override_of_a_key_in_the_grid_is_rejected_unless_it_leaves_that_key_out(sweep_file: Path) -> None:
+def test_override_of_a_key_in_the_grid_is_rejected_unless_it_omits_that_key(sweep_file: Path) -> None:
     sweep_file.write_text('base = { rounds = 3 }\nseeds = [1]\ngrid = { "method.lambda" = [0.1, 1.0] }\n')
     with pytest.raises(ScenarioError, match=r"method: has no effect: axis 'method.lambda'"):
         plan_runs(SweepSpec.load(sweep_file, ["method={name='direct', lambda=2.0}"]))
@@ -226,5 +231,5 @@ def test_case_that_resets_a_key_of_the_base_is_noted_in_its_runs(sweep_file: Pat
     sweep_file.write_text(SWEEP.replace('"method.lambda" = [0.1, 1.0]', ""))
     for run in plan_runs(SweepSpec.load(sweep_file)):
         [note] = run.scenario.notes
-        assert note.startswith("method.lambda fell back from 1.0 to its default 0.01")
+        assert note.startswith("method.lambda was reset from 1.0 to its default 0.01")
     assert all(run.scenario.notes == [] for run in plan_runs(SweepSpec.from_dict(RAW)))

@@ -101,7 +101,7 @@ def test_wide_table_is_cut_into_parts_that_fit_the_terminal(width: int) -> None:
     assert "0.25 ± 0.07 (0.50)" in text
 
 
-def test_table_without_a_complete_run_says_so() -> None:
+def test_table_without_a_complete_run_has_a_note() -> None:
     sweep = SweepSpec.from_dict({**RAW, "table": [LAYOUT]})
     (table,) = make_tables(sweep, [])
     assert table.note == "no run is complete"

@@ -240,7 +240,7 @@ def test_sweep_does_not_follow_a_link_in_its_folder(name: str, tmp_path: Path) -
     )
 
 
-def test_scratch_folder_that_is_a_link_is_left_alone(tmp_path: Path) -> None:
+def test_temporary_folder_that_is_a_link_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "sweep" / ".running").mkdir(parents=True)
     (tmp_path / "sweep" / ".running" / "dead").symlink_to(tmp_path / "outside")

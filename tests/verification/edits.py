@@ -1,4 +1,4 @@
-"""Random single edits of a run's files, each with a name that says what was changed."""
+"""Random single edits of a run's files, each with a name that describes the change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FILES = {
 """The files that are checked, and how often each is edited."""
 
 Edit = tuple[str, bytes]
-"""What was changed, and the content of the file afterwards."""
+"""A description of the change, and the new content of the file."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Changed:
 
 
 def edits(run: Path, rng: Random) -> Iterator[Changed]:
-    """One random edit after the other, each of the untouched run."""
+    """Yield random edits, each of the unchanged run."""
     contents = {name: (run / name).read_bytes() for name in FILES}
     names = [name for name, weight in FILES.items() for _ in range(weight)]
     while True:
@@ -124,7 +124,7 @@ def _add_or_delete(table: dict[str, Any], rng: Random) -> tuple[str, dict[str, A
 
 
 def _edit_leaf(table: Any, rng: Random, skipped: tuple[str, ...] = ()) -> tuple[str, Any]:
-    """Change one number or text of a table; its path, and the new table."""
+    """Change one number or text of a table; return its path and the new table."""
     leaves = [path for path in _leaves(table) if not ".".join(map(str, path)).startswith(skipped or ("\0",))]
     path = rng.choice(leaves)
     table = json.loads(json.dumps(table))
@@ -145,7 +145,7 @@ def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def _other(value: Any, rng: Random) -> Any:
-    """Another value of the same kind, or of another one."""
+    """Return a different value of the same or another type."""
     match value:
         case bool():
             return not value
@@ -162,7 +162,7 @@ def _other(value: Any, rng: Random) -> Any:
 
 
 def _other_text(text: str, rng: Random) -> str:
-    """The text with its last digit or character changed, cut off, or with more."""
+    """Return the text with its last character changed or removed, or with an added one."""
     if text == "":
         return rng.choice(["0", "0.5", " "])
     last = rng.choice([character for character in "0123456789ax" if character != text[-1]])

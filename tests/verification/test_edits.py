@@ -1,4 +1,4 @@
-"""A single edit of any file of a run is noticed: nearly always from the files, always by a replay."""
+"""A single edit of any file of a run is detected: nearly always from the files, always by a replay."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ ONLY_BY_REPLAY = [
     r"summary.json: warnings\.\d+",
     r"summary.json: theory\.clients\.\d+\.(G_g|sigma_u|bound)",
 ]
-"""The kinds in `rdpfl_sim.verification.replay`, as far as these runs have them."""
+"""The kinds in `rdpfl_sim.verification.replay` that occur in these runs."""
 
 
 def is_noticed(run: Path) -> bool:
-    """Whether `rdpfl-sim verify` exits with an error."""
+    """Return whether `rdpfl-sim verify` exits with an error."""
     try:
         return any(check.outcome == "violated" for check in verify(run))
     except (ScenarioError, RunError):

@@ -1,4 +1,4 @@
-"""Random scenarios, whatever happens in them, leave records in which nothing is violated."""
+"""The records of random scenarios have no violations."""
 
 from pathlib import Path
 

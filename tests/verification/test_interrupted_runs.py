@@ -1,4 +1,4 @@
-"""A run that was interrupted between any two events leaves records in which nothing is violated."""
+"""The records of a run that was interrupted between any two events have no violations."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ NUM_INTERRUPTIONS = 40
 
 
 def stopped_after(num_events: int, folder: Path, **changes: Any) -> Path:
-    """The folder of a run that was interrupted after so many events."""
+    """Return the folder of a run that was interrupted after this number of events."""
     files = RunFolder.create(folder, "run")
     simulation = Simulation(cheap(small_scenario(**changes)), files, None)
     with deterministic_torch(1):

@@ -1,4 +1,4 @@
-"""Every scenario of the repository leaves records in which nothing is violated."""
+"""The records of every scenario in the repository have no violations."""
 
 from pathlib import Path
 

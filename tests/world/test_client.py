@@ -1,4 +1,4 @@
-"""The life of a client on the kernel, with a fake trainer and constant links: exact simulated times."""
+"""The rounds of a client on the kernel, with a fake trainer and constant links: exact simulated times."""
 
 import pytest
 from torch import Tensor
@@ -40,12 +40,12 @@ def test_deadline_ends_the_wait_and_a_message_at_that_instant_is_in_time() -> No
     assert [used for *_, used in world.log.rounds if used != 2] == []
 
 
-def test_deadline_with_missing_messages_goes_on_with_what_is_there() -> None:
+def test_after_the_deadline_the_round_uses_the_messages_in_the_mailbox() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 9.0), wait=Wait(1.0, 0.5), rounds=1).run()
     assert world.log.rounds[0] == (1.5, 0, 1, 1)
 
 
-def test_no_waiting_uses_what_is_in_the_mailbox() -> None:
+def test_without_waiting_the_round_uses_the_messages_in_the_mailbox() -> None:
     world = TinyWorld(
         compute=(1.0, 1.0, 3.5), wait=Wait(0.0, None), rounds=3, staleness=Staleness(5, 1.0)
     ).run()
@@ -71,20 +71,20 @@ def test_late_message_is_used_with_its_age_if_staleness_allows() -> None:
     assert (0, 2, 2, 1) in world.log.used
 
 
-def test_client_without_neighbours_learns_alone() -> None:
+def test_client_without_neighbours_trains_locally() -> None:
     world = TinyWorld(neighbours=[(1,), (0,), ()]).run()
     assert world.times(2) == [1.0, 2.0]
     assert world.clients[2].state.learning.w[0].tolist() == [-6.0, -6.0]
 
 
-def test_local_training_sends_nothing_and_waits_for_nobody() -> None:
+def test_local_training_neither_sends_nor_waits() -> None:
     world = TinyWorld(method=Local(RunInfo(1.0, 2)), compute=(1.0, 5.0, 9.0)).run()
     assert world.network.num_sent == 0
     assert world.times(0) == [1.0, 2.0]
     assert world.clients[0].state.phase is Phase.FINISHED
 
 
-def test_all_messages_lost_with_a_deadline_still_ends() -> None:
+def test_run_with_a_deadline_ends_if_all_messages_are_lost() -> None:
     world = TinyWorld(loses=lambda link, draw, now_s: True, wait=Wait(1.0, 2.0)).run()
     assert world.times(0) == [3.0, 6.0]
     assert world.network.num_lost == world.network.num_sent == 12
@@ -100,7 +100,7 @@ def test_omniscient_attacker_waits_for_the_slowest_honest_client() -> None:
     assert world.clients[0].state.learning.w[0].tolist() == pytest.approx([-(1 + (2 + 1) / 2)] * 2)
 
 
-def test_impatient_attacker_uses_what_it_knows() -> None:
+def test_attacker_uses_its_observations_when_its_patience_ends() -> None:
     plan = Plan(min_max, sees_honest=True, patience_s=0.5)
     world = TinyWorld(compute=(3.0, 4.0, 3.0), byzantine=(2,), plan=plan, rounds=1).run()
     # At 3.5 only client 0's direction 1 is known, so that is what client 2 sends, in place of its own 3.
@@ -108,7 +108,7 @@ def test_impatient_attacker_uses_what_it_knows() -> None:
     assert world.clients[1].state.learning.w[0].tolist() == pytest.approx([-(2 + (1 + 1) / 2)] * 2)
 
 
-def test_refused_message_does_not_keep_a_client_waiting() -> None:
+def test_rejected_message_does_not_delay_a_client() -> None:
     def poison(view) -> Tensor:
         return view.own * float("nan")
 
@@ -125,7 +125,7 @@ def test_broadcast_shares_one_payload() -> None:
     assert [len(addresses) for addresses in vectors.values()] == [1, 1, 1]
 
 
-def test_deadlines_that_are_not_needed_do_not_pile_up() -> None:
+def test_unused_deadlines_do_not_accumulate() -> None:
     world = TinyWorld(rounds=50, wait=Wait(1.0, 1e6)).run(until_s=60.0)
     assert world.times(0)[-1] < 63
     assert len(world.kernel._queue) <= 2 * len(world.clients) + 6
@@ -154,7 +154,7 @@ def test_state_has_the_phase_the_round_and_the_end_of_the_wait() -> None:
     assert world.clients[0].mailbox.pending == {2}
 
 
-def test_refused_messages_do_not_make_a_quorum() -> None:
+def test_rejected_messages_do_not_count_for_a_quorum() -> None:
     def poison(view) -> Tensor:
         return view.own * float("nan")
 

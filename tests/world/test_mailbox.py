@@ -85,7 +85,7 @@ def test_newest_is_taken_if_preferred() -> None:
     assert box.outcomes == {"used": 1, "stale": 2}
 
 
-def test_newest_older_message_stands_in_for_a_missing_one() -> None:
+def test_newest_older_message_replaces_a_missing_one() -> None:
     box = mailbox()
     for stamp in (1, 3):
         box.put(message(1, stamp))
@@ -99,7 +99,7 @@ def test_message_beyond_the_maximum_age_is_stale() -> None:
     assert box.outcomes == {"stale": 1}
 
 
-def test_earliest_later_message_is_used_if_there_is_nothing_else() -> None:
+def test_earliest_later_message_is_used_if_no_other_exists() -> None:
     box = mailbox()
     for stamp in (9, 7):
         box.put(message(1, stamp))
@@ -152,7 +152,7 @@ def test_second_message_of_a_sender_for_a_round_is_a_duplicate_before_and_after_
     assert box.outcomes == {"used": 1, "duplicate": 2}
 
 
-def test_a_flood_only_displaces_the_senders_own_messages() -> None:
+def test_a_flood_only_evicts_messages_of_its_sender() -> None:
     box = mailbox(capacity=2)
     box.put(message(2, 1))
     for stamp in range(1, 11):
@@ -160,7 +160,7 @@ def test_a_flood_only_displaces_the_senders_own_messages() -> None:
     assert sorted((m.sender, m.round) for m in box.unread()) == [(1, 9), (1, 10), (2, 1)]
 
 
-def test_neighbour_answers_with_a_valid_message_and_is_not_pending_after_a_rejected_one() -> None:
+def test_neighbour_is_not_pending_after_a_valid_or_a_rejected_message() -> None:
     box = mailbox()
     box.start_round(2)
     assert (num_answered(box), box.pending) == (0, {1, 2})
@@ -264,14 +264,14 @@ MASK = torch.tensor([True, False, True])
     [None, MASK[:2], MASK.unsqueeze(0), MASK.float(), MASK.to(torch.uint8)],
     ids=["no mask", "too short", "a matrix", "float", "uint8"],
 )
-def test_mask_of_another_form_is_refused(mask: torch.Tensor | None) -> None:
+def test_mask_of_another_form_is_rejected(mask: torch.Tensor | None) -> None:
     box = masked_mailbox()
     box.put(message(1, 4, Payload(torch.zeros(3), mask)))
     assert box.outcomes == {"rejected": 1}
 
 
 @pytest.mark.parametrize("mask", [MASK, ~MASK, MASK & ~MASK, MASK | ~MASK])
-def test_any_mask_of_the_right_form_is_taken_and_nan_is_refused_under_it_or_outside(
+def test_mask_of_the_right_form_is_accepted_and_nan_is_rejected_under_it_or_outside(
     mask: torch.Tensor,
 ) -> None:
     box = masked_mailbox()
@@ -281,7 +281,7 @@ def test_any_mask_of_the_right_form_is_taken_and_nan_is_refused_under_it_or_outs
     assert box.outcomes == {"used": 1, "rejected": 1}
 
 
-def test_masked_message_is_refused_where_models_are_dense() -> None:
+def test_masked_message_is_rejected_if_models_are_dense() -> None:
     box = mailbox()
     box.put(message(1, 4, Payload(torch.zeros(3), MASK)))
     assert box.outcomes == {"rejected": 1}
@@ -324,7 +324,7 @@ def test_message_of_the_next_round_is_stored_and_one_after_the_last_round_is_rej
     assert none.observer.reasons[-1][1:] == ("rejected", "no such round")
 
 
-def test_ready_is_reported_once_enough_neighbours_have_answered() -> None:
+def test_ready_is_reported_once_enough_messages_have_arrived() -> None:
     calls: list[int] = []
     box = Mailbox(
         [1, 2, 3],
@@ -342,7 +342,7 @@ def test_ready_is_reported_once_enough_neighbours_have_answered() -> None:
     assert (calls, box.is_ready) == ([2], True)
 
 
-def test_ready_is_reported_when_no_neighbour_is_pending_any_more() -> None:
+def test_ready_is_reported_when_no_neighbour_is_pending() -> None:
     calls: list[str] = []
     box = mailbox()
     box.on_ready = lambda: calls.append("ready")

@@ -1,4 +1,4 @@
-"""What the kernel assumes about SimPy's private names. A new SimPy that breaks it fails here first."""
+"""The kernel's assumptions about SimPy's private names. A SimPy release that breaks them fails here."""
 
 from heapq import heappush
 

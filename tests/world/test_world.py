@@ -1,4 +1,4 @@
-"""Faults as the clients live through them, with a fake trainer and constant links: exact simulated times."""
+"""Effects of faults on clients, with a fake trainer and constant links: exact simulated times."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ PATIENT = Wait(1.0, 0.5)
 """Wait for all, but half a second at most: twice the latency."""
 NO_WAIT = Wait(0.0, None)
 PAIR_AND_HERMIT = [(1,), (0,), ()]
-"""Client 2 has no neighbours: nothing but its own training matters to it."""
+"""Client 2 has no neighbours and only trains locally."""
 
 
 def sides(*clients: set[int]) -> tuple[frozenset[int], ...]:
@@ -38,19 +38,19 @@ def crash(client: int, at_s: float, until_s: float, fresh: bool = False, catch_u
 
 
 def rounds(world: TinyWorld, client: int) -> list[tuple[float, int]]:
-    """When a client finished which round."""
+    """Return the time and number of each round that a client finished."""
     return [(time_s, round_) for time_s, who, round_, _ in world.log.rounds if who == client]
 
 
 def num_used(world: TinyWorld, client: int) -> list[int]:
-    """How many messages a client used in its rounds."""
+    """Return the number of messages that a client used in each round."""
     return [used for _, who, _, used in world.log.rounds if who == client]
 
 
 # Partitions
 
 
-def test_messages_between_sides_are_lost_when_they_leave() -> None:
+def test_messages_between_sides_are_lost_when_sent() -> None:
     cut = sides({0}, {1})
     world = TinyWorld(
         wait=PATIENT, rounds=1, faults=[[(0.5, Start(Partition(cut))), (1.1, End(Partition(cut)))]]
@@ -60,7 +60,7 @@ def test_messages_between_sides_are_lost_when_they_leave() -> None:
     assert [world.times(i) for i in range(3)] == [[1.5], [1.5], [1.25]]
 
 
-def test_messages_between_sides_are_lost_when_they_arrive() -> None:
+def test_messages_between_sides_are_lost_on_arrival() -> None:
     cut = sides({0}, {1})
     world = TinyWorld(
         wait=PATIENT, rounds=1, faults=[[(1.1, Start(Partition(cut))), (1.3, End(Partition(cut)))]]
@@ -87,7 +87,7 @@ def test_every_two_of_three_sides_are_separated() -> None:
 
 
 @pytest.mark.parametrize("others", [sides({0}, {1}), sides({0, 2}, {1})])
-def test_overlapping_partitions_end_one_by_one(others: tuple[frozenset[int], ...]) -> None:
+def test_overlapping_partitions_end_separately(others: tuple[frozenset[int], ...]) -> None:
     cut = sides({0}, {1})
     world = TinyWorld(
         wait=PATIENT,
@@ -110,7 +110,7 @@ def test_one_way_outage_loses_messages_in_one_direction() -> None:
     assert [num_used(world, i) for i in range(3)] == [[2], [1], [2]]
 
 
-def test_outage_that_begins_on_the_way_loses_the_message_when_it_arrives() -> None:
+def test_outage_that_starts_during_transit_loses_the_message_on_arrival() -> None:
     outage = ((0, 1), (1, 0))
     world = TinyWorld(
         wait=PATIENT, rounds=1, faults=[[(1.1, Start(LinkOutage(outage))), (9.0, End(LinkOutage(outage)))]]
@@ -118,7 +118,7 @@ def test_outage_that_begins_on_the_way_loses_the_message_when_it_arrives() -> No
     assert world.log.lost == [(1.25, 0, 1, "link is down"), (1.25, 1, 0, "link is down")]
 
 
-def test_overlapping_outages_end_one_by_one() -> None:
+def test_overlapping_outages_end_separately() -> None:
     link = ((0, 1),)
     world = TinyWorld(
         wait=PATIENT,
@@ -145,22 +145,22 @@ def test_messages_that_reach_a_client_after_its_crash_are_lost() -> None:
     assert world.log.lost == [(1.25, 0, 2, "recipient is down"), (1.25, 1, 2, "recipient is down")]
 
 
-def test_what_a_client_sent_before_its_crash_still_arrives() -> None:
+def test_messages_sent_before_a_crash_still_arrive() -> None:
     world = TinyWorld(wait=PATIENT, rounds=1, faults=[[(1.1, Start(Crash((2,), for_good=True)))]]).run()
     assert [num_used(world, i) for i in (0, 1)] == [[2], [2]]
     assert rounds(world, 2) == []
 
 
 @pytest.mark.parametrize(("fresh", "model"), [(False, -6.0), (True, -3.0)])
-def test_recovered_client_goes_on_with_its_own_model_or_a_fresh_one(fresh: bool, model: float) -> None:
+def test_recovered_client_continues_with_its_own_or_a_new_model(fresh: bool, model: float) -> None:
     world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 1.5, 2.0, fresh=fresh)]).run()
-    # It loses 3 a round; the first was over before the crash, the second is trained anew from 2 on.
+    # It decreases by 3 per round; the first ended before the crash, the second is trained again from 2 on.
     assert rounds(world, 2) == [(1.0, 1), (3.0, 2)]
     assert world.clients[2].state.learning.w[0].tolist() == [model] * 2
 
 
 @pytest.mark.parametrize(("fresh", "used"), [(False, [2]), (True, [0])])
-def test_messages_that_waited_survive_a_crash_unless_the_client_begins_afresh(fresh, used) -> None:
+def test_messages_in_the_mailbox_survive_a_crash_unless_the_client_restarts(fresh, used) -> None:
     world = TinyWorld(
         compute=(1.0, 1.0, 2.0), wait=PATIENT, rounds=1, faults=[crash(2, 1.5, 1.75, fresh, catch_up=False)]
     ).run()
@@ -168,7 +168,7 @@ def test_messages_that_waited_survive_a_crash_unless_the_client_begins_afresh(fr
     assert world.log.dropped.count((1, "stale")) == (2 if fresh else 0)
 
 
-def test_client_with_a_fresh_model_does_not_wait_for_messages_that_it_dropped() -> None:
+def test_client_with_a_new_model_does_not_wait_for_messages_that_it_dropped() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.5, 1.75, fresh=True)]).run()
     assert rounds(world, 2) == [(3.75, 1)]
 
@@ -180,13 +180,13 @@ def test_client_with_a_fresh_model_does_not_wait_for_messages_that_it_dropped() 
         (False, [(1.0, 1), (5.25, 2), (6.25, 3), (7.25, 4), (8.25, 5), (9.25, 6)]),
     ],
 )
-def test_recovered_client_goes_on_at_the_round_of_its_neighbours_or_its_own(catch_up, expected) -> None:
+def test_recovered_client_continues_at_the_round_of_its_neighbours_or_its_own(catch_up, expected) -> None:
     world = TinyWorld(wait=NO_WAIT, rounds=6, faults=[crash(2, 1.5, 4.25, catch_up=catch_up)]).run()
     assert rounds(world, 2) == expected
     assert world.ended_at_s == expected[-1][0]
 
 
-def test_furthest_neighbour_that_is_up_says_where_to_catch_up() -> None:
+def test_client_catches_up_with_its_most_advanced_running_neighbour() -> None:
     faults = [crash(2, 0.5, 4.25), crash(1, 4.1, 9.0)]
     world = TinyWorld(compute=(2.0, 1.0, 1.0), wait=NO_WAIT, rounds=9, faults=faults).run(until_s=4.5)
     assert [client.state.round for client in world.clients] == [3, 5, 3]
@@ -194,13 +194,13 @@ def test_furthest_neighbour_that_is_up_says_where_to_catch_up() -> None:
     assert [client.state.round for client in world.clients] == [3, 5, 5]
 
 
-def test_only_neighbours_say_where_to_catch_up() -> None:
+def test_client_catches_up_only_with_neighbours() -> None:
     world = TinyWorld(RING, compute=(1.0, 2.0, 9.0, 2.0), wait=NO_WAIT, rounds=9, faults=[crash(2, 0.5, 4.5)])
     world.run(until_s=4.75)
     assert [client.state.round for client in world.clients] == [5, 3, 3, 3]
 
 
-def test_catching_up_never_leads_back() -> None:
+def test_catching_up_never_reduces_the_round() -> None:
     world = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT, rounds=9, faults=[crash(2, 2.5, 2.75)])
     world.run(until_s=4.0)
     assert rounds(world, 2) == [(1.0, 1), (2.0, 2), (3.75, 3)]
@@ -225,7 +225,7 @@ def test_client_that_catches_up_with_finished_neighbours_is_finished() -> None:
     assert world.ended_at_s == 10.0
 
 
-def test_training_that_was_under_way_begins_again() -> None:
+def test_interrupted_training_starts_again() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, compute=(1.0, 1.0, 2.0), rounds=1, faults=[crash(2, 1.0, 1.5)]).run()
     assert rounds(world, 2) == [(3.5, 1)]
     assert world.clients[2].state.learning.w[0].tolist() == [-3.0] * 2
@@ -244,7 +244,7 @@ def test_deadline_of_a_crashed_client_is_cancelled() -> None:
     world = TinyWorld(
         compute=(1.0, 9.0, 9.0), rounds=1, wait=Wait(1.0, 2.0), faults=[crash(0, 2.0, 2.5)]
     ).run()
-    # Its first deadline was 3.0; it trains anew until 3.5 and waits until 5.5.
+    # Its first deadline was 3.0; it trains again until 3.5 and waits until 5.5.
     assert rounds(world, 0) == [(5.5, 1)]
 
 
@@ -258,7 +258,7 @@ def test_crash_after_the_last_round_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("catch_up", [True, False])
-def test_finished_client_that_recovers_afresh_keeps_its_model_and_stays_finished(catch_up: bool) -> None:
+def test_finished_client_that_restarts_keeps_its_model_and_stays_finished(catch_up: bool) -> None:
     faults = [crash(2, 2.5, 4.0, fresh=True, catch_up=catch_up)]
     plain = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT).run()
     world = TinyWorld(compute=(3.0, 3.0, 1.0), wait=NO_WAIT, faults=faults).run()
@@ -270,7 +270,7 @@ def test_finished_client_that_recovers_afresh_keeps_its_model_and_stays_finished
 
 
 @pytest.mark.parametrize("for_good", [True, False])
-def test_messages_in_the_queue_of_a_client_that_crashes_are_lost(for_good: bool) -> None:
+def test_queued_messages_of_a_crashed_client_are_lost(for_good: bool) -> None:
     # A message is 8 bytes: two leave each client at 2 and 3; client 2 crashes between the two.
     faults = [
         [(2.5, Start(Crash((2,), for_good=for_good)))] if for_good else crash(2, 2.5, 2.75, catch_up=False)
@@ -282,7 +282,7 @@ def test_messages_in_the_queue_of_a_client_that_crashes_are_lost(for_good: bool)
     assert next(entry for entry in world.log.delivered if entry[1] == 2) == (2.25, 2, 1, 1)
 
 
-def test_crash_for_good_does_not_keep_the_world_from_ending() -> None:
+def test_permanent_crash_does_not_prevent_the_end_of_the_run() -> None:
     world = TinyWorld(wait=PATIENT, faults=[[(0.5, Start(Crash((2,), for_good=True)))]]).run()
     assert [rounds(world, i) for i in (0, 2)] == [[(1.5, 1), (3.0, 2)], []]
     assert world.ended_at_s == 3.0
@@ -310,7 +310,7 @@ def test_world_waits_for_a_client_that_will_recover() -> None:
     assert world.ended_at_s == 52.0
 
 
-def test_crash_and_recovery_at_the_same_instant_cost_the_round() -> None:
+def test_crash_and_recovery_at_the_same_instant_restart_the_round() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, rounds=3, faults=[crash(2, 1.5, 1.5)]).run()
     assert rounds(world, 2) == [(1.0, 1), (2.5, 2), (3.5, 3)]
     assert world.clients[2].state.learning.w[0].tolist() == [-9.0] * 2
@@ -333,7 +333,7 @@ def test_client_is_down_until_all_causes_have_ended() -> None:
     assert rounds(world, 2) == [(5.0, 1), (6.0, 2)]
 
 
-def test_crash_for_good_has_no_recovery() -> None:
+def test_permanent_crash_has_no_recovery() -> None:
     world = TinyWorld(
         PAIR_AND_HERMIT, faults=[crash(2, 0.5, 3.0), [(1.0, Start(Crash((2,), for_good=True)))]]
     ).run()
@@ -341,7 +341,7 @@ def test_crash_for_good_has_no_recovery() -> None:
     assert 2 in world.network.obstacles.clients_down
 
 
-def test_client_that_crashes_at_time_zero_begins_when_it_recovers() -> None:
+def test_client_that_crashes_at_time_zero_starts_when_it_recovers() -> None:
     world = TinyWorld(PAIR_AND_HERMIT, faults=[crash(2, 0.0, 4.0)]).run()
     assert rounds(world, 2) == [(5.0, 1), (6.0, 2)]
 
@@ -357,7 +357,7 @@ def test_several_clients_crash_and_recover_together() -> None:
     assert [world.times(i) for i in range(3)] == [[1.0, 2.0], [1.0, 5.0], [1.0, 5.0]]
 
 
-# Coming and going
+# Joining and departing
 
 
 def test_no_client_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> None:
@@ -367,9 +367,9 @@ def test_no_client_waits_for_a_late_joiner_or_sends_to_it_before_it_joins() -> N
     assert world.log.lost == []
 
 
-def test_late_joiner_begins_at_the_round_of_its_neighbours_and_is_waited_for() -> None:
+def test_late_joiner_starts_at_the_round_of_its_neighbours_which_then_wait_for_it() -> None:
     world = TinyWorld(rounds=6, faults=[[(0.0, Start(Absence((2,)))), (4.5, End(Absence((2,))))]]).run()
-    # The others train round 4 until 4.75, it from 4.5 to 5.5; what it says arrives at 5.75.
+    # The others train round 4 until 4.75, it from 4.5 to 5.5; its message arrives at 5.75.
     assert rounds(world, 2)[0] == (5.5, 4)
     assert rounds(world, 0)[3] == (5.75, 4)
     assert [round_ for _, round_ in rounds(world, 2)] == [4, 5, 6]
@@ -377,7 +377,7 @@ def test_late_joiner_begins_at_the_round_of_its_neighbours_and_is_waited_for() -
     assert num_used(world, 2) == [2, 2, 2]
 
 
-def test_late_joiners_know_each_other_from_the_beginning_of_both() -> None:
+def test_late_joiners_are_neighbours_once_both_have_joined() -> None:
     faults = [
         [(0.0, Start(Absence((1,)))), (1.5, End(Absence((1,))))],
         [(0.0, Start(Absence((2,)))), (3.5, End(Absence((2,))))],
@@ -388,7 +388,7 @@ def test_late_joiners_know_each_other_from_the_beginning_of_both() -> None:
     assert (2, 1) in {(i, j) for _, i, j, _ in world.log.sent}
 
 
-def test_late_joiner_is_too_late_when_all_others_have_finished() -> None:
+def test_late_joiner_does_nothing_after_all_others_have_finished() -> None:
     world = TinyWorld(rounds=2, faults=[[(0.0, Start(Absence((2,)))), (9.0, End(Absence((2,))))]]).run()
     assert world.times(0) == [1.25, 2.5]
     assert rounds(world, 2) == []
@@ -401,7 +401,7 @@ def test_absent_client_that_also_crashes_joins_when_it_recovers() -> None:
     assert rounds(world, 2) == [(4.0, 1), (5.0, 2)]
 
 
-def test_neighbours_that_wait_for_a_leaver_go_on_at_once() -> None:
+def test_neighbours_that_wait_for_a_departing_client_continue_immediately() -> None:
     world = TinyWorld(compute=(1.0, 1.0, 9.0), faults=[[(3.0, Start(Leave((2,))))]]).run()
     assert [rounds(world, i) for i in range(3)] == [[(3.0, 1), (4.25, 2)], [(3.0, 1), (4.25, 2)], []]
     assert num_used(world, 0) == [1, 1]
@@ -417,18 +417,18 @@ def test_quorum_is_a_fraction_of_the_remaining_neighbours() -> None:
         wait=Wait(0.5, None),
         faults=[[(3.0, Start(Leave((3, 4))))]],
     ).run()
-    # Two of four were needed and one was heard; now it is one of two.
+    # Two of four were needed and one message had arrived; now one of two is needed.
     assert rounds(world, 0) == [(3.0, 1)]
 
 
-def test_no_client_sends_to_a_leaver_and_its_messages_in_flight_are_stale() -> None:
+def test_no_client_sends_to_a_departed_client_and_its_messages_in_flight_are_stale() -> None:
     world = TinyWorld(rounds=2, faults=[[(1.1, Start(Leave((2,))))]]).run()
     assert {recipient for time_s, _, recipient, _ in world.log.sent if time_s > 1.1} == {0, 1}
     assert world.log.dropped == [(1, "stale"), (1, "stale")]
     assert num_used(world, 0) == [1, 1]
 
 
-def test_leaver_never_comes_back() -> None:
+def test_departed_client_never_returns() -> None:
     world = TinyWorld(faults=[[(0.5, Start(Leave((2,))))], crash(2, 0.25, 1.0)]).run()
     assert rounds(world, 2) == []
     assert world.times(0) == [1.25, 2.5]
@@ -445,7 +445,7 @@ def test_world_ends_when_the_last_client_leaves() -> None:
 # Slow-downs
 
 
-def test_training_takes_as_long_as_the_factors_say_when_it_begins() -> None:
+def test_duration_of_training_depends_on_the_factors_at_its_start() -> None:
     faults = [
         [(0.5, Start(SlowDown((2,), 3.0))), (5.0, End(SlowDown((2,), 3.0)))],
         [(2.0, Start(SlowDown((0, 2), 2.0))), (11.0, End(SlowDown((0, 2), 2.0)))],
@@ -455,7 +455,7 @@ def test_training_takes_as_long_as_the_factors_say_when_it_begins() -> None:
     assert world.times(2) == [1.0, 4.0, 10.0, 12.0, 13.0]
 
 
-def test_of_two_equal_slow_downs_one_ends_at_a_time() -> None:
+def test_two_equal_slow_downs_end_separately() -> None:
     faults = [
         [(0.0, Start(SlowDown((2,), 2.0))), (5.0, End(SlowDown((2,), 2.0)))],
         [(0.0, Start(SlowDown((2,), 2.0)))],
@@ -464,7 +464,7 @@ def test_of_two_equal_slow_downs_one_ends_at_a_time() -> None:
     assert world.times(2) == [4.0, 8.0, 10.0]
 
 
-def test_slow_down_concerns_only_its_clients_and_may_be_a_speed_up() -> None:
+def test_slow_down_affects_only_its_clients_and_may_be_a_speed_up() -> None:
     world = TinyWorld([(), (), ()], faults=[[(0.0, Start(SlowDown((0, 1), 0.5)))]]).run()
     assert [world.times(i) for i in range(3)] == [[0.5, 1.0], [0.5, 1.0], [1.0, 2.0]]
 
@@ -489,7 +489,7 @@ def test_waiting_client_also_waits_for_new_neighbours() -> None:
         wait=Wait(1.0, 9.0),
         faults=[[(2.0, Start(TopologyChange(tuple(TRIANGLE))))]],
     ).run()
-    # Client 0 sent its message of round 1 to its one neighbour at 1.0, so 2 waits for it in vain, until 14.
+    # Client 0 sent its message of round 1 to its only neighbour at 1.0, so client 2 waits until 14.
     assert [world.times(i) for i in range(3)] == [[5.25], [5.25], [14.0]]
     assert [num_used(world, i) for i in range(3)] == [[2], [2], [1]]
 
@@ -537,7 +537,7 @@ def test_local_training_does_not_depend_on_neighbours(change: tuple[float, Chang
 # Order
 
 
-def test_change_comes_before_all_else_of_its_instant() -> None:
+def test_change_is_applied_before_other_events_of_its_instant() -> None:
     cut = sides({0}, {1, 2})
     world = TinyWorld(rounds=1, wait=PATIENT, faults=[[(1.0, Start(Crash((2,), for_good=True)))]]).run()
     assert {sender for _, sender, _, _ in world.log.sent} == {0, 1}, "its training ends too late by nothing"
@@ -567,7 +567,7 @@ def test_changes_of_one_instant_are_applied_and_observed_in_the_order_of_the_fau
     assert world.world.num_changes == 4
 
 
-def test_change_at_time_zero_is_there_from_the_beginning() -> None:
+def test_change_at_time_zero_applies_from_the_start() -> None:
     cut = sides({0}, {1, 2})
     world = TinyWorld(
         latency_s=0.0,
@@ -619,7 +619,7 @@ def faults(draw: st.DrawFn) -> list[tuple[float, Change]]:
     st.sampled_from([PATIENT, NO_WAIT, Wait(0.5, 1.0)]),
     st.sampled_from([{}, {"duplication": 0.5}, {"transport": reliable(timeout_s=0.6)}]),
 )
-def test_whatever_happens_the_world_ends_and_nothing_is_unaccounted_for(schedules, wait, network) -> None:
+def test_every_run_ends_and_every_message_is_accounted_for(schedules, wait, network) -> None:
     world = TinyWorld(
         RING,
         compute=(1.0, 1.5, 0.7, 1.0),

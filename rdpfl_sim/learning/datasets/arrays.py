@@ -88,7 +88,7 @@ def validated(arrays: Arrays, layout: str) -> Arrays:
         result[y] = _validated_labels(y, arrays[y], len(arrays[x]))
     shapes = [list(result[key].shape[1:]) for key in ("x_train", "x_test")]
     if shapes[0] != shapes[1]:
-        raise DataError(f"x_train has examples of shape {shapes[0]}, but x_test of shape {shapes[1]}")
+        raise DataError(f"examples of x_train have the shape {shapes[0]}, those of x_test {shapes[1]}")
     if result["x_train"].dtype != result["x_test"].dtype:
         raise DataError("x_train and x_test must both be uint8 or both be float, on the same scale")
     classes = np.unique(result["y_train"])
@@ -117,7 +117,7 @@ def _validated_examples(key: str, x: NDArray[np.generic], layout: str) -> NDArra
         with np.errstate(over="ignore"):
             x = x.astype(np.float32, copy=False)
         if not np.isfinite(x).all():
-            raise DataError(f"{key} must be finite in float32; it contains nan, inf or too large numbers")
+            raise DataError(f"{key} must be finite in float32; found nan, inf or numbers that are too large")
     return np.ascontiguousarray(x)
 
 

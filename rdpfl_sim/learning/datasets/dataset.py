@@ -18,7 +18,7 @@ DATASETS = Registry("data", Facts)
 data = DATASETS.register
 
 Augmentation: TypeAlias = Callable[[Tensor, torch.Generator], Tensor]
-"""A function that returns random variants of a batch, drawn from a generator on the CPU."""
+"""A function that returns a random variant of each example in a batch, drawn from a CPU generator."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,6 @@ class Shard:
         return self.indices.cpu().numpy()
 
     def take(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return copies of the examples and labels at these positions of the shard."""
+        """Return copies of the examples and labels at these positions in the shard."""
         chosen = self.indices.index_select(0, positions)
         return self.x.index_select(0, chosen), self.y.index_select(0, chosen)

@@ -52,7 +52,7 @@ _CHUNK_IMAGES = 1000
 
 
 def data_folder(folder: str | None = None) -> Path:
-    """Return the folder for data sets: `folder`, the environment variable RDPFL_SIM_DATA, or a cache."""
+    """Return the folder for data sets: `folder`, else $RDPFL_SIM_DATA, else a cache folder."""
     return expand_user(folder or os.environ.get("RDPFL_SIM_DATA") or "~/.cache/rdpfl-sim")
 
 
@@ -64,7 +64,7 @@ def expand_user(path: str) -> Path:
 def fetch(name: str, folder: Path, progress: DownloadProgress = lambda done, total, what: None) -> Path:
     """Return the file of a data set; fetch and check it unless a valid file exists.
 
-    The file is written completely or not at all, even if several processes fetch it at once.
+    The file is written completely or not at all, even if several processes fetch it at the same time.
     """
     if name not in CLASSES:
         raise DataError(f"unknown data set {name!r}; allowed: {', '.join(CLASSES)}")
@@ -141,7 +141,7 @@ def _verify(name: str, arrays: Arrays) -> None:
     if name in DIGESTS:
         found = digest(arrays["x_train"], arrays["y_train"]), digest(arrays["x_test"], arrays["y_test"])
         if found != DIGESTS[name]:
-            raise DataError("the images or labels differ from the original ones (SHA-256 differs)")
+            raise DataError("the images or labels do not match the originals (SHA-256 mismatch)")
 
 
 def _from_original_source(name: str, scratch: Path, progress: DownloadProgress) -> Arrays:

@@ -1,9 +1,8 @@
-"""Data sets that need no file."""
+"""Data sets that need no download."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import Annotated
@@ -29,14 +28,14 @@ def digits(
         PositiveFraction, Doc("share of the images of every class that is used for testing")
     ] = 0.25,
 ) -> Dataset:
-    """The 1,797 handwritten 8x8 digits of scikit-learn: real images that need no download.
+    """1,797 handwritten digits as 8x8 images, which are part of this package.
 
-    Optical recognition of handwritten digits (Alpaydin and Kaynak, 1998), UCI repository.
+    Optical recognition of handwritten digits (Alpaydin and Kaynak, 1998), UCI repository, CC BY 4.0.
     """
     images, labels = _digits()
     by_class = rng.permutation(len(labels))
     by_class = by_class[np.argsort(labels[by_class], kind="stable")]
-    # Evenly spaced picks from the images sorted by class: the size of each class is exact to within 1.
+    # Test images are evenly spaced among the images sorted by class, so class sizes are exact to within 1.
     in_test = np.empty(len(labels), dtype=bool)
     in_test[by_class] = np.diff(np.floor(np.arange(len(labels) + 1) * test_fraction)) > 0
     if not in_test.any() or in_test.all():
@@ -52,21 +51,9 @@ def digits(
 
 
 def _digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the images, one per row, and their labels.
-
-    They are read from scikit-learn's data file if possible, because importing the package takes a second.
-    """
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    path = Path(package.origin).with_name("datasets") / "data" / "digits.csv.gz"
-    if not path.exists():
-        from sklearn.datasets import load_digits
-
-        images, labels = load_digits(return_X_y=True)
-        return images.astype(np.float32), labels.astype(np.int64)
-    table = np.loadtxt(path, delimiter=",", dtype=np.float32)
-    return table[:, :-1], table[:, -1].astype(np.int64)
+    """Return the images, one per row, and their labels; digits.md states their origin and licence."""
+    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as file:
+        return file["images"].reshape(-1, 64).astype(np.float32), file["labels"].astype(np.int64)
 
 
 @data
@@ -79,10 +66,11 @@ def synthetic(
     num_test: Count = 500,
     noise: Annotated[NonNegative, Doc("standard deviation around the prototype; 1: slight overlap")] = 1.0,
 ) -> Dataset:
-    """One Gaussian cloud per class, of any shape and size, with equally many examples per class.
+    """One Gaussian cloud per class, of any shape and size, with classes of equal size.
 
-    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I), where s is such that two prototypes are
-    about 5 apart. With noise 1, 10 classes and enough features, the best accuracy is about 0.96.
+    x = mu_y + noise * N(0, I) with prototypes mu_c ~ N(0, s^2 I). The factor s is chosen so that two
+    prototypes are about 5 apart. With noise 1, 10 classes and enough features, the best accuracy is about
+    0.96.
     """
     if len(shape) not in (1, 3):
         raise OptionError("shape", "must be [channels, height, width] or [features]")

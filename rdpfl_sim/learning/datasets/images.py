@@ -27,10 +27,10 @@ Folder: TypeAlias = Annotated[
 ]
 Download: TypeAlias = Annotated[bool, Doc("fetch the data set first if it is missing")]
 Subset: TypeAlias = Annotated[
-    Count | None, Doc("number of training images, evenly over the classes (default: all)")
+    Count | None, Doc("number of training images, spread evenly over the classes (default: all)")
 ]
 SubsetTest: TypeAlias = Annotated[
-    Count | None, Doc("number of test images, evenly over the classes (default: all)")
+    Count | None, Doc("number of test images, spread evenly over the classes (default: all)")
 ]
 Augment: TypeAlias = Annotated[
     Literal["none", "crop_flip"],
@@ -88,7 +88,7 @@ mnist = _image_set(
 )
 fashion_mnist = _image_set(
     "fashion_mnist",
-    """Fashion-MNIST: 60,000 + 10,000 grey images of clothes of 28x28 pixels, 10 classes.
+    """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28 pixels, showing clothes, 10 classes.
 
     Xiao, Rasul and Vollgraf (2017), Fashion-MNIST: a novel image dataset.
     """,
@@ -156,7 +156,7 @@ def even_subset(
     if (quotas > sizes).any():
         raise OptionError(
             option,
-            f"must be at most {len(present) * sizes.min()} to take equally many of {len(present)} classes: "
+            f"must be at most {len(present) * sizes.min()} to take equally many from {len(present)} classes: "
             f"class {present[sizes.argmin()]} has {sizes.min()}; omit it to use all {len(labels)}",
         )
     shuffled = rng.permutation(len(labels))
@@ -184,7 +184,7 @@ def _load_image_set(name: str, folder: str | None, download: bool, subset: int |
 
 
 def _read(path: Path, subset: int | None) -> Arrays:
-    """Return the arrays in a file. If only a subset is used, the file is cached for the next run."""
+    """Return the arrays in a file. If only a subset is used, they are cached for the next run."""
     if subset is None or not os.path.isfile(path):  # avoid a second copy of the whole data set
         return read(path)
     file = path.stat()

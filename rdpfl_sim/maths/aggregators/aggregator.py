@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
+from math import isfinite
 from typing import Any, TypeAlias, TypeVar, cast
 
 import torch
@@ -37,7 +38,7 @@ class AggregatorFacts(Facts):
     needs_own: bool = False
     """Whether the second argument is the client's own vector (d,)."""
     rows: bool = False
-    """Whether it accepts many clients at once: messages (n, m, d) and own vectors (n, d) give (n, d). The
+    """Whether one call handles many clients: messages (n, m, d) and own vectors (n, d) give (n, d). The
     bits of a row must not depend on the other rows."""
     order_statistics: Callable[..., tuple[int, int]] | None = None
     """(low, high) for m messages, if the aggregate is the mean of the order statistics low, ..., high - 1 of
@@ -138,6 +139,7 @@ def aggregate_rows(function: Aggregator, messages: Tensor, own: Tensor) -> Tenso
     low, high = facts.order_statistics(messages.shape[1], **all_options(function))
     columns = messages.transpose(0, 1).flatten(1)
     result = (band_sum(columns, low, high) / (high - low)).view_as(own)
-    for row in (~result.isfinite().all(dim=1)).nonzero().flatten().tolist():  # an overflow in a sum
-        result[row] = aggregate(function, messages[row], own[row])
+    if not isfinite(result.sum().item()):  # in some row a sum may have overflowed
+        for row in (~result.isfinite().all(dim=1)).nonzero().flatten().tolist():
+            result[row] = aggregate(function, messages[row], own[row])
     return result

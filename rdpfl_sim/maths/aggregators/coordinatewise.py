@@ -1,10 +1,10 @@
 """Aggregators that treat each coordinate separately.
 
-`mean`, `median` and `trimmed_mean` declare the order statistics whose mean they are. `aggregate_rows` uses
-this to compute many clients at once. It calls the functions themselves only after an overflow and for more
+`mean`, `median` and `trimmed_mean` are means of order statistics, which they declare. `aggregate_rows` uses
+this to compute many clients together. It calls the functions themselves only after an overflow and for more
 than 32 messages.
 
-The weight of a message is its mean over the coordinates, or over 4096 evenly spaced ones if there are more.
+Message weights are means over the coordinates, or over 4096 evenly spaced ones if there are more.
 Messages with equal values share their weight, so that it does not depend on their order.
 """
 
@@ -43,7 +43,7 @@ def middle(n: int) -> tuple[int, int]:
 
 
 def median_bound(n: int) -> float:
-    """Return the distance bound: in each coordinate, n // 2 + 1 messages are at least as far away."""
+    """Return the distance bound: per coordinate, n // 2 + 1 messages are at least as far as the median."""
     return math.sqrt(n / (n // 2 + 1))
 
 
@@ -85,7 +85,7 @@ def trimmed_mean(
     """The coordinate-wise mean without the ceil(trim n) values at each end (Yin et al. 2018).
 
     The number is rounded up, so that trim = 0.3 removes three attackers among nine. At least one value
-    remains: with trim = 0.3, one value less is removed per side from 1, 2 or 4 messages.
+    remains: of 1, 2 or 4 messages, trim = 0.3 removes one value fewer at each end.
     """
     return band_mean(u, *_untrimmed(len(u), trim))
 
@@ -117,7 +117,7 @@ def meamed(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     smallest, largest = torch.aminmax(u)
     if max(-smallest, largest) <= torch.finfo(u.dtype).max / (2 * n):
         return torch.cat([_mean_around_median(sorted_rows(rows), k) for (rows,) in blocks(u)])
-    shrink = 2.0 ** -(1 + n.bit_length())  # so that no sum of 2 n entries overflows; exact
+    shrink = 2.0 ** -(1 + n.bit_length())  # a power of two, so exact; no sum of 2 n entries overflows
     parts = [_mean_around_median(sorted_rows(rows * shrink), k) for (rows,) in blocks(u)]
     return without_overflow(torch.cat(parts).div_(shrink))
 

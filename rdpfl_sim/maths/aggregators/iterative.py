@@ -1,7 +1,7 @@
-"""Aggregators that start at a centre and move it towards the messages, with limited influence of each.
+"""Aggregators that start at a centre and move it towards the messages; each has a limited influence.
 
 Both stay in the span of the rows, y = c + sum_i w_i (u_i - c), and iterate over the weights w: with G_ij =
-<u_i - c, u_j - c>, |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so that a step costs n^2 instead of n d. The point
+<u_i - c, u_j - c>, |u_i - y|^2 = G_ii - 2 (G w)_i + w.G w, so a step costs n^2 instead of n d. The point
 c is the coordinate-wise median, or the row nearest to half of the others. A minority of distant rows cannot
 move it away from the others, so distances suffer no cancellation.
 """
@@ -70,7 +70,7 @@ def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float
 def _weights_around(
     u: Tensor, c: Tensor | None, radius: float | Literal["median"], iterations: int
 ) -> NDArray[np.float64]:
-    """Return the weights w (n,) such that v = c + sum_i w_i (u_i - c); None for c is zero."""
+    """Return the weights w (n,) such that v = c + sum_i w_i (u_i - c). If c is None, it is zero."""
     w = _clipped_shares((norms(u) if c is None else distances_to(c, u)).numpy(force=True), radius)
     if iterations > 1:
         gram = _gram(u, torch.zeros_like(u[0]) if c is None else c)
@@ -110,7 +110,7 @@ def centred_clipping(
     """v <- v + mean_i (u_i - v) min(1, tau / |u_i - v|): no message moves v farther than tau / n.
 
     Karimireddy, He and Jaggi 2021. Their iteration starts at the aggregate of the previous round; this one
-    has no memory. If it starts at zero, v is in the hull of the rows and zero.
+    is stateless. If it starts at zero, v is in the hull of the rows and zero.
     """
     c = median(u) if start == "median" else None
     w = _weights_around(u, c, radius, iterations)
@@ -130,7 +130,7 @@ def _from_centre(w: NDArray[np.float64], u: Tensor, c: Tensor) -> Tensor:
 
 
 def _lower_median(distances: NDArray[np.float64]) -> float:
-    """The lower median, which no minority can make large."""
+    """Return the lower median, which a minority of distances cannot make large."""
     return float(np.sort(distances)[(len(distances) - 1) // 2])
 
 

@@ -1,4 +1,4 @@
-"""Order statistics of columns, and means of bands of them, by an exchange network on rows.
+"""Compute order statistics of columns, and means of bands of them, with a sorting network on rows.
 
 A sorting network is a fixed list of exchanges (a, b) <- (min, max) that sorts any input. Applied to whole
 rows, an exchange is two vectorised calls, while `torch.sort` and `torch.median` process each column with
@@ -49,7 +49,7 @@ class Program(NamedTuple):
 def band_mean(u: Tensor, low: int, high: int) -> Tensor:
     """Return the mean (d,) of the order statistics low, ..., high - 1 of every column of u (n, d).
 
-    Order statistics count from 0, the smallest. The mean is finite for every finite u.
+    Order statistics are counted from 0, the smallest. The mean is finite for every finite u.
     """
     assert 0 <= low < high <= len(u), f"no order statistics {low}..{high - 1} of {len(u)} rows"
     out = _band_sum(u, low, high)
@@ -98,7 +98,7 @@ def _network_sum(network: Program, u: Tensor) -> Tensor:
 def sorted_rows(u: Tensor) -> list[Tensor]:
     """Return the order statistics 0, ..., n - 1 of every column of u (n, d); they may be rows of u.
 
-    Pass few columns at a time, such as the blocks of `distances.blocks`: memory use doubles.
+    Pass few columns at a time, such as the blocks of `distances.blocks`, because memory use doubles.
     """
     n, d = u.shape
     network = _network(u, 0, n, in_order=True)
@@ -138,7 +138,7 @@ def program(n: int, low: int, high: int, in_order: bool = False) -> Program:
 
 
 def _batcher(size: int) -> Iterator[tuple[int, int]]:
-    """The exchanges of Batcher's merge exchange sort, for a power of two of wires.
+    """Yield the exchanges of Batcher's merge exchange sort. The number of wires is a power of two.
 
     K. Batcher, AFIPS 1968, as Algorithm M of Knuth, The Art of Computer Programming, vol. 3, section 5.2.2.
     """

@@ -28,7 +28,7 @@ _NUM_HASHED = 256  # entries of a message in its hash, in addition to the sum of
 
 @weighting_pre_aggregator
 def nnm(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """Each row replaced by the mean of its n - f nearest rows, itself among them, f = ceil(byzantine n).
+    """For each row, the mean of its n - f nearest rows, including itself, f = ceil(byzantine n).
 
     Nearest-neighbour mixing (Allouah et al. 2023). Rows that tie with the last one included are included too.
     """
@@ -72,15 +72,15 @@ def _scaling_pre_aggregator(factors: T) -> T:
 
 @_scaling_pre_aggregator
 def clipping(u: Tensor, *, max_norm: Annotated[Positive, Doc("c, the maximum norm")] = 2.0) -> Tensor:
-    """The rows; longer ones are scaled down to the norm c."""
+    """The rows, with longer ones scaled down to the norm c."""
     return _clip_factors(norms(u), max_norm)
 
 
 @_scaling_pre_aggregator
 def arc(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
-    """The floor(2 f (n - f) / n) longest rows, scaled down to the norm of the next, f = ceil(byzantine n).
+    """The rows, with the longest scaled down to the norm of the next longest row.
 
-    Adaptive robust clipping (Allouah et al. 2025).
+    Adaptive robust clipping (Allouah et al. 2025) scales floor(2 f (n - f) / n) rows, f = ceil(byzantine n).
     """
     n, trusted = len(u), num_trusted(len(u), byzantine)
     num_clipped = 2 * (n - trusted) * trusted // n

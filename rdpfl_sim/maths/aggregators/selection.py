@@ -26,7 +26,7 @@ from rdpfl_sim.rounding import round_up
 
 _Squares: TypeAlias = NDArray[np.float64]
 MaxSubsets: TypeAlias = Annotated[
-    int, Ge(1), Le(10**5), Doc("maximum number of sets of n - f rows to try; if there are more, n are tried")
+    int, Ge(1), Le(10**5), Doc("maximum number of sets of n - f rows to try; beyond it, only n are tried")
 ]
 
 
@@ -80,12 +80,12 @@ def monna(u: Tensor, own: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
 @weighting_aggregator()
 def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
-    """The mean of the n - f rows with the least diameter, f = ceil(byzantine n).
+    """The mean of the n - f rows with the smallest diameter, f = ceil(byzantine n).
 
-    Minimum diameter averaging (El Mhamdi et al. 2020, after Rousseeuw 1985). There are n over f sets of n - f
-    rows. If their number exceeds `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest
-    rows of each row are tried. The least diameter among these sets is at most twice the overall minimum,
-    because a set of diameter D is within distance D of each of its rows.
+    Minimum diameter averaging (El Mhamdi et al. 2020, after Rousseeuw 1985). All sets of n - f rows are
+    tried. If their number exceeds `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f
+    nearest rows of each row are tried. The smallest diameter of these sets is at most twice the overall
+    minimum, because a set of diameter D is within distance D of each of its rows.
     """
     squares: _Squares = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
@@ -97,11 +97,11 @@ def mda(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000
 
 @weighting_aggregator()
 def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 5000) -> Tensor:
-    """The mean of the n - f rows whose covariance has the least largest eigenvalue, f = ceil(byzantine n).
+    """The mean of the n - f rows whose covariance has the smallest top eigenvalue, f = ceil(byzantine n).
 
-    Smallest maximum eigenvalue averaging (Allouah et al. 2023). There are n over f sets of n - f rows. If
-    their number exceeds `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of
-    each row are tried, and the proof of robustness does not hold.
+    Smallest maximum eigenvalue averaging (Allouah et al. 2023). All sets of n - f rows are tried. If their
+    number exceeds `max_subsets` (5000 is enough for 16 rows and f = 5), only the n - f nearest rows of each
+    row are tried, and the proof of robustness does not hold.
     """
     squares: _Squares = squared_distances(u).numpy(force=True)
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
@@ -117,8 +117,8 @@ def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
 
     Covariance-bound agnostic filter (Allouah, Guerraoui and Stephan 2025). Starting with c_i = 1, repeat
     while sum_i c_i > n - 2 f: c_i <- c_i (1 - tau_i / max_j tau_j), where tau_i = <u_i - mu, v>^2 and v is
-    the top eigenvector of the covariance of the rows weighted by c. The result is the mu with the least top
-    eigenvalue of all iterations. The maximum is over rows with positive weight, so that a distant row of
+    the top eigenvector of the covariance of the rows weighted by c. The result is the mu with the smallest
+    top eigenvalue of all iterations. The maximum is over rows with positive weight, so that a distant row of
     weight 0 does not stop the weights of others from decreasing. Eigenvectors that tie are treated together.
     """
     n = len(u)
@@ -161,7 +161,7 @@ def _covariance(squares: _Squares, p: _Squares) -> tuple[_Squares, _Squares]:
     """Return B_ij = <u_i - mu, u_j - mu> and sqrt(p_i p_j) B_ij for weights p (..., n), mu = sum_i p_i u_i.
 
     The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. B is computed from
-    distances, 2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, so that rows of weight 0 do not affect the others.
+    distances, 2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, so rows of weight 0 do not affect the others.
     """
     to_mean = p @ squares
     spread = (to_mean * p).sum(axis=-1)[..., None, None]
@@ -171,7 +171,7 @@ def _covariance(squares: _Squares, p: _Squares) -> tuple[_Squares, _Squares]:
 
 
 def _mean_of_best(sets: NDArray[np.bool_], scores: _Squares, u: Tensor) -> Tensor:
-    """Return the weights that average the rows of each set with the least score, then these sets."""
+    """Return the weights of the mean over the sets with the least score; each set is a mean of its rows."""
     best = sets[scores <= max(scores.min(), 0) * (1 + SLACK)]
     shares = best / best.sum(axis=1, keepdims=True)
     return torch.from_numpy(shares.mean(axis=0)).to(u.device)

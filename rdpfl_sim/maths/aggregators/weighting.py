@@ -23,7 +23,7 @@ def num_trusted(n: int, byzantine: float) -> int:
 
 
 def least(scores: Tensor, num: int, slack: float = SLACK) -> Tensor:
-    """Return a mask of the `num` least values along the last dimension, including ties with the last one."""
+    """Return a mask of the `num` smallest values along the last dimension, with ties for the last place."""
     return scores <= scores.kthvalue(num, dim=-1, keepdim=True).values * (1 + slack)
 
 
@@ -36,7 +36,7 @@ def equal_shares(kept: Tensor) -> Tensor:
 def weighted_sum(w: Tensor, u: Tensor) -> Tensor:
     """Return sum_i w_i u_i for weights (n,), or for each row of weights (m, n).
 
-    The weights are not negative and add up to at most 1, so that only rounding errors can overflow.
+    The weights are not negative and add up to at most 1, so only rounding errors can cause an overflow.
     """
     return without_overflow(w.to(u) @ u)
 

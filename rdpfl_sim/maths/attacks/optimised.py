@@ -18,7 +18,7 @@ Direction: TypeAlias = Annotated[
 
 @attack(needs="honest", collective=True)
 def min_max(view: View, *, direction: Direction = "std") -> Tensor:
-    """mu - gamma p, at most as far from any honest update as the two most distant honest updates are apart.
+    """mu - gamma p, no farther from any honest update than the largest distance between honest updates.
 
     The largest gamma with max_i |m - g_i|^2 <= max_ij |g_i - g_j|^2 (Shejwalkar and Houmansadr, NDSS 2021).
     Each constraint is a quadratic in gamma that 0 satisfies, so gamma is the least of their larger roots.
@@ -43,7 +43,7 @@ def min_sum(
         Literal["min", "max"], Doc("min: smallest sum (the authors' code); max: largest sum (the paper)")
     ] = "min",
 ) -> Tensor:
-    """mu - gamma p, with a sum of squared distances to the honest updates no larger than an honest update's.
+    """mu - gamma p; its sum of squared distances to honest updates is at most that of an honest update.
 
     The largest gamma with sum_i |m - g_i|^2 <= min_i sum_j |g_i - g_j|^2 (Shejwalkar and Houmansadr 2021).
     For every x, sum_j |x - g_j|^2 = h |x - mu|^2 + sum_j |mu - g_j|^2, so the constraint is

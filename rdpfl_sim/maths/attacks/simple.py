@@ -41,7 +41,7 @@ def scaling(view: View, *, factor: Signed = 10.0) -> Tensor:
 
 @attack
 def noise(view: View, *, sigma: Spread = 200.0) -> Tensor:
-    """u + N(0, sigma^2 I): the client's own update plus noise, as strong as in Blanchard et al. 2017."""
+    """u + N(0, sigma^2 I): the client's own update plus noise (sigma as in Blanchard et al. 2017)."""
     return as_update(view.own + sigma * _standard_normal(view), view)
 
 

@@ -9,8 +9,8 @@ An update is a vector that the method sends. Attacks that reverse or amplify a c
 ipm, adaptive, zero) measure it from `View.origin`, so that they have the same effect on methods that send
 models.
 
-Mailboxes reject vectors that are not finite. Finite updates, however large, therefore give finite messages:
-an entry that overflows becomes the largest number of its type. `nan` and `inf` are the exceptions.
+Mailboxes reject vectors that are not finite. Attacks therefore return finite vectors for finite updates: an
+entry that overflows becomes the largest number of its type. `nan` and `inf` are the exceptions.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
   let theme = root.dataset.theme;
 
-  // Replace every "@name" in a figure by that colour, or colour scale, of the theme.
+  // Replace every "@name" in a figure with the theme's colour or colour scale of that name.
   const withColours = (value, palette) => {
     if (typeof value === "string") return value[0] === "@" ? palette[value.slice(1)] ?? value : value;
     if (Array.isArray(value)) return value.length > 50 && typeof value[0] === "number" ? value : value.map((v) => withColours(v, palette));

@@ -51,9 +51,9 @@ class Tile:
 
 @dataclass(frozen=True)
 class Card:
-    """A box with a title, a description, and figures (only one is visible) or other content.
+    """A box with a title, a description, and figures (one visible at a time) or other content.
 
-    Two cards share a row, unless one of them is wide or the last.
+    Two cards share a row. A wide card fills a row, and so does a single card at the end.
     """
 
     title: str
@@ -69,7 +69,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Tab:
-    """Cards that are shown together."""
+    """A named group of cards, shown together."""
 
     name: str
     cards: Sequence[Card]
@@ -124,7 +124,7 @@ def _environment() -> Environment:
 
 
 def _figures(page: Page) -> dict[str, object]:
-    """Return the figures of all cards by the key that page.js uses."""
+    """Return the figures of all cards, by the keys that page.js uses."""
     return {
         f"{tab.slug}-{number}/{view}": {"data": figure.traces, "layout": figure.layout}
         for tab in page.tabs

@@ -1,4 +1,4 @@
-"""The report of a run, in any state."""
+"""The report of a run, finished or not."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ GROUPS = (
 
 
 def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Card:
-    """Show messages in a time window among a limited number of clients."""
+    """Show the messages among a limited number of clients, in one or more time windows."""
     clients = _shown_clients(run)
     inside = messages.filter(pl.col("sender").is_in(clients), pl.col("recipient").is_in(clients)).sort(
         "sent_s"
@@ -69,7 +69,7 @@ def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Ca
 
 
 def _shown_clients(run: Run) -> list[int]:
-    """Return all clients, or the breadth-first neighbourhood of the first Byzantine client."""
+    """Return all clients or, if there are too many, those closest to the first Byzantine client."""
     if run.num_clients <= MAX_CLIENTS:
         return list(range(run.num_clients))
     start = min(run.byzantine, default=0)
@@ -146,7 +146,7 @@ def _arrows(messages: pl.DataFrame, name: str, colour: str, rows: Mapping[int, i
     start, end = (_rows(messages[column], rows) for column in ("sender", "recipient"))
     if is_lost:
         end = start + LOST_LENGTH * (end - start)
-    # Only the second of each three points (start, end, gap) has a marker and a hover text.
+    # Each message is three points: start, end, gap. Only the end has a marker and hover text.
     hover_texts = [["", _hover_text(message), ""] for message in messages.iter_rows(named=True)]
     head: dict[str, object] = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * messages.height}
     cross: dict[str, object] = {"symbol": "x-thin", "size": [0, 7, 0] * messages.height}

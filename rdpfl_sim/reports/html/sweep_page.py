@@ -13,6 +13,7 @@ import numpy as np
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.charts import compared_axis, heat_map_table, number_of, table_panels
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
+from rdpfl_sim.records import statistics
 from rdpfl_sim.records.metric_names import metric_name
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.accuracy_curves import honest_mean
@@ -310,15 +311,16 @@ def _runs_card(sweep: Sweep) -> Card:
             *run.labels.values(),
             run.seed,
             run.run.status,
-            _format(run.value(HEADLINE)),
-            _format(run.value(WORST)),
+            *(_format(run.value(statistic.path)) for statistic in statistics.STATISTICS),
             _format(run.value("simulated_s"), 1),
         )
         for run in sweep.runs[:MAX_ROWS]
     ]
     if not rows:
         return _no_runs("Runs")
-    head = ("folder", *sweep.axes, "seed", "status", "mean accuracy", "worst", "simulated (s)")
+    first, *others = (statistic.heading for statistic in statistics.STATISTICS)
+    accuracies = (f"{first} accuracy", *others)
+    head = ("folder", *sweep.axes, "seed", "status", *accuracies, "simulated (s)")
     note = f"{MAX_ROWS} of {len(sweep.runs):,} runs are listed." if len(sweep.runs) > MAX_ROWS else ""
     text = "For details of a run, use rdpfl-sim report FOLDER."
     return Card("Runs", text, content=HtmlTable(head, rows, "figures"), note=note, wide=True)

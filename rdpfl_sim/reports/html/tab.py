@@ -94,7 +94,7 @@ def run_tabs(records: RunRecords) -> list[Tab]:
 
 
 def no_events(title: str, run: Run) -> Card:
-    """Return a card with the reason why there are no events."""
+    """Return a card that explains why there are no events."""
     if run.scenario.get("output", {}).get("events") is False:
         return Card(title, missing="Events were not recorded: output.events is false.")
     return Card(title, missing="events.jsonl is empty or missing.")

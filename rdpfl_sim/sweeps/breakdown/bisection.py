@@ -1,8 +1,8 @@
-"""Bisection to the first value at which honest clients fall below local training.
+"""Find the first value at which honest clients fall below local training, by bisection.
 
 Every seed is bisected separately, on a list of values that all seeds share. Bisection assumes that the
-difference from local training changes its sign once between the two ends of the range. Accuracy is noisy, so
-the result includes every tested value.
+difference from local training changes sign once between the two ends of the range. Accuracy is noisy, so the
+result includes every tested value.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Crossing:
 
     seed: int
     holds: int | None
-    """the last value not below local training; None if the first value is below it"""
+    """Index of the last value not below local training; None if the first value is below it."""
     below: int | None
-    """the first value below local training; None if the last value is not below it"""
+    """Index of the first value below local training; None if the last value is not below it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Breakdown:
 
     @cached_property
     def estimate(self) -> MeanInterval | None:
-        """Mean and interval of the first values below, or None if a seed has no such value in the range."""
+        """Mean and interval of the breakdown points, or None if one of them is outside the range."""
         indices = [crossing.below for crossing in self.crossings]
         if not indices or self.never or self.always:
             return None
@@ -80,14 +80,14 @@ class Breakdown:
 
     @property
     def median(self) -> int | None:
-        """The index of the (lower) median of the first values below; None beyond the end of the range."""
+        """The index of the lower median of the breakdown points; None beyond the end of the range."""
         beyond = len(self.spec.values)
         index = median_low([beyond if c.below is None else c.below for c in self.crossings])
         return None if index == beyond else index
 
     @property
     def width(self) -> float:
-        """The maximum over seeds of the distance from the last value not below to the first value below."""
+        """The largest distance from a seed's last value not below to its first value below."""
         values = self.spec.values
         gaps = [
             abs(values[c.below] - values[c.holds])
@@ -106,16 +106,16 @@ class Breakdown:
 
 @dataclass
 class Bisection:
-    """The bisection of all seeds at once, with the points found so far."""
+    """A bisection for all seeds together, with the points found so far."""
 
     spec: BreakdownSpec
     output: Path
     points: dict[tuple[int, int], Point] = field(default_factory=dict)
-    """by seed and index"""
+    """Points by seed and index."""
     failed: set[int] = field(default_factory=set)
-    """seeds with a failed run"""
+    """Seeds with a failed run."""
     requested: set[str] = field(default_factory=set)
-    """keys of the runs of earlier steps"""
+    """Keys of the runs of earlier steps."""
 
     def next_runs(self) -> list[PlannedRun]:
         """Return the next runs: at both ends of the range, then in the middle of each seed's interval."""

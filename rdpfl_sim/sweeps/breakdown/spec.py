@@ -131,7 +131,7 @@ def reject_lost_overrides(
 ) -> None:
     """Raise a `ScenarioError` if an override has no effect because its path is varied.
 
-    It has an effect if the range depends on it, or if the scenario has no such number without it.
+    An override has an effect if the range depends on it, or if it adds the number to the scenario.
     """
     reject_overrides(dict(map(parse_override, overrides)), RESERVED)
     if (start is not None and end is not None) or _has_fixed_range(path):
@@ -173,7 +173,7 @@ def values_between(
 ) -> Sequence[float]:
     """Return the distinct values from start to end.
 
-    A fraction of attackers is a whole number of clients, an integer stays an integer, and any other range is
+    Attacker fractions correspond to whole numbers of clients, and integers stay integers. Any other range is
     divided into 2^n intervals no longer than the tolerance.
     """
     default_start, default_end = default_range(base, path)
@@ -182,7 +182,7 @@ def values_between(
         raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
     found = _ascending_values(base, path, min(start, end), max(start, end), tolerance)
     if len(found) < 2:
-        message = f"there are fewer than two values of {path} in this range"
+        message = f"the range contains fewer than two values of {path}"
         raise ScenarioError([Problem("--from, --to", message, (start, end))])
     return found if start < end else found[::-1]
 

@@ -7,22 +7,20 @@ from dataclasses import dataclass
 
 from rdpfl_sim.components.table import suggest
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
+from rdpfl_sim.records import statistics
 from rdpfl_sim.records.round_range import RoundRange
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.sweeps.comparison.groups import ComparisonError, Group, RunResult
 from rdpfl_sim.sweeps.comparison.settings import differing_settings
 
 HEADLINES = (
-    "accuracy.honest.personal.mean",
-    "accuracy.honest.personal.worst",
-    "accuracy.honest.personal.spread",
     "accuracy.honest.global.mean",
     "simulated_s",
     "messages.sent",
     "messages.used",
     "messages.bytes",
 )
-"""Paths in summary.json of the metrics that are always shown."""
+"""Paths in summary.json of the metrics that are always shown, after all statistics of personal accuracy."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,14 @@ class Comparison:
 
     groups: list[Group]
     settings: dict[str, list[object]]
-    """by path: one value per group; None if the group has no such setting"""
+    """For each path, one value per group; None if the group has no such setting."""
     metrics: dict[str, list[Cell]]
-    """by path: one cell per group"""
+    """For each path, one cell per group."""
     notes: list[str]
 
 
 def compare(groups: Sequence[Group], metrics: Iterable[str] = ()) -> Comparison:
-    """Compare groups with the first one; `metrics` are shown in addition to the headlines ("all": all)."""
+    """Compare groups with the first one; `metrics` adds paths to the headlines, or all paths if "all"."""
     baseline, *others = groups
     shared = {group.label: baseline.runs.keys() & group.runs.keys() for group in others}
     for group in others:
@@ -74,7 +72,8 @@ def _cell(group: Group, baseline: Group, seeds: Iterable[int], metric: str) -> C
 
 def _select_metrics(runs: Sequence[RunResult], extra: Iterable[str]) -> list[str]:
     known = {path: None for run in runs for path in run.summary if run.metric(path) is not None}
-    selected = [path for path in HEADLINES if path in known]
+    personal = (statistic.path for statistic in statistics.STATISTICS)
+    selected = [path for path in (*personal, *HEADLINES) if path in known]
     for path in extra:
         if path != "all" and path not in known:
             similar = suggest(path, [*known]).partition("; allowed")[0]

@@ -13,7 +13,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
-from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, parse_value
+from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, ValueSyntaxError, parse_value
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
 from rdpfl_sim.sweeps.results import PLAN, finite_number, flatten, run_folders
 
@@ -62,7 +62,7 @@ class Group:
 
 
 def find_runs(arguments: Sequence[Path]) -> list[RunResult]:
-    """Read the runs in some folders; each is a run folder or contains run folders."""
+    """Read the runs in these folders; each is a run folder or contains run folders."""
     found: dict[Path, RunResult] = {}
     for index, argument in enumerate(arguments):
         for folder in _run_folders(argument):
@@ -76,7 +76,7 @@ def _run_folders(path: Path) -> list[Path]:
     if (path / SCENARIO).is_file():
         return [path]
     if not path.is_dir():
-        raise ComparisonError(f"{path} is not a folder" if path.exists() else f"there is no folder {path}")
+        raise ComparisonError(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
     ignored = unplanned_folders(path)
     folders = [folder for folder in run_folders(path) if folder not in ignored]
     if not folders:
@@ -129,10 +129,8 @@ def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Gro
         if run.seed in group:
             which = f"{group[run.seed].folder} and {run.folder} have the same seed ({run.seed})"
             if by_argument:
-                raise ComparisonError(f"{which} and belong to the same argument: leave one out")
-            raise ComparisonError(
-                f"{which} and the same scenario: leave one out, or group runs by argument (--by-argument)"
-            )
+                raise ComparisonError(f"{which} and belong to the same argument: omit one of them")
+            raise ComparisonError(f"{which} and the same scenario: omit one of them, or use --by-argument")
         group[run.seed] = run
     if len(groups) < 2:
         same = "belong to one argument" if by_argument else "have the same scenario"
@@ -186,6 +184,6 @@ def _matches(group: Group, baseline: str) -> bool:
         return group.label == baseline.upper() or Path(baseline).resolve() in folders
     try:
         value = parse_value(text)
-    except LimitError as error:
+    except (LimitError, ValueSyntaxError) as error:
         raise ComparisonError(f"--baseline {path}: {error}") from error
     return all(settings_of(run.scenario).get(path.strip()) == value for run in group.runs.values())

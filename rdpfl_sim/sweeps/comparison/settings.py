@@ -31,7 +31,7 @@ def settings_of(scenario: TomlTable) -> dict[str, object]:
 def differing_settings(scenarios: Sequence[TomlTable]) -> dict[str, list[object]]:
     """Return the settings that differ, by path: one value per scenario, None if it has no such setting.
 
-    Default options of a component that only some scenarios have are omitted.
+    An option that only some scenarios have is omitted if all of them use its default.
     """
     differing = all_differing_settings(scenarios)
     defaults = [_paths_at_default(scenario) for scenario in scenarios]

@@ -1,11 +1,11 @@
 """Run a sweep in worker processes on this machine.
 
-A worker runs several scenarios in sequence, so that libraries and data are loaded once. If a worker dies, it
-loses only its current run and is replaced. Workers are forked by a server that has imported torch. This
-module imports no slow packages, so that the server can import torch while this process does the same.
+A worker runs several scenarios in sequence, so libraries and data are loaded once. If a worker dies, only its
+current run is lost, and it is replaced. Workers are forked by a server that has imported torch. This
+module imports no slow packages, so the server can import torch while this process does the same.
 
-Each worker has its own pipe and shares no lock or queue with the others, so that a killed worker cannot block
-them, even if it is killed in the middle of a message. A worker exits when its pipe is closed, so that no
+Each worker has its own pipe and shares no lock or queue with the others. A killed worker therefore cannot
+block them, even if it is killed while it sends a message. A worker exits when its pipe is closed, so no
 worker outlives the process that started it.
 """
 
@@ -136,7 +136,7 @@ class WorkerProcess:
         return not is_alive and self._finish(_describe_exit(self._exit_code()))
 
     def stop(self) -> None:
-        """Close the connection, which makes the process exit, and wait for that."""
+        """Close the connection, which ends the process, and wait for its exit."""
         self.connection.close()
         self._exit_code()
 
@@ -165,13 +165,13 @@ def _start_process() -> tuple[Connection, BaseProcess]:
         process = CONTEXT.Process(target=_run_requests, args=(theirs,), daemon=True)
         try:
             process.start()
-        except (OSError, EOFError) as error:  # the worker or the fork server was killed meanwhile
+        except (OSError, EOFError) as error:  # the worker or the fork server was killed
             failures.append(error)
             ours.close()
         else:
             return ours, process
         finally:
-            theirs.close()  # so that our end is closed once the process exits
+            theirs.close()  # otherwise the pipe stays open after the process exits
     raise RunError(f"cannot start a worker process: {failures[-1]}") from failures[-1]
 
 
@@ -186,7 +186,7 @@ def _run_requests(connection: Connection) -> None:
         while True:
             raw, folder = requests.get()
             connection.send(run_one(raw, Path(folder), connection.send))
-            gc.collect()  # a simulated world is full of reference cycles
+            gc.collect()  # a simulated world contains many reference cycles
 
 
 def _receive_requests(connection: Connection, requests: SimpleQueue[Request]) -> None:

@@ -1,7 +1,7 @@
 """Run a sweep on an existing Ray cluster, or on a new one on this machine.
 
-A task runs one scenario in a temporary folder on its machine and sends the folder back, so that no shared
-file system is needed. Ray reuses its worker processes: each loads libraries and data once.
+A task runs one scenario in a temporary folder on its machine and sends the folder back, so no shared file
+system is needed. Ray reuses its worker processes: each loads libraries and data once.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ CANCEL_TIMEOUT_S = 5.0
 
 
 class RayRunner:
-    """The cluster at an address, or a new one on this machine; at most `num_workers` runs at a time.
+    """Runs a sweep on the cluster at `address` or a new local one, at most `num_workers` runs at a time.
 
-    A run that can use a GPU takes `gpus_per_run` of one, if the cluster has any.
+    A run that can use a GPU reserves the fraction `gpus_per_run` of one, if the cluster has GPUs.
     """
 
     def __init__(self, num_workers: int | None, address: str | None, gpus_per_run: float = 1.0) -> None:
@@ -158,7 +158,7 @@ class RayTasks:
         """Cancel the running tasks, which remove their files; kill those that do not end in time."""
         import ray
 
-        for task in reversed(self.running):  # tasks that have not started first
+        for task in reversed(self.running):  # queued tasks first
             ray.cancel(task)
         if self.running:
             _, remaining = ray.wait([*self.running], num_returns=len(self.running), timeout=CANCEL_TIMEOUT_S)

@@ -25,7 +25,7 @@ class SweepListener(Protocol):
         """Handle the start of a run."""
 
     def advanced(self, run: PlannedRun, fraction: float) -> None:
-        """Handle the progress of a run, a fraction."""
+        """Handle the progress of a run; `fraction` is from 0 to 1."""
 
     def ended(self, run: PlannedRun, error: str | None) -> None:
         """Handle the end of a run: complete, or failed with an error message."""
@@ -77,7 +77,7 @@ class _FractionReporter:
         self.last = time.monotonic()
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Report the number of rounds finished by all clients together."""
+        """Report the finished fraction of all rounds of all clients."""
         now = time.monotonic()
         if now - self.last >= REPORT_EVERY_S:
             self.last = now

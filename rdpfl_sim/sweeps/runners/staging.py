@@ -63,7 +63,7 @@ def staging_folder(output: Path) -> Iterator[StagingFolder]:
 
 @contextmanager
 def locked_folder(parent: Path) -> Iterator[Path]:
-    """Create a folder inside `parent` and remove it at the end; remove folders of dead processes at once.
+    """Create a folder inside `parent` and remove it at the end; first remove folders of dead processes.
 
     Several processes may have folders in `parent`. Each process locks its folder, so a folder without a lock
     is abandoned.

@@ -76,7 +76,7 @@ class Adversary:
     """Controls a group of Byzantine clients.
 
     Causality holds: an update is observed when its client has computed it or when it arrives as a message. An
-    attacker that needs updates of its own round waits for them until its patience ends. It then uses the
+    attacker that needs updates of its own round waits for them, but at most `patience_s`. It then uses the
     latest observed update of every client.
     """
 
@@ -113,14 +113,14 @@ class Adversary:
         self.seen_in: dict[int, set[int]] = {}
         """Clients whose update has been observed, by round, for rounds that attackers still wait for."""
         self.waiting: dict[int, None] = {}
-        """Attackers that wait for observations, in the order in which they started to wait."""
+        """Attackers that wait for observations, in order of the start of their wait."""
         self.memories: dict[int, dict[str, Any]] = {member: {} for member in members}
         self.past: dict[int, dict[int, dict[int, Payload]]] = {member: {} for member in members}
         self.num_stops: Counter[int] = Counter()
         self._slowest: float = 0
         self._latest: tuple[list[Tensor], Tensor | None] = ([], None)
 
-    def on_update(self, client: int, round_: int, payload: Payload) -> None:
+    def on_payload(self, client: int, round_: int, payload: Payload) -> None:
         """Observe an update that a client has computed. Diverged updates are not stored."""
         if payload.is_finite:
             self._observations_of(client).add(client, round_, payload.vector)
@@ -166,32 +166,32 @@ class Adversary:
         return self._has_seen_all(state.round)
 
     def recheck_waiting(self) -> None:
-        """Let waiting attackers continue if they have observed enough now."""
+        """Resume waiting attackers that have now observed enough."""
         for attacker in [member for member in self.waiting if self.is_ready(self.clients[member])]:
             del self.waiting[attacker]
             self.clients[attacker].stop_waiting()
 
     def on_stop(self, attacker: int) -> None:
-        """Cancel the waiting of an attacker that has stopped. Its delayed messages are lost."""
+        """Cancel the wait of an attacker that has stopped. Its delayed messages are lost."""
         self.waiting.pop(attacker, None)
         self.num_stops[attacker] += 1
 
     def on_departure(self, attacker: int) -> None:
-        """Stop keeping observations for an attacker that has left for good."""
+        """Stop keeping observations for an attacker that has left permanently."""
         del self.rounds[attacker]
         self._slowest = min(self.rounds.values(), default=inf)
 
     def send(self, attacker: Client, own: Payload) -> None:
         """Send the attacker's messages of this round."""
         round_, recipients = attacker.state.round, attacker.neighbours
-        self.waiting.pop(attacker.id, None)  # still listed if the attacker's patience has ended
+        self.waiting.pop(attacker.id, None)  # still listed if the wait has timed out
         self._advance(attacker.id, round_)
         if not self.is_active(attacker):
-            self.network.send(attacker.id, round_, round_, own, recipients)
+            self.network.send(attacker.id, round_, own, recipients)
             return
         contents = self._contents(attacker, own)
         if self.plan.timing is immediate and contents.keys() == {None}:
-            self.network.send(attacker.id, round_, round_, contents[None], recipients)
+            self.network.send(attacker.id, round_, contents[None], recipients)
             return
         for recipient in self.network.send_order(recipients, round_):
             content = contents.get(recipient) or contents[None]
@@ -209,7 +209,7 @@ class Adversary:
         return frozenset()
 
     def _contents(self, attacker: Client, own: Payload) -> dict[int | None, Payload]:
-        """Return the payload for each recipient; the key None stands for all recipients."""
+        """Return the payload for each recipient; the key None means all recipients."""
         plan = self.plan
         to_all = None if plan.sees_victim else self._attack_vector(attacker, own, None)
         if to_all is not None and plan.equivocation is same:
@@ -296,7 +296,9 @@ class Adversary:
             and attacker.id not in self.network.obstacles.clients_down
         )
         if survives and recipient in attacker.neighbours:
-            self.network.send(attacker.id, attacker.state.round, message.stamp, message.payload, (recipient,))
+            self.network.send(
+                attacker.id, attacker.state.round, message.payload, (recipient,), stamp=message.stamp
+            )
 
     def _observations_of(self, client: int) -> Observations:
         """Return the observations that this client contributes to and uses."""

@@ -1,4 +1,4 @@
-"""Placement: which clients are Byzantine.
+"""Placements, which select the Byzantine clients.
 
 Every placement ranks all clients and selects the first ones. With the same generator, a larger number of
 Byzantine clients only adds clients, so a sweep over this number is a paired comparison.
@@ -57,7 +57,7 @@ def spread(
 def clustered(
     graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
 ) -> list[int]:
-    """The clients nearest, in hops, to a random one; if its component is too small, also in others."""
+    """The clients nearest, in hops, to a random one; then those of other components, if needed."""
     return _first(num_byzantine, _nearest_first(graph, rng), taken)
 
 
@@ -76,7 +76,7 @@ def _farthest_first(graph: nx.Graph, rng: np.random.Generator) -> Iterator[int]:
         yield chosen
         reached, hops = {chosen}, 0
         while reached:
-            # Do not search beyond a client that is as near to an earlier choice.
+            # Do not search beyond a client that is at least as near to an earlier choice.
             closer = [client for client in reached if hops + tie_break[client] < distance[client]]
             distance[closer] = hops + tie_break[closer]
             reached, hops = {neighbour for client in closer for neighbour in graph[client]}, hops + 1

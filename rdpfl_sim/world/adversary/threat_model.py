@@ -13,7 +13,7 @@ class Neighbourhoods:
     """Neighbourhoods of the honest clients of a graph.
 
     `byzantine_fraction` is |B_i| / |N_i| of every honest client, 0 if it has no neighbours. The paper assumes
-    a fraction below 1/2; `outside_threat_model` lists the clients for which it is not.
+    a fraction below 1/2; `outside_threat_model` lists the clients with a fraction of at least 1/2.
     """
 
     byzantine_fraction: dict[int, float]
@@ -37,15 +37,18 @@ class Neighbourhoods:
             num_components=nx.number_connected_components(graph),
         )
 
-    @property
-    def warnings(self) -> list[str]:
-        """Warnings about the interpretation of results."""
+    def warnings(self, intended: Sequence[str] = ()) -> list[str]:
+        """Return warnings about the interpretation of results.
+
+        `intended` are the reasons why clients are outside the threat model, as stated in the scenario.
+        """
         found = []
         outside = self.outside_threat_model
         if outside:
             found.append(
-                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients have at least half "
-                f"Byzantine neighbours ({_first_ids(outside)}): outside the paper's threat model"
+                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients have at least as many "
+                f"Byzantine as honest neighbours ({_first_ids(outside)}): outside the paper's threat model"
+                + "".join(f"; intended: {reason}" for reason in intended)
             )
         if self.isolated:
             found.append(f"clients without neighbours train locally: {_first_ids(self.isolated)}")

@@ -25,7 +25,7 @@ MEMORY_ROUNDS = 16
 class TimingView:
     """A message that is due: the input of a timing attack.
 
-    `deadline_s` is the time at which the recipient stops waiting in this round, or None if it is unknown.
+    `deadline_s` is the time when the recipient stops waiting in this round, or None if it is unknown.
     `past` contains the payloads for this recipient by round, including the current round. `key` identifies a
     random stream of the sender.
     """
@@ -72,7 +72,7 @@ timing_attack = TIMING_ATTACKS.register
 
 @timing_attack(name="none")
 def immediate(view: TimingView) -> list[ScheduledMessage]:
-    """Send at once, like an honest client."""
+    """Send immediately, like an honest client."""
     return [ScheduledMessage(view.payload, view.round)]
 
 
@@ -86,12 +86,12 @@ def silent(view: TimingView) -> list[ScheduledMessage]:
 def selective(
     view: TimingView,
     *,
-    victims: Annotated[ClientSet | None, Doc("clients that get nothing; replaces fraction")] = None,
+    victims: Annotated[ClientSet | None, Doc("clients that receive nothing; replaces fraction")] = None,
     fraction: Annotated[
-        Fraction, Doc("share of the recipients that get nothing, the same ones in every round")
+        Fraction, Doc("share of the recipients that receive nothing, the same in every round")
     ] = 0.5,
 ) -> list[ScheduledMessage]:
-    """Send nothing to some recipients, and at once to the others."""
+    """Send nothing to some recipients, and immediately to the others."""
     if victims is None:
         chosen = uniform(view.key, view.recipient) < fraction
     else:
@@ -107,7 +107,7 @@ def just_in_time(
         NonNegative, Doc("time from sending to the deadline, including the delay of the link")
     ] = 0.2,
 ) -> list[ScheduledMessage]:
-    """Send as late as the recipient's deadline allows, so that it cannot proceed earlier."""
+    """Send as late as the recipient's deadline allows, so that the recipient cannot proceed earlier."""
     if view.deadline_s is None:
         return immediate(view)
     delay_s = max(0.0, view.deadline_s - margin_s - view.now_s)

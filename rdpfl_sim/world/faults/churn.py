@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from typing_extensions import override
-
 from rdpfl_sim.components.options import NonNegative, Positive
+from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
-    Clients,
-    Condition,
     Fault,
     FaultContext,
-    FaultTarget,
     Schedule,
     fault,
 )
@@ -21,21 +17,11 @@ from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, chosen
 
 @dataclass(frozen=True)
 class Absence(Fault):
-    """Clients have not joined yet; they join in the round of their furthest neighbour."""
+    """Clients have not joined yet; they will join in the latest round among their neighbours."""
 
     KIND, CONDITION = "absence", Condition.ABSENT
 
     clients: Clients
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.stop(self.clients, for_good=False)
-        target.withdraw(self.clients)
-
-    @override
-    def end(self, target: FaultTarget) -> None:
-        target.readmit(self.clients)
-        target.restart(self.clients, fresh=False, catch_up=True)
 
 
 @dataclass(frozen=True)
@@ -45,11 +31,6 @@ class Leave(Fault):
     KIND, CONDITION = "leave", Condition.DEPARTED
 
     clients: Clients
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.withdraw(self.clients)
-        target.stop(self.clients, for_good=True)
 
 
 @fault
@@ -68,5 +49,5 @@ def leave(
     fraction: ChosenFraction = None,
     at_s: NonNegative,
 ) -> Schedule:
-    """Some clients leave for good."""
+    """Some clients leave permanently."""
     return once(Leave(chosen_clients(context, clients, fraction)), at_s, None)

@@ -27,9 +27,9 @@ def churn_trace(
 ) -> Schedule:
     """Clients crash and recover as listed in a file.
 
-    A client goes down and comes up again with its own or a new model. A client whose first row is "up" or
-    "fresh" is absent until then; a client without rows is always up. Simultaneous rows apply in the order of
-    the file.
+    A client recovers with its own model ("up") or with a new one ("fresh"). A client whose first row is "up"
+    or "fresh" is absent until then; a client without rows is always up. Simultaneous rows apply in the order
+    of the file.
     """
     rows = sorted(read_trace(path, context.num_clients), key=lambda row: row.time_s)
     changes: list[tuple[float, Change]] = []

@@ -1,4 +1,4 @@
-"""Crashes: clients that stop without notice, for good or until they recover."""
+"""Crashes: clients that stop without notice, permanently or until they recover."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing_extensions import override
 from rdpfl_sim.components.options import ClientSet, Doc, NonNegative, Positive, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
-    Clients,
-    Condition,
     End,
     Fault,
     FaultContext,
     FaultFields,
-    FaultTarget,
     Schedule,
     Start,
     fault,
@@ -38,7 +36,7 @@ from rdpfl_sim.world.faults.options import (
 
 TOO_FREQUENT = (
     "clients crash every {} s on average and train for at least {} s per round; "
-    "timing.max_time_s would end such a run"
+    "set timing.max_time_s to limit the run"
 )
 
 
@@ -52,14 +50,6 @@ class Crash(Fault):
     for_good: bool = False
     fresh: bool = False
     catch_up: bool = True
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.stop(self.clients, self.for_good)
-
-    @override
-    def end(self, target: FaultTarget) -> None:
-        target.restart(self.clients, self.fresh, self.catch_up)
 
     @override
     def start_fields(self) -> FaultFields:

@@ -1,6 +1,6 @@
 """The interface of faults and their schedules.
 
-A fault is a class that defines the effect of its start and end on the world, and the fields of its records.
+A fault is a class with the fields of its records and a condition, which defines its effect on the world.
 A schedule is a component: a function of the `FaultContext` that returns the starts and ends of faults in the
 order of their times, possibly infinitely many. Schedules do not depend on the run, so two runs that differ
 only in their method have the same faults. Faults may overlap; an end undoes one start.
@@ -9,20 +9,15 @@ only in their method have the same faults. Faults may overlap; an end undoes one
 from __future__ import annotations
 
 import heapq
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from operator import itemgetter
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from rdpfl_sim.components.plugin_loading import load_plugins
 from rdpfl_sim.components.registry import Facts, Registry
-from rdpfl_sim.world.network.obstacles import Obstacles
+from rdpfl_sim.world.faults.condition import Condition, FaultTarget, Neighbours
 
-Clients: TypeAlias = tuple[int, ...]
-Neighbours: TypeAlias = Sequence[Sequence[int]]
-"""The neighbours of every client."""
 FaultFields: TypeAlias = dict[str, Any]
 """Fields of a fault record, as JSON."""
 
@@ -30,50 +25,7 @@ START, END = "start", "end"
 """The phases of a fault in the records."""
 
 
-class FaultTarget(Protocol):
-    """The interface of the world for faults."""
-
-    @property
-    def obstacles(self) -> Obstacles:
-        """The current obstacles on links."""
-
-    def stop(self, clients: Clients, for_good: bool) -> None:
-        """Stop clients. Other clients are not notified."""
-
-    def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
-        """Undo one stop of each client.
-
-        With `fresh`, it restarts with a new model; with `catch_up`, in the round of its furthest neighbour.
-        """
-
-    def withdraw(self, clients: Clients) -> None:
-        """Remove clients from the neighbour lists of all other clients."""
-
-    def readmit(self, clients: Clients) -> None:
-        """Undo one withdrawal of each client."""
-
-    def slow_down(self, clients: Clients, factor: float) -> None:
-        """Multiply the duration of these clients' local training by a factor."""
-
-    def end_slow_down(self, clients: Clients, factor: float) -> None:
-        """Undo one slow-down of each client by this factor."""
-
-    def set_topology(self, neighbours: Neighbours) -> None:
-        """Replace the links of all clients."""
-
-
-class Condition(Enum):
-    """The condition of a client or link during a fault, as shown in reports."""
-
-    CRASHED = "down"
-    ABSENT = "not yet joined"
-    DEPARTED = "departed"
-    SLOW = "slow"
-    PARTITIONED = "partitioned"
-    LINK_DOWN = "link down"
-
-
-class Fault(ABC):
+class Fault:
     """A disturbance that starts and may end. Subclasses are frozen dataclasses, stored in checkpoints."""
 
     KIND: ClassVar[str]
@@ -81,22 +33,24 @@ class Fault(ABC):
     CONDITION: ClassVar[Condition | None] = None
     """The condition of clients or links during the fault. None if it changes the topology and never ends.
 
-    Reports and checks use this condition and one field of the records: `sides` if PARTITIONED, `links`
-    (directed) if LINK_DOWN, `links` (all links from now on) if None, otherwise `clients`.
+    Without a condition, the field `links` of the record contains all links from now on.
     """
 
-    @abstractmethod
     def start(self, target: FaultTarget) -> None:
         """Change the world."""
+        assert self.CONDITION is not None, f"{type(self).__name__} has neither a CONDITION nor a start()"
+        self.CONDITION.start(target, self.start_fields())
 
     def end(self, target: FaultTarget) -> None:
         """Undo the change."""
-        raise NotImplementedError(f"{type(self).__name__} never ends")
+        if self.CONDITION is None or self.CONDITION.end is None:
+            raise NotImplementedError(f"{type(self).__name__} never ends")
+        self.CONDITION.end(target, self.end_fields())
 
     @classmethod
     def ends(cls) -> bool:
         """Return whether the fault can end."""
-        return cls.end is not Fault.end
+        return cls.CONDITION is not None and cls.CONDITION.end is not None
 
     def start_fields(self) -> FaultFields:
         """Return the fields of the record of the start."""

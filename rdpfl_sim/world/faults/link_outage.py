@@ -8,17 +8,15 @@ from operator import itemgetter
 from typing import Annotated, TypeAlias
 
 from annotated_types import MaxLen, MinLen
-from typing_extensions import override
 
 from rdpfl_sim.components.options import Doc, NonNegativeInt, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.fault import (
-    Condition,
     End,
     Fault,
     FaultContext,
-    FaultTarget,
     Schedule,
     Start,
     fault,
@@ -36,14 +34,6 @@ class LinkOutage(Fault):
     KIND, CONDITION = "link_outage", Condition.LINK_DOWN
 
     links: tuple[DirectedLink, ...]
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.obstacles.take_down(self.links)
-
-    @override
-    def end(self, target: FaultTarget) -> None:
-        target.obstacles.bring_up(self.links)
 
 
 @fault
@@ -74,7 +64,7 @@ def random_outages(
     mean_time_to_fail_s: Annotated[MeanTime, Doc("mean of the exponential time until a link's next outage")],
     mean_time_to_heal_s: Annotated[MeanTime, Doc("mean of the exponential duration of an outage")],
 ) -> Schedule:
-    """Every link of the first topology fails and recovers independently, both directions together."""
+    """Every link of the initial topology fails and recovers independently; both directions fail together."""
     streams = Streams(context.key)
 
     def changes(i: int, j: int) -> Schedule:

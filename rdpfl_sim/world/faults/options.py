@@ -21,7 +21,8 @@ from rdpfl_sim.components.options import (
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.rounding import round_down
-from rdpfl_sim.world.faults.fault import Clients, End, Fault, FaultContext, Schedule, Start
+from rdpfl_sim.world.faults.condition import Clients
+from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, Schedule, Start
 from rdpfl_sim.world.quantiles import exponential
 
 ChosenClients: TypeAlias = Annotated[
@@ -38,7 +39,7 @@ RecoveredState: TypeAlias = Annotated[
     Literal["kept", "fresh"], Doc("whether a client recovers with its own model or with a new one")
 ]
 CatchUp: TypeAlias = Annotated[
-    bool, Doc("whether a client recovers in the round of its furthest neighbour instead of its own round")
+    bool, Doc("whether a client recovers in the latest round of its neighbours instead of its own round")
 ]
 
 
@@ -55,7 +56,7 @@ def chosen_clients(context: FaultContext, clients: ClientSet | None, fraction: f
 
 
 def num_clients_in(fraction: float, num_clients: int) -> int:
-    """Return a fraction of the clients, rounded down; less than one client is an error."""
+    """Return the number of clients in a fraction, rounded down; raise an error if it is zero."""
     num = round_down(fraction * num_clients)
     if num == 0:
         raise OptionError("fraction", f"is less than one client; allowed: at least 1/{num_clients}")

@@ -11,13 +11,12 @@ from typing_extensions import override
 from rdpfl_sim.components.options import ClientSet, Doc, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.fault import (
-    Condition,
     End,
     Fault,
     FaultContext,
     FaultFields,
-    FaultTarget,
     Schedule,
     Start,
     fault,
@@ -41,14 +40,6 @@ class Partition(Fault):
     KIND, CONDITION = "partition", Condition.PARTITIONED
 
     sides: Sides
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.obstacles.partitions.append(self.sides)
-
-    @override
-    def end(self, target: FaultTarget) -> None:
-        target.obstacles.partitions.remove(self.sides)
 
     @override
     def start_fields(self) -> FaultFields:

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from typing_extensions import override
-
 from rdpfl_sim.components.options import Doc, Positive
+from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
-    Clients,
-    Condition,
     Fault,
     FaultContext,
-    FaultTarget,
     Schedule,
     fault,
 )
@@ -28,14 +24,6 @@ class SlowDown(Fault):
 
     clients: Clients
     factor: float
-
-    @override
-    def start(self, target: FaultTarget) -> None:
-        target.slow_down(self.clients, self.factor)
-
-    @override
-    def end(self, target: FaultTarget) -> None:
-        target.end_slow_down(self.clients, self.factor)
 
 
 @fault(may_lose_messages=False)

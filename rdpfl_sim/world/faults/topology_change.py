@@ -13,12 +13,11 @@ from typing_extensions import override
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import Doc, NonNegative
 from rdpfl_sim.errors import OptionError
+from rdpfl_sim.world.faults.condition import FaultTarget, Neighbours
 from rdpfl_sim.world.faults.fault import (
     Fault,
     FaultContext,
     FaultFields,
-    FaultTarget,
-    Neighbours,
     Schedule,
     Start,
     fault,

@@ -1,6 +1,6 @@
 """Bandwidth models: the transmission time of a message, which precedes the latency of its link.
 
-A bandwidth model calls `done(message)` at the simulated time at which the last byte is transmitted.
+A bandwidth model calls `done(message)` when the last byte is transmitted, in simulated time.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Annotated, Any, NamedTuple, Protocol, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from rdpfl_sim.components.options import Doc, Positive
 from rdpfl_sim.components.registry import Facts, Registry
@@ -38,7 +38,10 @@ class Sized(Protocol):
 
 
 class Bandwidth(Protocol):
-    """A bandwidth model."""
+    """A bandwidth model. Checkpoints contain the attributes in STATE and calls of the methods in CALLS."""
+
+    STATE: ClassVar[tuple[str, ...]]
+    CALLS: ClassVar[tuple[str, ...]]
 
     def transmit(self, message: Sized, done: Done) -> None:
         """Call `done(message)` when the last byte of the message is transmitted."""
@@ -58,7 +61,7 @@ class Unlimited:
         pass
 
     def transmit(self, message: Sized, done: Done) -> None:
-        """Call `done(message)` at once."""
+        """Call `done(message)` immediately."""
         done(message)
 
     def drop(self, sender: int) -> list[Any]:
@@ -67,7 +70,7 @@ class Unlimited:
 
 
 class Departure(NamedTuple):
-    """A message in the queue of its sender, and the time at which it will have left."""
+    """A message in the queue of its sender, and the end of its transmission."""
 
     message: Sized
     done: Done
@@ -76,7 +79,7 @@ class Departure(NamedTuple):
 
 @bandwidth
 class Uplink:
-    """The messages of a sender leave one after the other, at bytes_per_s."""
+    """Each client sends its messages one after the other, at bytes_per_s."""
 
     STATE = ("queues",)
     CALLS = ("_leave",)
@@ -110,7 +113,7 @@ class Uplink:
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A message in transmission. left_bytes remained at since_s and are sent at bytes_per_s from then on."""
+    """A message in transmission. At since_s, left_bytes remained; they are sent at bytes_per_s."""
 
     message: Sized
     done: Done
@@ -125,8 +128,8 @@ class Shared:
     """Simultaneous transfers share the uplink of their sender and the downlink of their recipient.
 
     The rate of a transfer is min(up / transfers of its sender, down / transfers to its recipient). It changes
-    when another transfer with the same sender or recipient starts or ends. A share that a transfer cannot use
-    stays unused.
+    when another transfer with the same sender or recipient starts or ends. Bandwidth that a transfer cannot
+    use is not given to other transfers.
     """
 
     STATE = ("outgoing", "incoming", "changed_senders", "changed_recipients")
@@ -144,7 +147,7 @@ class Shared:
         self.down_bytes_per_s = down_bytes_per_s
         self.outgoing: dict[int, list[Transfer]] = {}
         self.incoming: dict[int, list[Transfer]] = {}
-        # Clients whose transfers started or ended now. Dictionaries, because the order of a set may vary.
+        # Clients with transfers that started or ended at this instant. Dictionaries keep the insertion order.
         self.changed_senders: dict[int, None] = {}
         self.changed_recipients: dict[int, None] = {}
 
@@ -195,7 +198,7 @@ class Shared:
 
     def _end(self, call: Call) -> None:
         transfer: Transfer = call.argument
-        # Compare times, not left_bytes: a remainder due to rounding could be too small to move the clock.
+        # Compare times, not left_bytes: a remainder due to rounding could be too small to advance the clock.
         if self.kernel.now != transfer.ends_at_s:
             return  # the rate has changed since this call was scheduled
         self._remove(transfer)

@@ -21,7 +21,7 @@ latency = LATENCIES.register
 Latency: TypeAlias = Callable[[float], float]
 
 TailShape: TypeAlias = Annotated[
-    float, Ge(0.1), Le(1000), Doc("tail index: smaller is heavier; the mean is finite above 1")
+    float, Ge(0.1), Le(1000), Doc("tail index: smaller values give heavier tails; the mean is finite above 1")
 ]
 
 

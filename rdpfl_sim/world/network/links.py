@@ -1,4 +1,4 @@
-"""A directed link between two clients: the delay of a message on it, and whether the message is lost."""
+"""A directed link between two clients. It determines the delay and the loss of each message."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BURST_STATES = 1 << 61
 STATES_PER_EPOCH = 1000
 
 MeanDuration: TypeAlias = Annotated[float, Ge(1e-3), Le(LARGE)]
-"""Mean duration of a state in seconds. The limit bounds the number of state changes to compute."""
+"""Mean duration of a state in seconds. The minimum limits the number of state changes to compute."""
 
 
 @dataclass(slots=True)
@@ -109,10 +109,10 @@ def gilbert_elliott(
 ) -> bool:
     """Losses come in bursts: every link alternates between calm and burst (Gilbert 1960, Elliott 1963).
 
-    The Markov chain runs in time, not in messages, so it does not depend on the traffic. In the long run a
+    The state changes with time, not with messages, so it does not depend on the traffic. In the long run, a
     link is in a burst for mean_burst_s / (mean_calm_s + mean_burst_s) of the time.
     """
-    # The chain restarts in its stationary state after each epoch, so a long pause costs no computation.
+    # The chain restarts from its stationary distribution in each epoch, so a long pause costs no computation.
     epoch, since_s = divmod(now_s, STATES_PER_EPOCH * (mean_calm_s + mean_burst_s))
     draws = BURST_STATES + int(epoch) * ROUND
     if epoch != link.epoch:

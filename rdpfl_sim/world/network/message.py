@@ -12,11 +12,10 @@ from rdpfl_sim.world.network.links import ROUND, Link
 class Broadcast:
     """A payload that a client sends to one or more neighbours at the same time.
 
-    `round` is the round that the sender claims. `form` is the form of the payload, or None if the payload is
-    not finite.
+    `round` is the round that the sender claims.
     """
 
-    __slots__ = ("form", "payload", "round", "sender", "sent_at_s", "size_bytes")
+    __slots__ = ("payload", "round", "sender", "sent_at_s", "size_bytes")
 
     def __init__(
         self, sender: int, round_: int, payload: Payload, size_bytes: float, sent_at_s: float
@@ -26,16 +25,15 @@ class Broadcast:
         self.payload = payload
         self.size_bytes = size_bytes
         self.sent_at_s = sent_at_s
-        self.form = payload.form if payload.is_finite else None
 
 
 class Message:
     """A broadcast in transit to one recipient.
 
     `number` counts the messages of the run and identifies the message in the records. `draw` identifies the
-    random draws that determine whether and when it arrives. A message is its own entry in the kernel's queue:
-    on arrival, the kernel calls `callback(message)`. Messages share their broadcast instead of copying it,
-    because there are many of them.
+    random draws that determine whether and when it arrives. The message itself is the entry in the kernel's
+    queue: on arrival, the kernel calls `callback(message)`. All messages of a broadcast share it, to save
+    memory.
     """
 
     __slots__ = ("broadcast", "callback", "draw", "link", "number")

@@ -40,8 +40,8 @@ class Network:
     """All links, their obstacles, and counts of message outcomes.
 
     A message takes these steps: `send`, `transmit` (bandwidth), `cross` (loss and latency), `arrive`. It is
-    lost if there is an obstacle on its link when it leaves or when it arrives, and if its sender stops before
-    it has left. A reliable transport makes several attempts to cross.
+    lost if the link loses it, if the link is blocked when it leaves or arrives, or if its sender stops before
+    it has left. A reliable transport may repeat `transmit` and `cross`.
     """
 
     STATE = ("num_sent", "num_copied", "num_lost", "num_delivered", "num_reordered", "num_bytes")
@@ -78,8 +78,17 @@ class Network:
         """Messages that have neither arrived nor been lost."""
         return self.num_sent - self.num_delivered - self.num_lost
 
-    def send(self, sender: int, round_: int, stamp: int, payload: Payload, recipients: Sequence[int]) -> None:
-        """Send one message to each recipient. The stamp is the round that the sender claims."""
+    def send(
+        self,
+        sender: int,
+        round_: int,
+        payload: Payload,
+        recipients: Sequence[int],
+        *,
+        stamp: int | None = None,
+    ) -> None:
+        """Send one message to each recipient. The stamp is the claimed round (default: `round_`)."""
+        stamp = round_ if stamp is None else stamp
         size_bytes = payload.size_bytes / self.compression
         broadcast = Broadcast(sender, stamp, payload, size_bytes, self.kernel.now)
         self.num_bytes += size_bytes * len(recipients)
@@ -119,14 +128,14 @@ class Network:
             self._copy(message)
 
     def loss_reason(self, link: Link, draw: int) -> str | None:
-        """Return the reason that a message entering a link now is lost, or None if it is not lost."""
+        """Return why a message that enters a link now is lost, or None if it is not lost."""
         obstacle = self.obstacles.reason(link.sender, link.recipient)
         if obstacle is not None:
             return obstacle
         return "loss" if link.loses(link, draw, self.kernel.now) else None
 
     def transit_time_s(self, link: Link, draw: int) -> float | None:
-        """Return the time that a message needs on a link from now on, or None if it is lost."""
+        """Return the delay of a message that enters a link now, or None if it is lost."""
         return link.delay_s(draw + LATENCY) if self.loss_reason(link, draw) is None else None
 
     def arrive(self, message: Message) -> None:
@@ -150,7 +159,7 @@ class Network:
         self.observer.message_lost(message, reason)
 
     def stop(self, client: int) -> None:
-        """Take a client off the network. Messages that have not left it are lost."""
+        """Disconnect a client. Its messages that have not left yet are lost."""
         self.obstacles.clients_down.add(client)
         unsent = [] if self.bandwidth is None else self.bandwidth.drop(client)
         if self.reliable is not None:

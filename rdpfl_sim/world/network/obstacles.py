@@ -27,7 +27,7 @@ class Obstacles:
         self.clients_down: set[int] = set()
 
     def reason(self, sender: int, recipient: int) -> str | None:
-        """Return the reason that this link is blocked now, or None if it is not.
+        """Return why this link is blocked now, or None if it is not.
 
         If there are several reasons, return the first of: link, partition, recipient.
         """

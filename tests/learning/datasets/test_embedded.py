@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_digits
 
 from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.errors import OptionError
+from rdpfl_sim.learning.datasets import embedded
 from rdpfl_sim.learning.datasets.dataset import DATASETS, Shard
-from rdpfl_sim.learning.datasets.embedded import digits, synthetic
+from rdpfl_sim.learning.datasets.embedded import _digits, digits, synthetic
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -26,7 +28,7 @@ def test_digits_are_8x8_images_split_by_class() -> None:
     assert ((in_test - 0.25 * in_all).abs() <= 1).all()
 
 
-def test_digits_split_loses_and_repeats_no_image() -> None:
+def test_split_of_digits_contains_every_image_once() -> None:
     # Undo the scaling of either split: the multiset of images must not depend on the split.
     def images(seed: int) -> list[list[float]]:
         data = digits(generator(seed))
@@ -37,14 +39,19 @@ def test_digits_split_loses_and_repeats_no_image() -> None:
     assert images(1) == images(2)
 
 
-def test_digits_are_those_that_scikit_learn_loads() -> None:
-    data = digits(generator())
-    x, y = torch.cat([data.x_train, data.x_test]).flatten(1), torch.cat([data.y_train, data.y_test])
-    pixels = ((x - x.min()) / (x.max() - x.min()) * 16).round()
-    images, labels = load_digits(return_X_y=True)
-    assert sorted(torch.column_stack([pixels, y]).tolist()) == sorted(
-        np.column_stack([images, labels]).tolist()
-    )
+def test_digits_are_the_test_part_of_the_uci_data_set() -> None:
+    images, labels = _digits()
+    assert images.shape == (1797, 64)
+    assert (images.min(), images.max()) == (0, 16)
+    assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert labels[:10].tolist() == [*range(10)]
+    assert images[0, 8:16].tolist() == [0, 0, 13, 15, 10, 15, 5, 0]  # the second line of the first zero
+
+
+def test_digits_come_with_their_citation_and_licence() -> None:
+    text = Path(embedded.__file__).with_name("digits.md").read_text()
+    assert "Alpaydin and C. Kaynak (1998)" in text
+    assert "CC BY 4.0" in text
 
 
 def test_digits_are_normalised_by_the_training_images() -> None:
@@ -62,7 +69,7 @@ def test_digits_reject_a_split_with_an_empty_side(test_fraction: float) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
-def test_a_seed_names_a_data_set(name: str) -> None:
+def test_a_seed_determines_a_data_set(name: str) -> None:
     first, again, other = (DATASETS[name](generator(seed)) for seed in (1, 1, 2))
     for field in ("x_train", "y_train", "x_test", "y_test"):
         assert torch.equal(getattr(first, field), getattr(again, field))
@@ -75,7 +82,7 @@ def test_default_options_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [[5], [3, 4, 6]])
-def test_synthetic_data_have_the_shape_asked_for(shape: list[int]) -> None:
+def test_synthetic_data_have_the_requested_shape(shape: list[int]) -> None:
     data = synthetic(generator(), shape=shape, num_classes=3, num_train=7, num_test=4)
     assert data.shape == tuple(shape)
     assert data.x_train.shape == (7, *shape)

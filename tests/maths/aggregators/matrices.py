@@ -1,4 +1,4 @@
-"""Matrices of messages for the tests of aggregators, and what to compare results with."""
+"""Matrices of messages and reference results for the tests of aggregators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def matrices(min_rows: int = 1, limit: float = MAX, max_rows: int = 11) -> st.Se
 
 
 def widened(u: Tensor) -> Tensor:
-    """The same columns again and again, until there are enough for the network and for several blocks."""
+    """Repeat the columns until there are enough for the network and for several blocks."""
     return u.repeat(1, ceil(70_000 / u.shape[1]))
 
 

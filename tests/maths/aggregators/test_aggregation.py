@@ -73,7 +73,7 @@ def weights(aggregator: Aggregator, u: Tensor, *pre_aggregators: PreAggregator) 
 
 
 def slow_band(u: Tensor, cut: int) -> list[float]:
-    """One order statistic after the other, each shared by the rows that have its value."""
+    """Compute each order statistic in turn; rows with equal values share its weight."""
     n, d = u.shape
     w = [0.0] * n
     for column in u.T.tolist():

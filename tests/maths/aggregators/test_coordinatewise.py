@@ -115,7 +115,7 @@ def test_median_and_trimmed_mean_agree_with_sorting_each_column(u: Tensor) -> No
 
 
 def slow_meamed(column: list[float], k: int) -> float:
-    """The mean of the k neighbours in the order nearest to the median; of several, the first and last."""
+    """Return the mean of the k consecutive values nearest to the median; ties average first and last."""
     s = sorted(map(Fraction, column))
     twice_median = s[(len(s) - 1) // 2] + s[len(s) // 2]
     windows = [s[i : i + k] for i in range(len(s) - k + 1)]

@@ -1,4 +1,4 @@
-"""Aggregates of many clients at once: one row per client, the same bits in any batch."""
+"""Aggregates of many clients together: one row per client, the same bits in any batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_bits_of_a_row_do_not_depend_on_the_other_rows(name: str) -> None:
 
 
 @every_aggregator
-def test_row_whose_sum_overflows_is_finite_and_leaves_the_others_alone(name: str) -> None:
+def test_row_whose_sum_overflows_is_finite_and_does_not_affect_the_others(name: str) -> None:
     messages, own = random_messages(3, 5, 20)
     expected = aggregate_rows(AGGREGATORS[name], messages, own)
     messages[1] = torch.finfo(torch.float32).max

@@ -166,7 +166,7 @@ def diameter(rows: Tensor) -> float:
 
 
 def mean_of_best_sets(u: Tensor, k: int, score: Callable[[Tensor], float]) -> Tensor:
-    """The mean over all sets of k rows with the least score, one set at a time."""
+    """Return the mean over all sets of k rows with the least score, with a loop over sets."""
     scores = {kept: score(u[list(kept)]) for kept in combinations(range(len(u)), k)}
     best = [kept for kept, value in scores.items() if value <= min(scores.values()) * (1 + 1e-9)]
     return torch.stack([u[list(kept)].double().mean(dim=0) for kept in best]).mean(dim=0)
@@ -236,7 +236,7 @@ def test_caf_treats_directions_of_the_same_variance_alike() -> None:
 
 
 def slow_caf(u: Tensor, f: int) -> Tensor:
-    """The filter on the covariance matrix itself, (d, d)."""
+    """Apply the filter to the full covariance matrix (d, d)."""
     x = u.double()
     c = torch.ones(len(x), dtype=torch.float64)
     best, least = x.mean(dim=0), torch.inf

@@ -245,9 +245,7 @@ def test_step_is_feasible_for_all_honest_updates(
 
 @every_direction
 @pytest.mark.parametrize("attack", [min_max, min_sum])
-def test_equal_honest_updates_leave_no_room_for_an_attack(
-    attack: Callable[..., Tensor], direction: str
-) -> None:
+def test_equal_honest_updates_allow_no_deviation(attack: Callable[..., Tensor], direction: str) -> None:
     assert torch.allclose(attack(view(OWN.repeat(4, 1)), direction=direction), OWN)
     assert torch.allclose(attack(view(OWN.unsqueeze(0)), direction=direction), OWN)
     assert torch.equal(attack(view(torch.zeros(3, 3)), direction=direction), torch.zeros(3))
@@ -268,7 +266,7 @@ LINE = torch.tensor([[0.0], [1.0], [10.0]])
 IDS = (4, 7, 9)
 
 
-def test_mimic_copies_the_most_extreme_client_and_then_stays_with_it() -> None:
+def test_mimic_copies_the_most_extreme_client_and_keeps_copying_it() -> None:
     memory: dict[str, Any] = {}
     assert mimic(view(LINE, ids=IDS, memory=memory), warmup=1).item() == 10.0
     assert mimic(view(torch.tensor([[50.0], [60.0], [3.0]]), ids=IDS, memory=memory), warmup=1).item() == 3.0
@@ -292,14 +290,14 @@ def test_mimic_copies_another_client_only_while_its_target_is_absent() -> None:
     assert mimic(view(LINE - 20, ids=IDS, memory=memory), warmup=1).item() == -10.0
 
 
-def test_mimic_learns_from_the_clients_that_are_present() -> None:
+def test_mimic_updates_its_direction_with_the_clients_that_are_present() -> None:
     memory: dict[str, Any] = {}
     assert mimic(view(LINE[:1], ids=(4,), memory=memory), warmup=3).item() == 0.0
     assert mimic(view(-LINE, ids=IDS, memory=memory), warmup=3).item() == -10.0
     assert mimic(view(torch.tensor([[5.0], [6.0]]), ids=(4, 7), memory=memory), warmup=3).item() == 5.0
 
 
-def test_mimic_without_honest_updates_sends_its_own_and_learns_nothing() -> None:
+def test_mimic_without_honest_updates_sends_its_own_and_keeps_its_direction() -> None:
     memory: dict[str, Any] = {}
     assert torch.equal(mimic(view(memory=memory)), OWN)
     assert not memory
@@ -338,7 +336,7 @@ def test_mimic_finds_the_same_direction_and_client_at_every_scale(scale: float) 
     assert torch.allclose(scaled.memory["z"], usual.memory["z"])
 
 
-def test_memory_of_mimic_fits_into_a_checkpoint_and_holds_no_view_of_the_honest_updates() -> None:
+def test_memory_of_mimic_can_be_checkpointed_and_contains_no_view_of_the_honest_updates() -> None:
     memory: dict[str, Any] = {}
     g = random_updates(1, 50, 40)
     m = mimic(view(g, ids=range(50), memory=memory))
@@ -490,7 +488,7 @@ def test_adaptive_on_models_subtracts_a_part_of_the_honest_change() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS))
-def test_origin_at_zero_means_the_same_as_none(name: str) -> None:
+def test_origin_at_zero_is_equivalent_to_none(name: str) -> None:
     honest = random_updates(3, 4, 3)
     looks = [view(honest, ids=range(4), seed=1, origin=origin) for origin in (None, torch.zeros(3))]
     one, other = (ATTACKS[name](look) for look in looks)

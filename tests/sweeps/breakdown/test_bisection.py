@@ -65,7 +65,7 @@ def test_bisection_finds_the_first_value_below_in_logarithmically_many_runs(num_
     assert len(found.points) <= 2 + ceil(log2(num_values - 1))
 
 
-def test_every_seed_is_bisected_separately_and_all_at_once(tmp_path: Path) -> None:
+def test_every_seed_is_bisected_separately_but_in_the_same_steps(tmp_path: Path) -> None:
     two_seeds = spec(9, [1, 2])
     started = Bisection(two_seeds, tmp_path)
     assert [(run.scenario.method.name, run.scenario.seed) for run in started.next_runs()] == [
@@ -123,7 +123,7 @@ def test_all_seeds_outside_the_range_are_reported(accuracy: float, text: str, tm
     assert len(found.points) == 4
 
 
-def test_seed_with_a_failed_run_is_given_up_and_the_others_continue(tmp_path: Path) -> None:
+def test_seed_with_a_failed_run_is_abandoned_and_the_others_continue(tmp_path: Path) -> None:
     found = search(
         spec(9, [1, 2]),
         tmp_path,
@@ -148,7 +148,7 @@ def test_files_contain_every_point_and_the_result(tmp_path: Path) -> None:
 
 
 def test_local_training_is_measured_on_the_honest_clients(tmp_path: Path) -> None:
-    """One run without attackers and network stands for local training next to any attackers."""
+    """One run without attackers and network is the local training for any set of attackers."""
     lossy = small_scenario(
         adversary={"fraction": 0.4, "attack": "label_flip"},
         network={"loss": {"name": "bernoulli", "probability": 0.5}},

@@ -44,7 +44,8 @@ def test_range_is_by_default_from_the_value_to_its_tenfold() -> None:
 def test_range_without_two_values_is_rejected() -> None:
     for start, end in ((0.2, 0.3), (0.2, 0.2)):
         with pytest.raises(
-            ScenarioError, match=r"--from, --to: there are fewer than two values of adversary\.fraction"
+            ScenarioError,
+            match=r"--from, --to: the range contains fewer than two values of adversary\.fraction",
         ):
             values_between(SIX, "adversary.fraction", start, end)
     with pytest.raises(ScenarioError, match=r"--from, --to"):

@@ -59,7 +59,7 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
     assert compared(single, tmp_path / "many").settings["method.lambda"] == [3.0, 0.5, 2.0, 10.0]
 
 
-def test_seeds_without_a_partner_are_left_out_and_named(tmp_path: Path) -> None:
+def test_seeds_without_a_partner_are_omitted_with_a_note(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     make_run(tmp_path, "a9", 0.0, seed=9, method="local")
     found = compared(tmp_path)
@@ -137,7 +137,7 @@ def test_runs_that_cannot_be_compared_are_rejected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "runs", "one")
     (tmp_path / "empty").mkdir()
     for arguments, message in (
-        ([tmp_path / "nowhere"], "there is no folder"),
+        ([tmp_path / "nowhere"], "does not exist"),
         ([run / "scenario.toml"], "is not a folder"),
         ([tmp_path / "empty"], "is not a run folder"),
         ([run, run.parent], "is given twice"),

@@ -2,7 +2,7 @@ from rdpfl_sim.sweeps.comparison.settings import differing_settings
 from tests.support import small_scenario
 
 
-def test_default_options_of_a_component_that_only_some_scenarios_have_are_left_out() -> None:
+def test_default_options_of_a_component_that_only_some_scenarios_have_are_omitted() -> None:
     attacked = {"fraction": 0.4, "attack": {"name": "noise", "sigma": 3.0}}
     scenarios = [
         small_scenario(method="local").to_dict(),

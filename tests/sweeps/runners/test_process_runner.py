@@ -1,4 +1,4 @@
-"""Real runs in real processes; two or three per test, so that it does not take long."""
+"""Real runs in real processes, two or three per test to limit the time."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 
 
-def test_runs_give_the_numbers_of_single_runs_and_leave_nothing_else(tmp_path: Path) -> None:
+def test_runs_give_the_results_of_single_runs_and_leave_no_other_files(tmp_path: Path) -> None:
     runs, listener = [make_run(seed) for seed in (1, 2, 3)], RecordingListener()
     ProcessRunner(2).run(runs, tmp_path, listener)
     assert listener.begun == [run.key for run in runs]
@@ -84,7 +84,7 @@ def test_interrupted_sweep_keeps_complete_runs(tmp_path: Path, number: signal.Si
 
 
 def half_a_report(connection: Connection) -> None:
-    """Stand in for a worker that is killed while it sends its result."""
+    """Simulate a worker that is killed while it sends its result."""
     connection.recv()
     os.write(connection.fileno(), (1000).to_bytes(4, "big") + b"only a part of it")
     os.kill(os.getpid(), signal.SIGKILL)

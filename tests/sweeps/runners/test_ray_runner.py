@@ -33,14 +33,14 @@ def cluster() -> Iterator[RayRunner]:
         cluster.close()
 
 
-def test_cluster_that_does_not_answer_is_reported_at_once() -> None:
+def test_cluster_that_does_not_respond_is_reported_immediately() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     with pytest.raises(ScenarioError, match=r"--address: cannot connect to a Ray cluster: .*refused"):
         RayRunner(2, address).connect()
 
 
-def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others(
+def test_runs_are_returned_and_those_that_fail_or_are_killed_do_not_stop_the_others(
     cluster: RayRunner, tmp_path: Path
 ) -> None:
     killed, good, better = make_run(1, ENDLESS), make_run(2), make_run(3)
@@ -62,14 +62,14 @@ def test_runs_come_back_and_those_that_fail_or_are_killed_do_not_stop_the_others
 
     runs, listener = [killed, good, absent, better], Killer()
     cluster.run(runs, tmp_path, listener)
-    assert listener.kills == 2  # it was given a second chance
+    assert listener.kills == 2  # it was retried once
     assert "WorkerCrashedError" in listener.errors[killed.key]
     assert "run: rdpfl-sim data mnist --folder" in listener.errors[absent.key]
     assert "ScenarioError" in (tmp_path / "failed" / absent.key / "log.txt").read_text()
     assert missing_runs(runs, tmp_path) == [killed, absent]
     found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in (good, better)]
-    cluster.run([make_run(5)], tmp_path, listener)  # removes what killed tasks have left on the machine
+    cluster.run([make_run(5)], tmp_path, listener)  # removes the files of killed tasks
     assert [path.name for path in Path(os.environ["TMPDIR"]).glob("rdpfl-sim-*/*")] == ["lock"]
 
 

@@ -45,9 +45,7 @@ def test_output_and_traceback_go_to_the_log(tmp_path: Path, capfd) -> None:
 def test_invalid_scenario_is_an_error_in_one_line(tmp_path: Path) -> None:
     error = run_one({**RAW, "rounds": 0, "topology": {"name": "far"}}, tmp_path / "here", print)
     assert error is not None
-    assert error.startswith(
-        "ScenarioError: rounds: input should be greater than or equal to 1 (given: 0); topo"
-    )
+    assert error.startswith("ScenarioError: rounds: must be >= 1 (given: 0); topo")
 
 
 def test_error_whose_text_fails_is_reported_by_its_type(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What attackers know, when they know it, and what they send: exact simulated times, directions by hand."""
+"""Observations and messages of attackers: exact simulated times, directions computed by hand."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ NO_WAITING = Wait(0.0, None)
 
 @dataclass
 class Seen:
-    """One look that an attack took."""
+    """One observation of an attack."""
 
     time_s: float
     own: float
@@ -51,15 +51,15 @@ class Seen:
 
     @property
     def honest(self) -> dict[int, float]:
-        """The first entry of the updates that it saw, by client."""
+        """The first entry of the observed updates, by client."""
         return dict(zip(self.view.ids, self.view.honest[:, 0].tolist(), strict=True))
 
 
 class SpyWorld(TinyWorld):
-    """Attackers that look and behave: their attack is to send their own update.
+    """Attackers that record their observations and send their own updates.
 
-    With `numbered` client i's direction in round t is 100 i + t instead of i + 1, and nobody learns from the
-    others, so that a direction tells of whom and of when it is.
+    With `numbered`, client i's direction in round t is 100 i + t instead of i + 1, and clients ignore all
+    messages, so a direction identifies its client and round.
     """
 
     def __init__(self, numbered: bool = False, method: Any = None, **world: Any) -> None:
@@ -80,7 +80,7 @@ class SpyWorld(TinyWorld):
         return view.own
 
     def by(self, attacker: int) -> list[Seen]:
-        """What an attacker whose own direction is i + 1 has seen."""
+        """Return the observations of an attacker whose own direction is i + 1."""
         return [seen for seen in self.seen if abs(seen.own - attacker - 1) < 1e-5]  # models are rounded
 
 
@@ -89,7 +89,7 @@ def numbered_direction(client: int, round_: int, poisoned: bool) -> float:
 
 
 def sent(world: TinyWorld, sender: int) -> list[tuple[float, int, int, float]]:
-    """What a client has sent: time, recipient, stamp, and the first entry of the vector."""
+    """Return the messages of a client: time, recipient, stamp, and the first entry of the vector."""
     return [
         (time_s, recipient, stamp, round(vector[0].item(), 4))
         for (time_s, who, recipient, stamp), vector in zip(world.log.sent, world.log.payloads, strict=True)
@@ -98,12 +98,12 @@ def sent(world: TinyWorld, sender: int) -> list[tuple[float, int, int, float]]:
 
 
 def told(world: TinyWorld, sender: int, round_: int) -> dict[int, float]:
-    """What a client has told in a round, by recipient."""
+    """Return the values that a client sent in a round, by recipient."""
     return {recipient: value for _, recipient, stamp, value in sent(world, sender) if stamp == round_}
 
 
 def restarts(client: int, at_s: float, after_s: float) -> Iterator[tuple[float, Change]]:
-    """A fault: a client crashes, and goes on at its own round."""
+    """Return a fault: a client crashes and continues at its own round."""
     return iter(
         [
             (at_s, Start(Crash((client,)))),
@@ -112,10 +112,10 @@ def restarts(client: int, at_s: float, after_s: float) -> Iterator[tuple[float, 
     )
 
 
-# What an attacker knows
+# Observations
 
 
-def test_attack_that_does_not_ask_sees_only_its_own_update() -> None:
+def test_attack_without_a_declaration_receives_only_its_own_update() -> None:
     world = SpyWorld(byzantine=(2,), sees_honest=False, compute=(1.0, 9.0, 1.0), rounds=1).run()
     (seen,) = world.seen
     assert (seen.time_s, seen.own, seen.view.seen, list(seen.view.ids)) == (1.0, 3.0, None, [])
@@ -125,7 +125,7 @@ def test_attack_that_does_not_ask_sees_only_its_own_update() -> None:
 
 
 @pytest.mark.parametrize(("collude", "num_byzantine"), [(True, 2), (False, 1)])
-def test_omniscient_attackers_see_all_honest_updates_whether_they_collude_or_not(
+def test_omniscient_attackers_observe_all_honest_updates_with_or_without_collusion(
     collude: bool, num_byzantine: int
 ) -> None:
     world = SpyWorld(neighbours=RING6, byzantine=(1, 4), collude=collude, rounds=1).run()
@@ -136,7 +136,7 @@ def test_omniscient_attackers_see_all_honest_updates_whether_they_collude_or_not
         assert (seen.view.victim, seen.view.expected) == (None, None)
 
 
-def test_neighbourhood_of_a_lone_attacker_is_what_has_reached_it() -> None:
+def test_single_neighbourhood_attacker_observes_the_updates_delivered_to_it() -> None:
     world = SpyWorld(
         neighbours=RING6, byzantine=(1, 4), knowledge="neighbourhood", collude=False, rounds=1
     ).run()
@@ -144,7 +144,7 @@ def test_neighbourhood_of_a_lone_attacker_is_what_has_reached_it() -> None:
     assert [(s.time_s, s.honest, s.view.num_byzantine) for s in world.by(4)] == [(1.25, {3: 4, 5: 6}, 1)]
 
 
-def test_neighbourhood_of_colluding_attackers_is_what_has_reached_any_of_them() -> None:
+def test_colluding_neighbourhood_attackers_observe_the_updates_delivered_to_any_of_them() -> None:
     world = SpyWorld(neighbours=RING6, byzantine=(1, 4), knowledge="neighbourhood", rounds=1).run()
     for attacker in (1, 4):
         assert [(s.time_s, s.honest, s.view.num_byzantine) for s in world.by(attacker)] == [
@@ -152,13 +152,13 @@ def test_neighbourhood_of_colluding_attackers_is_what_has_reached_any_of_them() 
         ]
 
 
-def test_attackers_messages_are_not_taken_for_honest_updates() -> None:
+def test_messages_of_attackers_are_not_honest_updates() -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), knowledge="neighbourhood").run()
     assert {tuple(seen.honest) for seen in world.seen} == {(0, 1)}
     assert {client for knowledge in (world.adversary.shared,) for client in knowledge.updates} == {0, 1}
 
 
-def test_lone_attacker_that_knows_only_its_own_update_does_not_wait() -> None:
+def test_single_attacker_with_knowledge_of_its_own_update_does_not_wait() -> None:
     world = SpyWorld(
         neighbours=COMPLETE,
         byzantine=(2, 3),
@@ -174,12 +174,12 @@ def test_lone_attacker_that_knows_only_its_own_update_does_not_wait() -> None:
 
 
 @pytest.mark.parametrize("collude", [True, False])
-def test_attacker_that_knows_only_its_own_update_learns_nothing_from_messages(collude: bool) -> None:
+def test_attacker_with_knowledge_of_its_own_update_does_not_observe_messages(collude: bool) -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), knowledge="own", collude=collude, rounds=3).run()
     assert [tuple(seen.honest) for seen in world.by(2)] == [(2, 3) if collude else (2,)] * 3
 
 
-def test_colluding_attackers_that_know_their_own_updates_wait_for_each_other() -> None:
+def test_colluding_attackers_with_knowledge_of_their_own_updates_wait_for_each_other() -> None:
     world = SpyWorld(
         neighbours=COMPLETE, byzantine=(2, 3), knowledge="own", compute=(9.0, 9.0, 1.0, 2.0), rounds=1
     ).run()
@@ -189,7 +189,7 @@ def test_colluding_attackers_that_know_their_own_updates_wait_for_each_other() -
     ]
 
 
-def test_attack_on_a_victim_sees_its_honest_neighbours_and_what_it_expects() -> None:
+def test_attack_on_a_victim_observes_its_honest_neighbours_and_its_prediction() -> None:
     world = SpyWorld(neighbours=RING, byzantine=(3,), sees_victim=True, rounds=1).run()
     looks = [
         (s.honest, s.view.victim[0].item(), s.view.expected[0].item(), s.view.num_byzantine)
@@ -199,14 +199,14 @@ def test_attack_on_a_victim_sees_its_honest_neighbours_and_what_it_expects() -> 
     assert looks == [({1: 2.0}, 1.0, 100.0, 1), ({1: 2.0}, 3.0, 102.0, 1)]
 
 
-def test_only_attackers_around_a_victim_work_together_on_it() -> None:
+def test_only_neighbours_of_a_victim_collude_against_it() -> None:
     world = SpyWorld(neighbours=RING6, byzantine=(1, 3, 4), sees_victim=True, rounds=1).run()
-    # Client 1 attacks 0 and 2, client 3 attacks 2 (and its fellow 4), client 4 attacks 5 (and its fellow 3).
+    # Client 1 attacks 0 and 2, client 3 attacks 2 (and attacker 4), client 4 attacks 5 (and attacker 3).
     assert [seen.view.num_byzantine for seen in world.by(1)] == [1, 2]
     assert [seen.view.num_byzantine for seen in world.by(3)] == [2, 1]
 
 
-def test_attack_on_a_victim_without_honest_neighbours_has_only_its_own_update_to_look_at() -> None:
+def test_attack_on_a_victim_without_honest_neighbours_observes_only_its_own_update() -> None:
     world = SpyWorld(neighbours=RING, byzantine=(1, 3), sees_victim=True, rounds=1).run()
     assert len(world.seen) == 4
     for seen in world.seen:
@@ -215,35 +215,35 @@ def test_attack_on_a_victim_without_honest_neighbours_has_only_its_own_update_to
         assert seen.view.num_byzantine == 2, "both neighbours of each victim attack it"
 
 
-def test_only_the_omniscient_know_what_a_victim_expects() -> None:
+def test_only_omniscient_attackers_observe_the_prediction_of_a_victim() -> None:
     world = SpyWorld(
         neighbours=RING, byzantine=(3,), sees_victim=True, knowledge="neighbourhood", rounds=1
     ).run()
-    # It has heard its victims 0 and 2, and never hears their other neighbour, client 1.
+    # It receives messages from its victims 0 and 2, but never from their other neighbour, client 1.
     victims = [seen.view.victim for seen in world.seen]
     assert [None if victim is None else victim[0].item() for victim in victims] == [1.0, 3.0]
     assert [seen.view.expected for seen in world.seen] == [None, None]
     assert [list(seen.view.ids) for seen in world.seen] == [[], []]
 
 
-def test_fellow_attacker_is_a_victim_of_whom_nothing_is_known() -> None:
+def test_update_of_a_victim_in_the_own_group_is_unknown() -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), sees_victim=True, rounds=1).run()
     victims = [seen.view.victim for seen in world.by(3)]
     assert [None if victim is None else victim[0].item() for victim in victims] == [1.0, 2.0, None]
 
 
-def test_attackers_that_do_not_collude_attack_a_victim_alone() -> None:
+def test_attackers_without_collusion_attack_a_victim_separately() -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), sees_victim=True, collude=False, rounds=1).run()
     assert {seen.view.num_byzantine for seen in world.seen} == {1}
 
 
-def test_attackers_see_the_updates_of_their_round_even_if_the_others_are_ahead() -> None:
+def test_attackers_observe_the_updates_of_their_round_even_if_others_are_ahead() -> None:
     world = SpyWorld(numbered=True, byzantine=(2,), compute=(1.0, 1.0, 3.0), wait=NO_WAITING, rounds=5).run()
     assert [seen.time_s for seen in world.seen] == [3.0, 6.0, 9.0, 12.0, 15.0]
     assert [seen.honest for seen in world.seen] == [{0: t, 1: 100 + t} for t in range(1, 6)]
 
 
-def test_attackers_see_the_updates_of_their_round_even_if_a_fellow_is_ahead() -> None:
+def test_attackers_observe_the_updates_of_their_round_even_if_a_group_member_is_ahead() -> None:
     world = SpyWorld(
         numbered=True,
         neighbours=COMPLETE,
@@ -257,12 +257,12 @@ def test_attackers_see_the_updates_of_their_round_even_if_a_fellow_is_ahead() ->
         assert looks == [{0: t, 1: 100 + t} for t in range(1, 5)]
 
 
-def test_impatient_attacker_takes_the_latest_that_it_knows_and_first_of_all_its_own() -> None:
+def test_attacker_after_its_patience_uses_the_latest_observed_updates_and_its_own() -> None:
     world = SpyWorld(
         numbered=True, byzantine=(2,), compute=(2.0, 2.25, 1.0), wait=NO_WAITING, patience_s=0.0, rounds=5
     ).run()
-    # At 1 nothing is known; client 0's updates exist from 2 and 4 on, client 1's from 2.25 and 4.5 on. An
-    # attacker without patience gives up after everything else of the instant.
+    # At 1 no update exists; client 0's updates exist from 2 and 4 on, client 1's from 2.25 and 4.5 on. An
+    # attacker without patience stops waiting after all other events of the instant.
     assert [
         (seen.time_s, seen.honest if seen.view.ids else seen.view.honest[0, 0].item()) for seen in world.seen
     ] == [
@@ -274,7 +274,7 @@ def test_impatient_attacker_takes_the_latest_that_it_knows_and_first_of_all_its_
     ]
 
 
-def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -> None:
+def test_diverged_client_is_not_observed_and_does_not_delay_attackers() -> None:
     def diverges(client: int, round_: int, poisoned: bool) -> float:
         return nan if client == 1 else numbered_direction(client, round_, poisoned)
 
@@ -293,7 +293,7 @@ def test_diverged_client_neither_spoils_the_view_nor_keeps_attackers_waiting() -
 
 
 @pytest.mark.parametrize("collude", [True, False])
-def test_attacker_sees_of_what_reaches_it_only_what_its_mailbox_does_not_reject(collude: bool) -> None:
+def test_attacker_observes_only_messages_that_its_mailbox_accepts(collude: bool) -> None:
     world = SpyWorld(
         neighbours=RING, byzantine=(2,), knowledge="neighbourhood", collude=collude, latency_s=0.25
     )
@@ -301,11 +301,11 @@ def test_attacker_sees_of_what_reaches_it_only_what_its_mailbox_does_not_reject(
     rejected = {"nan", "inf", "nan where nothing is sent", "empty", "too long", "a matrix", "float64"}
     rejected |= {kind for kind in kinds if "mask" in kind and kind != "no mask"}
     for kind, payload in kinds.items():
-        world.network.send(1, 1, 2, payload, [2])  # before its own message of round 2
+        world.network.send(1, 1, payload, [2], stamp=2)  # before its own message of round 2
         assert (payload.form, payload.is_finite) == (kinds["tiny"].form, True) or kind in rejected
     for stamp in (-1, 0, 3, 10**9):
-        world.network.send(3, 1, stamp, Payload(torch.ones(2)), [2])
-    world.network.send(0, 1, 1, Payload(torch.ones(2)), [2])  # not a neighbour
+        world.network.send(3, 1, Payload(torch.ones(2)), [2], stamp=stamp)
+    world.network.send(0, 1, Payload(torch.ones(2)), [2])  # not a neighbour
     world.run(until_s=0.5)
     knowledge = world.adversary.shared if collude else world.adversary.alone[2]
     known = {client: dict(updates) for client, updates in knowledge.updates.items()}
@@ -317,25 +317,25 @@ def test_attacker_sees_of_what_reaches_it_only_what_its_mailbox_does_not_reject(
     assert world.seen[0].honest == {1: 2, 3: 4}, "the messages of its own round"
 
 
-def test_attack_keeps_its_notes_and_every_attacker_its_own() -> None:
+def test_attack_memory_is_kept_between_rounds_and_separate_per_attacker() -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), rounds=2).run()
     notes = {own: {id(s.view.memory) for s in world.seen if s.own == own} for own in (3.0, 4.0)}
     assert len(notes[3.0]) == len(notes[4.0]) == 1
     assert notes[3.0] != notes[4.0]
 
 
-def test_every_message_has_a_random_stream_of_its_own() -> None:
+def test_every_message_has_a_separate_random_stream() -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), sees_victim=True, rounds=3).run()
     assert len({seen.view.seed for seen in world.seen}) == len(world.seen) == 2 * 3 * 3
 
 
-# When it knows
+# Waiting for observations
 
 
 def test_omniscient_attacker_waits_until_the_last_honest_update_is_computed() -> None:
     world = SpyWorld(neighbours=RING6, byzantine=(1, 4), compute=(1.0, 1.0, 2.0, 5.0, 9.0, 3.0), rounds=1)
     world.run()
-    # Client 3 is the last at 5; the attacker 4, at 9, is waited for by nobody who attacks.
+    # Client 3 is the last at 5; no attacker waits for attacker 4, which finishes at 9.
     assert [(seen.time_s, seen.own) for seen in world.seen] == [(5.0, 2.0), (9.0, 5.0)]
     assert [entry[0] for entry in sent(world, 1)] == [5.0, 5.0]
 
@@ -351,7 +351,7 @@ def test_neighbourhood_attacker_waits_for_its_honest_neighbours_messages() -> No
     assert [(s.time_s, s.own) for s in world.seen] == [(3.25, 2.0), (9.25, 5.0)]
 
 
-def test_neighbourhood_attacker_does_not_wait_for_its_fellows() -> None:
+def test_neighbourhood_attacker_does_not_wait_for_its_group() -> None:
     world = SpyWorld(
         neighbours=RING6,
         byzantine=(1, 2),
@@ -370,12 +370,12 @@ def test_neighbourhood_attacker_does_not_wait_for_attackers_of_another_group() -
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(1.25, {0: 1})]
 
 
-def test_message_that_was_there_before_the_training_ended_needs_no_waiting() -> None:
+def test_message_delivered_before_the_training_ended_causes_no_wait() -> None:
     world = SpyWorld(byzantine=(2,), knowledge="neighbourhood", compute=(1.0, 1.0, 4.0), rounds=1).run()
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(4.0, {0: 1, 1: 2})]
 
 
-def test_refused_message_does_not_keep_a_neighbourhood_attacker_waiting() -> None:
+def test_rejected_message_does_not_delay_a_neighbourhood_attacker() -> None:
     def diverges(client: int, round_: int, poisoned: bool) -> float:
         return -inf if client == 0 else 2
 
@@ -396,12 +396,12 @@ def test_patience_ends_the_wait(knowledge: str, time_s: float, honest: dict[int,
     assert world.times(2) == [5.25], "nor does it cut short how long it waits for messages"
 
 
-def test_patience_begins_anew_in_every_round() -> None:
+def test_patience_restarts_in_every_round() -> None:
     world = SpyWorld(byzantine=(2,), compute=(4.0, 4.0, 1.0), patience_s=0.5, wait=NO_WAITING, rounds=3).run()
     assert [seen.time_s for seen in world.seen] == [1.5, 3.0, 4.5]
 
 
-def test_attacker_is_not_woken_by_what_its_slower_fellow_waits_for() -> None:
+def test_attacker_does_not_resume_for_updates_that_only_a_slower_group_member_needs() -> None:
     world = SpyWorld(
         neighbours=COMPLETE,
         byzantine=(2, 3),
@@ -414,19 +414,19 @@ def test_attacker_is_not_woken_by_what_its_slower_fellow_waits_for() -> None:
     assert [seen.time_s for seen in world.by(2)] == [2.5, 5.0]
 
 
-def test_patience_that_is_not_needed_costs_nothing() -> None:
+def test_unused_patience_does_not_delay_the_run() -> None:
     world = SpyWorld(byzantine=(2,), compute=(1.0, 2.0, 1.0), patience_s=9.0, rounds=2).run()
     assert [seen.time_s for seen in world.seen] == [2.0, 4.25]
 
 
-def test_update_that_appears_when_patience_ends_is_seen() -> None:
+def test_update_computed_when_patience_ends_is_observed() -> None:
     world = SpyWorld(byzantine=(2,), compute=(1.0, 1.5, 1.0), patience_s=0.5, rounds=1).run()
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(1.5, {0: 1, 1: 2})]
 
 
 @pytest.mark.parametrize("patience_s", [0.0, 0.5, 2.0])
 @pytest.mark.parametrize("wait", [NO_WAITING, Wait(0.5, 3.0), Wait(1.0, 3.0)])
-def test_nobody_sees_an_update_before_it_is_computed(patience_s: float, wait: Wait) -> None:
+def test_no_update_is_observed_before_it_is_computed(patience_s: float, wait: Wait) -> None:
     world = SpyWorld(
         numbered=True,
         neighbours=RING6,
@@ -450,7 +450,9 @@ def test_nobody_sees_an_update_before_it_is_computed(patience_s: float, wait: Wa
 
 @pytest.mark.parametrize("collude", [True, False])
 @pytest.mark.parametrize("patience_s", [0.0, 0.5, 2.0])
-def test_neighbourhood_attacker_sees_nothing_before_it_is_delivered(collude: bool, patience_s: float) -> None:
+def test_neighbourhood_attacker_observes_no_update_before_its_delivery(
+    collude: bool, patience_s: float
+) -> None:
     world = SpyWorld(
         numbered=True,
         neighbours=RING6,
@@ -475,14 +477,14 @@ def test_neighbourhood_attacker_sees_nothing_before_it_is_delivered(collude: boo
     assert num_looks > 16
 
 
-# What it sends
+# Messages
 
 
-def test_lie_reaches_the_victims_model() -> None:
+def test_forged_message_changes_the_model_of_the_victim() -> None:
     world = TinyWorld(
         COMPLETE, byzantine=(3,), plan=Plan(partial(ipm, epsilon=3.0), sees_honest=True), rounds=1
     ).run()
-    # mu = (1 + 2 + 3) / 3 = 2, so client 3 says -6.
+    # mu = (1 + 2 + 3) / 3 = 2, so client 3 sends -6.
     assert set(told(world, 3, 1).values()) == {-6.0}
     # w = -(own + mean of the others)
     assert [client.state.learning.w[0, 0].item() for client in world.clients[:3]] == pytest.approx(
@@ -490,7 +492,7 @@ def test_lie_reaches_the_victims_model() -> None:
     )
 
 
-def test_one_message_serves_all_recipients_of_an_attack_that_does_not_look_at_them() -> None:
+def test_attack_independent_of_recipients_sends_one_message_to_all() -> None:
     world = SpyWorld(neighbours=COMPLETE, byzantine=(3,), rounds=1).run()
     assert len(world.seen) == 1
     addresses = {
@@ -501,7 +503,7 @@ def test_one_message_serves_all_recipients_of_an_attack_that_does_not_look_at_th
     assert len(addresses) == 1
 
 
-def test_attack_on_victims_tells_each_its_own() -> None:
+def test_attack_on_victims_sends_each_a_different_message() -> None:
     plan = Plan(dissensus, sees_honest=True, sees_victim=True)
     world = TinyWorld(COMPLETE, byzantine=(3,), plan=plan, rounds=1).run()
     # x - 2 (mean of the victim's two honest neighbours - x), for x = 1, 2, 3
@@ -509,7 +511,7 @@ def test_attack_on_victims_tells_each_its_own() -> None:
 
 
 def star(equivocation: Any, rounds: int = 3, **plan: Any) -> TinyWorld:
-    """The hub, with direction 1, attacks eight clients with directions 2 to 9: min_max says 9 - 7 = 2."""
+    """Return a world: the hub (direction 1) attacks clients with directions 2 to 9; min_max is 9 - 7 = 2."""
     return TinyWorld(
         STAR,
         byzantine=(0,),
@@ -518,7 +520,7 @@ def star(equivocation: Any, rounds: int = 3, **plan: Any) -> TinyWorld:
     ).run()
 
 
-def test_equivocator_tells_every_recipient_something_else_and_the_same_in_every_round() -> None:
+def test_equivocator_sends_different_messages_with_fixed_factors_per_recipient() -> None:
     world = star(scaled)
     first = told(world, 0, 1)
     # 1 + s (2 - 1), s between 0.5 and 1.5
@@ -527,14 +529,14 @@ def test_equivocator_tells_every_recipient_something_else_and_the_same_in_every_
     assert told(world, 0, 2) == told(world, 0, 3) == first
 
 
-def test_equivocator_that_mirrors_tells_some_the_opposite_and_always_the_same_ones() -> None:
+def test_mirroring_equivocator_sends_the_opposite_to_a_fixed_set_of_recipients() -> None:
     world = star(mirrored)
     first = told(world, 0, 1)
     assert set(first.values()) == {2.0, 0.0}
     assert told(world, 0, 2) == told(world, 0, 3) == first
 
 
-def test_equivocators_draw_differently_from_each_other() -> None:
+def test_equivocators_have_different_draws() -> None:
     plan = Plan(sign_flip, equivocation=scaled)
     world = TinyWorld(COMPLETE, byzantine=(2, 3), plan=plan, rounds=1).run()
     # u + s (-u - u): s = (1 - told / u) / 2
@@ -543,13 +545,13 @@ def test_equivocators_draw_differently_from_each_other() -> None:
     assert abs(factors[0] - factors[1]) > 1e-3
 
 
-def test_equivocator_that_is_also_late_tells_each_its_own() -> None:
+def test_delayed_equivocator_sends_each_recipient_a_different_message() -> None:
     late = star(scaled, timing=partial(delayed, seconds=0.5))
     assert told(late, 0, 1) == told(star(scaled), 0, 1)
     assert {time_s for time_s, _, stamp, _ in sent(late, 0) if stamp == 1} == {1.5}
 
 
-def test_equivocator_replays_to_each_what_it_was_told() -> None:
+def test_equivocator_replays_the_earlier_message_of_each_recipient() -> None:
     world = TinyWorld(
         COMPLETE,
         byzantine=(3,),
@@ -566,7 +568,7 @@ def test_equivocator_replays_to_each_what_it_was_told() -> None:
         assert value == pytest.approx(first[recipient] * 302 / 301, rel=1e-5), "the second one"
 
 
-def test_equivocator_tells_one_lie_in_different_sizes() -> None:
+def test_equivocator_scales_one_forged_message() -> None:
     looks: list[View] = []
 
     def look(view: View) -> Tensor:
@@ -585,14 +587,14 @@ def test_equivocator_tells_one_lie_in_different_sizes() -> None:
         assert torch.cosine_similarity(lie, lies[0], dim=0).item() == pytest.approx(1.0)
 
 
-def test_equivocation_does_not_make_an_attack_learn_faster() -> None:
+def test_equivocation_updates_the_memory_of_an_attack_once_per_round() -> None:
     plan = Plan(partial(mimic, warmup=10), sees_honest=True, equivocation=scaled)
     world = TinyWorld(COMPLETE, byzantine=(3,), plan=plan, rounds=4).run()
     assert world.adversary.memories[3]["t"] == 4, "a step of its warm-up is a round"
 
 
 def counted(attack: Callable[[View], Tensor], collective: bool, **world: Any) -> tuple[TinyWorld, int]:
-    """A world in which 3 and 4 attack, and how often the attack was computed."""
+    """Return a world in which clients 3 and 4 attack, and the number of computations of the attack."""
     num_calls = 0
 
     def count(view: View) -> Tensor:
@@ -612,14 +614,14 @@ def log_of(world: TinyWorld) -> dict[str, Any]:
     return {**entries, "payloads": [vector.tolist() for vector in world.log.payloads]}
 
 
-def test_collective_attack_is_computed_once_a_round() -> None:
+def test_collective_attack_is_computed_once_per_round() -> None:
     cached, num_cached = counted(min_max, collective=True)
     uncached, num_uncached = counted(min_max, collective=False)
     assert (num_cached, num_uncached) == (6, 12)
     assert log_of(cached) == log_of(uncached)
 
 
-def test_collective_attack_of_an_equivocator_is_computed_once_a_round() -> None:
+def test_collective_attack_of_an_equivocator_is_computed_once_per_round() -> None:
     cached, num_cached = counted(min_max, collective=True, equivocation=scaled)
     uncached, _ = counted(min_max, collective=False, equivocation=scaled)
     assert num_cached == 6
@@ -629,10 +631,10 @@ def test_collective_attack_of_an_equivocator_is_computed_once_a_round() -> None:
 @pytest.mark.parametrize("knowledge", ["own", "neighbourhood", "omniscient"])
 @pytest.mark.parametrize("collude", [True, False])
 @pytest.mark.parametrize("patience_s", [0.5, 1.5, None])
-def test_collective_attack_says_what_every_attacker_would_have_said_itself(
+def test_collective_attack_equals_the_message_of_each_attacker(
     knowledge: str, collude: bool, patience_s: float | None
 ) -> None:
-    """Attackers that are not at the same place or in the same round see different updates."""
+    """Attackers with different neighbours or rounds observe different updates."""
 
     def run(collective: bool) -> dict[str, Any]:
         world = SpyWorld(
@@ -655,8 +657,8 @@ def test_collective_attack_says_what_every_attacker_would_have_said_itself(
 
 
 @pytest.mark.parametrize("patience_s", [0.0, None])
-def test_collective_attacker_that_knows_nobody_falls_back_on_its_own_update(patience_s: float | None) -> None:
-    # Nothing is known at 1; or the two never hear anybody but each other.
+def test_collective_attacker_without_observations_uses_its_own_update(patience_s: float | None) -> None:
+    # No update exists at 1; or the two receive messages only from each other.
     if patience_s is None:
         neighbours, compute = [(), (2,), (1,)], (1.0, 1.0, 1.0)
     else:
@@ -674,7 +676,7 @@ def test_collective_attacker_that_knows_nobody_falls_back_on_its_own_update(pati
 
 
 class Eavesdropper(Direct):
-    """Remembers all that a method is given of the messages."""
+    """Stores the messages that a method receives."""
 
     def __init__(self) -> None:
         super().__init__(RunInfo(learning_rate=1.0, rounds=3), lambda_=1.0, aggregator=mean)
@@ -688,7 +690,7 @@ class Eavesdropper(Direct):
 
 
 @pytest.mark.parametrize("timing", [partial(wrong_stamp, offset=1), partial(flood, copies=3), delayed])
-def test_methods_see_of_messages_only_vectors_masks_weights_and_degrees(timing: Any) -> None:
+def test_methods_receive_only_vectors_masks_weights_and_degrees_of_messages(timing: Any) -> None:
     method = Eavesdropper()
     plan = Plan(min_max, sees_honest=True, equivocation=scaled, timing=timing)
     TinyWorld(
@@ -711,7 +713,7 @@ def test_methods_see_of_messages_only_vectors_masks_weights_and_degrees(timing: 
 # Crashes and departures
 
 
-def test_crashed_attacker_does_not_send_what_it_has_held_back() -> None:
+def test_crashed_attacker_does_not_send_withheld_messages() -> None:
     plan = Plan(sign_flip, timing=partial(delayed, seconds=1.0))
     crash = iter([(1.5, Start(Crash((2,), for_good=True)))])
     world = TinyWorld(byzantine=(2,), plan=plan, wait=Wait(1.0, 2.0), faults=[crash], rounds=1).run()
@@ -719,7 +721,7 @@ def test_crashed_attacker_does_not_send_what_it_has_held_back() -> None:
     assert world.times(0) == [3.0]
 
 
-def test_attacker_does_not_send_what_it_has_held_back_to_somebody_who_has_left() -> None:
+def test_attacker_does_not_send_withheld_messages_to_departed_clients() -> None:
     plan = Plan(sign_flip, timing=partial(delayed, seconds=1.0))
     leave = iter([(1.5, Start(Leave((0,))))])
     world = TinyWorld(byzantine=(2,), plan=plan, wait=Wait(1.0, 2.0), faults=[leave], rounds=1).run()
@@ -744,7 +746,7 @@ def test_attacker_that_crashes_while_it_waits_waits_again_after_its_recovery() -
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(4.0, {0: 1, 1: 2})]
 
 
-def test_what_was_held_back_before_a_crash_is_lost_with_it() -> None:
+def test_withheld_messages_are_lost_in_a_crash() -> None:
     plan = Plan(sign_flip, timing=partial(delayed, seconds=2.0))
     world = TinyWorld(
         byzantine=(2,),
@@ -758,7 +760,7 @@ def test_what_was_held_back_before_a_crash_is_lost_with_it() -> None:
     assert [time_s for time_s, recipient, *_ in sent(world, 2) if recipient == 0] == [5.0]
 
 
-def test_round_that_a_client_computes_twice_is_known_once() -> None:
+def test_round_computed_twice_is_observed_once() -> None:
     world = SpyWorld(
         neighbours=COMPLETE,
         byzantine=(3,),
@@ -770,7 +772,7 @@ def test_round_that_a_client_computes_twice_is_known_once() -> None:
     assert [(seen.time_s, seen.honest) for seen in world.seen] == [(5.0, {0: 1, 1: 2, 2: 3})]
 
 
-def test_recovered_attacker_does_not_wait_for_what_it_has_known() -> None:
+def test_recovered_attacker_does_not_wait_for_updates_observed_before() -> None:
     world = SpyWorld(
         byzantine=(2,), patience_s=10.0, wait=Wait(1.0, 20.0), faults=[restarts(2, 1.125, 0.5)], rounds=1
     ).run()
@@ -802,7 +804,7 @@ def test_omniscient_attacker_does_not_wait_for_a_client_that_has_left() -> None:
     assert [seen.time_s for seen in world.seen] == [1.0, 2.25]
 
 
-def test_collective_attack_is_computed_again_when_an_update_was() -> None:
+def test_collective_attack_is_recomputed_after_an_update_was_recomputed() -> None:
     def run(collective: bool) -> dict[int, float]:
         num_trained = Counter[int]()
 
@@ -832,7 +834,7 @@ def test_collective_attack_is_computed_again_when_an_update_was() -> None:
 
 
 def sizes(adversary: Adversary) -> tuple[int, int, int]:
-    """The most updates of one client, the most messages for one recipient, the rounds that are counted."""
+    """Return maximum updates per client, maximum messages per recipient, and number of counted rounds."""
     knowledge = [adversary.shared, *adversary.alone.values()]
     return (
         max([len(updates) for k in knowledge for updates in k.updates.values()], default=0),
@@ -853,14 +855,14 @@ def test_memory_does_not_grow_with_the_rounds(knowledge: Any, collude: bool) -> 
     assert world.adversary.waiting == {}
 
 
-def test_attack_that_does_not_repeat_itself_keeps_one_message_for_each_recipient() -> None:
+def test_attack_without_replay_keeps_one_message_per_recipient() -> None:
     plan = Plan(min_max, sees_honest=True, equivocation=scaled)
     world = TinyWorld(byzantine=(2,), plan=plan, rounds=200).run()
     assert sizes(world.adversary)[1] == 1
 
 
 @pytest.mark.parametrize("knowledge", ["neighbourhood", "omniscient"])
-def test_memory_is_bounded_for_an_attacker_that_lags_behind(knowledge: Any) -> None:
+def test_memory_is_bounded_for_an_attacker_that_is_behind(knowledge: Any) -> None:
     plan = Plan(min_max, sees_honest=True, knowledge=knowledge, patience_s=0.5)
     world = TinyWorld(byzantine=(2,), plan=plan, compute=(1.0, 1.0, 300.0), wait=NO_WAITING, rounds=200).run(
         until_s=299.0
@@ -877,7 +879,7 @@ def test_memory_is_bounded_for_an_attacker_that_is_ahead() -> None:
     assert (updates, rounds) == (1, 0)
 
 
-def test_memory_does_not_grow_after_an_attacker_is_gone() -> None:
+def test_memory_does_not_grow_after_an_attacker_departed() -> None:
     plan = Plan(min_max, sees_honest=True, patience_s=0.5)
     crash = iter([(1.5, Start(Crash((2,), for_good=True)))])
     world = TinyWorld(COMPLETE, byzantine=(2, 3), plan=plan, wait=Wait(1.0, 1.0), faults=[crash], rounds=200)
@@ -919,7 +921,7 @@ def test_two_runs_write_the_same_log(timing: Any) -> None:
 
 
 def test_attack_on_models_measures_changes_from_the_attackers_own_model() -> None:
-    # Everybody starts at (0, 0); client 1 trains to (-2, -2), and says that it went the other way.
+    # All clients start at (0, 0); client 1 trains to (-2, -2) and sends the opposite change.
     world = TinyWorld(
         [(1,), (0,)],
         rounds=1,
@@ -942,7 +944,7 @@ def test_second_round_of_an_attack_on_models_starts_from_the_mixed_model() -> No
         plan=Plan(sign_flip),
         method=Dpsgd(RunInfo(learning_rate=1.0, rounds=2)),
     ).run()
-    # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and says 0.5.
+    # The attacker has mixed its own -2 with the other -1: from -1.5 it trains to -3.5, and sends 0.5.
     told = [
         p.tolist()
         for (_, sender, _, stamp), p in zip(world.log.sent, world.log.payloads, strict=True)

@@ -34,7 +34,7 @@ def test_latest_is_of_the_round_or_before_it_or_else_the_earliest_after(round_: 
     assert latest == update(stamp)
 
 
-def test_nothing_is_known_of_a_client_that_was_never_seen() -> None:
+def test_client_without_observations_has_no_update() -> None:
     assert knowing(4, 1).latest(5, 1) is None
 
 
@@ -45,7 +45,7 @@ def test_update_of_a_round_that_was_computed_again_replaces_the_first() -> None:
     assert len(knowledge.updates[0]) == 2
 
 
-def test_clients_of_whom_nothing_is_known_are_left_out_and_the_order_is_kept() -> None:
+def test_clients_without_observations_are_omitted_and_the_order_is_kept() -> None:
     knowledge = Observations()
     for client, round_ in [(2, 1), (0, 3), (2, 2)]:
         knowledge.add(client, round_, update(10 * client + round_))
@@ -54,7 +54,7 @@ def test_clients_of_whom_nothing_is_known_are_left_out_and_the_order_is_kept() -
     assert [u.item() for u in updates] == [22, 3]
 
 
-def test_only_the_last_few_updates_of_each_client_are_remembered() -> None:
+def test_only_the_latest_updates_of_each_client_are_kept() -> None:
     knowledge = Observations()
     for round_ in range(1, 201):
         for client in (0, 1):
@@ -84,8 +84,8 @@ def test_late_message_from_before_the_horizon_does_not_displace_a_newer_one() ->
     st.lists(st.tuples(st.integers(1, 15), st.integers(0, 15)), max_size=15, unique_by=lambda add: add[0]),
     st.integers(0, 5),
 )
-def test_forgetting_never_changes_what_is_asked_for(adds: list[tuple[int, int]], ahead: int) -> None:
-    """Whatever the order of arrival; nobody asks for a round before the horizon, which only advances."""
+def test_removing_old_updates_never_changes_an_answer(adds: list[tuple[int, int]], ahead: int) -> None:
+    """This holds for any order of arrival and for rounds from the horizon on; the horizon only increases."""
     knowledge, everything = Observations(), {}
     for round_, horizon in adds:
         knowledge.horizon = max(knowledge.horizon, horizon)
@@ -102,5 +102,5 @@ def test_known_updates_are_rows_in_their_order() -> None:
     assert stacked([update(2), update(1)], otherwise=update(9)).tolist() == [[2.0], [1.0]]
 
 
-def test_own_update_stands_in_if_nothing_is_known() -> None:
+def test_own_update_is_used_if_no_update_is_observed() -> None:
     assert stacked([], otherwise=torch.tensor([3.0, 4.0])).tolist() == [[3.0, 4.0]]

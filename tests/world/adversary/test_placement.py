@@ -24,7 +24,7 @@ def graphs(draw):
 
 @pytest.mark.parametrize("name", PLACEMENTS)
 @given(graph=graphs(), seed=st.integers(0, 5))
-def test_more_byzantine_clients_only_add_to_fewer(name, graph, seed):
+def test_larger_fraction_adds_byzantine_clients_to_those_of_a_smaller_one(name, graph, seed):
     previous: list[int] = []
     for num_byzantine in range(len(graph) + 1):
         chosen = place(name, graph, num_byzantine, seed)
@@ -53,7 +53,7 @@ def test_random_ignores_the_links():
     assert place("random", nx.star_graph(9), 4) == place("random", nx.path_graph(10), 4)
 
 
-def test_degree_takes_the_best_linked_first_and_breaks_ties_at_random():
+def test_degree_selects_clients_with_most_links_first_and_breaks_ties_at_random():
     graph = nx.Graph(
         [(0, 1), (0, 2), (0, 3), (0, 4), (4, 5), (4, 6)]
     )  # degrees: 0 has 4, 4 has 3, the rest 1
@@ -63,8 +63,8 @@ def test_degree_takes_the_best_linked_first_and_breaks_ties_at_random():
     assert thirds == {1, 2, 3, 5, 6}
 
 
-def test_spread_takes_opposite_ends_then_the_middle():
-    # Whoever is first on a line of nine, the next is an end; from an end: the other end, then the middle.
+def test_spread_selects_opposite_ends_then_the_middle():
+    # From any first client on a line of nine, the next is an end; then come the other end and the middle.
     for seed in range(20):
         first = place("spread", nx.path_graph(9), 1, seed)[0]
         second = (set(place("spread", nx.path_graph(9), 2, seed)) - {first}).pop()
@@ -84,14 +84,14 @@ def test_each_spread_client_is_a_farthest_one_from_those_before(graph, seed):
         before.add(new)
 
 
-def test_spread_gives_every_component_one_before_any_gets_two():
+def test_spread_selects_one_client_per_component_before_a_second_one():
     graph = nx.disjoint_union_all([nx.path_graph(20), nx.path_graph(3), nx.empty_graph(1)])
     for seed in range(20):
         chosen = place("spread", graph, 3, seed)
         assert chosen[0] < 20 <= chosen[1] < 23 <= chosen[2]
 
 
-def test_clustered_is_an_unbroken_arc_of_a_ring():
+def test_clustered_clients_are_adjacent_on_a_ring():
     for seed in range(20):
         chosen = place("clustered", nx.cycle_graph(12), 5, seed)
         assert nx.is_connected(nx.cycle_graph(12).subgraph(chosen))

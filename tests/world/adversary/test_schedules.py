@@ -1,4 +1,4 @@
-"""When Byzantine clients attack; in the worlds client 2 says 1 in place of its direction 3 while it does."""
+"""Schedules of attacks. In the worlds, client 2 sends 1 instead of its direction 3 while it attacks."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -47,7 +47,7 @@ def rounds_of_attack(schedule: AttackSchedule, rounds: int = 10) -> list[int]:
 
 
 def lies(schedule: AttackSchedule, **world: Any) -> dict[int, float]:
-    """What client 2 of a triangle sends to client 0, by round: its direction 3, or the lie 1."""
+    """Return what client 2 of a triangle sends to client 0, by round: its direction 3, or the forged 1."""
     plan = Plan(min_max, sees_honest=True, schedule=schedule, patience_s=0.5)
     return told(TinyWorld(byzantine=(2,), plan=plan, **{"rounds": 5, **world}).run())
 
@@ -80,7 +80,7 @@ def test_window_of_rounds_includes_both_ends(options: dict[str, Any], rounds: li
     assert rounds_of_attack(partial(window, **options)) == rounds
 
 
-def test_window_of_seconds_includes_its_beginning_and_not_its_end() -> None:
+def test_window_of_seconds_includes_its_start_but_not_its_end() -> None:
     schedule = partial(window, from_s=2.0, until_s=4.0)
     assert [t for t in (0.0, 1.999, 2.0, 3.0, 3.999, 4.0, 9.0) if schedule(moment(time_s=t))] == [
         2.0,
@@ -89,7 +89,7 @@ def test_window_of_seconds_includes_its_beginning_and_not_its_end() -> None:
     ]
 
 
-def test_window_of_rounds_and_seconds_is_where_both_hold() -> None:
+def test_window_of_rounds_and_seconds_is_their_intersection() -> None:
     schedule = partial(window, from_round=3, until_s=4.0)
     moments = [(2, 3.0), (3, 3.0), (3, 4.0), (2, 4.0)]
     assert [schedule(moment(round_, time_s)) for round_, time_s in moments] == [False, True, False, False]
@@ -99,24 +99,26 @@ def test_window_of_rounds_and_seconds_is_where_both_hold() -> None:
     ("on", "off", "rounds"),
     [(1, 1, [1, 3, 5, 7, 9]), (2, 3, [1, 2, 6, 7]), (3, 1, [1, 2, 3, 5, 6, 7, 9, 10])],
 )
-def test_intermittent_begins_with_the_attack(on: int, off: int, rounds: list[int]) -> None:
+def test_intermittent_schedule_starts_with_an_attack(on: int, off: int, rounds: list[int]) -> None:
     assert rounds_of_attack(partial(intermittent, rounds_on=on, rounds_off=off)) == rounds
 
 
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(1, 1000))
-def test_intermittent_attacks_so_many_rounds_of_every_period(on: int, off: int, first: int) -> None:
+def test_intermittent_schedule_attacks_a_fixed_number_of_rounds_per_period(
+    on: int, off: int, first: int
+) -> None:
     schedule = partial(intermittent, rounds_on=on, rounds_off=off)
     assert sum(schedule(moment(round_)) for round_ in range(first, first + on + off)) == on
 
 
-def test_during_partitions_is_only_while_one_lasts() -> None:
+def test_during_partitions_attacks_only_while_a_partition_is_active() -> None:
     assert [during_partitions(moment(partitioned=partitioned)) for partitioned in (True, False)] == [
         True,
         False,
     ]
 
 
-def test_sleeper_wakes_with_the_last_message_that_it_needs() -> None:
+def test_sleeper_attacks_after_the_required_number_of_messages() -> None:
     schedule = partial(sleeper, messages=4)
     assert [schedule(moment(num_trusted=count)) for count in (0, 3, 4, 5)] == [False, False, True, True]
 
@@ -133,26 +135,26 @@ def test_messages_are_only_counted_for_a_sleeper() -> None:
 # In a world
 
 
-def test_attack_in_a_window_of_rounds() -> None:
+def test_attack_is_limited_to_a_window_of_rounds() -> None:
     schedule = partial(window, from_round=2, until_round=3)
     assert lies(schedule) == {1: 3.0, 2: 1.0, 3: 1.0, 4: 3.0, 5: 3.0}
 
 
-def test_attack_in_a_window_of_seconds() -> None:
+def test_attack_is_limited_to_a_window_of_seconds() -> None:
     # A round takes 1.25; the messages are sent at 1, 2.25, 3.5, 4.75 and 6.
     assert lies(partial(window, from_s=2.25, until_s=4.75)) == {1: 3.0, 2: 1.0, 3: 1.0, 4: 3.0, 5: 3.0}
     assert lies(partial(window, from_s=2.5)) == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0, 5: 1.0}
 
 
-def test_intermittent_attack() -> None:
+def test_intermittent_attack_alternates_with_honest_rounds() -> None:
     schedule = partial(intermittent, rounds_on=1, rounds_off=2)
     assert lies(schedule) == {1: 1.0, 2: 3.0, 3: 3.0, 4: 1.0, 5: 3.0}
 
 
-def test_attack_during_a_partition() -> None:
+def test_attack_is_limited_to_a_partition() -> None:
     sides = (frozenset({0}), frozenset({1}))
     faults = [iter([(2.0, Start(Partition(sides))), (4.0, End(Partition(sides)))])]
-    # Client 0 hears nothing of client 1, so that its rounds 2 and 3 end at their deadlines 2.75 and 4.25.
+    # Client 0 receives nothing from client 1, so its rounds 2 and 3 end at their deadlines 2.75 and 4.25.
     # The attacker sends at 1, 2.25, 3.75 (it has waited for the others), 5 and 6.5.
     assert lies(during_partitions, faults=faults, wait=Wait(1.0, 0.5)) == {
         1: 3.0,
@@ -184,26 +186,26 @@ def test_sleeper_does_not_count_messages_that_were_lost() -> None:
     def loses(link: Link, draw: int, now_s: float) -> bool:
         return (link.sender, link.recipient) == (2, 1)
 
-    # Client 1 never hears of client 2: one message a round is used.
+    # Client 1 receives nothing from client 2: one message per round is used.
     schedule = partial(sleeper, messages=2)
     assert lies(schedule, loses=loses, wait=Wait(1.0, 0.5)) == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0, 5: 1.0}
 
 
-def test_sleeper_does_not_count_messages_that_came_too_late() -> None:
+def test_sleeper_does_not_count_stale_messages() -> None:
     # The others' rounds end at their deadline, before client 2 has sent its message.
     assert set(lies(partial(sleeper, messages=1), compute=(1.0, 1.0, 3.0), wait=Wait(1.0, 0.5)).values()) == {
         3.0
     }
 
 
-def test_sleeper_does_not_count_what_its_fellows_use() -> None:
+def test_sleeper_does_not_count_messages_used_by_its_group() -> None:
     plan = Plan(min_max, sees_honest=True, schedule=partial(sleeper, messages=3))
     world = TinyWorld(COMPLETE, byzantine=(2, 3), plan=plan, rounds=4).run()
-    # Clients 0 and 1 use two of client 2's messages a round, and client 3 a third.
+    # Clients 0 and 1 use two of client 2's messages per round, and client 3 uses a third.
     assert told(world) == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0}
 
 
-def test_sleeper_that_has_woken_does_not_fall_asleep_when_a_neighbour_is_gone() -> None:
+def test_active_sleeper_stays_active_after_a_neighbour_departs() -> None:
     rewired = Start(TopologyChange(((1, 2), (0,), (0,))))
     told = lies(partial(sleeper, messages=4), faults=[iter([(4.0, rewired)])], wait=Wait(1.0, 0.5))
     assert told == {1: 3.0, 2: 3.0, 3: 1.0, 4: 1.0, 5: 1.0}
@@ -246,7 +248,7 @@ def poisoned_world(
     return TinyWorld(byzantine=(2,), plan=plan, rounds=4, direction=direction).run(), jobs
 
 
-def test_labels_are_flipped_only_while_the_attack_lasts() -> None:
+def test_labels_are_flipped_only_while_the_attack_is_active() -> None:
     world, poisoned = poisoned_world(partial(window, from_round=2, until_round=3))
     assert poisoned == [(2, 2), (2, 3)]
     # The direction on poisoned data is -100.

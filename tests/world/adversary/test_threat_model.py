@@ -15,21 +15,27 @@ def test_byzantine_fraction_counts_the_neighbours_of_honest_clients() -> None:
     assert (around.isolated, around.num_components) == ([4], 2)
 
 
-def test_half_of_the_neighbours_is_already_outside_the_threat_model() -> None:
+def test_half_of_the_neighbours_is_outside_the_threat_model() -> None:
     assert outside(nx.cycle_graph(10), [0, 3]) == [1, 2, 4, 9]
     assert outside(nx.complete_graph(5), [0, 1]) == [2, 3, 4]  # two of four
     assert outside(nx.complete_graph(6), [0, 1]) == []  # two of five
     assert outside(nx.empty_graph(3), [0]) == []
 
 
-def test_a_healthy_graph_gives_no_warning_and_a_sick_one_three() -> None:
-    assert Neighbourhoods.of(nx.complete_graph(6), [0]).warnings == []
+def test_connected_graph_with_few_attackers_gives_no_warning_and_another_three() -> None:
+    assert Neighbourhoods.of(nx.complete_graph(6), [0]).warnings() == []
     sick = nx.empty_graph(30)
     sick.add_edge(0, 1)
-    found = Neighbourhoods.of(sick, [0]).warnings
+    found = Neighbourhoods.of(sick, [0]).warnings()
     assert found == [
-        "1 of 29 honest clients have at least half Byzantine neighbours (1): "
+        "1 of 29 honest clients have at least as many Byzantine as honest neighbours (1): "
         "outside the paper's threat model",
         "clients without neighbours train locally: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 18 more",
         "the graph is disconnected: 29 components",
     ]
+
+
+def test_warning_states_why_clients_are_outside_the_threat_model() -> None:
+    [warning] = Neighbourhoods.of(nx.cycle_graph(4), [0]).warnings(["a ring", "a test"])
+    assert warning.endswith("outside the paper's threat model; intended: a ring; intended: a test")
+    assert Neighbourhoods.of(nx.complete_graph(6), [0]).warnings(["a ring"]) == []

@@ -1,4 +1,4 @@
-"""Lies about time: what each makes of one message, and what it does to clients that wait for it."""
+"""Timing attacks: their effect on one message, and on clients that wait for it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,13 +44,13 @@ PAST = {round_: Payload(torch.tensor([float(round_)])) for round_ in range(1, 8)
 
 
 def occasion(**changes: Any) -> TimingView:
-    """A message of round 7 that is due at 10 s, from a client that remembers all its rounds."""
+    """A message of round 7 that is due at 10 s, from a client that stores all its rounds."""
     facts = {"round": 7, "recipient": 1, "now_s": 10.0, "deadline_s": None, "past": PAST, "key": 5}
     return TimingView(**{**facts, "num_clients": 6, **changes})
 
 
 def parcels(attack: TimingAttack, **changes: Any) -> list[tuple[float, int, float]]:
-    """What is sent: the payload (which is its round), the stamp, the delay."""
+    """Return the sent messages: payload (equal to its round), stamp, delay."""
     return [
         (parcel.payload.vector.item(), parcel.stamp, parcel.delay_s) for parcel in attack(occasion(**changes))
     ]
@@ -63,17 +63,17 @@ def against(
     remembers: bool = False,
     **world: Any,
 ) -> TinyWorld:
-    """A triangle in which client 2 lies about content and time.
+    """Return a triangle in which client 2 attacks with content and timing.
 
-    The honest directions are 1 and 2, so that the content is 1 in place of 3: with two honest updates, the
-    farthest that min_max allows is the lesser of them.
+    The honest directions are 1 and 2, so client 2 sends 1 instead of 3: with two honest updates, the farthest
+    value that min_max allows is the smaller of them.
     """
     plan = Plan(min_max, sees_honest=True, timing=timing, patience_s=patience_s, remembers=remembers)
     return TinyWorld(byzantine=(2,), plan=replace(plan, attack=attack), **world)
 
 
 def sent(world: TinyWorld, sender: int = 2) -> list[tuple[float, int, int, float]]:
-    """What a client has sent: time, recipient, stamp, and the first entry of the vector."""
+    """Return the messages of a client: time, recipient, stamp, and the first entry of the vector."""
     return [
         (time_s, recipient, stamp, round(vector[0].item(), 4))
         for (time_s, who, recipient, stamp), vector in zip(world.log.sent, world.log.payloads, strict=True)
@@ -88,7 +88,7 @@ def drops(world: TinyWorld, stamp: int) -> list[str]:
 # One message at a time
 
 
-def test_prompt_is_what_an_honest_client_does() -> None:
+def test_prompt_timing_is_that_of_an_honest_client() -> None:
     assert parcels(immediate) == [(7.0, 7, 0.0)]
 
 
@@ -96,14 +96,14 @@ def test_silent_sends_nothing() -> None:
     assert parcels(silent) == []
 
 
-def test_selective_spares_all_but_its_victims() -> None:
+def test_selective_is_silent_only_towards_its_victims() -> None:
     attack = partial(selective, victims="0..1, 4")
     spared = [recipient for recipient in range(6) if parcels(attack, recipient=recipient)]
     assert spared == [2, 3, 5]
     assert parcels(attack, recipient=2) == [(7.0, 7, 0.0)]
 
 
-def test_selective_fraction_chooses_about_so_many_and_the_same_in_every_round() -> None:
+def test_selective_fraction_chooses_that_share_and_the_same_victims_in_every_round() -> None:
     attack = partial(selective, fraction=0.25)
     spared = [
         [recipient for recipient in range(400) if parcels(attack, recipient=recipient, round=round_)]
@@ -113,23 +113,23 @@ def test_selective_fraction_chooses_about_so_many_and_the_same_in_every_round() 
     assert 270 < len(spared[0]) < 330
 
 
-def test_selective_fraction_chooses_others_for_another_attacker() -> None:
+def test_selective_fraction_chooses_different_victims_per_attacker() -> None:
     keys = [Streams(0).key("timing attack", attacker) for attacker in range(2)]
     spared = [[r for r in range(100) if parcels(selective, recipient=r, key=key)] for key in keys]
     assert spared[0] != spared[1]
 
 
 @pytest.mark.parametrize(("fraction", "num_spared"), [(0.0, 50), (1.0, 0)])
-def test_selective_fraction_of_none_or_all(fraction: float, num_spared: int) -> None:
+def test_selective_fraction_can_be_zero_or_one(fraction: float, num_spared: int) -> None:
     attack = partial(selective, fraction=fraction)
     assert sum(len(parcels(attack, recipient=recipient)) for recipient in range(50)) == num_spared
 
 
-def test_selective_victims_come_before_the_fraction() -> None:
+def test_selective_victims_take_precedence_over_the_fraction() -> None:
     assert parcels(partial(selective, victims=[0], fraction=1.0)) == [(7.0, 7, 0.0)]
 
 
-def test_selective_victim_that_does_not_exist_is_refused() -> None:
+def test_selective_victim_that_does_not_exist_is_rejected() -> None:
     with pytest.raises(OptionError) as raised:
         parcels(partial(selective, victims=[6]))
     assert raised.value.option == "victims"
@@ -149,11 +149,11 @@ def test_just_in_time_is_a_margin_before_the_deadline(deadline_s: float | None, 
     assert parcels(partial(just_in_time, margin_s=0.5), deadline_s=deadline_s) == [(7.0, 7, delay_s)]
 
 
-def test_delayed_is_always_as_late() -> None:
+def test_delayed_has_a_constant_delay() -> None:
     assert parcels(partial(delayed, seconds=2.5)) == [(7.0, 7, 2.5)]
 
 
-def test_replay_sends_an_old_message_that_claims_to_be_new_or_admits_its_age() -> None:
+def test_replay_sends_an_old_message_with_a_new_or_its_old_stamp() -> None:
     assert parcels(partial(replay, age=3)) == [(4.0, 7, 0.0)]
     assert parcels(partial(replay, age=3, stamp="old")) == [(4.0, 4, 0.0)]
 
@@ -164,7 +164,7 @@ def test_replay_is_prompt_until_it_has_an_old_message() -> None:
 
 
 @pytest.mark.parametrize("offset", [-3, 3, -1_000_000, 1_000_000])
-def test_wrong_stamp_claims_another_round(offset: int) -> None:
+def test_wrong_stamp_sends_the_stamp_of_another_round(offset: int) -> None:
     assert parcels(partial(wrong_stamp, offset=offset)) == [(7.0, 7 + offset, 0.0)]
 
 
@@ -180,7 +180,7 @@ def test_nothing_is_sent_in_the_past(now_s: float, deadline_s: float | None, nam
     assert all(parcel.delay_s >= 0 for parcel in held_back)
 
 
-def test_occasion_is_left_as_it_was() -> None:
+def test_occasion_is_not_changed() -> None:
     past = dict(PAST)
     for attack in TIMING_ATTACKS.values():
         attack(occasion(past=past, deadline_s=12.0))
@@ -195,7 +195,7 @@ class Section(Strict):
     "options",
     [
         {"name": "replay", "age": 0},
-        {"name": "replay", "age": MEMORY_ROUNDS},  # longer ago than anybody remembers
+        {"name": "replay", "age": MEMORY_ROUNDS},  # older than all stored rounds
         {"name": "flood", "copies": 10_001},
         {"name": "wrong_stamp", "offset": 1_000_001},
         {"name": "delayed", "seconds": -1.0},
@@ -203,18 +203,18 @@ class Section(Strict):
         {"name": "selective", "fraction": 1.5},
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Section.model_validate({"timing": options})
 
 
-def test_attacks_that_let_somebody_wait_in_vain_are_marked() -> None:
+def test_attacks_that_withhold_messages_are_marked() -> None:
     marked = {name for name in TIMING_ATTACKS if TIMING_ATTACKS.facts(name).withholds}
     assert marked == {"silent", "selective", "just_in_time", "replay", "wrong_stamp"}
     assert [name for name in TIMING_ATTACKS if TIMING_ATTACKS.facts(name).needs_past] == ["replay"]
 
 
-def test_victim_that_does_not_exist_is_told_before_time_zero_with_its_path() -> None:
+def test_victim_that_does_not_exist_is_reported_before_time_zero_with_its_path() -> None:
     with pytest.raises(ScenarioError, match=r"adversary\.timing\.victims"):
         small_scenario(
             adversary={"ids": [0], "timing": {"name": "selective", "victims": [99]}},
@@ -225,7 +225,7 @@ def test_victim_that_does_not_exist_is_told_before_time_zero_with_its_path() -> 
 # In a world of three
 
 
-def test_silent_attacker_makes_everybody_wait_until_the_deadline() -> None:
+def test_silent_attacker_delays_all_neighbours_until_the_deadline() -> None:
     world = against(silent, wait=Wait(1.0, 0.5)).run()
     assert sent(world) == []
     assert [world.times(i) for i in (0, 1)] == [[1.5, 3.0]] * 2
@@ -233,7 +233,7 @@ def test_silent_attacker_makes_everybody_wait_until_the_deadline() -> None:
     assert world.times(2) == [1.25, 2.75], "the attacker hears the others, and waits for nobody's deadline"
 
 
-def test_selective_attacker_keeps_only_its_victim_waiting() -> None:
+def test_selective_attacker_delays_only_its_victim() -> None:
     world = against(partial(selective, victims=[0]), wait=Wait(1.0, 0.5), rounds=1).run()
     assert sent(world) == [(1.0, 1, 1, 1.0)]
     assert (world.times(0), world.times(1)) == ([1.5], [1.25])
@@ -255,7 +255,7 @@ def test_selective_attacker_is_silent_towards_the_same_fraction_in_every_round()
         assert world.times(leaf)[0] == (1.25 if leaf in spared[0] else 1.5)
 
 
-def test_just_in_time_slows_everybody_down_in_every_round() -> None:
+def test_just_in_time_delays_all_neighbours_in_every_round() -> None:
     late = against(partial(just_in_time, margin_s=0.5), wait=Wait(1.0, 2.0), rounds=3).run()
     in_time = against(immediate, wait=Wait(1.0, 2.0), rounds=3).run()
     # Training ends 1 after the round began, the deadline is 2 after that; the message leaves 0.5 before it
@@ -266,7 +266,7 @@ def test_just_in_time_slows_everybody_down_in_every_round() -> None:
     assert {value for *_, value in sent(late)} == {1.0}
 
 
-def test_just_in_time_for_a_victim_that_is_gathering() -> None:
+def test_just_in_time_message_arrives_before_the_deadline_of_a_gathering_victim() -> None:
     world = against(
         partial(just_in_time, margin_s=0.5), compute=(1.0, 1.5, 2.0), wait=Wait(1.0, 2.0), rounds=1
     ).run()
@@ -276,7 +276,7 @@ def test_just_in_time_for_a_victim_that_is_gathering() -> None:
     assert world.used(0) == [(1, 1, 0), (1, 2, 0)]
 
 
-def test_just_in_time_for_a_victim_that_is_still_training() -> None:
+def test_just_in_time_message_arrives_before_the_deadline_of_a_training_victim() -> None:
     world = against(
         partial(just_in_time, margin_s=0.5),
         compute=(2.0, 1.0, 1.0),
@@ -291,7 +291,7 @@ def test_just_in_time_for_a_victim_that_is_still_training() -> None:
     assert world.used(0) == [(1, 1, 0), (1, 2, 0)]
 
 
-def test_just_in_time_knows_that_a_victim_trains_more_slowly_than_usual() -> None:
+def test_just_in_time_accounts_for_a_slow_down_of_the_victim() -> None:
     world = against(
         partial(just_in_time, margin_s=0.5),
         attack=sign_flip,
@@ -340,13 +340,13 @@ def test_just_in_time_with_too_small_a_margin_is_too_late() -> None:
     assert world.used(0) == [(1, 1, 0)]
 
 
-def test_delayed_message_holds_everybody_up_by_as_much() -> None:
+def test_delayed_message_delays_all_neighbours_by_its_delay() -> None:
     world = against(partial(delayed, seconds=0.5)).run()
     assert sent(world) == [(1.5, 0, 1, 1.0), (1.5, 1, 1, 1.0), (3.25, 0, 2, 1.0), (3.25, 1, 2, 1.0)]
     assert world.times(0) == [1.75, 3.5]
 
 
-def test_delayed_message_says_what_was_known_when_it_was_made_up() -> None:
+def test_delayed_message_is_computed_from_updates_observed_before_the_delay() -> None:
     world = against(
         partial(delayed, seconds=5.0),
         compute=(1.0, 3.0, 1.0),
@@ -357,7 +357,7 @@ def test_delayed_message_says_what_was_known_when_it_was_made_up() -> None:
     assert sent(world) == [(6.5, 0, 1, 1.0), (6.5, 1, 1, 1.0)], "at 1.5 client 1's direction was not known"
 
 
-def test_delayed_message_can_come_after_its_sender_has_gone_on() -> None:
+def test_delayed_message_can_arrive_after_its_sender_started_the_next_round() -> None:
     world = against(partial(delayed, seconds=2.0), attack=sign_flip, wait=Wait(0.0, None), rounds=3).run()
     assert world.times(2) == [1.0, 2.0, 3.0]
     assert [(time_s, stamp) for time_s, recipient, stamp, _ in sent(world) if recipient == 0] == [
@@ -387,20 +387,20 @@ def test_replayed_message_with_a_fresh_stamp_is_used_as_if_it_were_new() -> None
     assert [age for _, sender, age in world.used(0) if sender == 2] == [0] * 5
 
 
-def test_replayed_message_with_its_old_stamp_keeps_everybody_waiting() -> None:
+def test_replayed_message_with_its_old_stamp_delays_all_neighbours() -> None:
     world = ReplayWorld(
         partial(replay, age=2, stamp="old"), wait=Wait(1.0, 1.0), staleness=Staleness(2, 1.0)
     ).run()
     to_first = [(stamp, value) for _, recipient, stamp, value in sent(world) if recipient == 0]
     assert to_first == [(1, 1.0), (2, 2.0), (1, 1.0), (2, 2.0), (3, 3.0)]
-    # From the third round on everybody waits until the deadline, 1 after the training.
+    # From the third round on, all clients wait until the deadline, 1 after the training.
     assert world.times(0) == [1.25, 2.5, 4.5, 6.5, 8.5]
-    # Stamp 1 comes after 2 was used, 2 a second time; 3 was never there before and is two rounds old.
+    # Stamp 1 arrives after 2 was used, 2 arrives a second time; 3 is new and two rounds old.
     assert [(r, age) for r, sender, age in world.used(0) if sender == 2] == [(1, 0), (2, 0), (5, 2)]
     assert (drops(world, stamp=1), drops(world, stamp=2)) == (["stale"] * 2, ["duplicate"] * 2)
 
 
-def test_claim_of_a_past_round_is_late_and_has_its_age() -> None:
+def test_stamp_of_a_past_round_makes_a_message_late_with_an_age() -> None:
     world = against(
         partial(wrong_stamp, offset=-1), wait=Wait(1.0, 0.5), staleness=Staleness(1, 0.5), rounds=2
     ).run()
@@ -412,16 +412,16 @@ def test_claim_of_a_past_round_is_late_and_has_its_age() -> None:
     assert world.clients[0].state.learning.w[0].tolist() == pytest.approx([-3 - 2.25] * 2)
 
 
-def test_claim_of_a_future_round_is_used_as_one_of_a_faster_neighbour() -> None:
+def test_stamp_of_a_future_round_is_treated_as_that_of_a_faster_neighbour() -> None:
     world = against(partial(wrong_stamp, offset=1), wait=Wait(1.0, 0.5), rounds=3).run()
-    # Nobody hears of round 1. What is used then counts as heard for round 2, and so on; round 4 is none.
+    # No message has stamp 1. The message used in round 1 counts for round 2, and so on; round 4 is invalid.
     assert world.times(0) == [1.5, 2.75, 4.0]
     assert [(r, age) for r, sender, age in world.used(0) if sender == 2] == [(1, -1), (2, -1)]
     assert drops(world, stamp=4) == ["rejected", "rejected"]
 
 
 @pytest.mark.parametrize("offset", [-1_000_000, 1_000_000])
-def test_claim_of_an_impossible_round_is_refused_and_keeps_everybody_waiting(offset: int) -> None:
+def test_stamp_of_an_impossible_round_is_rejected_and_delays_all_neighbours(offset: int) -> None:
     world = against(partial(wrong_stamp, offset=offset), wait=Wait(1.0, 0.5)).run()
     assert world.times(0) == [1.5, 3.0]
     assert drops(world, stamp=1 + offset) == drops(world, stamp=2 + offset) == ["rejected"] * 2
@@ -436,7 +436,7 @@ def test_flood_of_copies_is_one_message_and_many_duplicates() -> None:
     assert world.clients[0].mailbox.outcomes == {"used": 4, "duplicate": 2 * 49}
 
 
-def test_flood_of_future_rounds_does_not_fill_more_than_the_mailbox_holds() -> None:
+def test_flood_of_future_rounds_does_not_exceed_the_capacity_of_the_mailbox() -> None:
     world = against(partial(flood, copies=50), rounds=60).run(until_s=1.25 + 0.5)
     mailbox = world.clients[0].mailbox
     # Stamps 1 to 50 arrive at 1.25, in this order; each beyond the capacity of 4 displaces the oldest.
@@ -456,7 +456,7 @@ def test_flood_stays_bounded_over_many_rounds() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TIMING_ATTACKS))
-def test_lie_about_time_does_not_change_the_lie_about_content(name: str) -> None:
+def test_timing_attack_does_not_change_the_content_of_messages(name: str) -> None:
     timing = TIMING_ATTACKS[name]
     world = against(timing, wait=Wait(1.0, 2.0), rounds=8, remembers=TIMING_ATTACKS.facts(name).needs_past)
     values = {value for *_, value in sent(world.run())}

@@ -10,5 +10,5 @@ def test_late_joiners_are_absent_from_the_start():
     ]
 
 
-def test_leaving_is_for_good():
+def test_departure_is_permanent():
     assert list(schedule("leave", clients="0..1", at_s=3.0)) == [(3.0, Start(Leave((0, 1))))]

@@ -14,7 +14,7 @@ def trace(folder: Path, *lines: str, header: str = "time_s,client,state") -> str
     return str(path)
 
 
-def test_trace_is_sorted_and_who_comes_up_first_was_absent(tmp_path):
+def test_trace_is_sorted_and_a_client_that_first_comes_up_was_absent(tmp_path):
     path = trace(
         tmp_path, "9,3,down", "5.5,0,up", "4, 0 ,down", "", "2,3,up", "1,1,fresh", "7,0,down", "8,0,fresh"
     )
@@ -30,7 +30,7 @@ def test_trace_is_sorted_and_who_comes_up_first_was_absent(tmp_path):
     ]
 
 
-def test_client_that_is_up_at_time_zero_is_there_from_the_start(tmp_path):
+def test_client_that_is_up_at_time_zero_is_present_from_the_start(tmp_path):
     assert list(schedule("churn_trace", path=trace(tmp_path, "0,2,up", "3,2,down"))) == [
         (3.0, Start(Crash((2,), for_good=True)))
     ]
@@ -83,7 +83,7 @@ def test_trace_needs_its_header(tmp_path):
     assert refusal("churn_trace", path=str(tmp_path / "empty.csv")) == refused
 
 
-def test_trace_that_cannot_be_read_is_refused(tmp_path):
+def test_trace_that_cannot_be_read_is_rejected(tmp_path):
     refused = ("path", "cannot be read: No such file or directory")
     assert refusal("churn_trace", path=str(tmp_path / "none.csv")) == refused
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")

@@ -31,7 +31,7 @@ def test_recovered_clients_keep_their_model_and_catch_up_by_default():
         ("random_crashes", "mean_time_to_recover_s", {"mean_time_to_fail_s": 2.0}),
     ],
 )
-def test_recovery_options_are_refused_without_recovery(name, needed, options):
+def test_recovery_options_are_rejected_without_recovery(name, needed, options):
     message = f"has no effect without {needed}"
     assert refusal(name, **options, state="fresh") == ("state", message)
     assert refusal(name, **options, catch_up=False) == ("catch_up", message)
@@ -46,7 +46,7 @@ def test_random_crash_stop_happens_to_every_chosen_client_once():
         assert time_s == pytest.approx(-4 * log(1 - u))
 
 
-def test_random_crashes_and_recoveries_of_a_client_take_turns():
+def test_random_crashes_and_recoveries_of_a_client_alternate():
     options = {**INFINITE["random_crashes"], "state": "fresh", "catch_up": False}
     own = [c for _, c in islice(schedule("random_crashes", **options), 1000) if c.fault.clients == (4,)]
     assert len(own) > 100
@@ -54,7 +54,7 @@ def test_random_crashes_and_recoveries_of_a_client_take_turns():
     assert set(own[1::2]) == {End(Crash((4,), fresh=True, catch_up=False))}
 
 
-def test_crashes_of_a_client_do_not_depend_on_who_else_may_crash():
+def test_crashes_of_a_client_do_not_depend_on_other_clients_that_may_crash():
     options = INFINITE["random_crashes"]
     alone = list(islice(schedule("random_crashes", clients=[2], **options), 20))
     all_clients = islice(schedule("random_crashes", **options), 500)
@@ -75,12 +75,12 @@ def test_unknown_client_cannot_crash_at_random():
             2.5,
             [
                 "clients crash every 2 s on average and train for at least 2.5 s per round; "
-                "timing.max_time_s would end such a run"
+                "set timing.max_time_s to limit the run"
             ],
         ),
     ],
 )
-def test_crashes_more_frequent_than_trainings_get_a_warning(training_s, expected):
+def test_crashes_more_frequent_than_trainings_cause_a_warning(training_s, expected):
     warnings: list[str] = []
     where = context(training_s=training_s, warn=warnings.append)
     schedule("random_crashes", where, mean_time_to_fail_s=2.0)

@@ -1,4 +1,4 @@
-"""What holds for every fault class, whether or not a scenario can schedule it."""
+"""Properties of every fault class, whether or not a scenario can schedule it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,8 +8,9 @@ import pytest
 
 from rdpfl_sim.records.state_codec import Decoder, Encoder
 from rdpfl_sim.world.faults.churn import Absence, Leave
+from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultTarget, Start, fault_class, fault_classes
+from rdpfl_sim.world.faults.fault import End, Fault, Start, fault_class, fault_classes
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition
 from rdpfl_sim.world.faults.slow_down import SlowDown
@@ -100,12 +101,6 @@ def test_fault_of_a_plug_in_survives_a_checkpoint() -> None:
         KIND, CONDITION = "blackout", Condition.CRASHED
 
         clients: tuple[int, ...]
-
-        def start(self, target: FaultTarget) -> None:
-            target.stop(self.clients, for_good=False)
-
-        def end(self, target: FaultTarget) -> None:
-            target.restart(self.clients, fresh=False, catch_up=False)
 
     assert written_and_read(Blackout((1,))) == [Start(Blackout((1,))), End(Blackout((1,)))]
     assert Start(Blackout((1,))).fields == {"kind": "blackout", "phase": "start", "clients": (1,)}

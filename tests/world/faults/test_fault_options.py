@@ -37,10 +37,10 @@ def test_list_and_string_of_the_same_ids_are_the_same_set(ids):
         ("0..999999999", "there is no client 999999999; allowed: 0 to 4"),
         ([2, 0, 2], "client 2 occurs twice"),
         ("0..3, 1", "client 1 occurs twice"),
-        ("0, 4..2", "a range must go upwards; given: '4..2'"),
+        ("0, 4..2", "a range must be in ascending order; given: '4..2'"),
     ],
 )
-def test_impossible_set_of_clients_is_refused(clients, message):
+def test_impossible_set_of_clients_is_rejected(clients, message):
     with pytest.raises(OptionError) as raised:
         client_ids("who", clients, 5)
     assert (raised.value.option, raised.value.message) == ("who", message)
@@ -49,7 +49,7 @@ def test_impossible_set_of_clients_is_refused(clients, message):
 @pytest.mark.parametrize(
     "clients", ["", "a", "1;2", "1..", "-1", "1,,2", "1" * 10, "1\n", 3, [-1], [1.0], [True], {}]
 )
-def test_what_is_no_set_of_clients_gets_one_readable_message(clients):
+def test_invalid_set_of_clients_is_reported_with_one_message(clients):
     message = "must be a list of client ids, or a string such as '0..4, 7'"
     assert problems("leave", clients=clients, at_s=1) == [(("clients",), message)]
     assert problems("partition", sides=["0", clients]) == [(("sides", 1), message)]

@@ -23,7 +23,7 @@ def test_endless_schedule_is_lazy_and_in_order(name):
 
 
 @pytest.mark.parametrize("name", INFINITE)
-def test_schedule_does_not_depend_on_what_else_is_drawn_meanwhile(name):
+def test_schedule_does_not_depend_on_other_draws(name):
     first = schedule(name, **INFINITE[name])
     beginning = list(islice(first, 3))
     other = list(islice(schedule(name, **INFINITE[name]), 50))
@@ -89,6 +89,6 @@ def test_every_fault_has_a_schema_and_is_bound_by_the_registry():
     assert [time_s for time_s, _ in changes] == [2.0, 3.0]
 
 
-def test_times_so_short_that_the_clock_would_stand_still_are_refused():
+def test_times_too_short_to_advance_the_clock_are_rejected():
     (problem,) = problems("resample_topology", every_s=1e-9)
-    assert problem == (("every_s",), "input should be greater than or equal to 0.000001")
+    assert problem == (("every_s",), "must be >= 1e-06")

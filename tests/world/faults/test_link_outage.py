@@ -7,13 +7,13 @@ from rdpfl_sim.world.faults.link_outage import LinkOutage
 from tests.world.faults.schedules import MEANS, RING, context, problems, refusal, schedule
 
 
-def test_link_outage_concerns_both_directions():
+def test_link_outage_affects_both_directions():
     links = ((0, 1), (1, 0), (4, 3), (3, 4))
     changes = schedule("link_outage", links=[[0, 1], [4, 3]], from_s=1.0, until_s=4.0)
     assert list(changes) == [(1.0, Start(LinkOutage(links))), (4.0, End(LinkOutage(links)))]
 
 
-def test_one_way_outage_concerns_messages_from_the_first_client_to_the_second():
+def test_one_way_outage_affects_messages_from_the_first_client_to_the_second():
     assert list(schedule("link_outage", links=[[1, 0]], one_way=True)) == [
         (0.0, Start(LinkOutage(((1, 0),))))
     ]
@@ -31,7 +31,7 @@ def test_one_way_outage_concerns_messages_from_the_first_client_to_the_second():
         ({"links": [[0, 1]], "from_s": 3.0, "until_s": 2.0}, ("until_s", "must be after from_s = 3")),
     ],
 )
-def test_impossible_link_outage_is_refused(options, refused):
+def test_impossible_link_outage_is_rejected(options, refused):
     assert refusal("link_outage", **options) == refused
 
 
@@ -40,7 +40,7 @@ def test_link_is_a_pair():
     assert problem == (("links", 1), "list should have at least 2 items after validation, not 1")
 
 
-def test_each_link_fails_and_heals_in_turn():
+def test_outages_and_repairs_of_a_link_alternate():
     changes = list(islice(schedule("random_outages", **MEANS), 1000))
     for i, j in RING:
         own = [change for _, change in changes if change.fault.links == ((i, j), (j, i))]
@@ -58,7 +58,7 @@ def test_without_links_nothing_fails():
     assert list(schedule("random_outages", context(links=[]), **MEANS)) == []
 
 
-def test_pair_that_is_not_linked_at_the_start_gets_a_warning():
+def test_pair_that_is_not_linked_at_the_start_causes_a_warning():
     warnings: list[str] = []
     schedule("link_outage", context(warn=warnings.append), links=[[1, 0], [3, 1]])
     assert warnings == ["clients 3 and 1 are not linked at the start"]

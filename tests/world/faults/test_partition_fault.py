@@ -10,7 +10,7 @@ from rdpfl_sim.world.faults.partition import Partition
 from tests.world.faults.schedules import MEANS, context, refusal, schedule
 
 
-def test_partition_cuts_and_heals():
+def test_partition_starts_and_ends():
     sides = (frozenset({0, 1}), frozenset({3}))
     changes = schedule("partition", sides=["0..1", [3]], from_s=2.0, until_s=5.0)
     assert list(changes) == [(2.0, Start(Partition(sides))), (5.0, End(Partition(sides)))]
@@ -21,7 +21,7 @@ def test_partition_without_an_end_is_never_healed():
     assert list(schedule("partition", sides=[[0], [1], "2,4"])) == [(0.0, Start(Partition(sides)))]
 
 
-def test_single_side_is_parted_from_all_others():
+def test_single_side_is_separated_from_all_others():
     sides = (frozenset({1, 3}), frozenset({0, 2, 4}))
     assert list(schedule("partition", sides=[[3, 1]])) == [(0.0, Start(Partition(sides)))]
 
@@ -36,11 +36,11 @@ def test_single_side_is_parted_from_all_others():
         ({"sides": [[0]], "from_s": 3.0, "until_s": 3.0}, ("until_s", "must be after from_s = 3")),
     ],
 )
-def test_impossible_partition_is_refused(options, refused):
+def test_impossible_partition_is_rejected(options, refused):
     assert refusal("partition", **options) == refused
 
 
-def test_random_partition_splits_all_clients_anew_each_time():
+def test_random_partition_splits_all_clients_differently_each_time():
     changes = list(islice(schedule("random_partitions", context(num_clients=7), **MEANS, fraction=0.3), 40))
     cuts, heals = changes[::2], changes[1::2]
     for (_, cut), (_, heal) in zip(cuts, heals, strict=True):
@@ -67,5 +67,5 @@ def test_random_partition_happens_after_the_exponential_times_of_its_stream():
         (5, 0.1, ("fraction", "is less than one client; allowed: at least 1/5")),
     ],
 )
-def test_impossible_random_partition_is_refused(num_clients, fraction, refused):
+def test_impossible_random_partition_is_rejected(num_clients, fraction, refused):
     assert refusal("random_partitions", context(num_clients), **MEANS, fraction=fraction) == refused

@@ -17,7 +17,7 @@ def test_resampled_topologies_come_at_multiples_of_the_period():
     ]
 
 
-def test_topology_is_not_resampled_before_it_is_asked_for():
+def test_topology_is_not_resampled_before_it_is_needed():
     drawn: list[int] = []
     changes = schedule(
         "resample_topology", context(draw_topology=lambda k: drawn.append(k) or []), every_s=1.0
@@ -32,7 +32,7 @@ def test_topology_changes_to_another():
     assert list(changes) == [(4.0, Start(TopologyChange(((1, 2, 3, 4), (0,), (0,), (0,), (0,)))))]
 
 
-def test_topology_that_does_not_exist_is_refused_at_its_own_option():
+def test_topology_that_does_not_exist_is_rejected_with_its_path():
     section = Section.model_validate(
         {"fault": {"name": "change_topology", "at_s": 4, "topology": {"name": "k_regular", "k": 9}}}
     )

@@ -27,7 +27,7 @@ class Sent:
 def times(
     build: Callable[[Kernel], Bandwidth], parcels: list[Sent], initial_time: float = 0.0
 ) -> list[float]:
-    """When each parcel is through; that each is so exactly once is asserted here."""
+    """Return the time at which each parcel is transmitted; assert that each is transmitted exactly once."""
     kernel = Kernel(initial_time=initial_time)
     bandwidth = build(kernel)
     through: dict[Sent, float] = {}
@@ -52,7 +52,7 @@ def uplink(bytes_per_s: float) -> Callable[[Kernel], Uplink]:
     return lambda kernel: Uplink(kernel, bytes_per_s=bytes_per_s)
 
 
-def test_unlimited_is_done_at_once_without_an_event() -> None:
+def test_unlimited_bandwidth_transmits_immediately_without_an_event() -> None:
     kernel = Kernel()
     through: list[Sent] = []
     parcel = Sent(0, 1, 1e9)
@@ -92,7 +92,7 @@ def test_two_transfers_share_an_uplink_until_the_shorter_one_ends() -> None:
     assert times(shared(10, 1000), [Sent(0, 1, 20), Sent(0, 2, 40)]) == [4.0, 6.0]
 
 
-def test_transfer_that_begins_halfway_takes_half_of_the_uplink() -> None:
+def test_transfer_that_starts_during_another_gets_half_of_the_uplink() -> None:
     # At 2 the first has 20 of 40 left and slows down to 5 bytes/s: 6. By then 20 of the other 30 are through.
     parcels = [Sent(0, 1, 40), Sent(0, 2, 30, starts_at_s=2)]
     assert times(shared(10, 1000), parcels) == [6.0, 7.0]
@@ -104,14 +104,14 @@ def test_transfers_to_one_recipient_share_its_downlink() -> None:
     assert times(shared(1000, 12), parcels) == [2.0, 4.0, 5.0]
 
 
-def test_rate_is_that_of_the_narrower_end() -> None:
+def test_rate_is_that_of_the_slower_end() -> None:
     # Sender 0 has 6 bytes/s for each of its two; recipient 2 has 4 for each of its two, which 0 cannot use
     # elsewhere. At 2 the transfer 0 -> 1 ends; 0 -> 2 stays at 4 and ends at 3, and 1 -> 2 goes on at 8.
     parcels = [Sent(0, 1, 12), Sent(0, 2, 12), Sent(1, 2, 28)]
     assert times(shared(12, 8), parcels) == [2.0, 3.0, 5.0]
 
 
-def test_transfer_that_begins_as_another_ends_has_the_uplink_to_itself() -> None:
+def test_transfer_that_starts_when_another_ends_gets_the_whole_uplink() -> None:
     parcels = [
         Sent(0, 1, 20),
         Sent(0, 1, 20, starts_at_s=2),
@@ -120,7 +120,7 @@ def test_transfer_that_begins_as_another_ends_has_the_uplink_to_itself() -> None
     assert times(shared(10, 10), parcels) == [2.0, 4.0, 6.0]
 
 
-def test_done_may_begin_the_next_transfer() -> None:
+def test_callback_may_start_the_next_transfer() -> None:
     kernel = Kernel()
     bandwidth = Shared(kernel, up_bytes_per_s=10)
     through: list[float] = []
@@ -162,7 +162,7 @@ def test_transfer_too_short_to_move_the_clock_ends(size_bytes: float) -> None:
     assert times(shared(1e9, 1e9), parcels, initial_time=1e9) == [1e9 + r // 4 for r in range(12)]
 
 
-def test_rest_that_rounding_leaves_is_sent() -> None:
+def test_remainder_due_to_rounding_is_sent() -> None:
     # At 1e9 the clock moves by steps of 1.2e-7, so that what is gone and what is left are never exact.
     parcels = [Sent(0, r % 3, 1 + r / 7, starts_at_s=r * 1e-7) for r in range(30)]
     finish = times(shared(1e6, 1e6), parcels, initial_time=1e9)
@@ -186,7 +186,7 @@ capacities = st.sampled_from([1, 3, 7, 10, 24])
 
 
 def exact_times(parcels: list[Sent], up: int, down: int) -> list[Fraction]:
-    """The same by rational arithmetic, all transfers one small step after the other."""
+    """Compute the same with rational arithmetic, in small steps."""
     now = Fraction(0)
     left = {i: Fraction(p.size_bytes) for i, p in enumerate(parcels)}
     finish: dict[int, Fraction] = {}
@@ -220,7 +220,7 @@ def test_shared_agrees_with_rational_arithmetic(parcels: list[Sent], up: int, do
 @pytest.mark.slow
 @given(parcels, st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
 @quick
-def test_no_end_carries_more_than_its_capacity(parcels: list[Sent], up: float, down: float) -> None:
+def test_no_end_exceeds_its_capacity(parcels: list[Sent], up: float, down: float) -> None:
     finish = times(shared(up, down), parcels)
     for parcel, ends_at_s in zip(parcels, finish, strict=True):
         least_s = parcel.size_bytes / min(up, down)

@@ -36,7 +36,7 @@ def test_delays_are_the_same_in_every_run_and_others_with_another_seed(build: An
 
 
 @pytest.mark.parametrize("build", [plane, per_link])
-def test_delays_do_not_depend_on_how_many_others_there_are(build: Any) -> None:
+def test_delays_do_not_depend_on_the_number_of_clients(build: Any) -> None:
     few, many = build(3, Streams(1)), build(NUM_CLIENTS, Streams(1))
     assert [few(i, j) for i, j in permutations(range(3), 2)] == [
         many(i, j) for i, j in permutations(range(3), 2)
@@ -72,7 +72,7 @@ def test_delays_grow_with_the_side_of_the_square() -> None:
 # Regions
 
 
-def test_matrix_says_how_long_a_message_takes_from_region_to_region() -> None:
+def test_matrix_contains_the_delays_between_regions() -> None:
     propagation = regions(4, Streams(1), delays_s=[[0.01, 0.1], [0.3, 0.02]], members=[0, 1, 1, 0])
     assert propagation(0, 3) == 0.01
     assert propagation(0, 1) == 0.1
@@ -80,7 +80,7 @@ def test_matrix_says_how_long_a_message_takes_from_region_to_region() -> None:
     assert propagation(2, 1) == 0.02
 
 
-def test_clients_take_turns_in_regions_unless_members_are_given() -> None:
+def test_clients_are_assigned_to_regions_in_turn_unless_members_are_given() -> None:
     delays_s = [[float(10 * row + column) for column in range(3)] for row in range(3)]
     propagation = regions(7, Streams(1), delays_s=delays_s)
     assert [propagation(0, client) for client in range(7)] == [0, 1, 2, 0, 1, 2, 0]
@@ -119,7 +119,7 @@ def test_there_may_be_more_regions_than_clients() -> None:
         ),
     ],
 )
-def test_impossible_regions_are_refused(options: dict[str, Any], option: str, message: str) -> None:
+def test_impossible_regions_are_rejected(options: dict[str, Any], option: str, message: str) -> None:
     with pytest.raises(OptionError) as raised:
         regions(3, Streams(1), **options)
     assert (raised.value.option, raised.value.message) == (option, message)
@@ -128,7 +128,7 @@ def test_impossible_regions_are_refused(options: dict[str, Any], option: str, me
 # A delay per link
 
 
-def test_links_have_delays_of_their_own_within_the_bounds() -> None:
+def test_links_have_separate_delays_within_the_bounds() -> None:
     found = delays(per_link(40, Streams(1), low_s=0.2, high_s=0.6))
     assert len(set(found)) == len(PAIRS)
     assert 0.2 < min(found) < 0.25 < 0.55 < max(found) < 0.6
@@ -162,7 +162,7 @@ def test_equal_bounds_give_every_link_the_same_delay() -> None:
         {"name": "sphere"},
     ],
 )
-def test_options_that_make_no_sense_are_refused(table: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(table: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Section.model_validate({"geography": table})
 

@@ -30,7 +30,7 @@ def new_link(loses: Loss, seed: int = 1) -> Link:
 def losses(
     loses: Loss, num_messages: int = 20_000, seed: int = 1, without: frozenset[int] = frozenset()
 ) -> list[bool]:
-    """Whether each message is lost, one a second and round, if those of the rounds `without` are not sent."""
+    """Return whether each message is lost: one per second and round, except for the rounds `without`."""
     link = new_link(loses, seed)
     return [
         loses(link, link.next_draw(round_), float(round_))
@@ -40,7 +40,7 @@ def losses(
 
 
 def mean_run(lost: list[bool]) -> float:
-    """The mean number of messages that are lost in a row."""
+    """Return the mean number of consecutive lost messages."""
     runs = [len(list(run)) for is_lost, run in groupby(lost) if is_lost]
     return sum(runs) / len(runs)
 
@@ -48,13 +48,13 @@ def mean_run(lost: list[bool]) -> float:
 # Bernoulli
 
 
-def test_bernoulli_loses_messages_at_its_rate_and_one_by_one() -> None:
+def test_bernoulli_loses_messages_independently_at_its_rate() -> None:
     lost = losses(partial(bernoulli, probability=0.2))
     assert sum(lost) / len(lost) == pytest.approx(0.2, abs=0.01)
     assert mean_run(lost) == pytest.approx(1 / (1 - 0.2), rel=0.05)
 
 
-def test_higher_probability_loses_all_that_a_lower_one_loses() -> None:
+def test_higher_probability_loses_all_messages_that_a_lower_one_loses() -> None:
     few, many = (losses(partial(bernoulli, probability=p), 1000) for p in (0.2, 0.4))
     assert all(more for less, more in zip(few, many, strict=True) if less)
     assert 0 < sum(few) < sum(many)
@@ -86,7 +86,7 @@ def test_bursty_losses_have_the_stationary_rate_of_the_chain(options: dict[str, 
 
 
 @pytest.mark.parametrize("mean_burst_s", [3.0, 10.0, 30.0])
-def test_bursts_last_as_long_as_the_chain_says_and_longer_than_independent_losses(
+def test_bursts_have_the_length_of_the_chain_and_are_longer_than_independent_losses(
     mean_burst_s: float,
 ) -> None:
     loses = partial(gilbert_elliott, mean_calm_s=60.0, mean_burst_s=mean_burst_s, loss_burst=1.0)
@@ -97,7 +97,7 @@ def test_bursts_last_as_long_as_the_chain_says_and_longer_than_independent_losse
     assert mean_run(bursts) > 1.3 * mean_run(independent)
 
 
-def test_calm_and_bursts_may_be_so_long_that_nothing_else_is_seen() -> None:
+def test_calm_or_burst_may_last_for_the_whole_run() -> None:
     starts = [
         losses(partial(gilbert_elliott, mean_calm_s=1e9, mean_burst_s=1e9, loss_burst=1.0), 50, seed)
         for seed in range(40)
@@ -107,7 +107,7 @@ def test_calm_and_bursts_may_be_so_long_that_nothing_else_is_seen() -> None:
 
 
 @pytest.mark.slow
-def test_long_silence_costs_no_time_and_keeps_the_rate() -> None:
+def test_long_time_without_messages_is_skipped_quickly_and_keeps_the_rate() -> None:
     loses = partial(gilbert_elliott, mean_calm_s=1.0, mean_burst_s=1.0, loss_burst=1.0)
     link = new_link(loses)
     lost = [loses(link, link.next_draw(round_), 1e25 * round_) for round_ in range(1, 2001)]
@@ -115,7 +115,7 @@ def test_long_silence_costs_no_time_and_keeps_the_rate() -> None:
     assert loses(link, link.next_draw(2001), 1e30) in (True, False)
 
 
-def test_message_that_is_not_sent_leaves_the_bursts_as_they_are() -> None:
+def test_message_that_is_not_sent_does_not_change_the_bursts() -> None:
     loses = partial(gilbert_elliott, mean_calm_s=3.0, mean_burst_s=3.0, loss_burst=0.7)
     full = losses(loses, 300)
     for skipped in range(1, 30):
@@ -125,7 +125,7 @@ def test_message_that_is_not_sent_leaves_the_bursts_as_they_are() -> None:
         ]
 
 
-def test_each_link_has_bursts_of_its_own() -> None:
+def test_each_link_has_separate_bursts() -> None:
     loses = partial(gilbert_elliott, mean_calm_s=3.0, mean_burst_s=3.0)
     assert losses(loses, 200, seed=1) != losses(loses, 200, seed=2)
 
@@ -144,7 +144,7 @@ SIZES = (2, LAST_ROUND, NUM_IN_ROUND, MAX_ATTEMPTS, COPY_LATENCY + 1)
 
 
 def counter(place: Sequence[int]) -> int:
-    """The counter of one draw: acknowledgement or not, round, place in it, attempt, what it is for."""
+    """Return the counter of a draw: acknowledgement or not, round, position in it, attempt, purpose."""
     acknowledgement, round_, number, attempt, purpose = place
     link = new_link(LOSSES["none"])
     link.next_draws = round_ * ROUND + number * MESSAGE
@@ -165,7 +165,7 @@ def test_draws_of_attempts_messages_rounds_and_acknowledgements_never_overlap(pl
 
 
 @given(st.lists(st.integers(1, 6), max_size=40).map(sorted))
-def test_messages_of_a_round_count_from_zero_whatever_came_before(rounds: list[int]) -> None:
+def test_messages_of_a_round_are_numbered_from_zero(rounds: list[int]) -> None:
     link = new_link(LOSSES["none"])
     draws = [link.next_draw(round_) for round_ in rounds]
     assert len(set(draws)) == len(draws)
@@ -176,7 +176,7 @@ def test_messages_of_a_round_count_from_zero_whatever_came_before(rounds: list[i
 
 
 @given(st.frozensets(st.integers(1, 30)))
-def test_message_that_is_not_sent_leaves_the_fate_of_all_others(without: frozenset[int]) -> None:
+def test_message_that_is_not_sent_does_not_change_the_losses_of_others(without: frozenset[int]) -> None:
     loses = partial(bernoulli, probability=0.5)
     full = losses(loses, 30)
     kept = [lost for round_, lost in enumerate(full, start=1) if round_ not in without]

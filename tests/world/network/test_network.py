@@ -22,7 +22,7 @@ PAYLOAD = Payload(torch.zeros(250))  # 1,000 bytes
 
 
 class Wires:
-    """Three clients that only note when messages arrive."""
+    """Three clients that only record the arrivals of messages."""
 
     def __init__(
         self, latency=lambda u: 0.5, loses=lossless, bandwidth=None, on_arrival=None, **options
@@ -47,7 +47,7 @@ class Wires:
             self.on_arrival(message)
 
     def send(self, sender: int, recipient: int, round_: int = 1) -> None:
-        self.network.send(sender, round_, round_, PAYLOAD, [recipient])
+        self.network.send(sender, round_, PAYLOAD, [recipient])
 
 
 def test_message_arrives_after_the_latency() -> None:
@@ -66,7 +66,7 @@ def test_message_arrives_after_the_latency() -> None:
         (partial(Shared, up_bytes_per_s=1000.0, down_bytes_per_s=1000.0), 5.5),
     ],
 )
-def test_what_has_not_left_a_crashed_sender_is_lost_and_what_has_left_arrives(
+def test_queued_messages_of_a_crashed_sender_are_lost_and_transmitted_ones_arrive(
     bandwidth, arrives_at_s: float
 ) -> None:
     world = Wires(bandwidth=bandwidth)
@@ -84,7 +84,7 @@ def test_what_has_not_left_a_crashed_sender_is_lost_and_what_has_left_arrives(
     assert world.network.num_in_flight == 0
 
 
-def test_transfers_of_a_crashed_sender_leave_their_share_to_others() -> None:
+def test_bandwidth_of_a_crashed_senders_transfers_is_given_to_others() -> None:
     world = Wires(bandwidth=partial(Shared, up_bytes_per_s=1000.0, down_bytes_per_s=1000.0))
     world.send(0, 2)
     world.send(1, 2)
@@ -129,7 +129,7 @@ def test_delays_and_losses_of_a_link_do_not_depend_on_the_traffic_of_others() ->
     assert len(set(deliveries(noise=False))) > 5
 
 
-def test_two_directions_of_a_link_have_streams_of_their_own() -> None:
+def test_two_directions_of_a_link_have_separate_streams() -> None:
     world = Wires(latency=LATENCIES["exponential"])
     world.send(0, 1)
     world.send(1, 0)
@@ -137,7 +137,7 @@ def test_two_directions_of_a_link_have_streams_of_their_own() -> None:
     assert len({time for _, time in world.arrivals}) == 2
 
 
-def test_whether_a_message_is_lost_says_nothing_about_the_delay_of_those_that_are_not() -> None:
+def test_losses_and_delays_are_independent() -> None:
     world = Wires(latency=lambda u: u, loses=partial(bernoulli, probability=0.5))
     for _ in range(2000):
         world.send(0, 1)
@@ -146,13 +146,11 @@ def test_whether_a_message_is_lost_says_nothing_about_the_delay_of_those_that_ar
     assert abs(early / len(world.arrivals) - 0.5) < 0.06
 
 
-# What is not sent, and what else is sent
+# Independence of other messages
 
 
 @given(st.frozensets(st.integers(1, 20)), st.frozensets(st.integers(1, 20)))
-def test_message_that_is_not_sent_leaves_all_others_as_they_are(
-    silent: frozenset[int], twice: frozenset[int]
-):
+def test_message_that_is_not_sent_does_not_change_the_others(silent: frozenset[int], twice: frozenset[int]):
     def arrivals(silent: frozenset[int], twice: frozenset[int]) -> dict[int, list[float]]:
         world = Wires(LATENCIES["exponential"], partial(bernoulli, probability=0.3), duplication=0.3)
         for round_ in range(1, 21):
@@ -183,7 +181,7 @@ def test_messages_of_one_round_have_different_draws() -> None:
 # Duplication
 
 
-def test_copies_count_as_sent_and_arrive_in_their_own_time() -> None:
+def test_copies_count_as_sent_and_have_separate_delays() -> None:
     world = Wires(latency=lambda u: u, duplication=1.0)
     copies: list[tuple[int, int, int, float]] = []
     world.log.message_copied = lambda copy, original: copies.append(
@@ -201,7 +199,7 @@ def test_copies_count_as_sent_and_arrive_in_their_own_time() -> None:
     assert len({time for _, time in world.arrivals}) == 4
 
 
-def test_as_many_messages_are_copied_as_the_probability_says_but_none_that_is_lost() -> None:
+def test_delivered_messages_are_copied_with_the_given_probability() -> None:
     world = Wires(loses=partial(bernoulli, probability=0.4), duplication=0.25)
     for _ in range(10_000):
         world.send(0, 1)
@@ -212,7 +210,7 @@ def test_as_many_messages_are_copied_as_the_probability_says_but_none_that_is_lo
     assert network.num_sent == 10_000 + network.num_copied == network.num_delivered + network.num_lost
 
 
-def test_copy_can_be_lost_on_its_way_like_any_message() -> None:
+def test_copy_can_be_lost_in_transit() -> None:
     delays = iter([0.5, 2.0])
     world = Wires(latency=lambda u: next(delays), duplication=1.0)
     world.send(0, 1)
@@ -300,8 +298,8 @@ def test_propagation_is_added_to_the_latency_of_messages_and_of_copies() -> None
 def test_another_recipient_is_first_every_round_if_bandwidth_is_scarce() -> None:
     world = Wires(bandwidth=partial(Uplink, bytes_per_s=1000.0))
     for round_ in (1, 2):
-        world.network.send(0, round_, round_, PAYLOAD, [1, 2])
-    world.network.send(0, 3, 3, PAYLOAD, [])
+        world.network.send(0, round_, PAYLOAD, [1, 2])
+    world.network.send(0, 3, PAYLOAD, [])
     world.kernel.run()
     assert [recipient for recipient, _ in world.arrivals] == [2, 1, 1, 2]
 

@@ -5,11 +5,11 @@ from rdpfl_sim.world.network.obstacles import Obstacles
 SIDES = (frozenset({0}), frozenset({1, 2}))
 
 
-def test_nothing_is_in_the_way_at_first() -> None:
+def test_no_obstacle_exists_at_the_start() -> None:
     assert Obstacles().reason(0, 1) is None
 
 
-def test_outage_concerns_one_direction_and_ends_as_often_as_it_began() -> None:
+def test_outage_affects_one_direction_and_needs_one_end_per_start() -> None:
     obstacles = Obstacles()
     obstacles.take_down([(0, 1)])
     obstacles.take_down([(0, 1), (2, 1)])
@@ -25,20 +25,20 @@ def test_outage_concerns_one_direction_and_ends_as_often_as_it_began() -> None:
     ("link", "reason"),
     [((0, 1), "partition"), ((2, 0), "partition"), ((1, 2), None), ((0, 3), None), ((3, 1), None)],
 )
-def test_partition_concerns_clients_on_different_sides(link: tuple[int, int], reason: str | None) -> None:
+def test_partition_affects_clients_on_different_sides(link: tuple[int, int], reason: str | None) -> None:
     obstacles = Obstacles()
     obstacles.partitions.append(SIDES)
     assert obstacles.reason(*link) == reason
 
 
-def test_client_that_is_down_receives_nothing_but_what_it_has_sent_may_arrive() -> None:
+def test_client_that_is_down_receives_nothing_but_its_sent_messages_may_arrive() -> None:
     obstacles = Obstacles()
     obstacles.clients_down.add(1)
     assert obstacles.reason(0, 1) == "recipient is down"
     assert obstacles.reason(1, 0) is None
 
 
-def test_first_reason_of_several_is_that_of_the_link_then_of_the_partition() -> None:
+def test_reason_of_the_link_precedes_that_of_the_partition() -> None:
     obstacles = Obstacles()
     obstacles.clients_down.add(1)
     obstacles.partitions.append(SIDES)

@@ -44,7 +44,9 @@ def message(option: str, call: Callable[[], nx.Graph]) -> str:
 
 @pytest.mark.parametrize("name", GENERATED)
 @given(num_clients=st.integers(1, 24), seed=st.integers(0, 9))
-def test_every_topology_is_a_simple_graph_over_the_clients_or_says_what_is_allowed(name, num_clients, seed):
+def test_every_topology_is_a_simple_graph_over_the_clients_or_an_error_with_the_allowed_values(
+    name, num_clients, seed
+):
     smallest, option = {"k_regular": (5, "k"), "small_world": (5, "k"), "scale_free": (3, "m")}.get(
         name, (1, "")
     )
@@ -107,7 +109,7 @@ def test_a_large_torus_gives_every_client_four_neighbours():
     assert {degree for _, degree in build("torus", 20).degree} == {4}
 
 
-def test_every_graph_on_three_clients_is_as_likely_as_erdos_renyi_says():
+def test_every_graph_on_three_clients_has_the_probability_of_erdos_renyi():
     # Eight graphs of probability 1/8 each: 4000 draws give 500 +- 21 (one standard deviation).
     rng = np.random.default_rng(0)
     seen = [tuple(edges(topology.erdos_renyi(3, rng, p=0.5))) for _ in range(4000)]
@@ -116,7 +118,7 @@ def test_every_graph_on_three_clients_is_as_likely_as_erdos_renyi_says():
     assert all(abs(count - 500) < 100 for count in counts)
 
 
-def test_communities_are_linked_as_often_as_asked_inside_and_between():
+def test_communities_have_the_given_link_probabilities_inside_and_between():
     graph = build("communities", 200, sizes=[50, 150], p_in=0.4, p_out=0.1)
     inside = sum((a < 50) == (b < 50) for a, b in graph.edges)
     between = graph.number_of_edges() - inside
@@ -132,14 +134,14 @@ def test_small_world_keeps_the_number_of_links_and_moves_some():
     assert 20 <= long <= 60
 
 
-def test_scale_free_is_connected_with_m_links_a_newcomer():
+def test_scale_free_is_connected_with_m_links_per_added_client():
     graph = build("scale_free", 100, m=2)
     assert nx.is_connected(graph)
     assert graph.number_of_edges() == 2 + 2 * 97
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_the_generator_alone_decides_a_random_graph(name):
+def test_random_graph_depends_only_on_the_generator(name):
     np.random.seed(1)  # noqa: NPY002 -- the global state must not matter
     first = list(build(name, 30, seed=5).edges)
     np.random.seed(2)  # noqa: NPY002
@@ -191,7 +193,7 @@ def test_neighbours_are_sorted_whatever_the_order_of_the_links():
         ("communities", 3, {"sizes": [1, 2], "num": 2}, "num", "must be left out when sizes are given"),
     ],
 )
-def test_an_impossible_graph_is_refused_with_what_is_allowed(name, num_clients, options, option, text):
+def test_an_impossible_graph_is_rejected_with_the_allowed_values(name, num_clients, options, option, text):
     assert message(option, lambda: build(name, num_clients, **options)) == text
 
 
@@ -247,7 +249,7 @@ def test_a_leda_file_is_read(tmp_path):
     assert edges(build("file", 3, path=written(tmp_path, "a.lgr", text))) == [(0, 1), (1, 2)]
 
 
-def test_gml_without_labels_goes_by_number(tmp_path):
+def test_gml_without_labels_uses_node_numbers(tmp_path):
     text = "graph [ node [ id 7 ] node [ id 3 ] node [ id 10 ] edge [ source 3 target 10 ] ]"
     assert edges(build("file", 3, path=written(tmp_path, "a.gml", text))) == [(0, 2)]
 
@@ -262,7 +264,7 @@ def test_integer_labels_are_sorted_as_numbers(tmp_path):
     assert edges(build("file", 4, path=path)) == [(0, 2), (1, 2), (1, 3)]  # -7, -5, 20, 100
 
 
-def test_an_edge_list_of_client_numbers_may_leave_clients_out(tmp_path):
+def test_an_edge_list_of_client_numbers_may_omit_clients(tmp_path):
     graph = build("file", 5, path=written(tmp_path, "a.csv", "\ufeff1, 3\n# a comment\n3,4\n"))
     assert_simple(graph, 5)
     assert edges(graph) == [(1, 3), (3, 4)]
@@ -298,12 +300,12 @@ def test_directions_self_loops_and_parallel_links_are_dropped(tmp_path):
         ("a.g6", "A_\nA_\n", "must contain one graph, not 2"),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_with_both_numbers(tmp_path, name, text, expected):
+def test_a_file_with_another_number_of_clients_is_rejected_with_both_numbers(tmp_path, name, text, expected):
     path = written(tmp_path, name, text)
     assert message("path", lambda: build("file", 5, path=path)) == expected
 
 
-def test_a_missing_file_is_refused(tmp_path):
+def test_a_missing_file_is_rejected(tmp_path):
     missing = str(tmp_path / "missing.gml")
     assert (
         message("path", lambda: build("file", 3, path=missing)) == "cannot be read: No such file or directory"
@@ -312,13 +314,13 @@ def test_a_missing_file_is_refused(tmp_path):
 
 # Any text is an edge list or an adjacency list; the Pajek reader skips what it does not know.
 @pytest.mark.parametrize("kind", sorted({*topology._READERS} - {"edgelist", "csv", "adjlist", "pajek"}))
-def test_a_file_of_another_format_is_refused(tmp_path, kind):
+def test_a_file_of_another_format_is_rejected(tmp_path, kind):
     path = written(tmp_path, "a", "once upon a time\n")
     text = message("path", lambda: build("file", 3, path=path, format_=kind))
     assert text.startswith(f"is not a readable {kind} file: ")
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
+def test_bytes_that_are_not_text_are_rejected(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\xfa 1\n")
     text = message("path", lambda: build("file", 3, path=str(tmp_path / "a.txt")))
     assert text.startswith("is not a readable edgelist file: ")

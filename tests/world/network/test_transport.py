@@ -49,11 +49,11 @@ class Script(Wires):
         self.kernel.call_at(Call(lambda _: act()), time_s)
 
     def attempts(self, sender: int = 0) -> list[float]:
-        """When a client began to cross a link."""
+        """Return the times at which a client started to use a link."""
         return [time_s for who, time_s in self.crossings if who == sender]
 
     def run(self) -> "Script":
-        """Send one message from 0 to 1 and see what becomes of it."""
+        """Send one message from 0 to 1, and run until all its attempts have ended."""
         self.send(0, 1)
         self.kernel.run()
         network = self.network
@@ -83,7 +83,7 @@ def test_each_retransmission_waits_longer_than_the_one_before() -> None:
 
 
 @pytest.mark.parametrize("max_attempts", [2, 3, MAX_ATTEMPTS])
-def test_message_is_given_up_after_max_attempts(max_attempts: int) -> None:
+def test_message_is_abandoned_after_max_attempts(max_attempts: int) -> None:
     world = Script(lost=ALL, transport=reliable(timeout_s=2.0, backoff=1.0, max_attempts=max_attempts)).run()
     assert world.attempts() == [2.0 * attempt for attempt in range(max_attempts)]
     assert world.log.lost == [(2.0 * max_attempts, 0, 1, "all attempts failed")]
@@ -103,19 +103,19 @@ def test_lost_acknowledgement_causes_a_retransmission_but_one_delivery() -> None
     assert world.network.num_bytes == 2 * (1000 + 40)
 
 
-def test_message_that_arrived_is_not_lost_though_no_acknowledgement_ever_came() -> None:
+def test_message_that_arrived_is_not_lost_even_without_an_acknowledgement() -> None:
     world = Script(lost=[(1, n) for n in range(4)]).run()
     assert world.attempts() == [0.0, 1.0, 3.0, 7.0]
     assert world.arrivals == [(1, 0.5)]
     assert world.log.lost == []
 
 
-def test_acknowledgement_at_the_very_end_of_the_wait_is_in_time() -> None:
+def test_acknowledgement_at_the_end_of_the_wait_is_in_time() -> None:
     assert Script(delays_s=[0.5, 0.5]).run().attempts() == [0.0]
     assert Script(delays_s=[0.5, 0.75]).run().attempts() == [0.0, 1.0]
 
 
-def test_late_acknowledgement_of_the_first_attempt_spares_the_third() -> None:
+def test_late_acknowledgement_of_the_first_attempt_prevents_the_third() -> None:
     world = Script(delays_s=[0.5, 2.0], lost=[(0, 1)]).run()
     # The answer to the first attempt is on its way until 2.5; the second leaves at 1 and waits until 3.
     assert world.attempts() == [0.0, 1.0]
@@ -137,7 +137,7 @@ def test_slow_first_attempt_is_overtaken_by_the_second() -> None:
     assert world.network.num_bytes == 2 * (1000 + 40)
 
 
-def test_message_that_is_still_in_transit_when_it_is_given_up_can_arrive() -> None:
+def test_message_that_is_still_in_transit_when_it_is_abandoned_can_arrive() -> None:
     transport = Transport(max_attempts=2, timeout_s=1.0, backoff=2.0)
     world = Script(delays_s=[10.0], lost=[(0, 1)], transport=transport)
     world.send(0, 1)
@@ -158,9 +158,9 @@ def test_retransmission_that_arrives_behind_a_later_message_is_reordered() -> No
     assert world.network.num_reordered == 1
 
 
-def test_messages_are_acknowledged_one_by_one() -> None:
+def test_messages_are_acknowledged_separately() -> None:
     world = Script(lost=[(0, 1)])
-    world.network.send(0, 1, 1, PAYLOAD, [1, 2])
+    world.network.send(0, 1, PAYLOAD, [1, 2])
     world.kernel.run()
     assert world.attempts() == [0.0, 0.0, 1.0]
     assert world.arrivals == [(1, 0.5), (2, 1.5)]
@@ -170,7 +170,7 @@ def test_messages_are_acknowledged_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("recovers_at_s", [2.5, 99.0])
-def test_crash_of_the_sender_ends_its_retransmissions_though_it_recovers(recovers_at_s: float) -> None:
+def test_crash_of_the_sender_ends_its_retransmissions_even_if_it_recovers(recovers_at_s: float) -> None:
     world = Script(lost=ALL)
     world.at(2.0, lambda: world.network.stop(0))
     world.at(recovers_at_s, lambda: world.network.obstacles.clients_down.discard(0))
@@ -179,7 +179,7 @@ def test_crash_of_the_sender_ends_its_retransmissions_though_it_recovers(recover
     assert world.log.lost == [(2.0, 0, 1, "sender is down")]
 
 
-def test_what_a_crashed_sender_has_in_transit_still_arrives() -> None:
+def test_messages_of_a_crashed_sender_in_transit_still_arrive() -> None:
     world = Script(delays_s=[2.0])
     world.at(0.5, lambda: world.network.stop(0))
     world.run()
@@ -188,7 +188,7 @@ def test_what_a_crashed_sender_has_in_transit_still_arrives() -> None:
     assert world.log.lost == []
 
 
-def test_what_a_crashed_sender_has_in_transit_can_be_lost_when_it_arrives() -> None:
+def test_messages_of_a_crashed_sender_in_transit_can_be_lost_on_arrival() -> None:
     world = Script(delays_s=[2.0])
     world.at(0.5, lambda: world.network.stop(0))
     world.at(1.5, lambda: world.network.obstacles.take_down([(0, 1)]))
@@ -350,7 +350,7 @@ def test_retransmission_has_its_share_of_a_shared_bandwidth() -> None:
 # Draws
 
 
-def test_attempts_and_acknowledgements_of_a_message_have_draws_of_their_own() -> None:
+def test_attempts_and_acknowledgements_of_a_message_have_separate_draws() -> None:
     # The second attempt arrives first, then the first: two acknowledgements after two attempts.
     world = Script(delays_s=[5.0, 0.5], lost=[(1, 0)], transport=reliable(max_attempts=2)).run()
     assert len(world.draws) == 4
@@ -372,7 +372,7 @@ def test_attempts_are_lost_independently_of_each_other() -> None:
 
 
 @given(st.frozensets(st.integers(1, 12)))
-def test_message_that_is_not_sent_leaves_the_deliveries_of_all_others(silent: frozenset[int]) -> None:
+def test_message_that_is_not_sent_does_not_change_the_deliveries_of_others(silent: frozenset[int]) -> None:
     def deliveries(silent: frozenset[int]) -> dict[int, float]:
         world = Wires(lambda u: u, partial(bernoulli, probability=0.6), transport=reliable(max_attempts=4))
         for round_ in range(1, 13):
@@ -397,7 +397,7 @@ def test_datagrams_are_never_repeated() -> None:
     assert world.log.lost == [(0.0, 0, 1, "loss")]
 
 
-def test_options_of_a_reliable_transport_are_what_it_does() -> None:
+def test_reliable_transport_uses_its_options() -> None:
     transport = TRANSPORTS["reliable"](timeout_s=3.0, backoff=1.5, max_attempts=7, acknowledgement_bytes=9)
     assert transport == Transport(7, 3.0, 1.5, 9)
     assert transport.retransmits

@@ -36,7 +36,7 @@ class ClientCurve:
 
 @dataclass(frozen=True)
 class ClientCurves:
-    """Small multiples, each with the mean of all honest clients."""
+    """One small figure per client, each with the mean of all honest clients."""
 
     clients: Sequence[ClientCurve]
     mean_path: str
@@ -53,7 +53,7 @@ def clients_tab(records: RunRecords) -> Sequence[Card]:
 
 
 def sample_clients(last: pl.DataFrame, limit: int) -> list[int]:
-    """Return clients of each role, from worst to best in equal steps."""
+    """Return clients of each role, at equal steps in the accuracy ranking."""
     if last.height <= limit:
         return [int(client) for client in last["client"]]
     ranked = last.sort("personal_accuracy", "client", nulls_last=False)
@@ -77,7 +77,7 @@ def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame, last_round: int) -> 
     ]
     note = ""
     if len(shown) < last.height:
-        note = f"{len(shown)} of {last.height:,} clients are shown, ranked from worst to best in equal steps."
+        note = f"{len(shown)} of {last.height:,} clients are shown, at equal steps in the accuracy ranking."
     return Card(
         "Clients",
         f"Personal accuracy by round, from 0 to {top:.2f}. Dashed: honest mean. Orange: Byzantine.",

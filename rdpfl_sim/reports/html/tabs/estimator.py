@@ -1,4 +1,4 @@
-"""Estimator: diagnostics of the method over rounds: threshold, deviation, clipping, and any other values."""
+"""Estimator: diagnostics of the method by round, such as threshold, deviation and clipping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults: a timeline of clients down or slow, partitions, links down, changes of the graph."""
+"""Faults: a timeline of clients, partitions, links and changes of the graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.plot import Plot, Trace, axis, bars, line, round_times
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.reports.text import affected_text, change_text, quantity
-from rdpfl_sim.world.faults.fault import Condition
+from rdpfl_sim.world.faults.condition import Condition
 
 MAX_CLIENTS = 60
 MAX_ROWS = 200
@@ -29,7 +29,7 @@ COLOURS = {
 
 @run_tab("Faults", position=70)
 def faults_tab(records: RunRecords) -> Sequence[Card]:
-    """Show when clients, links and the graph were affected."""
+    """Show when faults affected clients, links and the graph."""
     if not records.run.has_events:
         return [no_events("Faults", records.run)]
     return fault_cards(records.run.faults, records.end_s)
@@ -40,28 +40,29 @@ def fault_cards(faults: pl.DataFrame, end_s: float) -> list[Card]:
     if not faults.height:
         return [Card("Faults", missing="No fault occurred.")]
     intervals = [*fault_intervals(faults.iter_rows(named=True))]
-    links_down = [interval for interval in intervals if interval.condition is Condition.LINK_DOWN]
-    others = [interval for interval in intervals if interval.condition is not Condition.LINK_DOWN]
+    of_links: dict[Condition, list[FaultInterval]] = {}
+    for interval in intervals:
+        if interval.condition.subjects == "links":
+            of_links.setdefault(interval.condition, []).append(interval)
+    others = [interval for interval in intervals if interval.condition.subjects != "links"]
     rewired_s = [row["time_s"] for row in faults.iter_rows(named=True) if condition_of(row) is None]
     cards = []
     if others or rewired_s:
         cards.append(_timeline_card(others, rewired_s, end_s))
-    if links_down:
-        cards.append(_links_card(links_down, end_s))
+    cards += [_links_card(condition, affected, end_s) for condition, affected in of_links.items()]
     return [*cards, _changes_card(faults)]
 
 
 def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float], end_s: float) -> Card:
     clients = sorted({subject for _, subject, _, _ in intervals if isinstance(subject, int)})
     shown = clients[:MAX_CLIENTS]
-    has_partition = any(interval.condition is Condition.PARTITIONED for interval in intervals)
+    has_partition = any(interval.condition.subjects == "sides" for interval in intervals)
     rows = [*([PARTITION_ROW] if has_partition else []), *map(str, shown)]
     visible = [interval for interval in intervals if _row(interval) in rows]
     traces = []
-    for condition in Condition:
+    for condition in dict.fromkeys(interval.condition for interval in visible):
         matching = [interval for interval in visible if interval.condition is condition]
-        if matching:
-            traces.append(_bars(matching, condition, end_s))
+        traces.append(_bars(matching, condition, end_s))
     mark = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
     style = {"color": "@green", "width": 1.2, "dash": "dot"}
     order = {"categoryorder": "array", "categoryarray": rows[::-1]}
@@ -72,7 +73,7 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
         "shapes": [{**mark, "x0": x, "x1": x, "line": style} for x in round_times(rewired_s[:MAX_ROWS])],
         "bargap": 0.35,
     }
-    text = "Times at which clients were down, slow, not yet joined or departed, and times of partitions."
+    text = "Times when clients were down, slow, not yet joined or departed, and times of partitions."
     if rewired_s:
         text += f" Dotted lines: {quantity(len(rewired_s), 'change')} of the graph."
     note = f"{len(shown)} of {len(clients):,} clients are shown." if len(shown) < len(clients) else ""
@@ -81,7 +82,7 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
 
 
 def _row(interval: FaultInterval) -> str:
-    return PARTITION_ROW if interval.condition is Condition.PARTITIONED else str(interval.subject)
+    return PARTITION_ROW if interval.condition.subjects == "sides" else str(interval.subject)
 
 
 def _bars(intervals: Sequence[FaultInterval], condition: Condition, end_s: float) -> Trace:
@@ -90,14 +91,14 @@ def _bars(intervals: Sequence[FaultInterval], condition: Condition, end_s: float
     return bars(
         round_times(lengths_s),
         [_row(interval) for interval in intervals],
-        condition.value,
+        condition.label,
         COLOURS.get(condition, "@ink"),
         orientation="h",
-        width=0.3 if condition is Condition.SLOW else 0.65,  # a slow client may be down at the same time
+        width=0.3 if condition.subjects == "clients" and not condition.stops else 0.65,  # it may be down, too
         opacity=0.9,
         base=round_times(interval.start_s for interval in intervals),
         customdata=[_hover_text(interval, end) for end, interval in zip(ends_s, intervals, strict=True)],
-        hovertemplate=f"%{{y}}: {condition.value}, %{{customdata}}<extra></extra>",
+        hovertemplate=f"%{{y}}: {condition}, %{{customdata}}<extra></extra>",
     )
 
 
@@ -105,14 +106,14 @@ def _hover_text(interval: FaultInterval, end_s: float) -> str:
     text = f"{interval.start_s:.2f} to {end_s:.2f} s"
     if interval.end_s is None:
         text += ", until the end of the run"
-    if interval.condition is Condition.PARTITIONED:
+    if interval.condition.subjects == "sides":
         assert isinstance(interval.subject, tuple)
         sides = [quantity(len(side), "client") for side in interval.subject if isinstance(side, frozenset)]
         text += f", sides of {' and '.join(sides)}"
     return text
 
 
-def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
+def _links_card(condition: Condition, intervals: Sequence[FaultInterval], end_s: float) -> Card:
     steps = [(interval.start_s, 1) for interval in intervals]
     steps += [(interval.end_s, -1) for interval in intervals if interval.end_s is not None]
     times_s, changes = zip(*sorted(steps), strict=True)
@@ -121,17 +122,20 @@ def _links_card(intervals: Sequence[FaultInterval], end_s: float) -> Card:
     trace = line(
         round_times([0.0, *times_s, end_s])[::step],
         num_down[::step],
-        "links down",
+        f"links {condition}",
         "@lost",
         width=2,
         shape="hv",
         fill="tozeroy",
         fillcolor="@purple-band",
-        hovertemplate="%{x} s: %{y} down<extra></extra>",
+        hovertemplate=f"%{{x}} s: %{{y}} {condition}<extra></extra>",
     )
-    layout = {"xaxis": axis("simulated time (s)"), "yaxis": axis("directed links down", rangemode="tozero")}
-    text = "Number of links that are down; each direction is counted separately."
-    return Card("Links down", text, {"links": Plot([trace], layout, 280)}, wide=True)
+    layout = {
+        "xaxis": axis("simulated time (s)"),
+        "yaxis": axis(f"directed links {condition}", rangemode="tozero"),
+    }
+    text = f"Number of links that are {condition}; each direction is counted separately."
+    return Card(f"Links {condition}", text, {"links": Plot([trace], layout, 280)}, wide=True)
 
 
 def _changes_card(faults: pl.DataFrame) -> Card:

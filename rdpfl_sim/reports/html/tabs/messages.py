@@ -1,4 +1,4 @@
-"""Messages: the space-time diagram, their outcomes, their age when used, and their delay."""
+"""Messages: the space-time diagram, outcomes, age when used, and delay."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def messages_tab(records: RunRecords) -> Sequence[Card]:
 
 
 def no_messages(title: str, run: Run) -> Card:
-    """Return a card with the reason why there are no messages."""
+    """Return a card that explains why there are no messages."""
     if not run.has_events:
         return no_events(title, run)
     if run.message_fraction == 0:

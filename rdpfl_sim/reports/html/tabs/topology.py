@@ -171,7 +171,7 @@ def _client_markers(
 
 
 def _text_colour(accuracy: float | None, low: float, high: float) -> str:
-    """Return a colour that is readable on the accuracy's colour."""
+    """Return a text colour that is readable on the colour of this accuracy."""
     if accuracy is None or high <= low:
         return INK
     return LIGHT if (accuracy - low) / (high - low) < 0.5 else DARK

@@ -1,0 +1,29 @@
+"""The examples of every page run."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, Session, blocks
+
+SHORTENED = [page for page in PAGES if page.stem != "tutorial"]  # test_tutorial.py runs it in full
+DOCTESTS = [page for page in PAGES if ">>>" in page.read_text()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SHORTENED, ids=lambda page: str(page.relative_to(ROOT / "docs")))
+def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(tmp_path, monkeypatch)
+    session.start()
+    session.run(page)
+    assert session.num_run or any(">>>" in block.text for block in blocks(page.read_text()))
+
+
+@pytest.mark.parametrize("page", DOCTESTS, ids=lambda page: page.stem)
+def test_examples_print_the_shown_output(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    monkeypatch.chdir(tmp_path)
+    results = doctest.testfile(str(page), module_relative=False)
+    assert results.attempted >= 8
+    assert results.failed == 0
