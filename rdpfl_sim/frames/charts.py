@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import product
 from math import isfinite
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from rdpfl_sim.components.table import suggest
 from rdpfl_sim.errors import RunError
@@ -15,6 +16,10 @@ from rdpfl_sim.frames.sweep import Sweep, SweepRun
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.scenario.toml_file import LimitError, get_value, parse_value, to_toml
 from rdpfl_sim.sweeps.results import finite_number
+
+if TYPE_CHECKING:  # these modules import torch, which takes seconds
+    from rdpfl_sim.sweeps.spec import TableLayout
+    from rdpfl_sim.sweeps.tables import Table
 
 MAX_SERIES = 16
 """Maximum number of series that can be distinguished in one figure."""
@@ -292,6 +297,17 @@ def table_panels(
             title = ", ".join(f"{axis}: {label}" for axis, label in zip(outer, combination, strict=True))
             panels[title] = make_chart(sweep, own, Variable(x, Kind.AXIS), y, group)
     return panels
+
+
+def heat_map_table(sweep: Sweep, layout: TableLayout, name: str) -> Table:
+    """Return the table of one metric with at least one axis across, as a heat map needs it."""
+    raw = {**layout.model_dump(), "metrics": {name: layout.metrics[name]}, "paper": {}}
+    if not layout.columns:
+        axes = [axis for axis in sweep.axes if axis not in layout.where]
+        column = compared_axis([axis for axis in axes if len(sweep.axes[axis]) > 1] or axes)
+        raw |= {"rows": [axis for axis in axes if axis != column], "columns": [column]}
+    [table] = sweep.tables([raw])
+    return table
 
 
 def compared_axis(axes: Sequence[str]) -> str:

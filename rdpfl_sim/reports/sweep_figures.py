@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from rdpfl_sim.frames import Sweep
-from rdpfl_sim.frames.charts import Kind, Variable, compared_axis, table_panels
+from rdpfl_sim.frames.charts import Kind, Variable, heat_map_table, table_panels
 from rdpfl_sim.records.metric_names import metric_name
 from rdpfl_sim.reports.chart_figure import (
     COLUMN_INCHES,
@@ -58,11 +58,7 @@ def metric_figure(sweep: Sweep, layout: TableLayout, name: str) -> Figure | None
         [first, *others] = panels.values()
         is_narrow = not others and max(len(first.series), len(first.categories)) <= MAX_NARROW
         return chart_figure(sweep, panels, COLUMN_INCHES if is_narrow else PAGE_INCHES)
-    raw = {**layout.model_dump(), "metrics": {name: metric}, "paper": {}}
-    if not layout.columns:
-        column = compared_axis(axes)
-        raw |= {"rows": [axis for axis in axes if axis != column], "columns": [column]}
-    [table] = sweep.tables([raw])
+    table = heat_map_table(sweep, layout, name)
     if not 4 <= len(table.rows) * len(table.columns) <= MAX_CELLS or not table.cells:
         return None
     label = metric_name(metric).label

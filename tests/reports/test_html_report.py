@@ -577,6 +577,14 @@ def test_numeric_axes_have_bands_and_words_and_no_heat_map(tmp_path: Path) -> No
     ]
 
 
+def test_differences_over_a_numeric_axis_are_a_table(tmp_path: Path) -> None:
+    card = cards(sweep_page(Sweep(write_loss_sweep(tmp_path))))["attack: difference from none"]
+    assert isinstance(card.content, HtmlTable)
+    assert card.content.head == ["Method", "attack", "network.loss.probability", "mean"]
+    assert card.content.rows[0] == ["local", "noise", "0.5", "-1.0000 ± 0.0000"]
+    assert len(card.content.rows) == 2 * 3
+
+
 def test_warnings_of_runs_are_shown_in_the_report_of_the_sweep(tmp_path: Path) -> None:
     warned = [["2 idle"], ["5 idle"], ["slow"], []]
     assert sweep_page(write_categories(tmp_path, warned)).warnings == [

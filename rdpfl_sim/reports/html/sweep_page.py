@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rdpfl_sim.frames import Sweep
-from rdpfl_sim.frames.charts import compared_axis, number_of, table_panels
+from rdpfl_sim.frames.charts import compared_axis, heat_map_table, number_of, table_panels
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
 from rdpfl_sim.records import statistics
 from rdpfl_sim.records.metric_names import metric_name
@@ -109,7 +109,7 @@ def _metric_card(sweep: Sweep, layout: TableLayout, name: str, title: str) -> Ca
         text = "Means over seeds with 95 % intervals (Student's t)."
         note = note if len(panels) > MAX_VIEWS else ""
         return Card(title, text, views, note=note, wide=True) if views else None
-    [table] = sweep.tables([{**layout.model_dump(), "metrics": {name: metric}, "paper": {}}])
+    table = heat_map_table(sweep, layout, name)
     if not table.cells or not 2 <= len(table.rows) * len(table.columns) <= MAX_CELLS:
         return None
     values = {key: (_short(cell.mean), cell.mean, interval_text(cell)) for key, cell in table.cells.items()}
@@ -205,8 +205,11 @@ def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
         "settings equal."
     )
     if _has_numeric_axis(sweep):
-        table = _difference_table(sweep, name, found)
-        return Card(title, f"{text} ± is the 95 % interval (Student's t).", content=table, wide=True)
+        head, rows = _difference_rows(sweep, found)
+        note = f"{MAX_ROWS} of {len(rows):,} rows are shown." if len(rows) > MAX_ROWS else ""
+        table = HtmlTable(head, rows[:MAX_ROWS], "figures")
+        text = f"{text} ± is the 95 % interval (Student's t)."
+        return Card(title, text, content=table, note=note, wide=True)
     views = {view: _difference_map(sweep, name, differences) for view, differences in found.items()}
     return Card(title, f"{text} Bold: the 95 % interval excludes zero.", views, wide=True)
 
@@ -219,16 +222,16 @@ def _has_numeric_axis(sweep: Sweep) -> bool:
     )
 
 
-def _difference_table(
-    sweep: Sweep, name: str, found: Mapping[str, Mapping[Labels, MeanInterval]]
-) -> HtmlTable:
-    """Return one row per case, with the differences of the mean and of the worst client."""
+def _difference_rows(
+    sweep: Sweep, found: Mapping[str, Mapping[Labels, MeanInterval]]
+) -> tuple[list[str], list[list[str]]]:
+    """Return a head, and one row per case with the differences of the mean and of the worst client."""
     cases = list(dict.fromkeys(labels for differences in found.values() for labels in differences))
     rows = [
         [*labels, *(_difference_cell(differences.get(labels)) for differences in found.values())]
-        for labels in cases[:MAX_ROWS]
+        for labels in cases
     ]
-    return HtmlTable([*sweep.axes, *found], rows, "figures")
+    return [*sweep.axes, *found], rows
 
 
 def _difference_cell(difference: MeanInterval | None) -> str:
