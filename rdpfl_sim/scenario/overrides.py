@@ -211,10 +211,8 @@ def _kind_at(schema: type[Strict], raw: TomlTable, path: str) -> tuple[object, o
 
 def _kind_inside(kind: object, value: object, step: str | int) -> object:
     """Return the type or the choice of components for a key or a list index of `kind`."""
-    if get_origin(kind) in (list, Sequence):
-        kind = _choice_or_type(*get_args(kind))
-        if isinstance(step, int):
-            return kind  # a single table instead of a list
+    if get_origin(kind) in (list, Sequence) and isinstance(step, int):
+        return _choice_or_type(*get_args(kind))
     table = _table_of(kind, value)
     for name, field in {} if table is None else table.model_fields.items():
         if step == (field.alias or name):
@@ -224,6 +222,8 @@ def _kind_inside(kind: object, value: object, step: str | int) -> object:
 
 def _table_of(kind: object, value: object) -> type[Strict] | None:
     """Return the table of a section, or of the component that `value` chooses, if there is one."""
+    if get_origin(kind) in (list, Sequence):  # a single table instead of a list
+        kind = _choice_or_type(*get_args(kind))
     if isinstance(kind, OneOf):
         name = value.get("name", kind.default) if isinstance(value, dict) else value or kind.default
         kind = kind.table(name) if isinstance(name, str) and name in kind.names() else None
