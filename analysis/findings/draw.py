@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import style
 from colours import colour_of
 from overview import CONDITIONS, METHODS, Cell, overview
-from pages import pages
 from rows import ATTACKS, HERE, LAMBDAS, by, comparisons, gains, paired, read
 from tables import tables
+from templating import pages
 
 from rdpfl_sim.intervals import MeanInterval
 from rdpfl_sim.sweeps.spec import SweepSpec

@@ -131,7 +131,7 @@ def _signature(name: str, function: Callable[..., object]) -> list[str]:
     if inspect.isclass(function):
         signature = signature.replace(return_annotation=inspect.Signature.empty)
     text = name + re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(signature.replace(parameters=own)))
-    if len(text) > 100:
+    if len(text) > 88:  # the width of a block on the site
         inner, _, after = text.removeprefix(f"{name}(").rpartition(")")
         parts = re.split(r", (?=\w+: |\*)", inner)
         text = "\n".join([f"{name}(", *(f"    {part}," for part in parts), f"){after}"])

@@ -214,7 +214,7 @@ def _kind_inside(kind: object, value: object, step: str | int) -> object:
     if get_origin(kind) in (list, Sequence) and isinstance(step, int):
         return _choice_or_type(*get_args(kind))
     table = _table_of(kind, value)
-    for name, field in {} if table is None else table.model_fields.items():
+    for name, field in ({} if table is None else table.model_fields).items():
         if step == (field.alias or name):
             return _choice_or_type(field.annotation, *field.metadata)
     return None

@@ -12,6 +12,7 @@ DOCTESTS = [page for page in PAGES if ">>>" in page.read_text()]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # sweeps start processes
 @pytest.mark.parametrize("page", SHORTENED, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(tmp_path, monkeypatch)

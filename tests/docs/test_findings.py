@@ -97,7 +97,7 @@ def test_tables_match_the_results(module) -> None:
 
 
 def test_pages_match_the_templates_and_the_results(module) -> None:
-    pages = module("pages").pages()
+    pages = module("templating").pages()
     assert "README.md" in pages
     for name, text in pages.items():
         assert (FINDINGS / name).read_text() == text, f"{name}: run analysis/findings/draw.py"

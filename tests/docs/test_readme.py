@@ -27,53 +27,48 @@ from tests.support import small_scenario
 TEXT = README.read_text()
 SPEED = (ROOT / "docs" / "speed.md").read_text()
 DEFAULT_LAMBDA = "0.01"
-
-
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """All examples of the README, run in their order and as they are written."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("COLUMNS", "100")
-        done = Session(tmp_path_factory.mktemp("readme"), monkeypatch, quick=False)
-        done.start()
-        done.run(README)
-    return done
+COUNTS = (f"with {len(METHODS) - 1} other methods", f"under {len(ATTACKS) - 1} attacks")  # not "none"
 
 
 @pytest.mark.slow
-def test_examples_run(session: Session) -> None:
+@pytest.mark.timeout(900)  # a sweep of 40 runs
+def test_examples_run_and_print_every_output_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    session = Session(tmp_path, monkeypatch, quick=False)
+    session.start()
+    session.run(README)  # compares the shown output, too
     assert session.num_run >= 8
-    assert [*session.folder.glob("runs/ring_30pct-*/report.html")]
-
-
-@pytest.mark.slow
-def test_sweep_and_plot_make_a_line_figure_as_png_and_pdf(session: Session) -> None:
-    drawn = {path.suffix for path in session.folder.rglob("*") if "accuracy" in path.name}
+    assert missing_lines(shown_table(), session.printed[0]) == []
+    assert [*tmp_path.glob("runs/ring_30pct-*/report.html")]
+    drawn = {path.suffix for path in tmp_path.rglob("*") if "accuracy" in path.name}
     assert drawn >= {".png", ".pdf"}
-
-
-@pytest.mark.slow
-def test_shown_output_is_what_make_run_prints(session: Session) -> None:
-    [shown] = [block.text for block in blocks(TEXT) if block.language == "text"]
-    assert "digest" in shown
-    lines = [line for line in shown.splitlines() if IS_PINNED or not line.startswith("digest")]
-    assert missing_lines("\n".join(lines), session.printed[0]) == []
-
-
-@pytest.mark.slow
-def test_every_number_in_the_text_is_checked(session: Session) -> None:
     commands = "\n".join(block.text for block in blocks(TEXT) if block.language in ("sh", "toml"))
     scenario = (ROOT / "scenarios" / "ring_30pct.toml").read_text()
-    texts = prose(TEXT)
-    for checked in (f"with {len(METHODS) - 1} other methods", f"under {len(ATTACKS) - 1} attacks"):
-        assert checked in texts
-        texts = texts.replace(checked, "")
-    for checked in ("Python 3.11", "100,000", f"λ = {DEFAULT_LAMBDA}", "95 %"):  # see the tests below
-        assert checked in texts
-        texts = texts.replace(checked, "")
-    texts = texts.replace("10 %", "0.1")
+    text = text_without_numbers_of_the_code()
     source = "\n".join([*session.printed, commands, scenario])
-    assert missing_numbers([*numbers(texts), *number_words(texts)], source) == []
+    assert missing_numbers([*numbers(text), *number_words(text)], source) == []
+
+
+def shown_table() -> str:
+    """Return the output of `make run` in the README; the digest only if it is known for this machine."""
+    [shown] = [block.text for block in blocks(TEXT) if block.language == "text"]
+    assert "digest" in shown
+    return "\n".join(line for line in shown.splitlines() if IS_PINNED or not line.startswith("digest"))
+
+
+def text_without_numbers_of_the_code() -> str:
+    """Return the running text without the numbers that the tests below check."""
+    text = prose(TEXT).replace("10 %", "0.1")
+    for checked in (*COUNTS, "Python 3.11", "100,000", f"λ = {DEFAULT_LAMBDA}", "95 %"):
+        assert checked in text
+        text = text.replace(checked, "")
+    return text
+
+
+def test_counts_in_the_text_are_those_of_the_registries() -> None:
+    assert [count for count in COUNTS if count not in prose(TEXT)] == []
 
 
 def test_numbers_in_the_text_are_those_of_the_code() -> None:

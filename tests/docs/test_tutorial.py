@@ -18,46 +18,36 @@ from tests.docs.pages import (
 )
 
 PAGE = ROOT / "docs" / "tutorial.md"
-pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """All examples of the tutorial, run as they are written."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setenv("COLUMNS", "100")
-        done = Session(tmp_path_factory.mktemp("tutorial"), monkeypatch, quick=False)
-        done.start()
-        done.run(PAGE)
-    return done
-
-
-def test_examples_run_and_print_the_shown_outputs(session: Session) -> None:
-    shown = [block.text for block in blocks(PAGE.read_text()) if block.language == "text"]
-    assert len(shown) == 2  # the session has compared them
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_examples_run_and_print_every_output_and_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    session = Session(tmp_path, monkeypatch, quick=False)
+    session.start()
+    session.run(PAGE)  # compares the shown outputs, too
     assert session.num_run >= 10
-
-
-def test_numbers_in_the_text_are_printed(session: Session) -> None:
-    text = prose(PAGE.read_text())
-    assert "Python 3.11 or later" in text
-    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
-    text = text.replace("Python 3.11", "").replace("10 %", "0.1")
+    titles = [block.title for block in blocks(PAGE.read_text()) if block.title]
+    assert [title for title in titles if not (tmp_path / title).exists()] == []
+    text = prose(PAGE.read_text()).replace("Python 3.11", "").replace("10 %", "0.1")
     scenario = (ROOT / "scenarios" / "ring_30pct.toml").read_text()
-    printed = "\n".join([*session.printed, scenario])
     found = [*numbers(text), *number_words(text)]
     assert len(found) >= 6
-    assert missing_numbers(found, printed) == []
+    assert missing_numbers(found, "\n".join([*session.printed, scenario])) == []
+    check_attack(*session.printed[-2:])
 
 
-def test_the_script_prints_the_accuracy_of_the_installed_attack(session: Session) -> None:
+def check_attack(installed: str, script: str) -> None:
+    """Check that the installed attack and the script have the accuracy in the text."""
     [accuracy] = re.findall(r"falls to (0\.\d+)", PAGE.read_text())
-    [printed] = numbers(session.printed[-1])
+    [printed] = numbers(script)
     assert is_near(accuracy, printed)
-    assert missing_lines(f"  honest (7) {accuracy}...", session.printed[-2]) == []
+    assert missing_lines(f"  honest (7) {accuracy}...", installed) == []
 
 
-def test_page_writes_the_files_that_it_names(session: Session) -> None:
-    titles = [block.title for block in blocks(PAGE.read_text()) if block.title]
-    assert titles
-    assert all((session.folder / Path(title)).exists() for title in titles)
+def test_python_version_is_that_of_the_package() -> None:
+    assert "Python 3.11 or later" in prose(PAGE.read_text())
+    assert 'requires-python = ">=3.11"' in (ROOT / "pyproject.toml").read_text()
