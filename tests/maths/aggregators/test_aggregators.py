@@ -104,5 +104,5 @@ def test_one_attacker_moves_only_the_mean_without_bound(name: str) -> None:
     ],
 )
 def test_options_out_of_range_are_rejected(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="must be [<>]"):
+    with pytest.raises(ValueError, match=r"must be [<>]"):
         OneOf(AGGREGATORS).validate(options)

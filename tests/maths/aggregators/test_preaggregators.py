@@ -184,5 +184,5 @@ def test_nnm_agrees_with_a_loop_over_the_rows(u: Tensor, byzantine: float) -> No
     ],
 )
 def test_options_out_of_range_are_rejected(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="must be [<>]"):
+    with pytest.raises(ValueError, match=r"must be [<>]"):
         OneOf(PRE_AGGREGATORS).validate(options)
