@@ -36,7 +36,8 @@ from rdpfl_sim.world.network.links import Link, bernoulli, lossless
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.topology import k_regular, neighbours
 from rdpfl_sim.world.observer import Observer
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 from rdpfl_sim.world.world import World
 
 NUM_CLIENTS, DEGREE, NUM_MESSAGES, NUM_RUNS = 100, 4, 40_000, 15

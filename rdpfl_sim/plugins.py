@@ -76,7 +76,8 @@ from rdpfl_sim.world.network.latency import latency
 from rdpfl_sim.world.network.links import Link, loss
 from rdpfl_sim.world.network.topology import topology
 from rdpfl_sim.world.network.transport import Transport, transport
-from rdpfl_sim.world.waiting import Staleness, Wait, staleness, wait
+from rdpfl_sim.world.staleness import Staleness, staleness
+from rdpfl_sim.world.waiting import Wait, wait
 
 __all__ = [
     "Absence",

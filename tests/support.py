@@ -40,7 +40,8 @@ from rdpfl_sim.world.network.links import Link, Loss, lossless
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer, UsedMessage
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 from rdpfl_sim.world.world import World
 
 

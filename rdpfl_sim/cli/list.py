@@ -33,7 +33,7 @@ def execute(options: argparse.Namespace) -> int:
     """Print an overview of all components, or the details of the given kind."""
     if options.kind in ("scenario", "scenarios"):
         return _list_scenarios(options.markdown)
-    from rdpfl_sim.components.table import suggest
+    from rdpfl_sim.components.suggestions import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,
         details,

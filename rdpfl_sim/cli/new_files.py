@@ -33,7 +33,7 @@ def copy_example(name: str, target: Path | None, force: bool) -> int:
 
     Print it if `target` is None.
     """
-    from rdpfl_sim.components.table import suggest
+    from rdpfl_sim.components.suggestions import suggest
     from rdpfl_sim.scenario.bundled import bundled_scenarios, copies
     from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
 

@@ -16,7 +16,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from rdpfl_sim.components.option_table import Component, option_table
 from rdpfl_sim.components.plugin_loading import load_plugins
 from rdpfl_sim.components.registry import Registry
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import PluginError
 
 

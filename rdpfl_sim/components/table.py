@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Mapping
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from rdpfl_sim.components.options import describe_bound
+from rdpfl_sim.components.suggestions import suggest
 
 _MESSAGES = {
     "missing": "is required",
@@ -99,11 +99,3 @@ def _list_text(given: object) -> str:
         return "must be a list; a list of tables is written with [[double brackets]]"
     is_plain = isinstance(given, int | float | str) and not isinstance(given, bool)
     return f"must be a list, such as [{given!r}]" if is_plain else "must be a list"
-
-
-def suggest(given: object, allowed: Iterable[str]) -> str:
-    """Return the end of a message: the nearest match to the given value, if any, and all choices."""
-    choices = list(allowed)
-    near = get_close_matches(str(given), choices, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{hint}; allowed: {', '.join(choices)}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.contracts.contract import Contract, FlawError, GlobalDraws, check_type, describe
+from rdpfl_sim.contracts.call_checks import Contract, FlawError, GlobalDraws, check_type, describe
 from rdpfl_sim.learning.datasets.dataset import Dataset
 from rdpfl_sim.learning.models import FlatModel
 

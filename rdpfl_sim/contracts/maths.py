@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Target
-from rdpfl_sim.contracts.contract import Arguments, Contract, FlawError, check_tensor, check_type, describe
+from rdpfl_sim.contracts.call_checks import Arguments, Contract, FlawError, check_tensor, check_type, describe
 from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate
 from rdpfl_sim.maths.aggregators.aggregation import aggregator_weights, pre_aggregator_weights
 from rdpfl_sim.maths.attacks import ATTACKS, View

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Plugin, Target
-from rdpfl_sim.contracts.contract import (
+from rdpfl_sim.contracts.call_checks import (
     NOT_STORED,
     Contract,
     FlawError,

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Target
-from rdpfl_sim.contracts.contract import Contract, FlawError, Guard, call_plugin, describe
+from rdpfl_sim.contracts.call_checks import Contract, FlawError, Guard, call_plugin, describe
 from rdpfl_sim.contracts.learning import LEARNING_CONTRACTS
 from rdpfl_sim.contracts.maths import MALFORMED_ATTACK, MATHS_CONTRACTS
 from rdpfl_sim.contracts.methods import METHOD_CONTRACT

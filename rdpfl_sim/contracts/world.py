@@ -14,7 +14,7 @@ import numpy as np
 from simpy.core import EmptySchedule
 
 from rdpfl_sim.components.registry import Plugin
-from rdpfl_sim.contracts.contract import (
+from rdpfl_sim.contracts.call_checks import (
     NOT_STORED,
     Contract,
     FlawError,
@@ -37,7 +37,8 @@ from rdpfl_sim.world.network.bandwidth import Bandwidth
 from rdpfl_sim.world.network.latency import constant
 from rdpfl_sim.world.network.links import MAX_ATTEMPTS, MESSAGE, ROUND, Link, lossless
 from rdpfl_sim.world.network.transport import Transport
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 
 DRAWS = (1e-9, 0.25, 0.5, 0.75, 1 - 1e-9)
 NUM_CLIENTS = 4

@@ -10,7 +10,7 @@ from math import isfinite
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.sweep import Sweep, SweepRun
 from rdpfl_sim.intervals import MeanInterval, mean_interval

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.run import Run
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference

@@ -12,7 +12,8 @@ from torch import Tensor
 from rdpfl_sim.components.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.maths.vectors import row_norms
-from rdpfl_sim.methods.base import Diagnostics, Inbox, Trained, neighbour_share
+from rdpfl_sim.methods.base import Diagnostics, Inbox, Trained
+from rdpfl_sim.methods.neighbour_share import neighbour_share
 
 Lambda: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
 StepSize: TypeAlias = Annotated[

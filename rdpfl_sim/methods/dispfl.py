@@ -29,9 +29,9 @@ from rdpfl_sim.methods.base import (
     State,
     Trained,
     TrainingTask,
-    neighbour_share,
 )
 from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
+from rdpfl_sim.methods.neighbour_share import neighbour_share
 from rdpfl_sim.methods.registry import method
 from rdpfl_sim.rounding import round_up
 

@@ -25,8 +25,8 @@ from rdpfl_sim.methods.base import (
     Outgoing,
     State,
     Trained,
-    neighbour_share,
 )
+from rdpfl_sim.methods.neighbour_share import neighbour_share
 
 OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the client's own model in the new model")]
 

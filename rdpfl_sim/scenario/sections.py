@@ -32,7 +32,8 @@ from rdpfl_sim.world.network.latency import LATENCIES
 from rdpfl_sim.world.network.links import LOSSES
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 from rdpfl_sim.world.network.transport import TRANSPORTS
-from rdpfl_sim.world.waiting import STALENESS, WAITS
+from rdpfl_sim.world.staleness import STALENESS
+from rdpfl_sim.world.waiting import WAITS
 
 CHOICES = {
     choice.kind: choice

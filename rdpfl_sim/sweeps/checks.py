@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.records.evaluation_log import TARGETS
 from rdpfl_sim.scenario.scenario import Scenario

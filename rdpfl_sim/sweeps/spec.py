@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PrivateAttr, ValidationError
 
 from rdpfl_sim.components.options import Count, NonNegativeInt
-from rdpfl_sim.components.table import Strict, suggest
+from rdpfl_sim.components.suggestions import suggest
+from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides

@@ -20,7 +20,8 @@ from rdpfl_sim.world.mailbox import Mailbox, Preference
 from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer, UsedMessage
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 
 
 class Phase:

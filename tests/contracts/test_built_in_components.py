@@ -10,7 +10,7 @@ import pytest
 
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Plugin
-from rdpfl_sim.contracts.contract import Guard
+from rdpfl_sim.contracts.call_checks import Guard
 from rdpfl_sim.contracts.methods import check_steps, rehearse
 from rdpfl_sim.contracts.plugin_check import CONTRACTS, contract_of
 from rdpfl_sim.methods import METHODS

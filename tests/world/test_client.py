@@ -8,7 +8,8 @@ from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.local import Local
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.client import Phase
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 from tests.support import TinyWorld
 
 

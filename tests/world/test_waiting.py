@@ -1,6 +1,7 @@
 import pytest
 
-from rdpfl_sim.world.waiting import STALENESS, WAITS
+from rdpfl_sim.world.staleness import STALENESS
+from rdpfl_sim.world.waiting import WAITS
 
 
 @pytest.mark.parametrize(

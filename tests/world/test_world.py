@@ -19,7 +19,8 @@ from rdpfl_sim.world.faults.slow_down import SlowDown
 from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.network.bandwidth import Uplink
 from rdpfl_sim.world.network.transport import reliable
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 from tests.support import RING, TRIANGLE, TinyWorld
 
 PATIENT = Wait(1.0, 0.5)

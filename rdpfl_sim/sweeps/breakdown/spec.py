@@ -10,7 +10,7 @@ from math import ceil, floor, log2
 from pathlib import Path
 from typing import TypeGuard
 
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.records.statistics import HONEST_ACCURACIES
 from rdpfl_sim.rounding import round_down, round_up

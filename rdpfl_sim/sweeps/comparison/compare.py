@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records import statistics
 from rdpfl_sim.records.round_range import RoundRange

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdpfl_sim.components.table import suggest
+from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.scenario.toml_file import LimitError, parse_value
 from rdpfl_sim.sweeps.comparison.compare import Comparison, compare

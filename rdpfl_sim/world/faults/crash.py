@@ -30,9 +30,8 @@ from rdpfl_sim.world.faults.options import (
     MeanTime,
     RecoveredState,
     chosen_clients,
-    once,
-    random_intervals,
 )
+from rdpfl_sim.world.faults.times import once, random_intervals
 
 TOO_FREQUENT = (
     "clients crash every {} s on average and train for at least {} s per round; "

@@ -21,7 +21,8 @@ from rdpfl_sim.world.faults.fault import (
     Start,
     fault,
 )
-from rdpfl_sim.world.faults.options import From, MeanTime, Until, once, random_intervals
+from rdpfl_sim.world.faults.options import From, MeanTime, Until
+from rdpfl_sim.world.faults.times import once, random_intervals
 from rdpfl_sim.world.network.obstacles import DirectedLink
 
 Pair: TypeAlias = Annotated[list[NonNegativeInt], MinLen(2), MaxLen(2)]

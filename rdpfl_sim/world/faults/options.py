@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from itertools import count
 from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import Ge, Le
@@ -22,8 +20,7 @@ from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, uniform
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.world.faults.condition import Clients
-from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, Schedule, Start
-from rdpfl_sim.world.quantiles import exponential
+from rdpfl_sim.world.faults.fault import FaultContext
 
 ChosenClients: TypeAlias = Annotated[
     ClientSet | None, Doc("ids, or a string such as '0..4, 7'; either this or fraction")
@@ -66,21 +63,3 @@ def num_clients_in(fraction: float, num_clients: int) -> int:
 def shuffled(num_clients: int, key: int) -> list[int]:
     """Return all clients in an order drawn from a random stream."""
     return sorted(range(num_clients), key=partial(uniform, key))
-
-
-def once(fault: Fault, from_s: float, until_s: float | None) -> Schedule:
-    """Start a fault, and end it unless until_s is None."""
-    if until_s is None:
-        return iter([(from_s, Start(fault))])
-    if until_s <= from_s:
-        raise OptionError("until_s", f"must be after from_s = {from_s:g}")
-    return iter([(from_s, Start(fault)), (until_s, End(fault))])
-
-
-def random_intervals(key: int, mean_between_s: float, mean_length_s: float) -> Iterator[tuple[float, float]]:
-    """Yield the start and end of successive intervals, with exponential lengths and pauses."""
-    end_s = 0.0
-    for number in count():
-        start_s = end_s + exponential(uniform(key, 2 * number), mean_between_s)
-        end_s = start_s + exponential(uniform(key, 2 * number + 1), mean_length_s)
-        yield start_s, end_s

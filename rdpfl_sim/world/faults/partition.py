@@ -21,15 +21,8 @@ from rdpfl_sim.world.faults.fault import (
     Start,
     fault,
 )
-from rdpfl_sim.world.faults.options import (
-    From,
-    MeanTime,
-    Until,
-    num_clients_in,
-    once,
-    random_intervals,
-    shuffled,
-)
+from rdpfl_sim.world.faults.options import From, MeanTime, Until, num_clients_in, shuffled
+from rdpfl_sim.world.faults.times import once, random_intervals
 from rdpfl_sim.world.network.obstacles import Sides
 
 

@@ -13,7 +13,8 @@ from rdpfl_sim.world.faults.fault import (
     Schedule,
     fault,
 )
-from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, Until, chosen_clients, once
+from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, Until, chosen_clients
+from rdpfl_sim.world.faults.times import once
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from rdpfl_sim.world.faults.fault import (
     Start,
     fault,
 )
-from rdpfl_sim.world.faults.options import MeanTime, once
+from rdpfl_sim.world.faults.options import MeanTime
+from rdpfl_sim.world.faults.times import once
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 
 

@@ -31,7 +31,8 @@ from rdpfl_sim.world.adversary.timing import delayed, flood, just_in_time, repla
 from rdpfl_sim.world.faults.churn import Leave
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import Change, End, Start
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 from tests.support import RING, TinyWorld, odd_payloads
 
 RING6 = [(1, 5), (0, 2), (1, 3), (2, 4), (3, 5), (0, 4)]

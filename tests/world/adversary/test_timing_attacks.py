@@ -37,7 +37,8 @@ from rdpfl_sim.world.adversary.timing import (
 )
 from rdpfl_sim.world.faults.fault import Start
 from rdpfl_sim.world.faults.slow_down import SlowDown
-from rdpfl_sim.world.waiting import Staleness, Wait
+from rdpfl_sim.world.staleness import Staleness
+from rdpfl_sim.world.waiting import Wait
 from tests.support import TinyWorld, small_scenario
 
 PAST = {round_: Payload(torch.tensor([float(round_)])) for round_ in range(1, 8)}
