@@ -39,7 +39,7 @@ class StackedResult(NamedTuple):
     """Results of the training of n clients."""
 
     w: Tensor  # (n, d), the weights after the last step
-    direction: Tensor  # (n, d), the mean step (w_before - w) / (learning rate * steps)
+    direction: Tensor  # (n, d), the mean gradient (w_before - w) / (learning rate * steps)
     losses: list[float]  # the clients' mean batch losses; nan if training diverged
 
 

@@ -206,7 +206,7 @@ class Method(ABC):
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> MessageStats:
-        """Return the weight of each message and its distance from the client's own update, for telemetry."""
+        """Return the weight of each message and its distance from the client's own payload, for telemetry."""
 
     def predicted_direction(self, state: State) -> Tensor | None:
         """Return the clients' predictions for the next round, or None. Adversaries may use them."""

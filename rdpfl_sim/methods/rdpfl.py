@@ -148,7 +148,7 @@ class Rdpfl(Method):
     def payload(
         self, state: State, trained: Trained, clients: Sequence[ClientView]
     ) -> tuple[State, Outgoing]:
-        """Send the local descent directions u."""
+        """Return the local directions u as payloads."""
         return state, Outgoing(self.personal_step.direction(state.w, trained))
 
     def update(

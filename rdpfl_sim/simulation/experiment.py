@@ -202,7 +202,7 @@ class Experiment(Deployment):
         return self.method.init(w, [self._view(client, 0)])
 
     def message_form(self) -> Form:
-        """Return the form of all messages, which is the form of client 0's update."""
+        """Return the form of all messages, which is the form of client 0's payload."""
         state = self.initial_state(0)
         trained = Trained(state.w, num_steps=(1,), losses=(0.0,))
         _, outgoing = self.method.payload(state, trained, [self._view(0, 1)])

@@ -50,7 +50,7 @@ class Progress(Protocol):
     """Progress callback."""
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Show the progress after a local training. `rounds_done` is the sum over all clients."""
+        """Show the progress. `rounds_done` is the number of local trainings of all clients."""
 
 
 @dataclass(frozen=True)

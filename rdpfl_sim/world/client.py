@@ -86,7 +86,7 @@ class ClientContext:
     clients: Sequence[Client]
     """All clients of the run, in order. The list is complete when the first client starts."""
     observing_adversaries: Sequence[Adversary]
-    """Adversaries that observe updates as soon as they are computed."""
+    """Adversaries that observe payloads at the end of the local training."""
     training_times: TrainingTimes
     wait: Wait
     staleness: Staleness
@@ -124,7 +124,7 @@ class Client:
             neighbours,
             context.observer,
             form=context.message_form,
-            last_round=context.rounds,
+            num_rounds=context.rounds,
             capacity=context.messages_per_sender,
             prefer=context.prefer,
             num_required=self._num_required,

@@ -31,7 +31,7 @@ class Callback(Protocol):
 
 
 class Call:
-    """A function call with one argument, to be made later. The function is called with the `Call`."""
+    """A function to call later, and data for it. The function is called with the `Call`."""
 
     __slots__ = ("argument", "callback")
 

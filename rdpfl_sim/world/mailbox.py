@@ -57,7 +57,7 @@ class Mailbox:
         observer: Observer,
         *,
         form: Form,
-        last_round: int,
+        num_rounds: int,
         capacity: int,
         prefer: Preference,
         num_required: int,
@@ -65,7 +65,7 @@ class Mailbox:
     ) -> None:
         self.observer = observer
         self.form = form
-        self.last_round = last_round
+        self.num_rounds = num_rounds
         self.capacity = capacity
         self.prefer = prefer
         self.num_required = num_required
@@ -79,7 +79,7 @@ class Mailbox:
     def start_round(self, round_: int) -> None:
         """Start a round, and determine which neighbours have already answered.
 
-        Called when the client's training ends. Messages that arrive earlier are kept.
+        Called when the client's training ends or its neighbours change. Messages that arrive earlier are kept.
         """
         self.round = round_
         self.pending: set[int] = set()
@@ -107,7 +107,7 @@ class Mailbox:
         if queue is None:
             self._drop_from_stranger(message)
             return
-        is_new = queue.last_used < round_ <= self.last_round and round_ not in queue.unread
+        is_new = queue.last_used < round_ <= self.num_rounds and round_ not in queue.unread
         if is_new and payload.form == self.form and payload.is_finite:
             queue.unread[round_] = message
             if len(queue.unread) > self.capacity:
@@ -125,7 +125,7 @@ class Mailbox:
         sender, payload = message.sender, message.payload
         if sender not in self.queues and sender not in self.former_queues:
             return UNKNOWN_SENDER
-        if not 1 <= message.round <= self.last_round:
+        if not 1 <= message.round <= self.num_rounds:
             return "no such round"
         if payload.form != self.form:
             return "wrong shape or type"
@@ -198,7 +198,7 @@ class Mailbox:
         """Drop a neighbour's message that cannot be stored."""
         round_, reason = message.round, self.rejection_reason(message)
         if reason is not None:
-            if 1 <= round_ <= self.last_round:
+            if 1 <= round_ <= self.num_rounds:
                 queue.last_rejected = max(queue.last_rejected, round_)
             self._record(message, "rejected", reason)
         elif round_ < queue.last_used:

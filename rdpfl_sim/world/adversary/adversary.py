@@ -121,7 +121,7 @@ class Adversary:
         self._latest: tuple[list[Tensor], Tensor | None] = ([], None)
 
     def on_payload(self, client: int, round_: int, payload: Payload) -> None:
-        """Observe an update that a client has computed. Diverged updates are not stored."""
+        """Observe a payload at the end of a local training. Diverged payloads are not stored."""
         if payload.is_finite:
             self._observations_of(client).add(client, round_, payload.vector)
         if round_ > self._slowest:  # otherwise every attacker has passed this round
