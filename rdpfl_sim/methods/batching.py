@@ -79,7 +79,7 @@ def update_in_batches(
 
 
 def make_inbox(received: Sequence[Sequence[Received]], like: Tensor) -> Inbox:
-    """Return the messages of n clients, m each, as one inbox. An empty one has the type and device of `like`."""
+    """Return the messages of n clients, m each, as one inbox; an empty one is similar to `like`."""
     return Inbox(
         _stack_messages([[message.payload.vector for message in row] for row in received], like),
         _stack_masks(received, like),

@@ -79,7 +79,7 @@ class Mailbox:
     def start_round(self, round_: int) -> None:
         """Start a round, and determine which neighbours have already answered.
 
-        Called when the client's training ends or its neighbours change. Messages that arrive earlier are kept.
+        Called when training ends or neighbours change. Messages that arrive earlier are kept.
         """
         self.round = round_
         self.pending: set[int] = set()
