@@ -84,7 +84,7 @@ def _messages_from(senders: str) -> Mapping[str, Field]:
         "ignored": Field("fraction", "used ones with weight zero", f"share of {words} ignored"),
         "relative_weight": Field("ratio", "mean weight; 1 is an equal share", f"relative weight of {words}"),
     }
-    whose = f"messages of {group} clients to honest clients"
+    whose = f"messages of {senders} clients to honest clients"
     return {
         f"telemetry.messages_from.{group}.{name}": field._replace(meaning=f"{whose}: {field.meaning}")
         for name, field in fields.items()
@@ -150,8 +150,8 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
         "fraction", "messages of honest clients that mailboxes rejected", "false rejections"
     ),
     **_rounds("all", "all rounds of honest clients", "honest clients"),
-    **_rounds("clean", "those without a Byzantine message", "honest clients without Byzantine neighbours"),
-    **_rounds("attacked", "those with one", "honest clients with Byzantine neighbours"),
+    **_rounds("clean", "those without a Byzantine message", "honest clients without a Byzantine message"),
+    **_rounds("attacked", "those with one", "honest clients with a Byzantine message"),
     "telemetry.num_trimmed_less": Field(
         "count",
         "rounds in which `trimmed_mean` had too few messages and cut fewer than ceil(trim n) per side",

@@ -28,6 +28,7 @@ def test_every_metric_has_a_label_of_its_own_in_words() -> None:
         ("neighbourhood.byzantine_fraction.4", "Share of Byzantine neighbours, client 4"),
         ("telemetry.age.-2", "Used messages of age -2"),
         ("telemetry.by_hops.2.mean_age", "Mean age of used messages (rounds), honest clients at distance 2"),
+        ("telemetry.rounds.clean.num", "Number of rounds, honest clients without a Byzantine message"),
         ("theory.clients.12.loss", "Objective, client 12"),
         ("plugin.queue.bytes_per_s", "Plugin queue (bytes/s)"),
     ],
