@@ -166,7 +166,7 @@ def _expansions(action: argparse.Action) -> Mapping[str, object]:
 
 
 def _field_rows(fields: Mapping[str, Field], head: str = "field") -> list[str]:
-    rows = [f"| `{name}` | {_cell(unit)} | {_cell(meaning)} |" for name, (unit, meaning) in fields.items()]
+    rows = [f"| `{name}` | {_cell(each.unit)} | {_cell(each.meaning)} |" for name, each in fields.items()]
     return [f"| {head} | unit | meaning |", "|---|---|---|", *rows]
 
 

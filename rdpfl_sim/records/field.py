@@ -11,6 +11,8 @@ class Field(NamedTuple):
 
     unit: str
     meaning: str
+    words: str = ""
+    """The words of a label, for numbers in summary.json."""
 
 
 def fields_of(table: type[Any]) -> Mapping[str, Field]:

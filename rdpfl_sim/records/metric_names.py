@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from rdpfl_sim.records.statistics import STATISTICS, TESTS
+from rdpfl_sim.records.evaluation_log import TARGETS
+from rdpfl_sim.records.summary_fields import SUMMARY_FIELDS
 
-UNITS = (
-    ("bytes_per_s", "bytes/s"),
-    ("minutes", "min"),
-    ("seconds", "s"),
-    ("bytes", "bytes"),
-    ("s", "s"),
-)
-"""Last words of a name and the unit that they state; the first match counts."""
+UNITS = {"bytes_per_s": "bytes/s", "minutes": "min", "seconds": "s", "bytes": "bytes", "s": "s"}
+"""Last words of a name and the unit that they state; the first match counts. Labels show only these units."""
+
+_NUMBER = re.compile(r"(?<=\.)-?\d+(?=\.|$)")
 
 
 class QuantityName(NamedTuple):
@@ -30,61 +28,32 @@ class QuantityName(NamedTuple):
         return f"{self.words[:1].upper()}{self.words[1:]}{unit}"
 
 
-_GROUPS = {"honest": "honest clients", "all": "all clients"}
-_QUANTILES = {"p50": "median", "p90": "90th percentile of", "p99": "99th percentile of", "max": "maximum"}
-_DISTRIBUTIONS = (("delay_s", "message delay", "s"), ("neighbour_share", "neighbour share", ""))
-_ROUNDS = {
-    "num": "number of rounds",
-    "used_per_round": "messages used per round",
-    "mean_age": "mean age of used messages (rounds)",
-    "clipped": "share of rounds with clipping",
-    "bounded": "share of rounds bounded by G_d",
-    "byzantine_weight": "weight of Byzantine messages",
-    "neighbour_share": "mean neighbour share",
-}
-_ROUND_KINDS = {
-    "all": "honest clients",
-    "clean": "honest clients without Byzantine neighbours",
-    "attacked": "honest clients with Byzantine neighbours",
-}
+def _metric_names() -> Iterator[tuple[str, QuantityName]]:
+    for key, (unit, _, words) in SUMMARY_FIELDS.items():
+        name = QuantityName(words, unit if unit in UNITS.values() else "")
+        if key == "time_to_accuracy_s.<accuracy>":
+            for target in map(str, TARGETS):
+                yield _insert(target, key), name._replace(words=_insert(target, words))
+        elif words:
+            yield _insert("N", key), name
 
-_NAMES = {
-    **{
-        f"accuracy.{group}.{test}.{statistic.key}": QuantityName(
-            f"{statistic.phrase} {test} accuracy of {clients}"
-        )
-        for group, clients in _GROUPS.items()
-        for test in TESTS
-        for statistic in STATISTICS
-    },
-    **{
-        f"telemetry.{key}.{quantile}": QuantityName(f"{phrase} {words}", unit)
-        for key, words, unit in _DISTRIBUTIONS
-        for quantile, phrase in {"mean": "mean", **_QUANTILES}.items()
-    },
-    **{
-        f"telemetry.rounds.{kind}.{key}": QuantityName(f"{words}, {clients}")
-        for kind, clients in _ROUND_KINDS.items()
-        for key, words in _ROUNDS.items()
-    },
-    **{
-        f"telemetry.messages_from.{role}.{key}": QuantityName(
-            f"relative weight of {senders} messages"
-            if key == "relative_weight"
-            else f"share of {senders} messages ignored"
-            if key == "ignored"
-            else f"{senders} messages {key}"
-        )
-        for role, senders in (("honest", "honest"), ("byzantine", "Byzantine"))
-        for key in ("used", "stale", "duplicate", "rejected", "ignored", "relative_weight")
-    },
-    "messages.bytes": QuantityName("data sent", "bytes"),
-    "num_faults": QuantityName("number of faults"),
-    "num_clients": QuantityName("number of clients"),
-    "num_parameters": QuantityName("number of parameters"),
-    "simulated_s": QuantityName("simulated time", "s"),
-    "wall.seconds": QuantityName("wall-clock time", "s"),
-}
+
+def _insert(value: str, text: str) -> str:
+    """Replace the angle brackets in a key or in words by a value."""
+    return re.sub(r"<\w+>", value, text)
+
+
+METRIC_NAMES = dict(_metric_names())
+"""The names of all numbers in summary.json by path; N replaces any client, age or distance."""
+
+
+def metric_key(path: str) -> str:
+    """Return the key in `METRIC_NAMES` of the path of a number in summary.json.
+
+    >>> metric_key("telemetry.age.-2"), metric_key("time_to_accuracy_s.0.85")
+    ('telemetry.age.N', 'time_to_accuracy_s.0.85')
+    """
+    return path if path in METRIC_NAMES else _NUMBER.sub("N", path)
 
 
 def metric_name(path: str) -> QuantityName:
@@ -92,14 +61,14 @@ def metric_name(path: str) -> QuantityName:
 
     >>> metric_name("accuracy.honest.personal.worst").label
     'Worst personal accuracy of honest clients'
-    >>> metric_name("time_to_accuracy_s.0.85"), metric_name("messages.left_over").label
-    (QuantityName(words='simulated time to accuracy 0.85', unit='s'), 'Messages left over')
+    >>> metric_name("time_to_accuracy_s.0.85"), metric_name("telemetry.age.-2").label
+    (QuantityName(words='simulated time to accuracy 0.85', unit='s'), 'Used messages of age -2')
     """
-    if path in _NAMES:
-        return _NAMES[path]
-    if path.startswith("time_to_accuracy_s."):
-        return QuantityName(f"simulated time to accuracy {path.partition('.')[2]}", "s")
-    return name_from_path(path.removeprefix("telemetry."))
+    name = METRIC_NAMES.get(metric_key(path))
+    if name is None:
+        return name_from_path(path)
+    number = _NUMBER.search(path)
+    return name if number is None else name._replace(words=_insert(number[0], name.words))
 
 
 def name_from_path(path: str) -> QuantityName:
@@ -119,7 +88,7 @@ def split_unit(key: str) -> tuple[str, str]:
     >>> split_unit("mean_burst_s"), split_unit("up_bytes_per_s"), split_unit("seconds"), split_unit("alpha")
     (('mean_burst', 's'), ('up', 'bytes/s'), ('', 's'), ('alpha', ''))
     """
-    for ending, unit in UNITS:
+    for ending, unit in UNITS.items():
         if key == ending and key != "s":
             return "", unit
         if key.endswith(f"_{ending}"):

@@ -50,13 +50,13 @@ STATISTICS = (
 TESTS = ("personal", "global")
 """The test sets on which a client's model is evaluated."""
 
-HONEST_ACCURACIES = {
-    f"accuracy.honest.{test}.{statistic.key}": f"{statistic.phrase} {test} accuracy of honest clients"
+HONEST_ACCURACIES = [
+    f"accuracy.honest.{test}.{statistic.key}"
     for test in TESTS
     for statistic in STATISTICS
     if statistic.is_accuracy
-}
-"""The accuracies of honest clients in a summary: the path of each, and its description."""
+]
+"""The paths in a summary of the accuracies of honest clients."""
 
 
 def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:

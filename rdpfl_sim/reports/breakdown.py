@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.records.statistics import HONEST_ACCURACIES
+from rdpfl_sim.records.metric_names import metric_name
 from rdpfl_sim.reports.figure_style import (
     BYZANTINE,
     DASHES,
@@ -57,7 +57,7 @@ def points_table(breakdown: Breakdown) -> RenderableType:
 def _table(breakdown: Breakdown, seeds: Sequence[int], with_mean: bool) -> Table:
     """Return a table with one column per seed; `with_mean` adds the mean over all seeds."""
     spec = breakdown.spec
-    title = f"{metric_title(spec)} minus local training, by {escape_control(spec.path)}"
+    title = f"{metric_name(spec.metric).label} minus local training, by {escape_control(spec.path)}"
     table = Table(box=rich.box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("value")
     for heading in (*(f"seed {seed}" for seed in seeds), *(["mean"] if with_mean else [])):
@@ -99,8 +99,8 @@ def conclusion_lines(breakdown: Breakdown) -> list[str]:
     if not breakdown.crossings:
         return ["No result: every seed has a failed run."]
     margin = f" by more than {spec.margin:g}" if spec.margin else ""
-    point = breakdown_point(breakdown)
-    return [f"{metric_title(spec)} falls below local training{margin}: {point}.", *_caveats(breakdown)]
+    metric, point = metric_name(spec.metric).label, breakdown_point(breakdown)
+    return [f"{metric} falls below local training{margin}: {point}.", *_caveats(breakdown)]
 
 
 def breakdown_point(breakdown: Breakdown) -> str:
@@ -149,17 +149,6 @@ def _interval(estimate: MeanInterval) -> str:
     return f"{interval} (95 % interval over {estimate.num} seeds)"
 
 
-def metric_title(spec: BreakdownSpec) -> str:
-    """Return the name of the metric that is compared with local training.
-
-    >>> from types import SimpleNamespace
-    >>> metric_title(SimpleNamespace(metric="accuracy.honest.global.p10"))
-    '10th percentile of global accuracy of honest clients'
-    """
-    title = HONEST_ACCURACIES[spec.metric]
-    return title[0].upper() + title[1:]
-
-
 def short_number(value: float) -> str:
     """Return a number with at most four significant digits.
 
@@ -181,7 +170,7 @@ def breakdown_figure(breakdown: Breakdown) -> Figure:
     axes = figure.subplots()
     style_axes(axes)
     axes.set_xlabel(spec.path, fontsize=12, color=INK)
-    axes.set_ylabel(f"{metric_title(spec)},\nminus local training", fontsize=12, color=INK)
+    axes.set_ylabel(f"{metric_name(spec.metric).label},\nminus local training", fontsize=12, color=INK)
     axes.axhline(-spec.margin, color=INK, lw=1.2)
     threshold = "local training minus the margin" if spec.margin else "local training"
     keys: list[Line2D | Patch] = [*_draw_seeds(axes, breakdown), *_draw_breakdown_point(axes, breakdown)]

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import TYPE_CHECKING
 
 from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.records.evaluation_log import TARGETS
-from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_key
 from rdpfl_sim.simulation.experiment import load_data
-from rdpfl_sim.simulation.simulation import simulate
-from rdpfl_sim.sweeps.results import flatten
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
     from rdpfl_sim.sweeps.spec import SweepSpec
-
-EVERYTHING = {
-    "rounds": 1,
-    "clients": {"count": 5},
-    "data": {"name": "synthetic", "shape": [2], "num_classes": 2, "num_train": 30, "num_test": 12},
-    "partition": "iid",
-    "model": "softmax",
-    "adversary": {"ids": [0], "attack": "zero"},
-    "evaluation": {"global_test": True, "theory": True},
-}
-"""A tiny scenario whose summary.json has every section."""
-_NUMBER = re.compile(r"\.-?\d+(?=\.|$)")
 
 
 def check_data(runs: Iterable[PlannedRun]) -> None:
@@ -57,23 +40,12 @@ def check_metrics(sweep: SweepSpec) -> None:
 
 
 def _metric_problems(path: str, where: str) -> Iterator[Problem]:
-    known = known_metrics()
-    if path in known or _NUMBER.sub(".N", path) in known:
+    if metric_key(path) in METRIC_NAMES:
         return
-    same_section = [other for other in known if _section(other) == _section(path)]
-    allowed = same_section or list(dict.fromkeys(map(_section, known)))
+    same_section = [other for other in METRIC_NAMES if _section(other) == _section(path)]
+    allowed = same_section or dict.fromkeys(map(_section, METRIC_NAMES))
     yield Problem(where, f"summary.json has no number with this path{suggest(path, allowed)}", path)
 
 
 def _section(path: str) -> str:
     return path.partition(".")[0]
-
-
-@cache
-def known_metrics() -> list[str]:
-    """Return the paths of all numbers in summary.json; N replaces any client, age or distance."""
-    summary = simulate(Scenario.from_dict(EVERYTHING)).summary
-    summary["time_to_accuracy_s"] = {}  # contains only targets that were reached
-    numbers = (path for path, value in flatten(summary).items() if isinstance(value, int | float))
-    found = dict.fromkeys(_NUMBER.sub(".N", path) for path in numbers)
-    return [*found, *(f"time_to_accuracy_s.{target}" for target in TARGETS)]

@@ -19,7 +19,6 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.toml_file import get_value, leaves, set_value
 from rdpfl_sim.sweeps.plan import PlannedRun
 
-METRICS = tuple(HONEST_ACCURACIES)
 LOCAL_TRAINING: Mapping[str, object] = {
     "method": {"name": "local"},
     "adversary": [],
@@ -53,7 +52,7 @@ class BreakdownSpec:
     seeds: list[int]
     tolerance: float = 0.0
     margin: float = 0.0
-    metric: str = METRICS[0]
+    metric: str = HONEST_ACCURACIES[0]
 
     def run(self, index: int, seed: int) -> PlannedRun:
         """Return the run with the value at this index."""
@@ -82,7 +81,7 @@ def make_spec(
     seeds: Sequence[int],
     tolerance: float | None = None,
     margin: float = 0.0,
-    metric: str = METRICS[0],
+    metric: str = HONEST_ACCURACIES[0],
 ) -> BreakdownSpec:
     """Return a spec whose runs are all valid, or raise a `ScenarioError` that lists the problems."""
     problems = [*_problems(base, metric), *path_problems(base, path)]
@@ -98,9 +97,9 @@ def make_spec(
 def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
     if base.method.name == "local":
         yield Problem("method.name", "is the baseline; choose a different method", "local")
-    if metric not in METRICS:
+    if metric not in HONEST_ACCURACIES:
         yield Problem(
-            "--metric", f"is not an accuracy of honest clients{suggest(metric, [*METRICS])}", metric
+            "--metric", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
         )
     elif ".global." in metric and not base.evaluation.global_test:
         yield Problem("--metric", "needs evaluation.global_test = true", metric)
