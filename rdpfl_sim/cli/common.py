@@ -149,10 +149,21 @@ def add_allow_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def print_precedence(file: Path) -> None:
+    """Print a note if a local file takes precedence over the bundled scenario of this name."""
+    from rdpfl_sim.scenario.bundled import bundled_scenarios, find_scenario
+
+    bundled = bundled_scenarios()
+    if file.as_posix() in bundled and find_scenario(file) not in bundled.values():
+        found = find_scenario(file)
+        make_console(stderr=True).print(f"note: using {found} instead of the bundled scenario {file}")
+
+
 def load_scenario(options: argparse.Namespace) -> Scenario:
     """Load the scenario selected by the arguments."""
     from rdpfl_sim.scenario.scenario import Scenario
 
+    print_precedence(options.file)
     return Scenario.load(options.file, options.set, options.seed)
 
 

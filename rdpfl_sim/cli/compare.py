@@ -74,6 +74,8 @@ def execute(options: argparse.Namespace) -> int:
     try:
         with report_damage(", ".join(map(str, options.runs))):
             first: Path = options.runs[0]
+            for note in [note for folder in options.runs for note in ignored_note(folder)]:
+                make_console(stderr=True).print(note, markup=False)
             plan = read_plan(first) if len(options.runs) == 1 and not options.by_argument else None
             if plan is not None:
                 cases = compare_sweep(first, plan, options.baseline, options.metric)
@@ -86,7 +88,6 @@ def execute(options: argparse.Namespace) -> int:
             if options.baseline is not None:
                 groups = baseline_first(groups, options.baseline)
             comparison = compare(groups, options.metric)
-            comparison.notes.extend(note for folder in options.runs for note in ignored_note(folder))
             if options.markdown:
                 print_plain(comparison_markdown(comparison))
             else:

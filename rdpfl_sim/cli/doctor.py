@@ -22,14 +22,11 @@ examples:
 The exit code is 1 if something that a run needs is missing.
 """
 DISTRIBUTION = "rdpfl-sim"
-EXTRAS = {
-    "ray": "runs and sweeps on a Ray cluster",
-    "tensorboard": "rdpfl-sim tensorboard",
-    "analysis": "the notebooks in analysis/",
-    "docs": "make docs",
-    "dev": "make test",
-}
+EXTRAS = {"ray": "runs and sweeps on a Ray cluster", "tensorboard": "rdpfl-sim tensorboard"}
 """The purposes of the extras."""
+
+SOURCE_EXTRAS = {"analysis": "the notebooks in analysis/", "docs": "make docs", "dev": "make test"}
+"""The purposes of the extras that only a copy of the repository can use."""
 
 NOT_INSTALLED = f"not checked: {DISTRIBUTION} runs from a source folder and is not installed"
 LABEL_WIDTH = 12
@@ -138,7 +135,8 @@ def _extras() -> Iterator[str]:
     if not _requirements():
         yield NOT_INSTALLED
         return
-    for extra, purpose in EXTRAS.items():
+    has_source = (Path(__file__).parents[2] / "pyproject.toml").is_file()
+    for extra, purpose in {**EXTRAS, **(SOURCE_EXTRAS if has_source else {})}.items():
         missing = list(missing_packages(extra))
         if missing:
             command = f"pip install '{DISTRIBUTION}[{extra}]'"

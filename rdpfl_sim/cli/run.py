@@ -96,6 +96,9 @@ def show_result(result: Result, experiment: Experiment, quiet: bool) -> int:
     messages.print(warning_lines([text for text in summary["warnings"] if text not in experiment.warnings]))
     if summary["status"] == RunStatus.INTERRUPTED:
         messages.print(f"resume with: rdpfl-sim resume {shlex.quote(str(result.folder))}", markup=False)
+    else:
+        report = f"rdpfl-sim report {shlex.quote(str(result.folder))} --open"
+        messages.print(f"figures: curves.png, topology.png; interactive report: {report}", markup=False)
     print_plain(result.folder)
     if summary["status"] == RunStatus.INTERRUPTED:
         return INTERRUPTED

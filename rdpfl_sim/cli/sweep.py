@@ -9,7 +9,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
+from rdpfl_sim.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    add_overrides,
+    make_console,
+    print_plain,
+    print_precedence,
+    print_warnings,
+)
 from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
 
 if TYPE_CHECKING:
@@ -24,7 +32,20 @@ examples:
   rdpfl-sim sweep sweeps/lambda --set rounds=10 --output trial
   rdpfl-sim sweep rivals --engine ray --address auto
 
-Run the command again to execute only the missing runs.
+Run the command again to execute only the missing runs. The file of a sweep:
+
+  base = "mine.toml"                      # a scenario, relative to this file
+  seeds = [1, 2, 3]
+
+  [grid]                                  # all combinations of these values
+  "network.loss.probability" = [0.0, 0.2, 0.4]
+
+  [[axis]]                                # cases that set several keys
+  name = "method"
+  cases = [
+    { label = "R-DPFL" },
+    { label = "mean", set = { method = { name = "direct", aggregator = "mean" } } },
+  ]
 """
 
 
@@ -44,10 +65,12 @@ def execute(options: argparse.Namespace) -> int:
             runner.prepare()
             from rdpfl_sim.reports.progress import SweepProgress
             from rdpfl_sim.sweeps.checks import check_metrics
+            from rdpfl_sim.sweeps.comparison.groups import ignored_note
             from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
             from rdpfl_sim.sweeps.results import PLAN
             from rdpfl_sim.sweeps.spec import SweepSpec
 
+            print_precedence(options.file)
             sweep = SweepSpec.load(options.file, options.set)
             check_metrics(sweep)
             runs = plan_runs(sweep, options.profile)
@@ -74,6 +97,11 @@ def execute(options: argparse.Namespace) -> int:
         messages.print(
             f"{reason}; {num_missing} of {len(runs)} runs are missing; run the same command again to continue"
         )
+    for note in ignored_note(output):
+        messages.print(note, markup=False)
+    messages.print(
+        f"figures: table-*.png, table-*.pdf; others: rdpfl-sim plot {output} --x NAME", markup=False
+    )
     print_plain(output)
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 

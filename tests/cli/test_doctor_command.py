@@ -46,7 +46,7 @@ def test_downloaded_data_set_is_found(report, tmp_path: Path) -> None:
 
 def test_every_extra_has_a_purpose() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert doctor.EXTRAS.keys() == project["optional-dependencies"].keys()
+    assert {*doctor.EXTRAS, *doctor.SOURCE_EXTRAS} == project["optional-dependencies"].keys()
 
 
 @pytest.mark.parametrize(

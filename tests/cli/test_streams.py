@@ -40,7 +40,8 @@ def test_run_prints_its_table_digest_and_folder_to_stdout(scenario: Path, tmp_pa
     assert "client rounds," not in output
     assert "warning" not in output
     assert messages.splitlines()[0].startswith(WARNING)
-    assert messages.splitlines()[-1].startswith("100%  12 of 12 client rounds")
+    assert messages.splitlines()[-2].startswith("100%  12 of 12 client rounds")
+    assert messages.splitlines()[-1].endswith(f"rdpfl-sim report {lines[-1]} --open")
 
 
 def test_quiet_run_prints_nothing_to_stderr(scenario: Path, tmp_path: Path, capsys) -> None:
@@ -113,3 +114,15 @@ def test_every_command_that_writes_has_the_option_o(command: str) -> None:
 def test_o_names_the_output(words: list[str]) -> None:
     options = parse(words)
     assert str(getattr(options, "folder" if words[0] == "data" else "output")) == "x"
+
+
+def test_local_file_that_replaces_a_bundled_scenario_is_named(
+    scenario: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.chdir(scenario.parent)
+    scenario.rename("ring_30pct.toml")
+    assert main(["validate", "ring_30pct"]) == 0
+    note = "note: using ring_30pct.toml instead of the bundled scenario ring_30pct"
+    assert note in capsys.readouterr().err.splitlines()
+    assert main(["validate", "ring_30pct.toml"]) == 0
+    assert "note" not in capsys.readouterr().err

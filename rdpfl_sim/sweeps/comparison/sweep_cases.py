@@ -10,7 +10,7 @@ from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.scenario.toml_file import LimitError, parse_value
 from rdpfl_sim.sweeps.comparison.compare import Comparison, compare
-from rdpfl_sim.sweeps.comparison.groups import ComparisonError, Group, RunResult, ignored_note, read_run
+from rdpfl_sim.sweeps.comparison.groups import ComparisonError, Group, RunResult, read_run
 from rdpfl_sim.sweeps.comparison.settings import settings_of
 from rdpfl_sim.sweeps.results import run_folders
 
@@ -62,7 +62,6 @@ def compare_sweep(
     notes = []
     if len(runs) < len(planned):
         notes.append(f"{len(planned) - len(runs)} of {len(planned)} planned runs are missing")
-    notes += ignored_note(folder)
     extra = list(metrics)
     found = {}
     for title, members in blocks.items():

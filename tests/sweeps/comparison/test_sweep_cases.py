@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.sweeps.comparison.groups import ComparisonError, find_runs, read_plan
+from rdpfl_sim.sweeps.comparison.groups import ComparisonError, find_runs, ignored_note, read_plan
 from rdpfl_sim.sweeps.comparison.sweep_cases import SweepComparison, compare_sweep
 from tests.sweeps.comparison.test_compare import MEAN, make_run
 
@@ -70,11 +70,16 @@ def test_local_training_is_the_default_baseline(tmp_path: Path) -> None:
     assert compared(tmp_path).baseline == "Local"
 
 
-def test_runs_that_are_not_in_the_plan_are_ignored_and_counted(tmp_path: Path) -> None:
+def test_runs_that_are_not_in_the_plan_are_ignored_and_counted(tmp_path: Path, capsys) -> None:
     make_run(make_sweep(tmp_path), "old", 0.0, seed=1, method="local", rounds=9)
-    found = compared(tmp_path)
-    assert f"{tmp_path}: 1 run folder ignored: not in the plan of the sweep (sweep.json)" in found.notes
+    assert ignored_note(tmp_path) == [
+        f"{tmp_path}: 1 run folder ignored: not in the plan of the sweep (sweep.json)"
+    ]
     assert len(find_runs([tmp_path])) == 8
+    assert main(["compare", str(tmp_path), "--markdown"]) == 0
+    output, messages = capsys.readouterr()
+    assert "ignored" not in output
+    assert "1 run folder ignored" in messages
 
 
 def test_cases_without_a_partner_are_named(tmp_path: Path) -> None:
