@@ -12,7 +12,7 @@ from rdpfl_sim.errors import RunError
 if TYPE_CHECKING:
     from rdpfl_sim.frames import Run, Sweep
 
-HELP = "write an HTML report of a run or a sweep"
+HELP = "write HTML reports of runs or sweeps"
 EXAMPLES = """\
 examples:
   rdpfl-sim report runs/ring_30pct-20260101-120000 --open
@@ -22,32 +22,44 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the folder, the output file and opening the report."""
-    parser.add_argument("folder", type=Path, metavar="RUN|SWEEP", help="a run folder or a sweep folder")
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FILE", help="output file (default: report.html in that folder)"
+        "folders", type=Path, nargs="+", metavar="RUN|SWEEP", help="run folders or sweep folders"
+    )
+    parser.add_argument(
+        "--output",
+        "-o",
+        type=Path,
+        metavar="FILE",
+        help="output file, for a single folder (default: report.html in each folder)",
     )
     parser.add_argument("--open", action="store_true", help="open the report in a browser")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the report and print its path."""
-    path: Path = options.output or options.folder / "report.html"
+    """Write a report per folder and print their paths."""
+    if options.output is not None and len(options.folders) > 1:
+        raise UsageError(f"--output {options.output}: give one folder, not {len(options.folders)}")
+    for folder in options.folders:
+        _write_report(folder, options.output or folder / "report.html", options.open)
+    return 0
+
+
+def _write_report(folder: Path, path: Path, in_browser: bool) -> None:
     with make_console(stderr=True).status("reading the records"):
         from rdpfl_sim.records.run_folder import write_atomically
 
         try:
-            source = _open_folder(options.folder)
+            source = _open_folder(folder)
         except RunError as error:
             raise UsageError(str(error)) from error
-        with report_damage(options.folder):
+        with report_damage(folder):
             page = _render(source)
         write_atomically(path, page.encode(errors="replace"))
     print_plain(path)
-    if options.open:
+    if in_browser:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
-    return 0
 
 
 def _open_folder(folder: Path) -> Run | Sweep:

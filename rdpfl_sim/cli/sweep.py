@@ -44,7 +44,7 @@ Run the command again to execute only the missing runs. The file of a sweep:
   name = "method"
   cases = [
     { label = "R-DPFL" },
-    { label = "mean", set = { method = { name = "direct", aggregator = "mean" } } },
+    { label = "no clipping", set = { "method.clip" = false } },
   ]
 """
 

@@ -7,24 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
-from math import ceil, radians, sin
+from math import ceil, log, radians, sin
 from pathlib import Path
 from textwrap import fill
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter, NullLocator
 
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.charts import Chart, Kind, Point, Series, Variable
 from rdpfl_sim.records.metric_names import metric_name, name_from_path
 from rdpfl_sim.reports.figure_style import (
     CHARACTERS_PER_INCH,
-    DASHES,
     FAINT,
     FONT_SIZE,
     INK,
+    LINE_STYLES,
     MARKERS,
     MUTED,
     SERIES_COLOURS,
@@ -134,21 +134,19 @@ def _style(axes: Axes) -> None:
 
 def _key(index: int, label: str, is_joined: bool) -> Line2D:
     """Return a line with the colour, the marker and the dashes of a group, without points."""
-    num_colours = len(SERIES_COLOURS)
     line = Line2D(
         [],
         [],
         label=label,
-        color=SERIES_COLOURS[index % num_colours],
+        color=SERIES_COLOURS[index % len(SERIES_COLOURS)],
         marker=MARKERS[index % len(MARKERS)],
         markersize=4,
         markeredgewidth=0.6,
         linewidth=1.4,
     )
-    if not is_joined:
-        line.set_linestyle("")
-    elif index % (2 * num_colours) >= num_colours:
-        line.set_linestyle(DASHES)
+    line.set_linestyle(
+        LINE_STYLES[(index + index // len(SERIES_COLOURS)) % len(LINE_STYLES)] if is_joined else ""
+    )
     return line
 
 
@@ -184,13 +182,19 @@ def _set_scales(axes: Axes, charts: list[Chart]) -> None:
         axes.set_yscale("log", nonpositive="clip")
         axes.yaxis.set_minor_formatter(NullFormatter())
     numbers = sorted({point.x for point in points if not isinstance(point.x, str)})
-    if spans_decades(numbers):
+    is_log = spans_decades(numbers)
+    if is_log:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(numticks=8))
         axes.xaxis.set_major_formatter(LogFormatterSciNotation(labelOnlyBase=True))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    elif charts[0].is_joined and len(numbers) <= 6 and _are_spread(numbers):
+    if (
+        charts[0].is_joined
+        and len(numbers) <= 6
+        and _are_spread(list(map(log, numbers)) if is_log else numbers)
+    ):
         axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+        axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _are_spread(numbers: list[float]) -> bool:

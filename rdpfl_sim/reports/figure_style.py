@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from textwrap import wrap
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -26,6 +26,8 @@ Colour: TypeAlias = tuple[float, float, float, float]
 HONEST, BYZANTINE = "#0072B2", "#D55E00"
 INK, MUTED, FAINT = "#222222", "#6B6B6B", "#E4E4E4"
 DASHES = (0, (4, 2))
+LINE_STYLES: Sequence[Literal["-", "--", "-.", ":"]] = ("-", "--", "-.", ":")
+"""Styles of successive lines: a line remains visible below one that coincides with it."""
 SERIES_COLOURS = (HONEST, BYZANTINE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK, "#8A6D1F")
 """Colours of series, most of them from the same palette; each series also has a marker of its own."""
 MARKERS = "osD^vPX*<>hpd8H."

@@ -18,7 +18,7 @@ from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
-from rdpfl_sim.scenario.toml_file import TomlTable, read_toml
+from rdpfl_sim.scenario.toml_file import TomlTable, leaves, read_toml
 
 MAX_RUNS = 100_000
 RESERVED = {
@@ -84,6 +84,9 @@ class TableLayout(Strict):
         return found if isinstance(found, int | float) else None
 
 
+_QUOTES = 'must be in quotes, because it contains dots: "{path}" = [...]'
+
+
 class SweepSpec(Strict):
     """A base scenario, its variations, the seeds, and the tables to print."""
 
@@ -142,6 +145,9 @@ class SweepSpec(Strict):
     @classmethod
     def from_dict(cls, raw: Mapping[str, object]) -> SweepSpec:
         """Return the validated sweep, or raise a `ScenarioError` that lists all problems."""
+        unquoted = [Problem(f"grid.{path}", _QUOTES.format(path=path)) for path in _tables(raw.get("grid"))]
+        if unquoted:
+            raise ScenarioError(unquoted)
         try:
             sweep = cls.model_validate(dict(raw))
         except ValidationError as error:
@@ -221,3 +227,10 @@ def _label(value: object) -> str:
         options = ", ".join(f"{key} {item}" for key, item in value.items() if key != "name")
         return f"{value['name']} ({options})" if options else str(value["name"])
     return str(value)
+
+
+def _tables(grid: object) -> list[str]:
+    """Return the paths of the lists inside tables of the grid: TOML reads an unquoted path as a table."""
+    entries = grid.items() if isinstance(grid, dict) else ()
+    tables = {key: value for key, value in entries if isinstance(value, dict)}
+    return [path for path, value in leaves(tables).items() if isinstance(value, list)]

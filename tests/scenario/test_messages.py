@@ -91,6 +91,16 @@ def test_override_that_looks_like_a_table_or_a_list_must_be_valid() -> None:
     assert problem.startswith("adversary.ids: is not valid TOML: ")
 
 
+def test_path_in_the_grid_without_quotes_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text("base = {}\n[grid]\nadversary.attack.sigma = [1.0, 2.0]\n")
+    with pytest.raises(ScenarioError) as caught:
+        SweepSpec.load(path)
+    [problem] = caught.value.problems
+    assert problem.path == "grid.adversary.attack.sigma"
+    assert problem.message == 'must be in quotes, because it contains dots: "adversary.attack.sigma" = [...]'
+
+
 def test_scalar_in_place_of_a_list_is_named_with_its_key(tmp_path: Path) -> None:
     path = tmp_path / "sweep.toml"
     path.write_text(
