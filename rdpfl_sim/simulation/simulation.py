@@ -305,7 +305,8 @@ class Simulation:
         self._end(RunStatus.OUT_OF_TIME)
 
     def _end(self, status: RunStatus) -> None:
-        if self.status is None:
+        """End the run. If a signal arrives during the last event, the run is not interrupted but complete."""
+        if self.status in (None, RunStatus.INTERRUPTED):
             self.status = status
             self.kernel.pause()
 

@@ -1,6 +1,7 @@
 import csv
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -162,21 +163,40 @@ def test_run_can_be_limited_in_simulated_time() -> None:
     assert summary["rounds_done"] == [4, 4]
 
 
+class Interrupting:
+    """Sends SIGINT after a number of local trainings."""
+
+    def __init__(self, num_trainings: int) -> None:
+        self.num_trainings = num_trainings
+        self.has_sent = False
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        if rounds_done == self.num_trainings and not self.has_sent:
+            self.has_sent = True
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def default_handler() -> Iterator[None]:
+    """Handle SIGINT as by default, even where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_handler")
+def test_signal_during_the_last_event_does_not_interrupt_the_run() -> None:
+    progress = Interrupting(num_trainings=6 * 4)  # the last one
+    result = simulate(small_scenario(method="local"), progress=progress)
+    assert progress.has_sent
+    assert result.summary["status"] == "finished"
+    assert result.summary["rounds_done"] == [4, 4]
+
+
+@pytest.mark.usefixtures("default_handler")
 def test_interrupted_run_has_a_summary_of_its_progress(tmp_path: Path) -> None:
-    class Impatient:
-        pressed = False
-
-        def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-            if rounds_done == 7 and not self.pressed:
-                self.pressed = True
-                signal.raise_signal(signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # even where it is ignored
-    try:
-        result = simulate(small_scenario(**LOSSY), tmp_path, Impatient())
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
+    result = simulate(small_scenario(**LOSSY), tmp_path, Interrupting(num_trainings=7))
     assert result.summary["status"] == "interrupted"
     account = json.loads((result.folder / "summary.json").read_text())["messages"]
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
