@@ -65,7 +65,7 @@ def run_in_process(name: str) -> list[Row]:
     )
     sys.stderr.write(f"{time.perf_counter() - began:.0f} s\n")
     if done.returncode:
-        return [Row(f"{name} failed", "", "", None, "")]
+        raise SystemExit(f"{name} failed; nothing was written")
     return [Row(**row) for row in json.loads(done.stdout.splitlines()[-1])]
 
 

@@ -25,7 +25,7 @@ import os, sys
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.world.kernel import Kernel
 def stop(*_): os._exit(0)
-Kernel.step = Kernel.run_on = stop
+Kernel.run_until_paused = stop
 main(sys.argv[1:])
 sys.exit("no event happened")
 """
