@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.world.faults.condition import Condition
+from rdpfl_sim.world.faults.condition import Condition, FaultFields
 from rdpfl_sim.world.faults.fault import END, START, fault_class
 from rdpfl_sim.world.network.obstacles import DirectedLink, Sides
 
@@ -113,7 +113,7 @@ class FaultTimeline:
             for one in sides
         )
 
-    def apply(self, record: Mapping[str, Any]) -> FaultEffect:
+    def apply(self, record: FaultFields) -> FaultEffect:
         """Update the state with the next fault record, or raise `RunError` if its kind is unknown."""
         condition = condition_of(record)
         self.num_records += 1
@@ -132,7 +132,7 @@ class FaultTimeline:
             for subject, active in of_condition.items():
                 yield FaultInterval(condition, subject, active.start_s, None)
 
-    def _start(self, condition: Condition, record: Mapping[str, Any], effect: FaultEffect) -> None:
+    def _start(self, condition: Condition, record: FaultFields, effect: FaultEffect) -> None:
         of_condition = self._active[condition]
         for subject in _subjects(condition, record):
             active = of_condition.setdefault(subject, _Active(record["time_s"]))
@@ -141,7 +141,7 @@ class FaultTimeline:
                 self.stopped.add(subject)
                 effect.stopped.append(subject)
 
-    def _end(self, condition: Condition, record: Mapping[str, Any], effect: FaultEffect) -> None:
+    def _end(self, condition: Condition, record: FaultFields, effect: FaultEffect) -> None:
         of_condition = self._active[condition]
         detail = _detail(condition, record)
         for subject in _subjects(condition, record):
@@ -162,7 +162,7 @@ class FaultTimeline:
         return any(subject in subjects for condition, subjects in self._active.items() if condition.stops)
 
 
-def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInterval]:
+def fault_intervals(records: Iterable[FaultFields]) -> Iterator[FaultInterval]:
     """Yield the intervals in a run's fault records, sorted by end; intervals without an end come last."""
     timeline = FaultTimeline()
     for record in records:
@@ -170,7 +170,7 @@ def fault_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[FaultInter
     yield from timeline.active()
 
 
-def condition_of(record: Mapping[str, Any]) -> Condition | None:
+def condition_of(record: FaultFields) -> Condition | None:
     """Return the condition that a fault record starts or ends, or None if it changes the topology.
 
     Raise `RunError` if no fault has this kind and phase.
@@ -184,7 +184,7 @@ def condition_of(record: Mapping[str, Any]) -> Condition | None:
     return fault.CONDITION
 
 
-def _subjects(condition: Condition, record: Mapping[str, Any]) -> Iterable[Any]:
+def _subjects(condition: Condition, record: FaultFields) -> Iterable[Any]:
     items = record[condition.subjects]
     match condition.subjects:
         case "clients":
@@ -195,7 +195,7 @@ def _subjects(condition: Condition, record: Mapping[str, Any]) -> Iterable[Any]:
             return [tuple(map(frozenset, items))]
 
 
-def _detail(condition: Condition, record: Mapping[str, Any]) -> Any:
+def _detail(condition: Condition, record: FaultFields) -> Any:
     """Return the detail that distinguishes overlapping faults with the same condition.
 
     False counts as missing: the end of a crash does not state whether the client recovers.

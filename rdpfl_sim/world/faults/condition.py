@@ -14,6 +14,8 @@ from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.network.obstacles import Obstacles, Sides
 
 Clients: TypeAlias = tuple[int, ...]
+FaultFields: TypeAlias = Mapping[str, Any]
+"""The fields of a fault record, as written or as read from JSON."""
 Neighbours: TypeAlias = Sequence[Sequence[int]]
 """The neighbours of every client."""
 
@@ -35,7 +37,7 @@ class FaultTarget(Protocol):
     def restart(self, clients: Clients, fresh: bool, catch_up: bool) -> None:
         """Undo one stop of each client.
 
-        With `fresh`, it restarts with a new model; with `catch_up`, in the round of its furthest neighbour.
+        With `fresh`, it restarts with a new model; with `catch_up`, in the latest round of its neighbours.
         """
 
     def withdraw(self, clients: Clients) -> None:
@@ -48,7 +50,7 @@ class FaultTarget(Protocol):
         """Replace the links of all clients."""
 
 
-Effect: TypeAlias = Callable[[FaultTarget, Mapping[str, Any]], None]
+Effect: TypeAlias = Callable[[FaultTarget, FaultFields], None]
 """A change of the world, given the fields of the fault's record."""
 
 
@@ -81,43 +83,43 @@ class Condition:
         return self.label
 
 
-def _clients(fields: Mapping[str, Any]) -> Clients:
+def _clients(fields: FaultFields) -> Clients:
     return tuple(fields["clients"])
 
 
-def _sides(fields: Mapping[str, Any]) -> Sides:
+def _sides(fields: FaultFields) -> Sides:
     return tuple(map(frozenset, fields["sides"]))
 
 
-def _crash(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _crash(target: FaultTarget, fields: FaultFields) -> None:
     target.stop(_clients(fields), fields.get("for_good", False))
 
 
-def _recover(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _recover(target: FaultTarget, fields: FaultFields) -> None:
     target.restart(_clients(fields), fields.get("fresh", False), fields.get("catch_up", True))
 
 
-def _be_absent(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _be_absent(target: FaultTarget, fields: FaultFields) -> None:
     target.stop(_clients(fields), for_good=False)
     target.withdraw(_clients(fields))
 
 
-def _join(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _join(target: FaultTarget, fields: FaultFields) -> None:
     target.readmit(_clients(fields))
     _recover(target, fields)
 
 
-def _depart(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _depart(target: FaultTarget, fields: FaultFields) -> None:
     target.withdraw(_clients(fields))
     target.stop(_clients(fields), for_good=True)
 
 
-def _slow_down(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _slow_down(target: FaultTarget, fields: FaultFields) -> None:
     for client in _clients(fields):
         target.training_times.slow_down(client, fields["factor"])
 
 
-def _end_slow_down(target: FaultTarget, fields: Mapping[str, Any]) -> None:
+def _end_slow_down(target: FaultTarget, fields: FaultFields) -> None:
     for client in _clients(fields):
         target.training_times.end_slow_down(client, fields["factor"])
 
