@@ -61,10 +61,10 @@ from rdpfl_sim.world.adversary.placement import placement
 from rdpfl_sim.world.adversary.schedules import ScheduleView, attack_schedule
 from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView, timing_attack
 from rdpfl_sim.world.compute_time import compute
-from rdpfl_sim.world.faults.churn import Absence, Leave
 from rdpfl_sim.world.faults.condition import Condition, FaultTarget
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, Start, fault
+from rdpfl_sim.world.faults.join_and_leave import Absence, Leave
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition
 from rdpfl_sim.world.faults.slow_down import SlowDown

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.local import Local
 from rdpfl_sim.world.client import Phase
-from rdpfl_sim.world.faults.churn import Absence, Leave
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import Change, End, Start
+from rdpfl_sim.world.faults.join_and_leave import Absence, Leave
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition
 from rdpfl_sim.world.faults.slow_down import SlowDown

@@ -28,9 +28,9 @@ from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan
 from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS
 from rdpfl_sim.world.adversary.timing import delayed, flood, just_in_time, replay, wrong_stamp
-from rdpfl_sim.world.faults.churn import Leave
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import Change, End, Start
+from rdpfl_sim.world.faults.join_and_leave import Leave
 from rdpfl_sim.world.staleness import Staleness
 from rdpfl_sim.world.waiting import Wait
 from tests.support import RING, TinyWorld, odd_payloads

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.world.faults.churn import Absence
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import End, Start
+from rdpfl_sim.world.faults.join_and_leave import Absence
 from tests.world.faults.schedules import refusal, schedule
 
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdpfl_sim.world.faults import FAULTS
-from rdpfl_sim.world.faults.churn import Leave
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import End, Start, merged
+from rdpfl_sim.world.faults.join_and_leave import Leave
 from rdpfl_sim.world.faults.slow_down import SlowDown
 from rdpfl_sim.world.faults.topology_change import TopologyChange
 from tests.world.faults.schedules import INFINITE, Section, context, problems, schedule

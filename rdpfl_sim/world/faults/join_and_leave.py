@@ -1,4 +1,4 @@
-"""Churn: clients that join late or leave. Unlike a crash, this is announced to all other clients."""
+"""Clients that join late or leave. Unlike a crash, this is announced to all other clients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-from rdpfl_sim.world.faults.churn import Absence, Leave
 from rdpfl_sim.world.faults.fault import End, Start
+from rdpfl_sim.world.faults.join_and_leave import Absence, Leave
 from tests.world.faults.schedules import schedule
 
 
