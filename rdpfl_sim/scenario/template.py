@@ -118,4 +118,4 @@ def _key_lines(
 
 
 def _comment(text: str) -> list[str]:
-    return wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return wrap(text, WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
