@@ -84,6 +84,7 @@ def assert_close(one: dict[str, Any], other: dict[str, Any]) -> None:
             assert other[key] == value, (identity(one), key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 4], ids=["evaluated every round", "evaluated at the end"])
 @pytest.mark.parametrize("method", METHODS, ids=str)
 @pytest.mark.parametrize("name", RUNS)

@@ -397,6 +397,7 @@ CASES: list[tuple[type[Plain], dict[str, Any], set[str]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["none", "sign_flip", "alie"])
 @pytest.mark.parametrize("topology", ["complete", "ring"])
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def test_scenario_runs_for_a_few_rounds(path: Path) -> None:
     assert summary["accuracy"]["honest"]["personal"]["mean"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", STRESS, ids=lambda path: path.stem)
 def test_stress_scenario_finishes_and_its_message_counts_add_up(path: Path) -> None:
     scenario = Scenario.load(path, LIGHT)

@@ -149,6 +149,7 @@ def check_account(account: dict) -> None:
     assert account["delivered"] == sum(account[outcome] for outcome in outcomes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("method", OF_MODELS)
 def test_every_method_is_deterministic_under_every_wait_policy(method: str, wait: str) -> None:
@@ -237,6 +238,7 @@ def test_diverged_training_causes_a_warning_and_no_error(method: str) -> None:
     check_account(summary["messages"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("method", OF_MODELS)
 def test_every_attack_sends_messages_in_the_form_of_the_method(method: str, attack: str) -> None:

@@ -15,6 +15,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_run_of_a_scenario_file_has_no_violations(path: Path, tmp_path: Path) -> None:
     folder = simulate(Scenario.load(path, ["rounds=5", "evaluation.global_test=false"]), tmp_path).folder

@@ -844,6 +844,7 @@ def sizes(adversary: Adversary) -> tuple[int, int, int]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("knowledge", ["own", "neighbourhood", "omniscient"])
 @pytest.mark.parametrize("collude", [True, False])
 def test_memory_does_not_grow_with_the_rounds(knowledge: Any, collude: bool) -> None:
