@@ -33,5 +33,5 @@ VARIANTS = {
 
 
 def colour_of(method: str) -> str:
-    """Return the colour of a method, or of the method of which it is a variant."""
+    """Return the colour of a method. A variant has the colour of its method."""
     return COLOURS[VARIANTS.get(method, method)]
