@@ -1,7 +1,6 @@
 import csv
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -176,16 +175,7 @@ class Interrupting:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture
-def default_handler() -> Iterator[None]:
-    """Handle SIGINT as by default, even where it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("default_handler")
+@pytest.mark.usefixtures("ctrl_c")
 def test_signal_during_the_last_event_does_not_interrupt_the_run() -> None:
     progress = Interrupting(num_trainings=6 * 4)  # the last one
     result = simulate(small_scenario(method="local"), progress=progress)
@@ -194,9 +184,10 @@ def test_signal_during_the_last_event_does_not_interrupt_the_run() -> None:
     assert result.summary["rounds_done"] == [4, 4]
 
 
-@pytest.mark.usefixtures("default_handler")
+@pytest.mark.usefixtures("ctrl_c")
 def test_interrupted_run_has_a_summary_of_its_progress(tmp_path: Path) -> None:
     result = simulate(small_scenario(**LOSSY), tmp_path, Interrupting(num_trainings=7))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert result.summary["status"] == "interrupted"
     account = json.loads((result.folder / "summary.json").read_text())["messages"]
     assert account["sent"] == account["delivered"] + account["lost"] + account["in_flight"]
