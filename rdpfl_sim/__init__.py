@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rdpfl_sim.execution import arithmetic as _arithmetic
 from rdpfl_sim.version import __version__
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ _MODULES = {
     "resume": "simulation.resume",
     "simulate": "simulation.simulation",
 }
+
+_arithmetic.prepare()  # torch reads its environment variables when it first computes
 
 
 def __getattr__(name: str) -> object:

@@ -8,10 +8,23 @@ import pytest
 from hypothesis import settings
 
 from tests.packages import Packages
+from tests.pinned.cases import VERSION, pins
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
 settings.load_profile("repeatable")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Warn if digests could not be compared."""
+    if pins() is None:
+        terminalreporter.section("digests")
+        terminalreporter.line(
+            f"WARNING: no pins for torch {VERSION}: tests of digests were skipped, and the digests and last "
+            "digits of the documentation were not compared. Write pins with: python -m tests.pinned.cases "
+            "and python -m tests.pinned.building_blocks",
+            yellow=True,
+        )
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.execution import devices
+from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.allocation import keep_freed_memory
+from rdpfl_sim.execution.arithmetic import Arithmetic
 from rdpfl_sim.execution.determinism import make_torch_deterministic
 from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingConfig, TrainingData, TrainingJob
 from rdpfl_sim.learning.datasets.dataset import Augmentation, Shard
@@ -34,6 +35,7 @@ class WorkerPayload:
     settings: TrainingConfig
     streams: Streams
     num_threads: int
+    arithmetic: Arithmetic
 
     @classmethod
     def pack(cls, model: FlatModel, training_data: TrainingData) -> tuple[WorkerPayload, list[Tensor]]:
@@ -53,6 +55,7 @@ class WorkerPayload:
             training_data.settings,
             training_data.streams,
             torch.get_num_threads(),
+            arithmetic.in_use(),
         )
         return payload, [train.x, train.y, false_y, test.x, test.y]
 
@@ -81,6 +84,7 @@ class Worker:
     ) -> None:
         if device.type == "cuda" and not torch.cuda.is_available():
             raise RunError("torch cannot use the GPU of a worker; use execution.device = 'cpu'")
+        arithmetic.use(payload.arithmetic)
         keep_freed_memory()
         devices.prepare(device)
         make_torch_deterministic(payload.num_threads, device)

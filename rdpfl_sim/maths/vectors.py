@@ -8,13 +8,38 @@ order of torch's own sums depends on the shape and the number of threads.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rdpfl_sim.maths.distances import blocks
 
 LARGEST = 2.0**100
 """Largest entry of an aggregate, so that the difference of two aggregates is finite in float32."""
+
+
+def square_root(x: Tensor) -> Tensor:
+    """Return the correctly rounded square root. On a CPU, torch's depends on the processor.
+
+    >>> square_root(torch.tensor([0.0, 4.0, 2.0]))
+    tensor([0.0000, 2.0000, 1.4142])
+    """
+    if x.device.type != "cpu":
+        return x.sqrt()
+    root = torch.empty_like(x)
+    np.sqrt(x.numpy(), out=root.numpy())
+    return root
+
+
+def product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a @ b as torch computes it. The last bits of numpy's product depend on the processor.
+
+    >>> product(np.ones(2), np.eye(2))
+    array([1., 1.])
+    """
+    result: NDArray[np.float64] = torch.matmul(torch.from_numpy(a), torch.from_numpy(b)).numpy()
+    return result
 
 
 def norm(v: Tensor) -> float:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Positive, PositiveFraction
+from rdpfl_sim.maths.vectors import square_root
 from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
 from rdpfl_sim.methods.registry import method
@@ -59,4 +60,4 @@ class ClippedGossip(Gossip):
         counts = weights.cumsum(dim=1) <= limit
         counts[:, 0] = True
         squares = (weights * lengths**2).where(counts, 0.0)
-        return (squares.cumsum(dim=1)[:, -1] / self.delta).sqrt()
+        return square_root(squares.cumsum(dim=1)[:, -1] / self.delta)

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +21,7 @@ from rdpfl_sim.components.options import Count
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.execution import arithmetic
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.checks import CHECKS
@@ -86,7 +88,7 @@ class Scenario(Strict):
             problems = [_with_path(problem, dict(raw)) for problem in validation_problems(raw, error)]
             valid = dict(_valid_parts(cls, raw))
         for name, part in list(valid.items()):
-            broken = list(_plugin_problems(raw, name, part))
+            broken = list(_plugin_problems(raw, name, part, valid.get("execution")))
             problems += broken
             if broken:
                 del valid[name]  # checks must not call broken plug-ins
@@ -116,7 +118,7 @@ class Scenario(Strict):
     def of_run(cls, folder: Path) -> Scenario:
         """Read the scenario of a run folder."""
         path = folder / "scenario.toml"
-        return cls._from_file(read_toml(path, follow_links=False), path)
+        return cls._from_file(read_run(path), path)
 
     @classmethod
     def _from_file(
@@ -159,10 +161,24 @@ class Scenario(Strict):
 
     @property
     def hash(self) -> str:
-        """A hash of all options, defaults included; notes do not change it."""
+        """A hash of all options, defaults included; notes do not change it.
+
+        Older scenarios have no `execution.arithmetic`, and were computed natively.
+        """
         content = {key: value for key, value in self.to_dict().items() if key != "notes"}
+        if self.execution.arithmetic == "native":
+            del content["execution"]["arithmetic"]
         text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
         return blake2b(text, digest_size=10).hexdigest()
+
+
+def read_run(path: Path) -> TomlTable:
+    """Read the scenario file of a run folder. Without `execution.arithmetic`, the run was native."""
+    raw = read_toml(path, follow_links=False)
+    execution = raw.setdefault("execution", {})
+    if isinstance(execution, dict):
+        execution.setdefault("arithmetic", "native")
+    return raw
 
 
 def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
@@ -194,8 +210,13 @@ def _valid_parts(cls: type[Scenario], raw: Mapping[str, object]) -> Iterator[tup
             continue
 
 
-def _plugin_problems(raw: Mapping[str, object], name: str, part: object) -> Iterator[Problem]:
+def _plugin_problems(
+    raw: Mapping[str, object], name: str, part: object, execution: object
+) -> Iterator[Problem]:
     for location, plugin in plugins_in(part, (name,)):
+        if isinstance(execution, ExecutionSection):
+            with suppress(ScenarioError):  # building the experiment reports it
+                arithmetic.use(execution.arithmetic)  # the check computes, which fixes the arithmetic
         flaw = guard_and_try(plugin)
         if flaw is not None:
             yield Problem(_toml_path(raw, location), flaw)

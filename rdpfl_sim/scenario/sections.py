@@ -10,6 +10,7 @@ from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import LARGE, ClientSet, Count, Fraction, NonNegative, Positive, Probability
 from rdpfl_sim.components.table import Strict
+from rdpfl_sim.execution.arithmetic import Arithmetic
 from rdpfl_sim.execution.choice import EXECUTORS
 from rdpfl_sim.execution.choice import REMOVED as REMOVED_EXECUTORS
 from rdpfl_sim.execution.devices import DeviceName
@@ -232,4 +233,9 @@ class ExecutionSection(Strict):
     )
     threads: Annotated[Count, Field(le=MAX_WORKERS)] = Field(
         default=1, description="torch threads per worker; their number affects the last bits of results"
+    )
+    arithmetic: Arithmetic = Field(
+        default="portable",
+        description="portable: the same results on every x86-64 processor with AVX2 and FMA; native: the "
+        "processor's fastest instructions, which round differently",
     )

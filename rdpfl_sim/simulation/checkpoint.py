@@ -51,7 +51,7 @@ class CheckpointWriter:
         try:
             state, tensors = take_snapshot(simulation)
             about = {
-                "environment": environment(simulation.executor.device_kind),
+                "environment": environment(simulation.executor.device_kind, simulation.experiment.arithmetic),
                 "scenario": self.files.scenario,
                 "records": self.files.sync(),
             }

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
-from rdpfl_sim.execution import devices
+from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.executor import Executor, RoundComputation
 from rdpfl_sim.execution.training_data import TrainingConfig, TrainingData
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
@@ -36,6 +36,8 @@ from rdpfl_sim.world.compute_time import ComputeTimes
 SMALL_TEST = 5
 """Personal test sets with fewer images cause a warning."""
 
+NOT_PORTABLE = "results depend on the hardware, because {}; execution.arithmetic = 'native' confirms this"
+
 COARSE_TEST = "the smallest personal test set has {} images, so its accuracy is coarse"
 
 
@@ -48,6 +50,8 @@ class Experiment(Deployment):
     def __init__(self, scenario: Scenario) -> None:
         problems: list[Problem] = []
         execution = scenario.execution
+        with collect_problems(problems):
+            arithmetic.use(execution.arithmetic)
         with collect_problems(problems), errors_at("execution", execution):
             devices.check(execution.device, execution.executor.name)
         with collect_problems(problems):
@@ -84,10 +88,24 @@ class Experiment(Deployment):
     def warnings(self) -> list[str]:
         """Properties of the scenario, its data and its compute times that may make the result misleading."""
         found = [*super().warnings, *self._coarse_tests()]
+        if self.scenario.execution.arithmetic != self.arithmetic:
+            found.append(NOT_PORTABLE.format(arithmetic.why_native(self._kind_of_device)))
         if self.executor_warning is not None:
             found.append(self.executor_warning)
         of_faults = self._fault_warnings(training_s=min(self.compute_times.base_s))
         return [*found, *(warning for warning in of_faults if warning not in found)]
+
+    @property
+    def arithmetic(self) -> arithmetic.Arithmetic:
+        """The arithmetic of the run: portable results exist only on x86-64 processors."""
+        is_native = arithmetic.why_native(self._kind_of_device) is not None
+        return "native" if is_native else self.scenario.execution.arithmetic
+
+    @property
+    def _kind_of_device(self) -> str:
+        """The device that trains, or `auto` if the workers of a cluster choose it."""
+        is_remote = self.scenario.execution.executor.name == "ray"
+        return self.training_data.device if is_remote else str(self.device)
 
     def _coarse_tests(self) -> Iterator[str]:
         smallest = min(len(shard) for shard in self.personal_tests)

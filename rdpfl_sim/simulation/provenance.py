@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from rdpfl_sim.execution.arithmetic import Arithmetic, instructions
 from rdpfl_sim.execution.devices import describe
 from rdpfl_sim.records.json_file import JsonObject, read_json
 from rdpfl_sim.records.run_folder import PROVENANCE
@@ -37,37 +38,41 @@ RESUMED_ELSEWHERE = "resumed in another environment, so its digest may differ"
 GIT_TIMEOUT_S = 5.0
 
 
-def provenance(folder: Path, scenario_hash: str, device: torch.device) -> JsonObject:
+def provenance(folder: Path, scenario_hash: str, device: torch.device, arithmetic: Arithmetic) -> JsonObject:
     """Return the content of provenance.json: this session and, for a resumed run, the previous sessions."""
     path = folder / PROVENANCE
     before = read_json(path)["sessions"] if path.exists() else []
-    return {"scenario_hash": scenario_hash, "sessions": [*before, session(device)]}
+    return {"scenario_hash": scenario_hash, "sessions": [*before, session(device, arithmetic)]}
 
 
-def session(device: torch.device) -> JsonObject:
+def session(device: torch.device, arithmetic: Arithmetic) -> JsonObject:
     """Return the start time, command, working folder and environment of this process."""
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(_command()),
         "working_folder": os.getcwd(),
-        **environment(describe(device)),
+        **environment(describe(device), arithmetic),
     }
 
 
-def environment(device: str) -> JsonObject:
+def environment(device: str, arithmetic: Arithmetic) -> JsonObject:
     """Return everything that can affect a result, except the scenario. `device` is the training device."""
     return {
         "code": dict(_code()),
         "versions": dict(_versions()),
         "machine": dict(_machine()),
         "device": device,
+        "arithmetic": arithmetic,
         "threads": torch.get_num_threads(),
     }
 
 
 def changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences between two environments that can change the last bits of a result."""
-    parts = [("", "device"), ("", "threads"), ("machine", "processor"), ("machine", "instructions")]
+    parts = [("", "device"), ("", "threads"), ("", "arithmetic")]
+    then = {"arithmetic": "native", **then}  # older sessions lack the key
+    if then["arithmetic"] == now["arithmetic"] == "native":
+        parts += [("machine", "processor"), ("machine", "instructions")]
     parts += [("code", "commit"), ("code", "changed")]
     parts += [("versions", name) for name in now["versions"] if name not in WITHOUT_EFFECT]
     found = []
@@ -101,7 +106,7 @@ def _machine() -> JsonObject:
         "host": platform.node(),
         "platform": platform.platform(),
         "processor": _processor(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),  # the last bits of a sum depend on them
+        "instructions": instructions(),
         "cores": os.cpu_count(),
     }
 

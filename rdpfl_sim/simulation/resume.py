@@ -127,7 +127,8 @@ def _last_state(files: RunFolder, simulation: Simulation) -> tuple[Snapshot | No
         state, tensors = found
         if "environment" not in state["about"]:
             raise CodecError("it was written by an older version")
-        differences = changes(state["about"]["environment"], environment(simulation.executor.device_kind))
+        here = environment(simulation.executor.device_kind, simulation.experiment.arithmetic)
+        differences = changes(state["about"]["environment"], here)
         snapshot = Snapshot(state["run"], tensors)
     warnings = [f"{RESUMED_ELSEWHERE}: {'; '.join(differences)}"] if differences else []
     for warning in warnings:

@@ -176,7 +176,10 @@ class Simulation:
     def begin(self, snapshot: Snapshot | None = None) -> None:
         """Schedule the first events, or restore the events of a snapshot."""
         if self.files is not None:
-            content = provenance(self.files.path, self.scenario.hash, self.experiment.device)
+            experiment = self.experiment
+            content = provenance(
+                self.files.path, self.scenario.hash, experiment.device, experiment.arithmetic
+            )
             self.files.write_json(PROVENANCE, content)
         if snapshot is None:
             self._record_start()

@@ -73,7 +73,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
         assert again.folder is not None
         check = compare(folder, again.folder)
     if check.first is not None:
-        check.first += _changed(folder / PROVENANCE, session(experiment.device))
+        check.first += _changed(folder / PROVENANCE, session(experiment.device, experiment.arithmetic))
     return check
 
 

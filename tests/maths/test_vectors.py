@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from decimal import Context, Decimal
 
 import numpy as np
 import pytest
@@ -97,6 +98,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "row_norms": row_norms,
     "clip_rows": clip_some,
     "clip_around": clip_around_rows,
+    "square_root": lambda x: vectors.square_root(x.abs()),
     "bb_coefficients": lambda x: bb_coefficients(x, x.square() - x.roll(1, 1), 1e-8, 10.0),
 }
 """Functions of x (n, d) that compute something for every row."""
@@ -120,4 +122,19 @@ def test_every_function_on_rows_is_tested() -> None:
         for name, function in inspect.getmembers(vectors, inspect.isfunction)
         if function.__module__ == vectors.__name__
     }
-    assert functions - {"norm"} == FUNCTIONS.keys()
+    assert functions - {"norm", "product"} == FUNCTIONS.keys()
+
+
+def test_square_root_is_correctly_rounded() -> None:
+    values = [0.0, 2.0, 1e-38, 3e38, math.inf, *(k / 7 for k in range(1, 1000))]
+    for dtype in (torch.float32, torch.float64):
+        x = torch.tensor(values, dtype=dtype)
+        exact = [float(Decimal(value).sqrt(Context(prec=60))) for value in x.double().tolist()]
+        assert vectors.square_root(x).tolist() == torch.tensor(exact, dtype=dtype).tolist()
+    assert vectors.square_root(torch.tensor(4.0)).item() == 2.0  # no dimension
+
+
+def test_product_is_the_matrix_product() -> None:
+    a, b = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([5.0, 6.0])
+    assert vectors.product(a, b).tolist() == [17.0, 39.0]
+    assert vectors.product(b, b) == 61.0

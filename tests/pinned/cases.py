@@ -1,9 +1,15 @@
-"""Runs whose digests are pinned. `python -m tests.pinned.cases` writes the pins of this machine."""
+"""Runs whose digests are pinned, in portable arithmetic: they hold on every x86-64 processor with AVX2.
+
+`python -m tests.pinned.cases` writes the pins for the installed version of torch, and with --print prints
+the digests, as tests/pinned/portable.py needs them.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,8 +26,10 @@ from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from tests.support import small_scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
+VERSION = torch.__version__
+"""The key of the pins: each version of torch may round differently."""
 DIGESTS = Path(__file__).with_name("digests.json")
-EVENTS = Path(__file__).with_name("events.jsonl")
+EVENTS = Path(__file__).with_name(f"events-{VERSION}.jsonl")
 EXECUTORS = ("inline", "stacked")
 
 CASES: dict[str, dict[str, Any]] = {
@@ -41,9 +49,10 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def platform() -> str:
-    """Return the key of the pins of this machine: versions and instructions affect the last bits."""
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
+def pins() -> dict[str, Any] | None:
+    """Return the digests by case and executor for this version of torch, or None if it has none."""
+    found: dict[str, Any] | None = json.loads(DIGESTS.read_text()).get(VERSION)
+    return found
 
 
 def scenarios() -> Iterator[tuple[str, Scenario]]:
@@ -82,15 +91,34 @@ def events() -> bytes:
         return (run / "events.jsonl").read_bytes()
 
 
-def main() -> None:
-    """Write the pins of this machine."""
-    pins = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
-    pins[platform()] = {
+def computed() -> Iterator[tuple[str, str]]:
+    """Yield the digest of every case and executor, and a hash of the records."""
+    for name, scenario in scenarios():
+        for executor in EXECUTORS:
+            yield f"{name}, {executor}", digest(scenario, executor)
+    yield "records", blake2b(events(), digest_size=10).hexdigest()
+
+
+def write() -> None:
+    """Write the pins for this version of torch."""
+    found = json.loads(DIGESTS.read_text()) if DIGESTS.exists() else {}
+    found[VERSION] = {
         name: {executor: digest(scenario, executor) for executor in EXECUTORS}
         for name, scenario in scenarios()
     }
-    DIGESTS.write_text(json.dumps(pins, indent=1) + "\n")
+    DIGESTS.write_text(json.dumps(found, indent=1) + "\n")
     EVENTS.write_bytes(events())
+
+
+def main() -> None:
+    """Write or print the digests of all cases."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--print", action="store_true", help="print one digest per line, write nothing")
+    if parser.parse_args().print:
+        for name, found in computed():
+            print(f"{name}\t{found}", flush=True)  # noqa: T201
+    else:
+        write()
 
 
 if __name__ == "__main__":

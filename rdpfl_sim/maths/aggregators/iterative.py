@@ -21,6 +21,7 @@ from rdpfl_sim.maths.aggregators.aggregator import aggregator, weighting_aggrega
 from rdpfl_sim.maths.aggregators.coordinatewise import band_weights, median, median_bound, middle
 from rdpfl_sim.maths.aggregators.weighting import SLACK, weighted_sum, without_overflow
 from rdpfl_sim.maths.distances import blocks, distances_to, norms, squared_distances
+from rdpfl_sim.maths.vectors import product
 
 _COINCIDENT = 1e-6  # relative to the median distance: well above float64 rounding of a difference of squares
 _FAR = 1e3  # relative to the median distance: rounding of its square is still well below the median
@@ -57,7 +58,7 @@ def _weiszfeld(u: Tensor, iterations: int, tolerance: float) -> NDArray[np.float
         pull = ~met / np.maximum(distances, _COINCIDENT * scale)
         total = pull.sum()
         step = pull / total - w
-        length = sqrt(max(step @ gram @ step, 0.0))
+        length = sqrt(max(float(product(step, product(gram, step))), 0.0))
         # Each row that coincides with y opposes the joint force of the others with force 1.
         share = 1 - min(1.0, np.count_nonzero(met) / max(length * total, 1e-9))
         w = w + share * step
@@ -136,8 +137,8 @@ def _lower_median(distances: NDArray[np.float64]) -> float:
 
 def _distances(gram: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """|u_i - y| for y = c + sum_i w_i (u_i - c)."""
-    product = gram @ w
-    squares: NDArray[np.float64] = gram.diagonal() - 2 * product + w @ product
+    to_mean = product(gram, w)
+    squares: NDArray[np.float64] = gram.diagonal() - 2 * to_mean + product(w, to_mean)
     return np.sqrt(np.maximum(squares, 0))
 
 

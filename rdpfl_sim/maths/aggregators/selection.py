@@ -22,6 +22,7 @@ from rdpfl_sim.components.options import Doc, PositiveFraction
 from rdpfl_sim.maths.aggregators.aggregator import weighting_aggregator
 from rdpfl_sim.maths.aggregators.weighting import SLACK, Byzantine, equal_shares, least, num_trusted
 from rdpfl_sim.maths.distances import distances_to, squared_distances
+from rdpfl_sim.maths.vectors import product
 from rdpfl_sim.rounding import round_up
 
 _Squares: TypeAlias = NDArray[np.float64]
@@ -107,7 +108,7 @@ def smea(u: Tensor, *, byzantine: Byzantine = 0.3, max_subsets: MaxSubsets = 500
     sets = _candidates(squares, num_trusted(len(u), byzantine), max_subsets)
     parts = np.array_split(sets, 1 + len(sets) // 1000)  # bounds memory use
     covariances = (_covariance(squares, part / part.sum(axis=1, keepdims=True))[1] for part in parts)
-    eigenvalues = [np.linalg.eigvalsh(covariance)[:, -1] for covariance in covariances]
+    eigenvalues = [torch.linalg.eigvalsh(torch.from_numpy(c))[:, -1].numpy() for c in covariances]
     return _mean_of_best(sets, np.concatenate(eigenvalues), u)
 
 
@@ -129,11 +130,11 @@ def caf(u: Tensor, *, byzantine: Byzantine = 0.3) -> Tensor:
     while True:  # each pass sets the weight of at least one row to 0
         p = c / c.sum()
         gram, covariance = _covariance(squares, p)
-        eigenvalues, vectors = np.linalg.eigh(covariance)
+        eigenvalues, vectors = (x.numpy() for x in torch.linalg.eigh(torch.from_numpy(covariance)))
         if eigenvalues[-1] < least_eigenvalue * (1 - SLACK):
             best, least_eigenvalue = p, eigenvalues[-1]
         top = vectors[:, eigenvalues >= eigenvalues[-1] * (1 - SLACK)]
-        tau = (c > 0) * np.square((gram * np.sqrt(p)) @ top).sum(axis=1)
+        tau = (c > 0) * np.square(product(gram * np.sqrt(p), top)).sum(axis=1)
         farthest = tau >= tau.max() * (1 - SLACK)
         c = np.where(farthest, 0, c * (1 - tau / max(tau.max(), np.finfo(float).tiny)))
         if c.sum() <= enough + SLACK:
@@ -163,7 +164,7 @@ def _covariance(squares: _Squares, p: _Squares) -> tuple[_Squares, _Squares]:
     The latter has the eigenvalues of the covariance sum_i p_i (u_i - mu) (u_i - mu)^T. B is computed from
     distances, 2 B_ij = (D p)_i + (D p)_j - p.D p - D_ij, so rows of weight 0 do not affect the others.
     """
-    to_mean = p @ squares
+    to_mean = product(p, squares)
     spread = (to_mean * p).sum(axis=-1)[..., None, None]
     gram: _Squares = (to_mean[..., :, None] + to_mean[..., None, :] - spread - squares) / 2
     root = np.sqrt(p)

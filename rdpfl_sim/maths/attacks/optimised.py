@@ -10,6 +10,7 @@ from torch import Tensor
 from rdpfl_sim.components.options import Doc
 from rdpfl_sim.maths.attacks.view import View, as_update, attack, moments, unit
 from rdpfl_sim.maths.distances import blocks, squared_distances
+from rdpfl_sim.maths.vectors import square_root
 
 Direction: TypeAlias = Annotated[
     Literal["unit_vec", "sign", "std"], Doc("the perturbation p: mu/|mu|, sign(mu) or sigma")
@@ -30,7 +31,7 @@ def min_max(view: View, *, direction: Direction = "std") -> Tensor:
         return as_update(mu, view)
     b = torch.stack([(m - rows) @ q for rows, m, q in blocks(g, mu, p)]).sum(dim=0)
     slack = (squared_distances(g).max() - _squared_distances_to(mu, g)).clamp(min=0)
-    gamma = ((b + (b.square() + a * slack).sqrt()) / a).min()
+    gamma = ((b + square_root(b.square() + a * slack)) / a).min()
     return as_update(mu - gamma * p, view)
 
 
@@ -55,7 +56,7 @@ def min_sum(
     if a == 0:
         return as_update(mu, view)
     squares = _squared_distances_to(mu, g)
-    gamma = ((squares.min() if budget == "min" else squares.max()) / a).sqrt()
+    gamma = square_root((squares.min() if budget == "min" else squares.max()) / a)
     return as_update(mu - gamma * p, view)
 
 

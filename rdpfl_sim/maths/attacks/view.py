@@ -24,6 +24,7 @@ from torch import Tensor
 
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.maths.distances import blocks
+from rdpfl_sim.maths.vectors import square_root
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def moments(g: Tensor) -> tuple[Tensor, Tensor]:
     moments = []
     for (rows,) in blocks(g):
         mu = rows.mean(dim=0, dtype=torch.float64)
-        moments.append(torch.stack([mu, (rows - mu).square().mean(dim=0).sqrt()]))
+        moments.append(torch.stack([mu, square_root((rows - mu).square().mean(dim=0))]))
     mu, sigma = torch.cat(moments, dim=1)
     return mu, sigma
 
