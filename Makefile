@@ -5,7 +5,8 @@ PIP := $(BIN)/pip --disable-pip-version-check install --quiet
 INSTALLED := .venv/installed
 DEV := .venv/installed-dev
 
-.PHONY: run test test-fast coverage check format docs analysis findings findings-cifar10 bench fuzz torture clean
+.PHONY: run test test-fast coverage check format docs analysis findings findings-cifar10 bench fuzz torture \
+	portable clean
 
 # One torch thread per worker: more would only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest
@@ -39,6 +40,9 @@ fuzz: $(DEV)  # 500 random scenarios, new ones every time
 
 torture: $(DEV)  # kill -9 runs, sweeps, workers and Ray actors 200 times; results must not change
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
+
+portable:  # compare pinned runs with two emulated processors; needs qemu-x86_64, installs nothing
+	$(BIN)/python -m tests.pinned.portable
 
 SWEEPS := $(wildcard analysis/scenarios/*.toml)
 analysis: $(DEV)  # run what is missing, then execute every notebook

@@ -27,6 +27,7 @@ NAMES = (
     "kernel",
     "aggregators",
     "training",
+    "arithmetic",
     "overhead",
     "executors",
     "small_clients",

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 
 from tests.packages import Packages
-from tests.pinned.cases import VERSION, pins
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None)
@@ -17,6 +16,8 @@ settings.load_profile("repeatable")
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Warn if digests could not be compared."""
+    from tests.pinned.cases import VERSION, pins  # imports torch
+
     if pins() is None:
         terminalreporter.section("digests")
         terminalreporter.line(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,11 +44,15 @@ def execute(options: argparse.Namespace) -> int:
     """Check each run; return 1 if any check fails."""
     with make_console(stderr=True).status("loading"):
         from rdpfl_sim.reports.terminal import replay_note, verification_table
+        from rdpfl_sim.scenario.scenario import arithmetic_of
         from rdpfl_sim.verification.replay import ONLY_BY_REPLAY
     console, results, violated = make_console(), [], False
     require_run_folders(*options.runs)
     for path in options.runs:
-        checks = _run_checks(path, options, make_console(stderr=True))
+        if options.replay and arithmetic_of(path) != arithmetic_of(options.runs[0]):
+            checks = _run_checks_in_new_process(path, options)
+        else:
+            checks = _run_checks(path, options, make_console(stderr=True))
         violated |= any(check["outcome"] == "violated" for check in checks)
         if options.json:
             not_checked = [] if options.replay else ONLY_BY_REPLAY
@@ -73,3 +79,14 @@ def _run_checks(path: Path, options: argparse.Namespace, console: Console) -> li
         with make_progress(False, scenario.rounds * scenario.clients.count, console) as progress:
             checks.append(replay(path, progress, options.allow_cluster))
     return [check.as_dict() for check in checks]
+
+
+def _run_checks_in_new_process(path: Path, options: argparse.Namespace) -> list[dict[str, object]]:
+    """Check a run whose arithmetic differs from the one of this process, which cannot change."""
+    command = [sys.executable, "-m", "rdpfl_sim", "verify", "--replay", "--json", str(path)]
+    command += ["--allow-cluster"] if options.allow_cluster else []
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode not in (0, FAILED):
+        raise SystemExit(done.returncode)  # the process has printed the error
+    checks: list[dict[str, object]] = json.loads(done.stdout)[0]["checks"]
+    return checks

@@ -31,7 +31,7 @@ VARIABLES = {
 COMPATIBLE = 3
 """The mode of MKL in which results do not depend on the processor: MKL_CBWR_COMPATIBLE."""
 
-PROBE = "8bf191f6d30a"
+PROBE = "6d9d78e7b917"
 """Hash of `_probe` in this mode, for builds of torch that do not export the function that returns it."""
 
 EXTENSIONS = (
@@ -44,8 +44,11 @@ AS_NATIVE = "set execution.arithmetic = 'native', with results that depend on th
 
 
 def prepare() -> None:
-    """Set the variables of portable arithmetic if the processor supports it; torch is not imported."""
-    if _is_x86() and {"avx2", "fma"} <= _flags():
+    """Set the variables of portable arithmetic if the processor supports it; torch is not imported.
+
+    If the user has set one of them, a portable run sets them later, and a native run uses the user's values.
+    """
+    if _is_x86() and {"avx2", "fma"} <= _flags() and VARIABLES.keys().isdisjoint(os.environ):
         os.environ.update(VARIABLES)
 
 

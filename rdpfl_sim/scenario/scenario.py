@@ -181,6 +181,17 @@ def read_run(path: Path) -> TomlTable:
     return raw
 
 
+def is_older(path: Path) -> bool:
+    """Return whether the scenario file of a run folder was written without `execution.arithmetic`."""
+    return "arithmetic" not in read_toml(path, follow_links=False).get("execution", {})
+
+
+def arithmetic_of(folder: Path) -> object:
+    """Return the arithmetic of a run folder; for an invalid scenario, any value."""
+    execution = read_run(folder / "scenario.toml")["execution"]
+    return execution.get("arithmetic") if isinstance(execution, dict) else None
+
+
 def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
     """Raise a `ScenarioError` if a run folder, which may be untrusted, would use the network."""
     problems = []

@@ -52,7 +52,7 @@ def test_examples_run_and_print_every_output_and_number(
 
 
 def shown_table() -> str:
-    """Return the output of `make run` in the README; the digest only if it is known for this version of torch."""
+    """Return the output of `make run` in the README; the digest only if it is pinned."""
     [shown] = [block.text for block in blocks(TEXT) if block.language == "text"]
     assert "digest" in shown
     return "\n".join(line for line in shown.splitlines() if IS_PINNED or not line.startswith("digest"))

@@ -13,7 +13,7 @@ import torch
 
 from rdpfl_sim import simulate
 from rdpfl_sim.simulation import provenance as origin
-from rdpfl_sim.simulation.provenance import provenance, session
+from rdpfl_sim.simulation.provenance import changes, environment, provenance, session
 from tests.support import small_scenario
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ def test_every_run_has_provenance(tmp_path: Path) -> None:
     assert only["versions"]["simpy"] == simpy.__version__
     assert only["versions"]["python"] == platform.python_version()
     assert only["machine"]["cores"] == os.cpu_count()
-    assert (only["device"], only["threads"]) == ("cpu", 2)
+    assert (only["device"], only["threads"], only["arithmetic"]) == ("cpu", 2, "portable")
     assert only["started_at"].endswith("+00:00")
     assert Path(only["command"].split()[0]).name == Path(sys.argv[0]).name
 
@@ -53,11 +53,31 @@ def test_failed_run_has_provenance(tmp_path: Path) -> None:
 
 
 def test_resumed_run_keeps_its_earlier_sessions(tmp_path: Path) -> None:
-    first = provenance(tmp_path, "abc", CPU)
+    first = provenance(tmp_path, "abc", CPU, "portable")
     (tmp_path / "provenance.json").write_text(json.dumps(first))
-    second = provenance(tmp_path, "abc", CPU)
+    second = provenance(tmp_path, "abc", CPU, "portable")
     assert second["sessions"][0] == first["sessions"][0]
     assert len(second["sessions"]) == 2
+
+
+def test_the_processor_changes_results_unless_both_sessions_are_portable() -> None:
+    here = environment("cpu", "portable")
+    abacus = {**here["machine"], "processor": "an abacus", "instructions": "addition"}
+    there = {**here, "machine": abacus}
+    assert changes(there, here) == []
+    found = changes({**there, "arithmetic": "native"}, {**here, "arithmetic": "native"})
+    assert [text.split(",")[0] for text in found] == [
+        "processor was an abacus",
+        "instructions was addition",
+    ]
+    assert changes({**there, "arithmetic": "native"}, here) == ["arithmetic was native, is portable"]
+
+
+def test_session_without_arithmetic_was_native() -> None:
+    here = environment("cpu", "native")
+    older = {key: value for key, value in here.items() if key != "arithmetic"}
+    assert changes(older, here) == []
+    assert changes(older, {**here, "arithmetic": "portable"}) == ["arithmetic was native, is portable"]
 
 
 @pytest.fixture
@@ -84,19 +104,19 @@ def test_provenance_names_the_commit_and_whether_the_code_was_changed(checkout: 
     head = subprocess.run(
         ["git", "-C", checkout, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
     ).stdout.strip()
-    assert session(CPU)["code"] == {"commit": head, "changed": False}
+    assert session(CPU, "portable")["code"] == {"commit": head, "changed": False}
     (checkout / "rdpfl_sim" / "simulation/provenance.py").write_text("changed")
     origin._code.cache_clear()
-    assert session(CPU)["code"] == {"commit": head, "changed": True}
+    assert session(CPU, "portable")["code"] == {"commit": head, "changed": True}
 
 
 def test_without_git_or_a_checkout_the_commit_is_not_known(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(checkout))
-    assert session(CPU)["code"] == {"commit": None, "changed": None}
+    assert session(CPU, "portable")["code"] == {"commit": None, "changed": None}
     monkeypatch.undo()
     origin._code.cache_clear()
     shutil.rmtree(checkout / ".git")
     monkeypatch.setattr(origin, "__file__", str(checkout / "rdpfl_sim" / "simulation/provenance.py"))
-    assert session(CPU)["code"] == {"commit": None, "changed": None}
+    assert session(CPU, "portable")["code"] == {"commit": None, "changed": None}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,11 +14,11 @@ from typing import Any
 
 import pytest
 import tomli_w
-import torch
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.execution.arithmetic import VARIABLES
 from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
@@ -230,34 +231,41 @@ def test_changed_scenario_is_not_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_other_processor_instructions_cause_a_permanent_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    here = torch.backends.cpu.get_cpu_capability()
-    folder = left(scenario(), tmp_path / "left", 10, crash)
-    code = "import sys; from tests.simulation.test_resume import *\n"
-    code += "with suppress(RunError): resume(sys.argv[1], At(20, crash))"
-    there = subprocess.run(
-        [sys.executable, "-c", code, folder],
-        env={**os.environ, "ATEN_CPU_CAPABILITY": "default"},
-        capture_output=True,
-        text=True,
-        check=True,
+def test_other_processor_instructions_cause_a_permanent_warning_of_a_native_run(tmp_path: Path) -> None:
+    def execute(code: str, **variables: str) -> str:
+        imports = "from pathlib import Path; from tests.simulation.test_resume import *\n"
+        done = subprocess.run(
+            [sys.executable, "-c", imports + code],
+            env={**{key: value for key, value in os.environ.items() if key not in VARIABLES}, **variables},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stderr
+
+    folder = tmp_path / "left"
+    native = "scenario(execution={'arithmetic': 'native'})"
+    execute(f"left({native}, Path({str(folder)!r}), 10, crash)")
+    [folder] = folder.iterdir()
+    there = execute(
+        f"with suppress(RunError): resume({str(folder)!r}, At(20, crash))", ATEN_CPU_CAPABILITY="default"
     )
-    there_and_back = [
-        f"{RESUMED_ELSEWHERE}: instructions was {here}, is DEFAULT",
-        f"{RESUMED_ELSEWHERE}: instructions was DEFAULT, is {here}",
-    ]
-    assert there_and_back[0] in there.stderr
-    assert resume(folder).summary["warnings"][-2:] == there_and_back
-    assert there_and_back[1] in caplog.text
+    back = execute(f"resume({str(folder)!r})")
+    warnings = json.loads((folder / "summary.json").read_text())["warnings"][-2:]
+    ((here, other),) = re.findall(
+        f"^{RESUMED_ELSEWHERE}: instructions was (.*), is (DEFAULT.*)$", warnings[0]
+    )
+    assert warnings[1] == f"{RESUMED_ELSEWHERE}: instructions was {other}, is {here}"
+    assert warnings[0] in there
+    assert warnings[1] in back
 
 
 @pytest.mark.parametrize(
     ("key", "value", "warning"),
     [
         ("versions", {"torch": "0.4"}, "torch was 0.4, is "),
-        ("machine", {"processor": "an abacus"}, "processor was an abacus, is "),
+        ("arithmetic", "native", "arithmetic was native, is portable"),
+        ("machine", {"processor": "an abacus"}, None),
         ("device", "cuda:7", "device was cuda:7, is cpu"),
         ("threads", 64, "threads was 64, is 1"),
         ("versions", {"matplotlib": "0.1"}, None),
@@ -266,10 +274,10 @@ def test_other_processor_instructions_cause_a_permanent_warning(
 def test_resume_warns_only_about_differences_that_can_change_the_last_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, warning: str | None
 ) -> None:
-    here = {**environment("cpu"), "threads": 1}
+    here = {**environment("cpu", "portable"), "threads": 1}
     there = {**here, key: {**here[key], **value} if isinstance(value, dict) else value}
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("rdpfl_sim.simulation.checkpoint.environment", lambda device: there)
+        elsewhere.setattr("rdpfl_sim.simulation.checkpoint.environment", lambda *_: there)
         folder = left(scenario(), tmp_path, 20, crash)
     warnings = resume(folder).summary["warnings"]
     found = [text for text in warnings if text.startswith(RESUMED_ELSEWHERE)]
