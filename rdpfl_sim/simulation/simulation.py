@@ -209,11 +209,14 @@ class Simulation:
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _run_events(self) -> None:
-        """Process events until the run ends, with pauses for checkpoints."""
+        """Process events until the run ends, with pauses for checkpoints.
+
+        No checkpoint is written after the last event: a restored run continues with its next event.
+        """
         try:
             while self.status is None:
                 self.kernel.run_until_paused()
-                if self.is_checkpoint_due:
+                if self.is_checkpoint_due and self.status is None:
                     self._checkpoint()
         except EmptySchedule:
             raise AssertionError("deadlock: clients are waiting, but the event queue is empty") from None
