@@ -190,13 +190,14 @@ class Simulation:
         self._show_progress()
 
     def finish(self) -> Result:
-        """Write the final records and the summary, and return the result."""
+        """Write the final records and the summary, and return the result.
+
+        An interruption reports and evaluates no updates: the resumed run does so when they are due.
+        """
         if self.status is RunStatus.INTERRUPTED:
             self._checkpoint()
         else:
             self.evaluations.evaluate_changed(self.clients)
-        for client in self.clients:
-            client.report_update()
         self._show_progress()
         self._record_end()
         summary = summarise_run(self.scenario, self._outcome())
