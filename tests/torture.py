@@ -27,7 +27,7 @@ from typing import Any
 
 import tomli_w
 
-from rdpfl_sim import Scenario, resume, simulate
+from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli.main import main as command_line
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.simulation.experiment import Experiment
@@ -242,7 +242,11 @@ def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
         raw = scenario.to_dict()
         raw["output"]["figures"] = False
         yield name, raw
-        yield f"{name} without waiting", raw | {"timing": raw["timing"] | {"wait": "none"}}
+        try:
+            unwaiting = Scenario.from_dict(raw | {"timing": raw["timing"] | {"wait": "none"}})
+        except ScenarioError:  # its attack needs a deadline
+            continue
+        yield f"{name} without waiting", unwaiting.to_dict()
 
 
 def _states(run: Callable[[], object], copies: Path, random: Random) -> list[Path]:
