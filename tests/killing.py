@@ -191,6 +191,21 @@ def run_for(raw: dict[str, Any], parent: Path, seconds: float) -> bool:
     return process.exitcode != 0
 
 
+def run_until_terminated(raw: dict[str, Any], parent: Path, seconds: float) -> Path:
+    """Send SIGTERM some seconds after the run folder appears; return the folder when the run has ended."""
+    process = context().Process(target=run_or_resume, args=(raw, str(parent), None))
+    process.start()
+    wait_until(
+        lambda: list(parent.glob("*/scenario.toml")) or not process.is_alive(), lambda: "no run folder"
+    )
+    process.join(seconds)
+    process.terminate()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGTERM), "the run failed"
+    [folder] = parent.iterdir()
+    return folder
+
+
 def run_to_the_end(raw: dict[str, Any], parent: Path) -> Path:
     """Run or resume until the run is complete; return its folder."""
     folders = list(parent.glob("*"))

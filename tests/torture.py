@@ -1,28 +1,49 @@
 """Kill runs, sweeps and their workers 200 times at random moments (`python -m tests.torture`).
 
 The files of every run and the results of every sweep must equal those of an undisturbed one. Nothing may
-hang, and no process may survive.
+hang, and no process may survive. In addition, every pinned case is resumed from all states of its folder
+between the last event and the last file, and a replay of its interrupted run must have no violations.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from importlib.util import find_spec
+from io import StringIO
+from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import tomli_w
 
-from rdpfl_sim import Scenario
-from tests.killing import Command, run_for, run_to_the_end, run_until_killed_after_summary
+from rdpfl_sim import Scenario, ScenarioError, resume, simulate
+from rdpfl_sim.cli.main import main as command_line
+from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.resume import remove_checkpoints
+from rdpfl_sim.verification.replay import compare
+from rdpfl_sim.verification.verify import verify
+from tests.crash_states import results, states_after_last_event, torn_states
+from tests.killing import (
+    Command,
+    run_for,
+    run_to_the_end,
+    run_until_killed_after_summary,
+    run_until_terminated,
+)
+from tests.pinned.cases import scenarios
+from tests.simulation.test_resume import At, interrupt
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 OVERRIDES = [
@@ -43,13 +64,13 @@ Outcomes = Iterator[tuple[int, str, Sequence[str]]]
 
 
 def main() -> int:
-    """Kill runs, finishing runs, sweeps and Ray workers in turn; return 1 at the first difference."""
+    """Execute all parts in turn; return 1 at the first difference."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     random, total, start_s = Random(options.seed), 0, time.monotonic()
-    shares = {runs: 0.6, finishing_runs: 0.1, sweeps: 0.2}
+    shares = {last_files: inf, interrupted_runs: inf, runs: 0.6, finishing_runs: 0.1, sweeps: 0.2}
     if find_spec("ray") is not None:
         shares |= {sweeps_on_ray: 0.05, runs_on_ray: 0.05}
     for part, share in shares.items():
@@ -65,6 +86,42 @@ def main() -> int:
                 if part_kills >= share * options.kills:
                     break
     return 0
+
+
+def last_files(folder: Path, random: Random) -> Outcomes:
+    """Resume runs from every state between the last event, or an interruption, and the last file."""
+    file = _write_toml(folder / "mine.toml", _small(rounds=4))
+    run = partial(_quietly, "run", file, "--output", folder / "whole")
+    states = _states(run, folder, random)
+    [whole] = (folder / "whole").iterdir()
+    yield len(states), "run with figures", _unequal(whole, states, partial(_quietly, "resume"))
+    for name, raw in _variants():
+        experiment = Experiment(Scenario.from_dict(raw | {"checkpoint": {"every_rounds": 1}}))
+        moment = At(random.randrange(1, 2 * experiment.scenario.clients.count), interrupt)
+        with tempfile.TemporaryDirectory(dir=folder) as parent:
+            complete, interrupted = Path(parent, "complete"), Path(parent, "interrupted")
+            states = [
+                *_states(partial(simulate, experiment, complete / "runs"), complete, random),
+                *_states(partial(simulate, experiment, interrupted / "runs", moment), interrupted, random),
+            ]
+            [whole] = (complete / "runs").iterdir()
+            yield len(states), name, _unequal(whole, states, partial(_finish, experiment))
+
+
+def interrupted_runs(folder: Path, random: Random) -> Outcomes:
+    """Interrupt runs at a random moment, compare them with their replay, and resume them."""
+    for num, (name, raw) in enumerate(_variants()):
+        reference = run_to_the_end(raw, folder / f"reference-{num}")
+        parent = folder / f"run-{num}"
+        wall_s = json.loads((reference / "summary.json").read_text())["wall"]["seconds"]
+        run = run_until_terminated(raw, parent, random.uniform(0, wall_s))
+        has_summary = (run / "summary.json").exists()  # otherwise the signal came after the last event
+        checks = [*(verify(run) if has_summary else []), compare(run, reference)]
+        different = [f"{check.name} ({check.first})" for check in checks if check.outcome == "violated"]
+        num_kills = int(not RunReader(run).is_complete())
+        run_to_the_end(raw, parent)
+        different += [] if results(run) == results(reference) else ["files of the resumed run"]
+        yield num_kills, f"{name}, interrupted", different
 
 
 def runs(folder: Path, random: Random) -> Outcomes:
@@ -177,6 +234,49 @@ def _kill_repeatedly(command: Command, random: Random, victims: str, max_kills: 
             except ProcessLookupError:  # it has ended in the meantime
                 continue
     return num_kills
+
+
+def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield all pinned cases without figures, each unchanged and without waiting for neighbours."""
+    for name, scenario in scenarios():
+        raw = scenario.to_dict()
+        raw["output"]["figures"] = False
+        yield name, raw
+        try:
+            unwaiting = Scenario.from_dict(raw | {"timing": raw["timing"] | {"wait": "none"}})
+        except ScenarioError:  # its attack needs a deadline
+            continue
+        yield f"{name} without waiting", unwaiting.to_dict()
+
+
+def _states(run: Callable[[], object], copies: Path, random: Random) -> list[Path]:
+    """Execute a run; return all states of its folder from the last event to the last file."""
+    states = states_after_last_event(run, copies / "states")
+    return [*states, *torn_states(states, copies / "torn", random, num_cuts=1)]
+
+
+def _unequal(whole: Path, states: Sequence[Path], finish: Callable[[Path], object]) -> list[str]:
+    """Resume a run from every state; return the states whose results are not those of the whole run."""
+    expected, unequal = results(whole), []
+    for state in states:
+        finish(state)
+        unequal += [state.name] if results(state) != expected else []
+    return unequal
+
+
+def _finish(experiment: Experiment, run: Path) -> None:
+    """Resume a run, or remove the checkpoints of a complete one."""
+    if RunReader(run).is_complete():
+        remove_checkpoints(run)
+    else:
+        with redirect_stderr(StringIO()):  # a run that starts again from the beginning logs a warning
+            resume(run, experiment=experiment)
+
+
+def _quietly(*words: str | Path) -> None:
+    """Execute a command in this process without its output."""
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        command_line([*map(str, words), "--quiet"])
 
 
 def _small(rounds: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.state_codec import CodecError, decoding
-from rdpfl_sim.system.files import PARTIAL, check_folder, create, make_folder, open_inside
+from rdpfl_sim.system.files import PARTIAL, check_folder, create, make_folder, open_inside, sync_folder
 from rdpfl_sim.system.memory import memory_bytes
 
 NUM_KEPT = 2
@@ -71,7 +71,7 @@ class Checkpoints:
         before = self._paths()
         number = 1 + (_number(before[0]) if before else 0)
         path = partial.replace(self.folder / f"{number:06d}-{checksum.hexdigest()}.safetensors")
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         for superseded in before[NUM_KEPT - 1 :]:
             superseded.unlink()
         return path
@@ -152,12 +152,3 @@ def _tensor(content: bytearray, start: int, entry: JsonObject) -> Tensor:
         return torch.empty(shape, dtype=dtype)
     raw = torch.frombuffer(content, dtype=torch.uint8, count=end - begin, offset=start + begin)
     return raw.clone().view(dtype).reshape(shape)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable: a rename changes the folder, not the file."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -60,7 +60,8 @@ class EstimateRecord(RoundRecord, total=False):
     """The method's diagnostics of a finished round. The fields depend on the method; it may add others.
 
     The record is written before the model of the round is evaluated, and no later than the end of the
-    client's next training, a crash or the end of the run. A method without diagnostics writes no estimate.
+    client's next training, a crash or the end of the run. A run that is interrupted earlier does not have the
+    record until it is resumed. A method without diagnostics writes no estimate.
     """
 
     u_norm: Annotated[float | None, Field("norm of a mean gradient", "|u|, length of the own direction")]

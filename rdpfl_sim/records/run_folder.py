@@ -24,7 +24,14 @@ from rdpfl_sim.records.json_file import JsonObject, encode_json
 from rdpfl_sim.records.metrics_file import METRICS, MetricsRow
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.system.files import open_atomic, open_inside, open_to_append, open_to_change, remove_partial
+from rdpfl_sim.system.files import (
+    open_atomic,
+    open_inside,
+    open_to_append,
+    open_to_change,
+    remove_partial,
+    sync_folder,
+)
 
 EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
 SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
@@ -160,6 +167,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a file completely or not at all, even if the process or the machine crashes."""
     with open_atomic(path) as file:
         file.write(content)
+    sync_folder(path.parent)
 
 
 def _truncate_partial_line(path: Path) -> None:

@@ -193,13 +193,14 @@ class Simulation:
         self._show_progress()
 
     def finish(self) -> Result:
-        """Write the final records and the summary, and return the result."""
+        """Write the final records and the summary, and return the result.
+
+        An interruption reports and evaluates no updates: the resumed run does so when they are due.
+        """
         if self.status is RunStatus.INTERRUPTED:
             self._checkpoint()
         else:
             self.evaluations.evaluate_changed(self.clients)
-        for client in self.clients:
-            client.report_update()
         self._show_progress()
         self._record_end()
         summary = summarise_run(self.scenario, self._outcome())
@@ -212,11 +213,14 @@ class Simulation:
         return Result(summary, self.metrics, models, None if self.files is None else self.files.path)
 
     def _run_events(self) -> None:
-        """Process events until the run ends, with pauses for checkpoints."""
+        """Process events until the run ends, with pauses for checkpoints.
+
+        No checkpoint is written after the last event: a restored run continues with its next event.
+        """
         try:
             while self.status is None:
                 self.kernel.run_until_paused()
-                if self.is_checkpoint_due:
+                if self.is_checkpoint_due and self.status is None:
                     self._checkpoint()
         except EmptySchedule:
             raise AssertionError("deadlock: clients are waiting, but the event queue is empty") from None

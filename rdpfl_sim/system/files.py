@@ -112,6 +112,18 @@ def open_atomic(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def sync_folder(folder: Path) -> None:
+    """Make a rename durable: a rename changes the folder, not the file."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot sync folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def remove_partial(path: Path) -> None:
     """Remove partial files of killed processes; only the process that writes `path` may call this."""
     for partial in path.parent.glob(f".{path.name}.*{PARTIAL}"):

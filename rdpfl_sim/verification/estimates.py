@@ -17,6 +17,7 @@ from rdpfl_sim.records.record_types import (
     RunFinished,
     TrainingFinished,
 )
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
@@ -41,6 +42,11 @@ class OpenRound:
     """The sum of the weights in `stats`."""
     stopped_at_s: float | None = None
     """The time at which a fault stopped the client, or None."""
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether the update has not been reported, although the client still runs."""
+        return self.estimate is None and not self.stats and self.stopped_at_s is None
 
 
 class EstimateChecks:
@@ -69,6 +75,8 @@ class EstimateChecks:
         self.open: dict[int, OpenRound] = {}
         self.closed: dict[int, OpenRound] = {}
         """The latest closed round of every client."""
+        self.unreported: list[tuple[OpenRound, int]] = []
+        """Rounds whose update was not reported before the final model, and the line of the latter."""
         self.current: int | None = None
         """The client whose estimate or statistics were read last."""
         self.diagnostics: dict[int, tuple[str, ...]] = {}
@@ -147,13 +155,23 @@ class EstimateChecks:
                 self.open[client].stopped_at_s = record["time_s"]
 
     def final_model(self, record: FinalModel, line: int) -> None:
-        """Close the client's last round."""
-        self._close(record["client"], line)
+        """Close the client's last round; the status of the run decides whether its update may be missing."""
+        round_ = self.open.get(record["client"])
+        if round_ is not None and round_.is_unreported:
+            self.closed[record["client"]] = self.open.pop(record["client"])
+            self.unreported.append((round_, line))
+        else:
+            self._close(record["client"], line)
 
     def run_finished(self, record: RunFinished, line: int) -> None:
-        """Close all rounds."""
+        """Close all rounds. If the run was interrupted, an update that is not due yet is not reported."""
         for client in list(self.open):
             self._close(client, line)
+        for round_, line_of_model in self.unreported:
+            if record["status"] == RunStatus.INTERRUPTED:
+                self.telemetry.add_round(round_.finished, round_.used, {}, [])
+            else:
+                self._count(round_, line_of_model)
 
     def _flaw(self, record: EstimateRecord) -> str:
         """Return the problem with an unexpected estimate."""
@@ -170,15 +188,18 @@ class EstimateChecks:
         self.current = client
 
     def _close(self, client: int, line: int) -> None:
-        """Check that nothing is missing, and count the round."""
+        """Close the client's last round, if it is open."""
         if client == self.current:
             self.current = None
         round_ = self.open.pop(client, None)
-        if round_ is None:
-            return
-        self.closed[client] = round_
+        if round_ is not None:
+            self.closed[client] = round_
+            self._count(round_, line)
+
+    def _count(self, round_: OpenRound, line: int) -> None:
+        """Check that nothing is missing, and count the round."""
         record, estimate = round_.finished, round_.estimate
-        of_round = f"round {record['round']} of client {client}"
+        of_round = f"round {record['round']} of client {record['client']}"
         names = tuple(key for key in estimate or () if key not in COMMON_FIELDS)
         expected = self.diagnostics.setdefault(record["num_used"], names)
         if not names and expected:

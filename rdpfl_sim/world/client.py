@@ -205,8 +205,8 @@ class Client:
     def report_update(self) -> None:
         """Report the update of the last finished round to the observer, once.
 
-        Called at the end of the next training, at an evaluation, when the client stops, and at the end of the
-        run. These are simulated times, so records do not depend on when an executor computes a job.
+        Called at the end of the next training, at an evaluation, and when the client stops. These are
+        simulated times, so records do not depend on when an executor computes a job.
         """
         finished, self.state.unreported = self.state.unreported, None
         if finished is not None:

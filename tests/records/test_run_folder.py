@@ -1,11 +1,13 @@
 import json
+import os
 from pathlib import Path
+from stat import S_ISDIR
 
 import pytest
 
 from rdpfl_sim.records.metrics_file import METRICS
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.records.run_folder import RunFolder, write_atomically
 from rdpfl_sim.records.schema import SCHEMA
 
 
@@ -91,3 +93,21 @@ def test_records_are_flushed_at_most_once_per_second(tmp_path: Path, monkeypatch
         folder.events.write(b"[]\n")
     assert seen == [b"", b"{}\n[]\n", b"{}\n[]\n"]
     folder.close()
+
+
+def test_atomic_write_forces_the_rename_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operations: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        operations.append("sync folder" if S_ISDIR(os.fstat(descriptor).st_mode) else "sync file")
+        fsync(descriptor)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        operations.append("rename")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    write_atomically(tmp_path / "summary.json", b"{}\n")
+    assert operations == ["sync file", "rename", "sync folder"]

@@ -22,6 +22,7 @@ from rdpfl_sim.execution.arithmetic import VARIABLES
 from rdpfl_sim.records.checkpoint_file import Checkpoints
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
+from tests.crash_states import results, states_after_last_event, torn_states
 from tests.killing import run_to_the_end, run_until_killed, run_until_killed_after_summary
 from tests.simulation.test_snapshot import SMALL
 from tests.support import small_scenario
@@ -31,14 +32,6 @@ OFTEN = {"checkpoint": {"every_rounds": 1}}
 
 def scenario(name: str = "asynchronous", **changes: Any) -> Scenario:
     return small_scenario(**{**SMALL[name], "rounds": 6, **OFTEN, **changes})
-
-
-def contents(folder: Path) -> dict[str, Any]:
-    """Return all files of a run except provenance.json, without wall-clock times."""
-    files: dict[str, Any] = {path.name: path.read_bytes() for path in folder.iterdir()}
-    del files["provenance.json"]
-    files["summary.json"] = {**json.loads(files["summary.json"]), "wall": None}
-    return files
 
 
 class At:
@@ -83,7 +76,7 @@ def test_resumed_run_leaves_the_same_files_as_one_that_was_not_interrupted(
     resumed = resume(folder)
     assert resumed.summary["digest"] == whole.summary["digest"]
     assert resumed.folder == folder
-    assert contents(folder) == contents(whole.folder)
+    assert results(folder) == results(whole.folder)
     assert resumed.metrics == whole.metrics
     assert len(json.loads((folder / "provenance.json").read_text())["sessions"]) == 2
 
@@ -98,6 +91,23 @@ def test_resumed_run_has_the_warnings_of_one_that_was_not_interrupted(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "num_trained"), [*((name, -1) for name in SMALL), ("everything", 13)])
+def test_run_that_stops_before_any_file_operation_after_its_last_event_has_the_same_result(
+    tmp_path: Path, name: str, num_trained: int
+) -> None:
+    unfigured = scenario(name, output={"figures": False})
+    whole = simulate(unfigured, tmp_path / "whole")
+    states = states_after_last_event(
+        lambda: simulate(unfigured, tmp_path / "run", At(num_trained, interrupt)), tmp_path / "states"
+    )
+    torn = list(torn_states(states, tmp_path / "torn", Random(name), num_cuts=1))
+    assert min(len(states), len(torn)) >= 5, "files are appended to, created, renamed and removed"
+    for state in (*states, *torn):
+        assert main(["resume", str(state), "--quiet"]) == 0
+        assert results(state) == results(whole.folder), state.name
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["synchronous", "asynchronous", "everything"])
 def test_run_that_is_killed_repeatedly_has_the_same_result(tmp_path: Path, name: str) -> None:
     random, raw = Random(name), scenario(name).to_dict()
@@ -107,7 +117,7 @@ def test_run_that_is_killed_repeatedly_has_the_same_result(tmp_path: Path, name:
     num_killed = sum(run_until_killed(raw, tmp_path / "killed", moment) for moment in moments)
     assert num_killed >= 4, "the run has come to its end too early to be of interest"
     whole = simulate(scenario(name), tmp_path / "whole")
-    assert contents(run_to_the_end(raw, tmp_path / "killed")) == contents(whole.folder)
+    assert results(run_to_the_end(raw, tmp_path / "killed")) == results(whole.folder)
 
 
 def test_failure_that_simpy_has_not_raised_yet_is_not_in_a_checkpoint(tmp_path: Path) -> None:
@@ -140,7 +150,7 @@ def test_damaged_checkpoint_is_skipped_for_the_previous_one(tmp_path: Path) -> N
     newest = max((folder / "checkpoints").iterdir())
     newest.write_bytes(newest.read_bytes()[:-100])
     assert resume(folder).summary["digest"] == whole.summary["digest"]
-    assert contents(folder) == contents(whole.folder)
+    assert results(folder) == results(whole.folder)
 
 
 def test_without_a_checkpoint_the_run_starts_again_with_a_warning(
@@ -151,7 +161,7 @@ def test_without_a_checkpoint_the_run_starts_again_with_a_warning(
     Checkpoints(folder / "checkpoints").clear()
     resume(folder)
     assert "the run starts again from the beginning" in caplog.text
-    assert contents(folder) == contents(whole.folder)
+    assert results(folder) == results(whole.folder)
 
 
 def test_checkpoint_whose_records_are_missing_is_not_used(tmp_path: Path) -> None:
@@ -159,7 +169,7 @@ def test_checkpoint_whose_records_are_missing_is_not_used(tmp_path: Path) -> Non
     folder = left(scenario(), tmp_path / "left", 20, crash)
     (folder / "events.jsonl").write_bytes(b"")
     resume(folder)
-    assert contents(folder) == contents(whole.folder)
+    assert results(folder) == results(whole.folder)
 
 
 @pytest.mark.slow
@@ -178,7 +188,7 @@ def test_run_that_is_killed_after_its_summary_is_completed(
     assert main(["resume", str(folder)]) == 0
     done = "its checkpoints were removed and " if moment == 0 else ""
     assert f"this run is already complete; {done}its figures were drawn" in capsys.readouterr().err
-    assert contents(folder) == contents(whole)
+    assert results(folder) == results(whole)
     assert main(["resume", str(folder)]) == 0
     assert "this run is already complete; there is nothing to resume" in capsys.readouterr().err
 
@@ -194,13 +204,13 @@ def test_figures_of_an_unfinished_run_are_drawn_again(tmp_path: Path) -> None:
 
 def test_complete_run_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = simulate(scenario(output={"figures": False}), tmp_path).folder
-    before = contents(folder)
+    before = results(folder)
     (folder / "checkpoints").mkdir()
     with pytest.raises(ScenarioError, match="is already complete"):
         resume(folder)
     assert main(["resume", str(folder)]) == 0
     assert "there is nothing to resume" in capsys.readouterr().err
-    assert contents(folder) == before
+    assert results(folder) == before
 
 
 def test_run_in_progress_is_not_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,7 +305,7 @@ def test_full_disk_prevents_the_checkpoint_and_not_the_run(
 
     monkeypatch.setattr(Checkpoints, "save", full)
     result = simulate(scenario(), tmp_path / "full")
-    assert contents(result.folder) == contents(whole.folder)
+    assert results(result.folder) == results(whole.folder)
     assert "the run continues without it: [Errno 28] No space left on device" in caplog.text
 
 
@@ -324,7 +334,7 @@ def test_ctrl_c_prints_a_resume_command_that_works(
     monkeypatch.undo()
     assert main(hint.removeprefix("resume with: rdpfl-sim ").split()) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-1])
-    assert contents(folder) == contents(whole.folder)
+    assert results(folder) == results(whole.folder)
 
 
 class Shown:

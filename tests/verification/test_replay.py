@@ -8,6 +8,7 @@ from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.summary import WALL
 from rdpfl_sim.verification.replay import compare, difference, replay
+from tests.simulation.test_resume import interrupt, left
 from tests.support import small_scenario
 
 LATE = {"network": {"latency": "exponential"}, "timing": {"compute": "lognormal"}}
@@ -56,6 +57,13 @@ def test_difference_is_reported_with_changed_package_versions(tmp_path: Path) ->
     provenance["sessions"][0]["versions"]["torch"] = "0.4"
     path.write_text(json.dumps(provenance))
     assert "\n  torch was 0.4, is " in str(replay(run).first)
+
+
+def test_replay_of_an_interrupted_run_is_ok(tmp_path: Path) -> None:
+    run = left(small_scenario(**LATE), tmp_path, 9, interrupt)
+    assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
+    check = replay(run)
+    assert (check.outcome, check.first) == ("ok", None)
 
 
 @pytest.mark.parametrize("status", ["interrupted", None])
