@@ -28,12 +28,12 @@ class Inputs:
 
     def __init__(self, *arguments: object, bitwise: bool = False) -> None:
         self._tensors = [*_tensors_in(arguments)]
-        self._versions = [_version(tensor) for tensor in self._tensors]
+        self._versions = _versions(self._tensors)
         self._copies = [_bits(tensor).clone() for tensor in self._tensors] if bitwise else []
 
     def are_modified(self) -> bool:
         """Return whether a tensor has been written to since this object was created."""
-        if any(_version(t) != version for t, version in zip(self._tensors, self._versions, strict=True)):
+        if _versions(self._tensors) != self._versions:
             return True
         pairs = zip(self._tensors, self._copies, strict=False)  # there are no copies without `bitwise`
         return any(not torch.equal(_bits(tensor), copy) for tensor, copy in pairs)
@@ -54,8 +54,9 @@ def _tensors_in(arguments: tuple[object, ...]) -> Iterator[Tensor]:
                 yield value
 
 
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version  # torch itself protects inference tensors
+def _versions(tensors: list[Tensor]) -> list[int]:
+    """Return the version counters. Inference tensors have none; torch itself protects them."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
 
 
 def _bits(tensor: Tensor) -> Tensor:
