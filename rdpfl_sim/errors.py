@@ -50,7 +50,7 @@ class PluginError(RunError):
         return f"{self.plugin} {self.flaw}"
 
 
-def note_client_round(error: Exception, client: int, round_: int) -> None:
+def note_client_round(error: BaseException, client: int, round_: int) -> None:
     """Add a note with the client and round to an error, unless it already has a note."""
     if not hasattr(error, "__notes__"):
         error.add_note(f"in round {round_} of client {client}")

@@ -18,6 +18,7 @@ from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.equality import equal
 from rdpfl_sim.contracts.hidden_state import HiddenVariables
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
+from rdpfl_sim.maths.inputs import Inputs
 
 Arguments: TypeAlias = tuple[object, ...]
 P = ParamSpec("P")
@@ -25,6 +26,8 @@ T = TypeVar("T")
 
 
 NOT_STORED = "which checkpoints do not contain, so a resumed run would differ"
+FROM_RNG = "draw random numbers from its argument `rng`"
+MODIFIES = "modifies its arguments; it must work on a copy"
 
 
 class FlawError(Exception):
@@ -52,12 +55,19 @@ class Contract:
     """Called with a result and the arguments; returns the value that must be equal in both calls."""
     mismatch: str = "returns two different results for the same arguments"
     """The message if the results of two calls differ."""
-    unchanged: Callable[..., object] = lambda *arguments: arguments
-    """Called with the arguments; returns those that must not be modified."""
+    randomness: str = "draw random numbers only from its arguments"
+    """Advice for components that draw random numbers."""
+    unchanged: Callable[..., Arguments] = lambda *arguments: arguments
+    """Called with the arguments; returns those that must not be modified, and tensors inside of them."""
     guarded: Callable[..., object] = lambda plugin, result: result
     """Called with the plug-in and a result; returns the result, wrapped to check later calls to it."""
     check_declarations: Callable[[Target], None] = lambda component: None
     """Called with a component, its options bound; raises a `FlawError` if its declared facts are false."""
+
+    @property
+    def not_reproducible(self) -> str:
+        """The end of a message about a random draw."""
+        return f"so runs would not be reproducible; {self.randomness}"
 
 
 class Guard:
@@ -86,7 +96,7 @@ class Guard:
         _, observed = self._observe(first, untouched, options)
         result, again = self._observe(second, untouched, options)
         if not equal(observed, again):
-            raise PluginError(self.plugin, f"{self.contract.mismatch}, so runs would not be reproducible")
+            raise PluginError(self.plugin, f"{self.contract.mismatch}, {self.contract.not_reproducible}")
         return result
 
     def _observe(
@@ -99,16 +109,19 @@ class Guard:
             result = self._call(arguments, options)
             observed = call_plugin(self.plugin, contract.observe, result, *arguments)
         if not equal(contract.unchanged(*arguments), contract.unchanged(*untouched)):
-            raise PluginError(self.plugin, "modifies its arguments; it must work on a copy")
+            raise PluginError(self.plugin, MODIFIES)
         if draws.found is not None and not contract.may_draw:
-            raise PluginError(self.plugin, draws.flaw)
+            raise PluginError(self.plugin, f"{draws.flaw}, {contract.not_reproducible}")
         variable = None if variables is None else variables.changed()
         if variable is not None:
             raise PluginError(self.plugin, f"changes the variable {variable!r}, {NOT_STORED}")
         return result, observed
 
     def _call(self, arguments: Arguments, options: Mapping[str, object]) -> object:
+        inputs = Inputs(*self.contract.unchanged(*arguments), bitwise=True)
         result: object = call_plugin(self.plugin, self.target, *arguments, **options)
+        if inputs.are_modified():
+            raise PluginError(self.plugin, MODIFIES)
         call_plugin(self.plugin, self.contract.check, result, *arguments)
         return self.contract.guarded(self.plugin, result)
 
@@ -121,7 +134,7 @@ def call_plugin(plugin: Plugin, function: Callable[P, T], *arguments: P.args, **
         raise
     except FlawError as error:
         raise PluginError(plugin, str(error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
         raise PluginError(plugin, f"raises {plugin.explain(error)}") from error
@@ -137,10 +150,7 @@ class GlobalDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @property
     def flaw(self) -> str:
         """The message about a random draw."""
-        return (
-            f"draws from torch's global generator ({self.found}), so runs would not be reproducible; "
-            "draw from a torch.Generator seeded from the run"
-        )
+        return f"draws from torch's global generator ({self.found})"
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Arguments = (), kwargs: dict[str, object] | None = None

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.contracts.call_checks import Contract, FlawError, GlobalDraws, check_type, describe
+from rdpfl_sim.contracts.call_checks import (
+    FROM_RNG,
+    Contract,
+    FlawError,
+    GlobalDraws,
+    check_type,
+    describe,
+)
 from rdpfl_sim.learning.datasets.dataset import Dataset
 from rdpfl_sim.learning.models import FlatModel
 
@@ -113,7 +120,7 @@ def _batch_logits(model: FlatModel, shape: Sequence[int], num_classes: int) -> T
         logits = model(x)
         alone = model(x[:1])
     if draws.found is not None:
-        raise FlawError(f"has a layer, such as dropout, that {draws.flaw}")
+        raise FlawError(f"has a layer, such as dropout, that {draws.flaw}, so runs would not be reproducible")
     if not isinstance(logits, Tensor) or logits.shape != (BATCH, num_classes):
         got = list(logits.shape) if isinstance(logits, Tensor) else describe(logits)
         raise FlawError(f"returns {got} for a batch of {BATCH}, not [{BATCH}, {num_classes}]")
@@ -131,8 +138,8 @@ def _batch_logits(model: FlatModel, shape: Sequence[int], num_classes: int) -> T
 
 
 LEARNING_CONTRACTS: Mapping[str, Contract] = {
-    "data": Contract(check=_check_data, called_twice=True),
-    "partition": Contract(check=_check_partition, called_twice=True),
+    "data": Contract(check=_check_data, called_twice=True, randomness=FROM_RNG),
+    "partition": Contract(check=_check_partition, called_twice=True, randomness=FROM_RNG),
     "model": Contract(
         check=_check_model,
         called_twice=True,

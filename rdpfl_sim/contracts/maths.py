@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Target
 from rdpfl_sim.contracts.call_checks import Arguments, Contract, FlawError, check_tensor, check_type, describe
-from rdpfl_sim.maths.aggregators import AGGREGATORS, aggregate
-from rdpfl_sim.maths.aggregators.aggregation import aggregator_weights, pre_aggregator_weights
+from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS, aggregate
+from rdpfl_sim.maths.aggregators.aggregation import (
+    aggregator_weights,
+    pre_aggregate,
+    pre_aggregator_weights,
+)
+from rdpfl_sim.maths.aggregators.aggregator import FixedSeed, generator_of
 from rdpfl_sim.maths.attacks import ATTACKS, View
 from rdpfl_sim.methods.payload import squares_finite
 
@@ -20,6 +26,7 @@ SIZE = 6
 """Size of the vectors for testing plug-ins."""
 NUM_MESSAGES = (1, 2, 3, 8, 13)
 """Numbers of messages for testing aggregators."""
+CLIENT = FixedSeed(5)
 
 
 def _attack_samples(attack: Target) -> Iterator[Arguments]:
@@ -62,17 +69,27 @@ def _message_samples(aggregator: Target) -> Iterator[Arguments]:
     """Yield one, two and more messages, for two clients if the aggregator expects rows."""
     facts = AGGREGATORS.facts_of(aggregator)
     for num in NUM_MESSAGES:
-        u, own = rows(num), vector(1)
+        u, own, draws = rows(num), vector(1), cast("object", _generator())
         if facts.rows:
-            u, own = u.repeat(2, 1, 1), own.repeat(2, 1)
-        yield (u, own) if facts.needs_own else (u,)
+            u, own, draws = u.repeat(2, 1, 1), own.repeat(2, 1), [_generator(), _generator()]
+        yield (u, *[own] * facts.needs_own, *[draws] * facts.needs_generator)
 
 
-def _check_aggregate(result: object, u: Tensor, own: Tensor | None = None) -> None:
+def _pre_aggregator_samples(pre_aggregator: Target) -> Iterator[Arguments]:
+    """Yield one, two and more messages."""
+    facts = PRE_AGGREGATORS.facts_of(pre_aggregator)
+    return ((rows(num), *[_generator()] * facts.needs_generator) for num in NUM_MESSAGES)
+
+
+def _generator() -> torch.Generator:
+    return generator_of(CLIENT, "")
+
+
+def _check_aggregate(result: object, u: Tensor, *others: object) -> None:
     check_tensor(result, (*u.shape[:-2], u.shape[-1]), u, finite=are_moderate(*u.flatten(0, -2)))
 
 
-def _check_rows(result: object, u: Tensor, own: Tensor | None = None) -> None:
+def _check_rows(result: object, u: Tensor, *others: object) -> None:
     if not isinstance(result, Tensor) or result.dim() != 2 or len(result) == 0:
         shape = f"shape {list(result.shape)}" if isinstance(result, Tensor) else describe(result)
         raise FlawError(f"returns {shape}; expected shape [m, {u.shape[1]}] with at least one row")
@@ -81,16 +98,16 @@ def _check_rows(result: object, u: Tensor, own: Tensor | None = None) -> None:
 
 def _check_aggregator_weights(aggregator: Target) -> None:
     for u in _rows_of_equal_coordinates():
-        weights = aggregator_weights(aggregator, u, vector(1))
+        weights = aggregator_weights(aggregator, u, vector(1), CLIENT)
         if weights is not None:
-            _check_weights(weights, u, aggregate(aggregator, u, vector(1)))
+            _check_weights(weights, u, aggregate(aggregator, u, vector(1), CLIENT))
 
 
 def _check_pre_aggregator_weights(pre_aggregator: Target) -> None:
     for u in _rows_of_equal_coordinates():
-        weights = pre_aggregator_weights(pre_aggregator, u)
+        weights = pre_aggregator_weights(pre_aggregator, u, CLIENT)
         if weights is not None:
-            _check_weights(weights, u, pre_aggregator(u))
+            _check_weights(weights, u, pre_aggregate(pre_aggregator, u, CLIENT, 0))
 
 
 def _rows_of_equal_coordinates() -> Iterator[Tensor]:
@@ -128,7 +145,8 @@ def are_moderate(*vectors: Tensor) -> bool:
 ATTACK = Contract(
     check=_check_attack,
     samples=_attack_samples,
-    unchanged=lambda view: replace(view, memory={}),  # attacks may modify their memory
+    randomness="draw with generator=view.generator",
+    unchanged=lambda view: (replace(view, memory={}),),  # attacks may modify their memory
 )
 MALFORMED_ATTACK = replace(ATTACK, check=_check_malformed)
 
@@ -137,11 +155,18 @@ MATHS_CONTRACTS: Mapping[str, Contract] = {
     "equivocation": Contract(
         check=_check_equivocation,
         samples=lambda target: [(vector(1), vector(2), draw) for draw in (0.1, 0.9)],
+        randomness="its third argument is a random number between 0 and 1",
     ),
     "aggregator": Contract(
-        check=_check_aggregate, samples=_message_samples, check_declarations=_check_aggregator_weights
+        check=_check_aggregate,
+        samples=_message_samples,
+        randomness="declare it with @aggregator(needs_generator=True) and draw from its last argument",
+        check_declarations=_check_aggregator_weights,
     ),
     "pre_aggregator": Contract(
-        check=_check_rows, samples=_message_samples, check_declarations=_check_pre_aggregator_weights
+        check=_check_rows,
+        samples=_pre_aggregator_samples,
+        randomness="declare it with @pre_aggregator(needs_generator=True) and draw from its last argument",
+        check_declarations=_check_pre_aggregator_weights,
     ),
 }

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache, partial, wraps
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.call_checks import (
+    MODIFIES,
     NOT_STORED,
     Contract,
     FlawError,
@@ -24,6 +24,7 @@ from rdpfl_sim.contracts.call_checks import (
 from rdpfl_sim.contracts.equality import equal
 from rdpfl_sim.contracts.hidden_state import HiddenAttributes
 from rdpfl_sim.errors import PluginError
+from rdpfl_sim.maths.inputs import Inputs
 from rdpfl_sim.methods.base import (
     ClientServices,
     ClientView,
@@ -41,7 +42,6 @@ from rdpfl_sim.methods.batching import Received, make_inbox, stack
 from rdpfl_sim.methods.payload import Payload, squares_finite
 
 NUM_MESSAGES = 3
-T = TypeVar("T")
 
 
 def _check_state(step: str, state: object, w: Tensor, *, finite: bool = False) -> None:
@@ -137,7 +137,11 @@ def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
 def _checked_step(step: Target, check: Callable[..., None], plugin: Plugin) -> Target:
     @wraps(step)
     def call(self: Method, *arguments: object, **named: object) -> object:
+        inboxes = [each for each in arguments if isinstance(each, Inbox)]
+        inputs = Inputs(*arguments, *(inbox.weights for inbox in inboxes), bitwise=True)
         result: object = call_plugin(plugin, step, self, *arguments, **named)
+        if inputs.are_modified():
+            raise PluginError(plugin, MODIFIES)
         call_plugin(plugin, check, result, *arguments, **named)
         return result
 
@@ -167,6 +171,7 @@ def rehearse(method: Method, plugin: Plugin, w: Tensor, services: ClientServices
         check=lambda result, num_messages: None,  # every step checks its result
         samples=lambda target: [(num,) for num in nums_messages],
         mismatch="returns two different results for the same state and messages",
+        randomness="draw from a generator seeded with client.seed(purpose)",
     )
     attributes = HiddenAttributes(method, shared=[services])
     Guard(run_round, plugin, contract).try_out({})
@@ -193,7 +198,7 @@ def _round(
     task = method.training(start)
     second_w = task.second_w
     trained = stack([_trained(w, row, second_w) for row in range(num_rows)])
-    state, sent = _unmodified(method.payload, start, trained, clients)
+    state, sent = method.payload(start, trained, clients)
     messages = [
         [
             _message(method, w, 10 * row + sender, second_w, clients[0])
@@ -203,22 +208,10 @@ def _round(
     ]
     inbox = make_inbox(messages, trained.w)
     received = state, trained, inbox
-    stats = _unmodified(method.message_stats, *received, clients) if num_messages else None
-    updated, diagnostics = _unmodified(method.update, *received, clients)
+    stats = method.message_stats(*received, clients) if num_messages else None
+    updated, diagnostics = method.update(*received, clients)
     points = method.reference_point(updated), method.predicted_direction(updated)
     return Round(start, task, (state, sent), stats, (updated, diagnostics), *points)
-
-
-def _unmodified(step: Callable[..., T], *arguments: object) -> T:
-    """Return the result of a step; raise a `FlawError` if it modifies its arguments.
-
-    The last argument, the clients, gives access to the run and is not compared.
-    """
-    before = deepcopy(arguments[:-1])
-    result = step(*arguments)
-    if not equal(arguments[:-1], before):
-        raise FlawError("modifies a tensor that is an argument; it must work on a copy")
-    return result
 
 
 def _first_row(value: object) -> object:

@@ -15,6 +15,7 @@ from simpy.core import EmptySchedule
 
 from rdpfl_sim.components.registry import Plugin
 from rdpfl_sim.contracts.call_checks import (
+    FROM_RNG,
     NOT_STORED,
     Contract,
     FlawError,
@@ -40,6 +41,7 @@ from rdpfl_sim.world.network.transport import Transport
 from rdpfl_sim.world.staleness import Staleness
 from rdpfl_sim.world.waiting import Wait
 
+FROM_DRAW = "its first argument is a random number between 0 and 1"
 DRAWS = (1e-9, 0.25, 0.5, 0.75, 1 - 1e-9)
 NUM_CLIENTS = 4
 NUM_COMPARED = 100
@@ -224,21 +226,28 @@ def _check_fault(result: object, *arguments: object) -> None:
 
 
 WORLD_CONTRACTS: Mapping[str, Contract] = {
-    "topology": Contract(check=_check_topology, called_twice=True),
+    "topology": Contract(check=_check_topology, called_twice=True, randomness=FROM_RNG),
     "timing_attack": Contract(
         check=_check_timing_attack,
+        randomness="draw from a generator seeded with `view.key`",
         samples=lambda target: [(_timing_view(*each),) for each in product((1, 8), (None, 30.0))],
+        unchanged=lambda view: (view, *(payload.vector for payload in view.past.values())),
     ),
     "attack_schedule": Contract(
         check=_check_bool,
         samples=lambda target: [(_schedule_view(*each),) for each in product((1, 8), (False, True))],
     ),
-    "placement": Contract(check=_check_placement, called_twice=True),
-    "latency": Contract(check=_check_seconds, samples=lambda target: [(draw,) for draw in DRAWS]),
+    "placement": Contract(check=_check_placement, called_twice=True, randomness=FROM_RNG),
+    "latency": Contract(
+        check=_check_seconds,
+        samples=lambda target: [(draw,) for draw in DRAWS],
+        randomness=FROM_DRAW,
+    ),
     "geography": Contract(
         check=_check_geography,
         samples=lambda target: [(NUM_CLIENTS, Streams(1))],
         samples_are_typical=False,
+        randomness="draw from `streams.generator(purpose)`, with the second argument",
         observe=_delays,
         guarded=lambda plugin, result: Guard(result, plugin, Contract(check=_check_seconds)),
     ),
@@ -248,6 +257,7 @@ WORLD_CONTRACTS: Mapping[str, Contract] = {
             (Link(0, 1, key=7, latency=constant, loses=lossless), ROUND + place * MESSAGE, now_s)
             for place, now_s in product(range(4), (0.0, 1000.0))
         ],
+        randomness="draw from a generator seeded with `link.key` and the second argument",
         unchanged=lambda link, *others: (_constants_of(link), *others),  # a loss may change its state
     ),
     "bandwidth": Contract(
@@ -260,11 +270,13 @@ WORLD_CONTRACTS: Mapping[str, Contract] = {
         check=_check_fault,
         called_twice=True,
         observe=lambda schedule, context: schedule.head(NUM_COMPARED),
+        randomness="draw from a generator seeded with `context.key`",
         guarded=CheckedSchedule,
     ),
     "compute": Contract(
         check=partial(_check_seconds, above=True),
         samples=lambda target: product(DRAWS, range(2)),
+        randomness=FROM_DRAW,
         samples_are_typical=False,
     ),
     "wait": Contract(check=_check_wait, samples=lambda target: [()]),

@@ -19,6 +19,7 @@ from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingData,
 from rdpfl_sim.learning.evaluation import Predictions
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.learning.training import OwnBatch
+from rdpfl_sim.maths.inputs import call_read_only
 from rdpfl_sim.methods.base import ClientView, Method, Trained
 from rdpfl_sim.methods.batching import Updated, UpdateInput, update_in_batches
 from rdpfl_sim.methods.payload import Payload
@@ -102,7 +103,7 @@ class RoundComputation:
 
     def training_job(self, job: PendingJob) -> TrainingJob:
         """Return the local training of a job. If its update is pending, compute it first."""
-        task = self.method.training(job.updated.state)
+        task = call_read_only(self.method.training, job.updated.state)
         return self.training_data.job(job.client, job.round, task, job.poisoned)
 
     def train(self, job: PendingJob) -> None:
@@ -113,7 +114,7 @@ class RoundComputation:
         """Build the payload from the result of the training, and set the result of the job."""
         client = ClientView(job.client, job.round, job.degree, self)
         try:
-            state, outgoing = self.method.payload(job.updated.state, trained, [client])
+            state, outgoing = call_read_only(self.method.payload, job.updated.state, trained, [client])
         except Exception as error:
             note_client_round(error, job.client, job.round)
             raise

@@ -99,7 +99,7 @@ class Anchored(Method):
         found: Diagnostics = {}
         if inbox.num_messages > 0:
             clipped, factors = clip_around(u, weighted_messages(inbox), tau)
-            d = self.aggregation(_where(sound, clipped, 0.0), u)
+            d = self.aggregation(_where(sound, clipped, 0.0), u, clients)
             d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
             d = _where(sound, d, 0.0)
             num_clipped = (factors < 1).sum(dim=1).where(sound, 0)
@@ -125,7 +125,7 @@ class Anchored(Method):
         u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
         tau = self.threshold(state, row_norms(u))
         clipped, factors = clip_around(u, messages, tau)
-        weights = self.aggregation.shares(_where(tau.isfinite(), clipped, 0.0), u)
+        weights = self.aggregation.shares(_where(tau.isfinite(), clipped, 0.0), u, clients)
         if weights is not None:
             weights = _where(tau.isfinite(), weights * factors, 0.0)
         return MessageStats(distances(messages, u), weights)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.errors import note_client_round
+from rdpfl_sim.maths.inputs import call_read_only
 from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, Method, State, Trained
 from rdpfl_sim.methods.payload import Payload
 
@@ -110,8 +111,9 @@ def _update(method: Method, inputs: Sequence[UpdateInput], with_message_stats: b
         clients = [one.client for one in inputs]
         stats: Sequence[ClientMessageStats | None] = [None] * len(inputs)
         if with_message_stats and inbox.num_messages > 0:
-            stats = _split_message_stats(method.message_stats(state, trained, inbox, clients))
-        new_state, diagnostics = method.update(state, trained, inbox, clients)
+            of_messages = call_read_only(method.message_stats, state, trained, inbox, clients)
+            stats = _split_message_stats(of_messages)
+        new_state, diagnostics = call_read_only(method.update, state, trained, inbox, clients)
     except Exception as error:
         if len(inputs) == 1:
             note_client_round(error, inputs[0].client.id, inputs[0].client.round)

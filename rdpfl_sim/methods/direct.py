@@ -59,7 +59,7 @@ class Direct(Method):
     ) -> tuple[State, Diagnostics]:
         """Step along u + lambda d_bar; take a local step in a round without messages."""
         u = self.personal_step.direction(state.w, trained)
-        d_bar = self.aggregation(weighted_messages(inbox), u) if inbox.num_messages > 0 else None
+        d_bar = self.aggregation(weighted_messages(inbox), u, clients) if inbox.num_messages > 0 else None
         d_norm = u.new_zeros(len(u), dtype=torch.float64) if d_bar is None else row_norms(d_bar)
         w = self.personal_step.apply(state.w, u, d_bar, trained)
         return State(w), self.personal_step.diagnostics(u, d_norm)
@@ -69,4 +69,4 @@ class Direct(Method):
     ) -> MessageStats:
         """Return distances from u and weights in the aggregate."""
         u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
-        return MessageStats(distances(messages, u), self.aggregation.shares(messages, u))
+        return MessageStats(distances(messages, u), self.aggregation.shares(messages, u, clients))

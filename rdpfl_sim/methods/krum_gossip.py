@@ -46,7 +46,7 @@ class KrumGossip(ModelExchange):
         sound = row_norms(x).isfinite()
         if inbox.num_messages > 0 and sound.any():
             models = self._models(x, inbox).where(sound.view(-1, 1, 1), 0.0)
-            w = self.aggregation(models, models[:, 0]).where(sound.unsqueeze(1), x)
+            w = self.aggregation(models, models[:, 0], clients).where(sound.unsqueeze(1), x)
         return State(w), self.displacement(state, x, w)
 
     def message_stats(
@@ -56,7 +56,7 @@ class KrumGossip(ModelExchange):
         x = trained.w
         sound = row_norms(x).isfinite().unsqueeze(1)
         models = self._models(x, inbox).where(sound.unsqueeze(2), 0.0)
-        weights = self.aggregation.shares(models, models[:, 0])
+        weights = self.aggregation.shares(models, models[:, 0], clients)
         if weights is not None:
             weights = (weights[:, 1:] * inbox.weights).where(sound, 0.0)
         return MessageStats(distances(x, inbox), weights)

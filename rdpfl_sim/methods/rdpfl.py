@@ -159,7 +159,7 @@ class Rdpfl(Method):
         u = self.personal_step.direction(state.w, trained)
         if inbox.num_messages == 0:
             return self._update_without_messages(state, trained, u)
-        estimate = self.estimate(state, self.aggregation(weighted_messages(inbox), u))
+        estimate = self.estimate(state, self.aggregation(weighted_messages(inbox), u, clients))
         self._check_lemma_3(estimate.d_norm)
         w = self.personal_step.apply(state.w, u, estimate.d, trained)
         return state.observe(w, estimate), {
@@ -214,7 +214,7 @@ class Rdpfl(Method):
         u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
         return MessageStats(
             distances(messages, u),
-            self.aggregation.shares(messages, u),
+            self.aggregation.shares(messages, u, clients),
             distances(messages, self.predicted_direction(state)),
         )
 

@@ -129,7 +129,7 @@ class RunFolder:
                     os.close(self._lock)
                     self._lock = None
 
-    def write_traceback(self, error: Exception) -> None:
+    def write_traceback(self, error: BaseException) -> None:
         """Write the traceback of an error if the disk has enough space."""
         with suppress(OSError):
             write_atomically(self.path / TRACEBACK, "".join(format_exception(error)).encode())

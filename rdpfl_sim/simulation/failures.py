@@ -17,8 +17,10 @@ def record_failure(files: RunFolder | None, scenario: Scenario) -> Iterator[None
     """Mark the run folder as failed on an error. Write a traceback unless it is a user's error."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reported = _user_error(error, files, scenario)
+        if isinstance(reported, SystemExit):  # not from a plug-in
+            raise
         if files is not None:
             if isinstance(reported, PluginError) or not isinstance(reported, RunError):
                 files.write_traceback(error)
@@ -30,7 +32,9 @@ def record_failure(files: RunFolder | None, scenario: Scenario) -> Iterator[None
         raise reported from error
 
 
-def _user_error(error: Exception, files: RunFolder | None, scenario: Scenario) -> Exception:
+def _user_error(
+    error: Exception | SystemExit, files: RunFolder | None, scenario: Scenario
+) -> Exception | SystemExit:
     """Return the error to report, with a message for users if memory, a plug-in or a file is the cause."""
     if is_out_of_memory(error):
         return RunError(OUT_OF_MEMORY)
@@ -46,7 +50,7 @@ def _user_error(error: Exception, files: RunFolder | None, scenario: Scenario) -
     return error
 
 
-def _plugin_error(error: Exception, scenario: Scenario) -> PluginError | None:
+def _plugin_error(error: BaseException, scenario: Scenario) -> PluginError | None:
     """Return an error that names the plug-in whose code failed, or None if no plug-in is involved."""
     if isinstance(error, PluginError):
         return error

@@ -149,7 +149,7 @@ class Client:
                 yield from self.phases[self.state.phase]()
         except Interrupt:
             return  # the client has crashed or left
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             note_client_round(error, self.id, self.state.round)
             raise
         self.state.phase = Phase.FINISHED

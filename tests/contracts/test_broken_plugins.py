@@ -203,6 +203,42 @@ def test_flaw_is_reported_before_time_zero(packages: Packages, kind: str, body: 
     assert problem.message.startswith(f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0 {flaw}")
 
 
+RANDOM = {
+    "attack": ("u.own * random.random()", "draw with generator=view.generator"),
+    "equivocation": ("v + random.random()", "its third argument is a random number between 0 and 1"),
+    "timing_attack": (
+        "[ScheduledMessage(u.payload, u.round, random.random())]",
+        "draw from a generator seeded with `view.key`",
+    ),
+    "aggregator": (
+        "u.mean(dim=0) + torch.rand(1)",
+        "declare it with @aggregator(needs_generator=True) and draw from its last argument",
+    ),
+    "pre_aggregator": (
+        "u * random.random()",
+        "declare it with @pre_aggregator(needs_generator=True) and draw from its last argument",
+    ),
+    "latency": ("random.random()", "its first argument is a random number between 0 and 1"),
+    "loss": (
+        "random.random() < 0.5",
+        "draw from a generator seeded with `link.key` and the second argument",
+    ),
+    "topology": ("nx.gnp_random_graph(u, 0.5)", "draw random numbers from its argument `rng`"),
+}
+"""For each kind, a return value that cannot be repeated, and the advice in the message."""
+
+
+@pytest.mark.parametrize("kind", RANDOM)
+def test_message_about_a_random_result_says_where_to_draw(packages: Packages, kind: str) -> None:
+    body, advice = RANDOM[kind]
+    function = f"@{kind}\ndef odd(u, v=None, *rest): return {body}"
+    packages.install("odds", f"{HEAD}\n{function}\n", {kind: ["odd"]})
+    with pytest.raises(ScenarioError) as caught:
+        Experiment(small_scenario(**using(kind)))
+    [problem] = caught.value.problems
+    assert problem.message.endswith(f", so runs would not be reproducible; {advice}")
+
+
 LOSSES = {
     "last[link.sender] = now_s": "changes the variable 'last', which checkpoints do not contain, so",
     "remember(now_s)": "changes the variable 'last', which checkpoints do not contain, so",
@@ -305,7 +341,7 @@ STEPS = {
     UPDATE + "State(state.w[:, :-1]), {}": "returns a tensor of shape [1, 26], not [1, 27], as",
     UPDATE + "State(state.w / 0), {}": "returns NaN or infinity for finite arguments, as the models in",
     UPDATE + "State(state.w.clone().requires_grad_()), {}": "returns a tensor that requires a gradient",
-    UPDATE + "State(state.w.add_(1)), {}": "modifies a tensor that is an argument; it must work",
+    UPDATE + "State(state.w.add_(1)), {}": "modifies its arguments; it must work on a copy",
     UPDATE + "State(state.w + random.random()), {}": "returns two different results for the same state",
     UPDATE + "State(state.w), {'x': 1.0}": "reports 'x' as an object of type float from 'update',",
     UPDATE + "State(trained.w + len(clients) - 1), {}": IN_BATCH.format("update"),
@@ -319,7 +355,7 @@ STEPS = {
         IN_BATCH.format("payload")
     ),
     "def payload(self, state, trained, clients): return state, Outgoing(trained.w.mul_(2))": (
-        "modifies a tensor that is an argument; it must work on a copy"
+        "modifies its arguments; it must work on a copy"
     ),
     "def message_stats(self, s, t, inbox, c): return MessageStats(inbox.weights / len(c), None)": (
         IN_BATCH.format("message_stats")

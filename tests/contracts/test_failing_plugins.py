@@ -87,6 +87,166 @@ def test_run_that_failed_is_resumed_with_the_repaired_package(packages: Packages
     assert not (folder / "traceback.txt").exists()
 
 
+LATE_WRITES = {
+    "attack": "@attack\ndef odd(view):\n    if view.round == 2:\n        {write}\n    return -view.own",
+    "equivocation": "@equivocation\n"
+    "def odd(u, m, draw):\n    if not counted(6):\n        {write}\n    return m",
+    "timing_attack": "@timing_attack(needs_past=True)\n"
+    "def odd(view):\n    if view.round == 2:\n        {write}\n"
+    "    return [ScheduledMessage(view.payload, view.round)]",
+    "aggregator": "@aggregator\n"
+    "def odd(u):\n    if not counted(20):\n        {write}\n    return u.mean(dim=0)",
+    "pre_aggregator": "@pre_aggregator\n"
+    "def odd(u):\n    if not counted(20):\n        {write}\n    return u / 2",
+    "method": METHOD + "    def update(self, state, trained, inbox, clients):\n"
+    "        if clients[0].round == 3:\n            {write}\n"
+    "        return super().update(state, trained, inbox, clients)",
+}
+WRITES = [
+    ("attack", "view.own.mul_(2)"),
+    ("attack", "view.own.numpy()[:] = 0"),
+    ("attack", "view.own.data[0] += 1"),
+    ("equivocation", "u.add_(1)"),
+    ("equivocation", "m.numpy()[0] += 1"),
+    ("timing_attack", "view.payload.vector.numpy()[0] += 1"),
+    ("timing_attack", "view.past[1].vector.zero_()"),
+    ("aggregator", "u.mul_(2)"),
+    ("aggregator", "u.numpy().sort(axis=0)"),
+    ("pre_aggregator", "np.negative(u.numpy(), out=u.numpy())"),
+    ("method", "state.w.add_(1)"),
+    ("method", "trained.w.numpy()[0, 0] += 1"),
+    ("method", "inbox.vectors[:] = 0"),
+    ("method", "inbox.weights.numpy()[:] = 0"),
+]
+"""A kind of component, and a write to its inputs that does not occur while it is tested."""
+
+
+@pytest.mark.parametrize(("kind", "write"), WRITES)
+@pytest.mark.parametrize("executor", ["inline", "stacked"])
+def test_write_to_an_input_ends_the_run(packages: Packages, kind: str, write: str, executor: str) -> None:
+    source = LATE_WRITES[kind].format(write=write)
+    packages.install("odds", f"{HEAD}{COUNTED}{source}\n", {kind: ["odd"]})
+    with pytest.raises(PluginError) as caught:
+        simulate(small_scenario(**using(kind), execution={"executor": executor}))
+    name = f"the {kind.replace('_', ' ')} 'odd' from the package odds 1.0"
+    sentence = f"{name} modifies its arguments; it must work on a copy, in round "
+    assert str(caught.value).startswith(sentence)
+
+
+MOMENTUM = """
+@attack
+def odd(view):
+    if "m" in view.memory:
+        {step}
+    else:
+        view.memory["m"] = view.own
+    return view.memory["m"]
+"""
+
+
+def test_memory_shares_no_tensor_with_messages(packages: Packages) -> None:
+    packages.install("odds", "", {"attack": ["odd"]})
+    network = {"latency": {"name": "constant", "seconds": 1.5}}
+    timing = {"wait": "none", "staleness": "keep"}
+
+    def digest(step: str) -> str:
+        packages.forget()
+        (packages.folder / "odds.py").write_text(f"{HEAD}{MOMENTUM.format(step=step)}")
+        return simulate(small_scenario(**using("attack"), network=network, timing=timing)).summary["digest"]
+
+    in_place = "view.memory['m'].mul_(0.5).add_(view.own)"
+    copied = "view.memory['m'] = view.memory['m'] * 0.5 + view.own"
+    assert digest(in_place) == digest(copied)
+
+
+EXITS = {
+    "attack": ("view", "if view.round == 2: sys.exit(1)", "-view.own"),
+    "aggregator": ("u", "counted(20) or sys.exit('bye')", "u.mean(dim=0)"),
+    "latency": ("u", "counted(40) or exit()", "0.1"),
+}
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads", "stacked"])
+@pytest.mark.parametrize("kind", EXITS)
+def test_exit_in_a_run_is_an_error_of_the_plugin(
+    packages: Packages, tmp_path: Path, kind: str, executor: str
+) -> None:
+    parameter, statement, result = EXITS[kind]
+    source = f"import sys\n@{kind}\ndef odd({parameter}):\n    {statement}\n    return {result}"
+    packages.install("odds", f"{HEAD}{COUNTED}{source}\n", {kind: ["odd"]})
+    with pytest.raises(
+        PluginError, match=r"'odd' from the package odds 1.0 raises SystemExit.*odds.py, line"
+    ):
+        simulate(small_scenario(**using(kind), execution={"executor": executor}), tmp_path / "runs")
+    [folder] = (tmp_path / "runs").iterdir()
+    assert orjson.loads((folder / "summary.json").read_bytes())["status"] == "failed"
+
+
+def test_exit_of_a_model_during_training_is_an_error_of_the_plugin(
+    packages: Packages, tmp_path: Path
+) -> None:
+    source, _ = LATE["model"]
+    source = source.replace("assert not", "if not (not").replace("counted(20)\n", "counted(20)): exit(0)\n")
+    packages.install("odds", f"{HEAD}{COUNTED}{source}\n", {"model": ["odd"]})
+    with pytest.raises(PluginError, match=r"the model 'odd' from the package odds 1.0 raises SystemExit: 0"):
+        simulate(small_scenario(model="odd"), tmp_path / "runs")
+    [folder] = (tmp_path / "runs").iterdir()
+    assert orjson.loads((folder / "summary.json").read_bytes())["status"] == "failed"
+
+
+RANDOM = {
+    "attack": "@attack\ndef odd(view):\n"
+    "    g = view.generator\n"
+    "    return torch.randn(view.own.shape, generator=g) * torch.rand(1, generator=g)",
+    "aggregator": "@aggregator(needs_generator=True)\ndef odd(u, generator):\n"
+    "    return u[torch.randperm(len(u), generator=generator)[0]].clone()",
+    "aggregator with own vector": "@aggregator(needs_own=True, needs_generator=True)\n"
+    "def odd(u, own, generator):\n"
+    "    return own if torch.rand(1, generator=generator) < 0.5 else u.mean(dim=0)",
+    "aggregator of rows": "@aggregator(rows=True, needs_generator=True)\ndef odd(u, generators):\n"
+    "    drawn = [one[int(torch.randint(len(one), (1,), generator=g))] for one, g in zip(u, generators)]\n"
+    "    return torch.stack(drawn)",
+    "aggregator by weights": "@weighting_aggregator(needs_generator=True)\ndef odd(u, generator):\n"
+    "    weights = torch.rand(len(u), generator=generator, dtype=torch.float64)\n"
+    "    return weights / weights.sum()",
+    "pre_aggregator": "@pre_aggregator(needs_generator=True)\ndef odd(u, generator):\n"
+    "    return u[torch.randperm(len(u), generator=generator)[: max(1, len(u) // 2)]]",
+}
+
+
+@pytest.mark.parametrize("case", RANDOM)
+def test_draws_of_a_plugin_follow_from_the_seed_of_the_run(packages: Packages, case: str) -> None:
+    kind = case.partition(" ")[0]
+    packages.install("odds", f"{HEAD}{RANDOM[case]}\n", {kind: ["odd"]})
+
+    def digest(**changes: object) -> str:
+        scenario = small_scenario(**using(kind), topology="complete", **changes)
+        return str(simulate(scenario).summary["digest"])
+
+    assert digest() == digest() == digest(output={"telemetry": False})
+    of_executors = {digest(execution={"executor": executor}) for executor in ("inline", "threads")}
+    assert len(of_executors) == 1
+    assert digest(seed=2) != digest()
+
+
+def test_draws_of_an_aggregator_differ_between_clients_and_rounds(packages: Packages) -> None:
+    source = """
+from queue import SimpleQueue
+seeds = SimpleQueue()
+@aggregator(needs_generator=True)
+def odd(u, generator):
+    seeds.put(generator.initial_seed())
+    return u.mean(dim=0)
+"""
+    packages.install("odds", f"{HEAD}{source}", {"aggregator": ["odd"]})
+    scenario = small_scenario(**using("aggregator"))
+    queue = sys.modules["odds"].seeds
+    of_trial = {queue.get() for _ in range(queue.qsize())}
+    simulate(scenario)
+    seeds = [queue.get() for _ in range(queue.qsize())]
+    assert len(seeds) == len({*seeds} - of_trial) == 4 * 6
+
+
 # On the command line.
 
 SCENARIO = """

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -36,7 +37,7 @@ class View:
     victim, both include only neighbours of the victim; `victim` is then the victim's own update and
     `expected` its predicted direction, if they are known. `origin` is the vector that the attacker would send
     without training: its model, or None for zero if clients send directions. `seed` identifies a random
-    stream for the message. `memory` is kept between rounds.
+    stream for the message, and `generator` draws from it. `memory` is kept between rounds.
     """
 
     own: Tensor
@@ -58,6 +59,11 @@ class View:
                 "an attack that uses view.honest must be declared with @attack(needs='honest') or 'victim'"
             )
         return self.seen
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """A generator on the CPU for random draws, seeded with `seed`."""
+        return torch.Generator().manual_seed(self.seed)
 
     def changed(self, update: Tensor, factor: float) -> Tensor:
         """Return o + factor (update - o), with the origin o: a change that is reversed or amplified."""

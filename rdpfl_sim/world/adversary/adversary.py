@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Collection, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +15,7 @@ from torch import Tensor
 from rdpfl_sim.errors import note_client_round
 from rdpfl_sim.maths.attacks import Attack, View
 from rdpfl_sim.maths.attacks.equivocation import Equivocation, same
+from rdpfl_sim.maths.inputs import call_read_only
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams, uniform
@@ -218,7 +220,7 @@ class Adversary:
         key = self.streams.key("equivocation", attacker.id)
         for recipient in attacker.neighbours:
             m = self._attack_vector(attacker, own, recipient) if to_all is None else to_all
-            vector = plan.equivocation(own.vector, m, uniform(key, recipient))
+            vector = call_read_only(plan.equivocation, own.vector, m, uniform(key, recipient))
             contents[recipient] = Payload(vector, own.mask)
         return contents
 
@@ -233,7 +235,7 @@ class Adversary:
             "origin": _only_row(self.method.reference_point(attacker.state.learning)),
         }
         if not plan.sees_honest:
-            return plan.attack(View(own.vector, **details))
+            return self._attack(attacker, View(own.vector, **details))
         candidates, allies = sorted(observations.updates), self.members
         if recipient is not None:
             around = self.clients[recipient].neighbours
@@ -250,8 +252,14 @@ class Adversary:
             return cached
         seen = stacked(updates, otherwise=own.vector)
         num_byzantine = max(1, len(allies)) if plan.collude else 1
-        m = plan.attack(View(own.vector, seen, ids, num_byzantine=num_byzantine, **details))
+        m = self._attack(attacker, View(own.vector, seen, ids, num_byzantine=num_byzantine, **details))
         self._latest = (updates, m)
+        return m
+
+    def _attack(self, attacker: Client, view: View) -> Tensor:
+        """Return the vector of the attack. The memory is copied, because messages may share its tensors."""
+        m = call_read_only(self.plan.attack, view)
+        self.memories[attacker.id] = deepcopy(view.memory)
         return m
 
     def _cached_vector(self, updates: list[Tensor]) -> Tensor | None:

@@ -319,10 +319,15 @@ def test_attacker_observes_only_messages_that_its_mailbox_accepts(collude: bool)
 
 
 def test_attack_memory_is_kept_between_rounds_and_separate_per_attacker() -> None:
-    world = SpyWorld(neighbours=COMPLETE, byzantine=(2, 3), rounds=2).run()
-    notes = {own: {id(s.view.memory) for s in world.seen if s.own == own} for own in (3.0, 4.0)}
-    assert len(notes[3.0]) == len(notes[4.0]) == 1
-    assert notes[3.0] != notes[4.0]
+    counts: dict[float, list[int]] = {3.0: [], 4.0: []}
+
+    def counting(view: View) -> Tensor:
+        view.memory["n"] = view.memory.get("n", 0) + 1
+        counts[view.own[0].item()].append(view.memory["n"])
+        return view.own
+
+    TinyWorld(neighbours=COMPLETE, byzantine=(2, 3), plan=Plan(counting), rounds=2).run()
+    assert counts == {3.0: [1, 2], 4.0: [1, 2]}
 
 
 def test_every_message_has_a_separate_random_stream() -> None:
