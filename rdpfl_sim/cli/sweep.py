@@ -111,7 +111,7 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, q
     from rdpfl_sim.frames import Sweep
     from rdpfl_sim.records.run_folder import write_atomically
     from rdpfl_sim.reports.sweep_figures import draw_sweep_figures
-    from rdpfl_sim.reports.sweep_table import sweep_table
+    from rdpfl_sim.reports.sweep_table import sweep_tables
     from rdpfl_sim.reports.terminal import warning_lines
     from rdpfl_sim.reports.text import similar_warnings
     from rdpfl_sim.sweeps.results import read_results, write_csv
@@ -127,8 +127,7 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, q
     with make_console(quiet, stderr=True).status("drawing the figures"):
         draw_sweep_figures(Sweep(output))
     console = make_console(quiet)
-    for table in tables:
-        console.print(sweep_table(table, console.width))
+    console.print(sweep_tables(tables, console.width))
     shown = {note for run in runs for note in run.scenario.notes}  # printed before the first run
     warnings = [[text for text in summary["warnings"] if text not in shown] for _, summary in results]
     make_console(stderr=True).print(warning_lines(similar_warnings(warnings)))

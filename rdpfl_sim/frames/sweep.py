@@ -72,7 +72,10 @@ class Sweep:
     @cached_property
     def plan(self) -> JsonObject:
         """The content of sweep.json: name, axes, runs and tables; empty if the file is missing."""
-        return read_json_if_present(self.folder / PLAN) or {}
+        plan = read_json_if_present(self.folder / PLAN) or {}
+        for layout in plan.get("tables", ()):
+            layout.pop("spread", None)  # written by versions that could print standard deviations after ±
+        return plan
 
     @cached_property
     def _folders(self) -> list[Path]:

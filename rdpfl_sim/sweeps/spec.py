@@ -7,7 +7,7 @@ from copy import deepcopy
 from math import prod
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -67,9 +67,6 @@ class TableLayout(Strict):
         description="metrics to show: names in the table and paths in summary.json",
     )
     where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
-    spread: Literal["deviation", "interval"] = Field(
-        default="deviation", description="what follows each mean: its standard deviation or its 95 % interval"
-    )
     digits: Count = 4
     paper: TomlTable = Field(
         default={},

@@ -104,9 +104,18 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
 def test_tables_follow_the_sweep_file_or_a_given_layout(tmp_path: Path) -> None:
     sweep = Sweep(write_sweep(tmp_path))
     [table] = sweep.tables()
-    assert (table.title, table.text(("none",), ("3",))) == ("Scores", "31.5000 ± 0.7071")
+    assert (table.title, table.text(("none",), ("3",))) == ("Scores", "31.5000 ± 6.3531")
     [other] = sweep.tables([{"columns": ["attack"], "metrics": {"Score": "score"}}])
     assert (other.rows, other.columns) == ([("2",), ("3",)], [("none",), ("noise",)])
+
+
+def test_plan_of_a_version_with_standard_deviations_is_read(tmp_path: Path) -> None:
+    write_sweep(tmp_path)
+    plan = json.loads((tmp_path / "sweep.json").read_text())
+    plan["tables"][0]["spread"] = "deviation"
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    [table] = Sweep(tmp_path).tables()
+    assert table.text(("none",), ("3",)) == "31.5000 ± 6.3531"
 
 
 def test_without_a_plan_the_axes_are_the_settings_that_differ(tmp_path: Path) -> None:
