@@ -113,7 +113,7 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, q
     from rdpfl_sim.reports.sweep_figures import draw_sweep_figures
     from rdpfl_sim.reports.sweep_table import sweep_tables
     from rdpfl_sim.reports.terminal import warning_lines
-    from rdpfl_sim.reports.text import similar_warnings
+    from rdpfl_sim.reports.text import sweep_warnings
     from rdpfl_sim.sweeps.results import read_results, write_csv
     from rdpfl_sim.sweeps.tables import latex_page, make_tables, markdown_page
 
@@ -129,5 +129,5 @@ def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, q
     console = make_console(quiet)
     console.print(sweep_tables(tables, console.width))
     shown = {note for run in runs for note in run.scenario.notes}  # printed before the first run
-    warnings = [[text for text in summary["warnings"] if text not in shown] for _, summary in results]
-    make_console(stderr=True).print(warning_lines(similar_warnings(warnings)))
+    warnings = sweep_warnings([summary for _, summary in results], shown)
+    make_console(stderr=True).print(warning_lines(warnings))

@@ -36,7 +36,7 @@ from rdpfl_sim.world.compute_time import ComputeTimes
 SMALL_TEST = 5
 """Personal test sets with fewer images cause a warning."""
 
-COARSE_TEST = "the smallest personal test set has {} images, so its accuracy is coarse"
+COARSE_TEST = "the smallest personal test set has {} {}, so its accuracy is coarse"
 
 
 class Experiment(Deployment):
@@ -92,7 +92,7 @@ class Experiment(Deployment):
     def _coarse_tests(self) -> Iterator[str]:
         smallest = min(len(shard) for shard in self.personal_tests)
         if smallest < SMALL_TEST:
-            yield COARSE_TEST.format(smallest)
+            yield COARSE_TEST.format(smallest, "image" if smallest == 1 else "images")
 
     def plans(self) -> list[Plan]:
         """Return the plan of every group of attackers."""

@@ -21,7 +21,7 @@ from rdpfl_sim.reports.accuracy_curves import honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile
 from rdpfl_sim.reports.html.plot import Plot, axis, compact, escape_markup, line, round_axis
 from rdpfl_sim.reports.html.sweep_charts import COLOURS, chart_plot, interval_text
-from rdpfl_sim.reports.text import escape_control, quantity, similar_warnings
+from rdpfl_sim.reports.text import escape_control, quantity, sweep_warnings
 from rdpfl_sim.sweeps.spec import TableLayout
 from rdpfl_sim.sweeps.tables import explanations
 
@@ -373,5 +373,5 @@ def _warnings(sweep: Sweep, statuses: Counter[RunStatus]) -> list[str]:
         for status, num in statuses.items()
         if not status.is_complete
     ]
-    found = similar_warnings([[*map(str, run.run.summary.get("warnings", []))] for run in sweep.runs])
+    found = sweep_warnings([run.run.summary for run in sweep.runs])
     return [*warnings, *map(escape_control, found)]
