@@ -41,6 +41,11 @@ class RunResult:
         """Return a number in the summary, or None if it is missing or not finite."""
         return finite_number(self.summary.get(path))
 
+    def started_at(self) -> str:
+        """Return the time at which the run was started first, in ISO format; unknown times come last."""
+        provenance = RunReader(self.folder).read_provenance()
+        return "unknown" if provenance is None else str(provenance["sessions"][0]["started_at"])
+
 
 @dataclass(frozen=True)
 class Group:
@@ -120,7 +125,8 @@ def read_run(folder: Path, argument: int) -> RunResult:
 def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:
     """Group runs by scenario, ignoring the seed, or by argument.
 
-    Groups are sorted by argument, then by the settings that differ.
+    The first group, which is the default baseline, has the oldest run of the first argument. The others are
+    sorted by argument, then by the settings that differ.
     """
     groups: dict[str | int, dict[int, RunResult]] = {}
     for run in runs:
@@ -136,6 +142,10 @@ def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Gro
         same = "belong to one argument" if by_argument else "have the same scenario"
         raise ComparisonError(f"all runs {same}: there is nothing to compare")
     ordered = _sorted_by_settings([*groups.values()])
+    first_argument = next(iter(ordered[0].values())).argument
+    in_first = [run for group in ordered for run in group.values() if run.argument == first_argument]
+    oldest = min(in_first, key=RunResult.started_at)
+    ordered.sort(key=lambda group: group.get(oldest.seed) is not oldest)
     return [Group(label, group) for label, group in zip(_group_labels(), ordered, strict=False)]
 
 
