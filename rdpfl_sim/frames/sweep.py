@@ -120,8 +120,9 @@ class Sweep:
     def _labelled_folders(self) -> list[tuple[Path, dict[str, str]]]:
         """Return existing run folders with their labels; identical cases share a folder."""
         if self.plan:
-            planned = [(self.folder / run["folder"], run["labels"]) for run in self.plan["runs"]]
-            return [(folder, labels) for folder, labels in planned if folder in self._folders]
+            existing = {folder.name: folder for folder in self._folders}
+            planned = [(existing.get(Path(run["folder"]).name), run["labels"]) for run in self.plan["runs"]]
+            return [(folder, labels) for folder, labels in planned if folder is not None]
         return [
             (folder, {path: row[index] for path, row in self._differing_settings.items()})
             for index, folder in enumerate(self._folders)

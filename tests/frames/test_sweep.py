@@ -137,6 +137,23 @@ def test_runs_that_differ_in_many_settings_are_separate_cases(tmp_path: Path) ->
     assert [run.labels for run in sweep.runs] == [{"run": "one"}, {"run": "other"}]
 
 
+@pytest.mark.parametrize("prefix", ["", "runs/"])
+def test_runs_are_found_after_they_were_moved(tmp_path: Path, prefix: str) -> None:
+    write_sweep(tmp_path)
+    plan = json.loads((tmp_path / "sweep.json").read_text())
+    for run in plan["runs"]:
+        run["folder"] = f"{prefix}{run['folder']}"
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    scores = sorted(run.summary["score"] for run in Sweep(tmp_path).runs)
+    folders = [path for path in tmp_path.iterdir() if path.is_dir()]
+    (tmp_path / "runs").mkdir()
+    for folder in folders:
+        folder.rename(tmp_path / "runs" / folder.name)
+    moved = Sweep(tmp_path)
+    assert sorted(run.summary["score"] for run in moved.runs) == scores
+    assert len(scores) == 7
+
+
 def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
     write_sweep(tmp_path)
     write_run(tmp_path / "old", (), {"status": "finished", "score": 1})
@@ -146,7 +163,7 @@ def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
 def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
     write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", plan_runs(PLAN))
     plan = Sweep(tmp_path / "new").plan
-    assert [run["folder"] for run in plan["runs"]] == [run.key for run in plan_runs(PLAN)]
+    assert [run["folder"] for run in plan["runs"]] == [f"runs/{run.key}" for run in plan_runs(PLAN)]
     assert plan["runs"][-1]["labels"] == {"attack": "noise", "rounds": "3"}
     assert plan["tables"][0]["title"] == "Scores"
 
