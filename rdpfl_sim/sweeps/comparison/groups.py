@@ -99,7 +99,7 @@ def read_plan(folder: Path) -> JsonObject | None:
 def unplanned_folders(folder: Path) -> list[Path]:
     """Return the run folders of a sweep that are not in its plan; none if the folder has no plan."""
     plan = read_plan(folder)
-    planned = None if plan is None else {str(run["folder"]) for run in plan["runs"]}
+    planned = None if plan is None else {Path(run["folder"]).name for run in plan["runs"]}
     return [] if planned is None else [path for path in run_folders(folder) if path.name not in planned]
 
 
@@ -141,11 +141,7 @@ def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Gro
     if len(groups) < 2:
         same = "belong to one argument" if by_argument else "have the same scenario"
         raise ComparisonError(f"all runs {same}: there is nothing to compare")
-    ordered = _sorted_by_settings([*groups.values()])
-    first_argument = next(iter(ordered[0].values())).argument
-    in_first = [run for group in ordered for run in group.values() if run.argument == first_argument]
-    oldest = min(in_first, key=RunResult.started_at)
-    ordered.sort(key=lambda group: group.get(oldest.seed) is not oldest)
+    ordered = _oldest_first(_sorted_by_settings([*groups.values()]))
     return [Group(label, group) for label, group in zip(_group_labels(), ordered, strict=False)]
 
 
@@ -155,6 +151,16 @@ def _sorted_by_settings(groups: Sequence[dict[int, RunResult]]) -> list[dict[int
     rows = all_differing_settings([run.scenario for run in firsts]).values()
     keys = [(run.argument, [_sort_key(row[index]) for row in rows]) for index, run in enumerate(firsts)]
     return [groups[index] for index in sorted(range(len(groups)), key=keys.__getitem__)]
+
+
+def _oldest_first(groups: Sequence[dict[int, RunResult]]) -> list[dict[int, RunResult]]:
+    """Move the group with the oldest run of the first argument to the front."""
+    argument = min(run.argument for group in groups for run in group.values())
+    within = [[run for run in group.values() if run.argument == argument] for group in groups]
+    if sum(map(bool, within)) == 1:
+        return [*groups]
+    oldest = min((run for runs in within for run in runs), key=RunResult.started_at)
+    return sorted(groups, key=lambda group: group.get(oldest.seed) is not oldest)
 
 
 def _sort_key(value: object) -> tuple[int, float, str]:
