@@ -83,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
             output = options.output / name
             missing = missing_runs(runs, output)
             check_local_data(options, missing)
-        print_warnings([run.scenario for run in runs], [])
+        print_warnings([run.scenario for run in runs], sweep.warnings(options.profile), options.quiet)
         write_plan(output / PLAN, sweep, name, runs)
         print_repeated(missing, output, messages)
         interrupted = False

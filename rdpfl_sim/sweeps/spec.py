@@ -177,6 +177,15 @@ class SweepSpec(Strict):
             )
         return self.profiles[name]
 
+    def warnings(self, profile: str | None = None) -> list[str]:
+        """Return a warning if neither the sweep nor the profile has seeds."""
+        if "seeds" in self.model_fields_set or self.profile(profile).seeds is not None:
+            return []
+        return [
+            f"seeds is missing: every case runs once, with seed {self.seeds[0]}, and has no interval; "
+            "for intervals set, for example, seeds = [1, 2, 3, 4, 5]"
+        ]
+
     def _conflicts(self) -> Iterator[Problem]:
         too_many = list(self._size_problems())
         yield from too_many or self._name_problems()

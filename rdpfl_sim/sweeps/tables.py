@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
-from math import isfinite
 from typing import Protocol, TypeAlias
 
 from rdpfl_sim.intervals import EXPLANATION, MeanInterval, mean_interval
+from rdpfl_sim.sweeps.results import finite_number
 from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
 
 Labels: TypeAlias = tuple[str, ...]
@@ -83,10 +83,10 @@ def _make_table(sweep: SweepSpec, layout: TableLayout, results: Results) -> Tabl
             continue
         row = tuple(run.labels[axis] for axis in rows) or ("all",)
         for name, path in layout.metrics.items():
-            value = summary.get(path)
-            if isinstance(value, int | float) and isfinite(value):
+            value = finite_number(summary.get(path))
+            if value is not None:
                 column = (*(run.labels[axis] for axis in layout.columns), name)
-                values.setdefault((row, column), []).append(float(value))
+                values.setdefault((row, column), []).append(value)
     cells = {(row, _heading(layout, column)): mean_interval(found) for (row, column), found in values.items()}
     cases = {axis.name: [case.label for case in axis.cases] for axis in sweep.axes}
     all_rows = list(product(*(cases[axis] for axis in rows))) if rows else [("all",)]

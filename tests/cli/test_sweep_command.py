@@ -208,6 +208,28 @@ def test_messages_name_the_files_with_the_results_and_all_columns_are_written_on
     assert "results: tables.md, tables.tex, results.csv\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["sweep", "validate"])
+def test_sweep_without_seeds_warns_that_it_has_no_intervals(
+    command: str, sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sweep.parent)
+    text = SWEEP.replace("1000000", "3")
+    warning = "warning: seeds is missing: every case runs once, with seed 1, and has no interval; "
+    profiles = "[profiles.two]\nseeds = [1, 2]\n[profiles.quick]\n"
+    words = [command, "tiny.toml", *(["--workers", "1"] if command == "sweep" else [])]
+    for content, more, is_warned in (
+        (text, [], True),
+        (f"seeds = [1]\n{text}", [], False),
+        (text + profiles, ["--profile", "quick"], True),
+        (text + profiles, ["--profile", "two"], False),
+    ):
+        if command == "validate" and more:
+            continue
+        sweep.write_text(content)
+        assert main([*words, *more]) == 0
+        assert (warning in " ".join(capsys.readouterr().err.split())) == is_warned
+
+
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--address", "auto"]) == 2
     assert "--address: requires --engine ray (given: 'auto')" in capsys.readouterr().err
