@@ -115,7 +115,9 @@ def _write_results(
 ) -> list[str]:
     """Write and print the results of complete runs; return the names of the written files in sentences."""
     from rdpfl_sim.frames import Sweep
+    from rdpfl_sim.frames.charts import Kind, Variable
     from rdpfl_sim.records.run_folder import write_atomically
+    from rdpfl_sim.reports.chart_figure import variable_label
     from rdpfl_sim.reports.sweep_figures import draw_sweep_figures
     from rdpfl_sim.reports.sweep_table import sweep_tables
     from rdpfl_sim.reports.terminal import warning_lines
@@ -132,9 +134,11 @@ def _write_results(
     )
     tables = make_tables(sweep, results)
     write_atomically(output / "tables.md", markdown_page(tables).encode())
-    write_atomically(output / "tables.tex", latex_page(tables).encode())
+    found = Sweep(output)
+    words = {axis: variable_label(found, Variable(axis, Kind.AXIS)) for axis in found.axes}
+    write_atomically(output / "tables.tex", latex_page(tables, words).encode())
     with make_console(options.quiet, stderr=True).status("drawing the figures"):
-        draw_sweep_figures(Sweep(output))
+        draw_sweep_figures(found)
     console = make_console(options.quiet)
     console.print(sweep_tables(tables, console.width))
     shown = {note for run in runs for note in run.scenario.notes}  # printed before the first run

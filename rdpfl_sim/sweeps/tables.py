@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 from rdpfl_sim.intervals import EXPLANATION, MeanInterval, mean_interval
 from rdpfl_sim.sweeps.results import finite_number
+from rdpfl_sim.sweeps.setting_names import SYMBOLS
 from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
 
 Labels: TypeAlias = tuple[str, ...]
@@ -122,9 +123,9 @@ def markdown_page(tables: Sequence[Table]) -> str:
     return "\n".join([*pages, *(f"{line}\n" for line in explanations(tables))])
 
 
-def latex_page(tables: Sequence[Table]) -> str:
-    """Return all tables in LaTeX, after an explanation of the intervals."""
-    pages = [f"% {table.title}: {table.note}\n{latex(table)}\n" for table in tables]
+def latex_page(tables: Sequence[Table], words: Mapping[str, str]) -> str:
+    """Return all tables in LaTeX, after an explanation of the intervals; `words` are names of axes."""
+    pages = [f"% {table.title}: {table.note}\n{latex(table, words)}\n" for table in tables]
     return "\n".join([*(f"% {line}\n" for line in explanations(tables)), *pages])
 
 
@@ -141,10 +142,17 @@ def markdown(table: Table) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def latex(table: Table) -> str:
-    """Return a table in LaTeX, in booktabs style, with one line of headings per axis."""
+def latex(table: Table, words: Mapping[str, str]) -> str:
+    """Return a table in LaTeX, in booktabs style, with one line of headings per axis.
+
+    `words` are the headings of the axes of the rows; the others have their names.
+    """
     depth = max((len(column) for column in table.columns), default=1)
-    lines = [_latex_heading(table, level, last=level == depth - 1) for level in range(depth)]
+    corner = [words.get(name, name) for name in table.corner]
+    lines = [
+        _latex_heading(table.columns, level, corner if level == depth - 1 else [""] * len(corner))
+        for level in range(depth)
+    ]
     lines.append("\\midrule")
     before: Labels = ()
     for row in table.rows:
@@ -163,10 +171,10 @@ def latex(table: Table) -> str:
     )
 
 
-def _latex_heading(table: Table, level: int, last: bool) -> str:
+def _latex_heading(columns: Sequence[Labels], level: int, corner: Sequence[str]) -> str:
     """Return one line of headings; adjacent equal headings are merged."""
-    cells = [_escape(name) if last else "" for name in table.corner]
-    for labels, group in groupby(table.columns, key=lambda column: column[: level + 1]):
+    cells = [*map(_escape, corner)]
+    for labels, group in groupby(columns, key=lambda column: column[: level + 1]):
         width = len(list(group))
         cells.append(
             _escape(labels[-1]) if width == 1 else f"\\multicolumn{{{width}}}{{c}}{{{_escape(labels[-1])}}}"
@@ -175,10 +183,13 @@ def _latex_heading(table: Table, level: int, last: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape the characters that are special in LaTeX."""
+    """Escape the characters that are special in LaTeX, and write Greek letters as symbols."""
     text = text.replace("\\", "\\textbackslash ")
-    return (
+    text = (
         re.sub(r"([&%$#_{}])", r"\\\1", text)
         .replace("~", "\\textasciitilde ")
         .replace("^", "\\textasciicircum ")
     )
+    for name, letter in SYMBOLS.items():
+        text = text.replace(letter, f"$\\{name}$")
+    return text

@@ -230,6 +230,17 @@ def test_sweep_without_seeds_warns_that_it_has_no_intervals(
         assert (warning in " ".join(capsys.readouterr().err.split())) == is_warned
 
 
+def test_latex_table_has_words_instead_of_paths(sweep: Path) -> None:
+    grid = '"network.loss.probability" = [0.0, 0.5]'
+    text = SWEEP.replace("1000000", "3").replace("[[axis]]", f"[grid]\n{grid}\n[[axis]]")
+    base = 'network = { loss = "bernoulli" }\ntiming = { wait = "none" }'
+    sweep.write_text(text.replace('model = "softmax"', f'model = "softmax"\n{base}'))
+    assert main(["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent)]) == 0
+    table = (sweep.parent / "tiny" / "tables.tex").read_text()
+    assert r"Length & Probability that a message is lost & accuracy \\" in table.splitlines()
+    assert "network.loss" not in table
+
+
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--address", "auto"]) == 2
     assert "--address: requires --engine ray (given: 'auto')" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def test_cell_has_mean_interval_and_the_published_number() -> None:
 
 def test_page_has_each_table_once_and_explains_once_that_intervals_follow_the_means() -> None:
     tables = [made(), made(title="U", paper={})]
-    for page in (markdown_page(tables), latex_page(tables), printed(80, *tables)):
+    for page in (markdown_page(tables), latex_page(tables, {}), printed(80, *tables)):
         assert page.count(EXPLANATION) == 1
         assert "deviation" not in page
         assert page.count("columns: method.lambda; 1 to 2 seeds; published numbers in brackets") == 1
@@ -63,13 +63,13 @@ def test_page_has_each_table_once_and_explains_once_that_intervals_follow_the_me
 def test_page_of_single_seeds_explains_no_interval() -> None:
     sweep = SweepSpec.from_dict({**RAW, "seeds": [1], "table": [{**LAYOUT, "paper": {}}]})
     tables = make_tables(sweep, [(run, {"score": 0.5}) for run in plan_runs(sweep)])
-    for page in (markdown_page(tables), latex_page(tables), printed(80, *tables)):
+    for page in (markdown_page(tables), latex_page(tables, {}), printed(80, *tables)):
         assert "columns: method.lambda; one seed" in page
         assert "±" not in page
 
 
 def test_latex_has_one_line_of_headings_per_axis_and_escapes_labels() -> None:
-    lines = latex(made(metrics={"S": "score", "H": "half"}, paper={})).splitlines()
+    lines = latex(made(metrics={"S": "score", "H": "half"}, paper={}), {}).splitlines()
     assert lines[0] == r"\begin{tabular}{lcccc}"
     assert lines[2] == r" & \multicolumn{2}{c}{0.1} & \multicolumn{2}{c}{1.0} \\"
     assert lines[3] == r"attack\_type & S & H & S & H \\"
@@ -77,10 +77,16 @@ def test_latex_has_one_line_of_headings_per_axis_and_escapes_labels() -> None:
     assert lines[6].startswith(r"50 \% noise & ")
 
 
+def test_latex_has_words_for_axes_and_symbols_for_greek_letters() -> None:
+    words = {"attack_type": "Attack", "method.lambda": "Weight of neighbours λ"}
+    lines = latex(made(rows=["attack_type", "method.lambda"], columns=[], paper={}), words).splitlines()
+    assert lines[2] == r"Attack & Weight of neighbours $\lambda$ & S \\"
+
+
 def test_rows_of_several_axes_are_grouped_by_the_first() -> None:
     table = made(rows=["attack_type", "method.lambda"], columns=[], paper={"clean": {"0.1": {"S": 0.5}}})
     assert table.rows == [("clean", "0.1"), ("clean", "1.0"), ("50 % noise", "0.1"), ("50 % noise", "1.0")]
-    assert latex(table).splitlines()[4:8] == [
+    assert latex(table, {}).splitlines()[4:8] == [
         r"clean & 0.1 & 0.25 $\pm$ 0.64 (0.50) \\",
         r" & 1.0 & 1.15 $\pm$ 0.64 \\",
         r"\midrule",
