@@ -10,6 +10,8 @@ from statistics import fmean, stdev
 from scipy.special import stdtrit  # type: ignore[import-untyped]
 
 LEVEL = 0.95
+EXPLANATION = "± is the 95 % interval (Student's t) over seeds."
+"""The meaning of ± wherever it is printed."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ examples:
   rdpfl-sim compare runs/first runs/second --metric telemetry.delay_s.mean
   rdpfl-sim compare sweeps/lambda --markdown > table.md
 
-In a sweep, the cases of one axis are compared within the cases of the
-other axes. By default it is the axis of methods.
+Without --baseline, the baseline is the first RUN, or the oldest run in it if
+it is a folder of runs. In a sweep, the cases of one axis are compared within
+the cases of the other axes: the axis of methods, or the last one. Its
+baseline is local training, or the first case.
 """
 
 
@@ -34,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline",
         metavar="WHICH",
         help="the group to compare with: a label from the output, a run folder, or a setting such as "
-        "method.name=local (default: the first); in a sweep, a case such as method=local",
+        "method.name=local (default: the oldest run of the first RUN); in a sweep, a case such as "
+        "method=local",
     )
     parser.add_argument(
         "--metric",

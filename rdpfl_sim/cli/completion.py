@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from rdpfl_sim.cli import run
 from rdpfl_sim.cli.common import print_plain
@@ -36,20 +36,56 @@ def execute(options: argparse.Namespace) -> int:
         ("data", "name"): [*CLASSES],
         **{("new", prompt.flag): kinds.get(str(prompt.kind)) for prompt in PROMPTS},
     }
-    scenarios = {**shtab.glob("*.toml"), "zsh": "_files -g '*.toml'"}  # zsh reads (*.toml) as a qualifier
+    glob = shtab.glob("*.toml")
+    bundled = _bundled()
     files = {"RUN": shtab.DIRECTORY, "FOLDER": shtab.DIRECTORY, "FILE": shtab.FILE}
     parser: argparse.ArgumentParser = options.parser
     for command, action in _actions(parser):
         action.choices = choices.get((command, action.dest), action.choices)
         metavar = str(action.metavar).partition("|")[0]
         if action.dest == "file" and metavar == "FILE":
-            action.complete = scenarios  # type: ignore[attr-defined]  # read by shtab
+            kind = command if command in bundled else "run"
+            action.complete = {**glob, **_completer(kind)}  # type: ignore[attr-defined]  # read by shtab
         elif metavar in files:
             action.complete = files[metavar]  # type: ignore[attr-defined]  # read by shtab
     _add_options_of_run(parser)
-    before, after = _first_word_lines(options.shell, scenarios)
-    print_plain(f"{shtab.complete(parser, options.shell, preamble=before)}\n{after}")
+    before, after = _first_word_lines(options.shell, _completer("run"))
+    functions = [
+        _function(options.shell, kind, names, str(glob[options.shell])) for kind, names in bundled.items()
+    ]
+    preamble = "\n".join([*functions, before])
+    print_plain(f"{shtab.complete(parser, options.shell, preamble=preamble)}\n{after}")
     return 0
+
+
+def _bundled() -> dict[str, list[str]]:
+    """Return the bundled scenarios and sweeps that a command accepts; `run` stands for all other commands."""
+    from rdpfl_sim.scenario.bundled import bundled_scenarios
+    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
+
+    found: dict[str, list[str]] = {"run": [], "sweep": [], "validate": []}
+    for name, path in bundled_scenarios().items():
+        found["sweep" if is_sweep(read_toml(path)) else "run"].append(name)
+        found["validate"].append(name)
+    return found
+
+
+def _completer(kind: str) -> dict[str, str]:
+    """Return, by shell, the code that completes TOML files and bundled names."""
+    name = f"_rdpfl_sim_files_to_{kind}"
+    return {"bash": name, "zsh": name, "fish": f"({name})"}
+
+
+def _function(shell: str, kind: str, names: Sequence[str], toml_files: str) -> str:
+    """Return the definition of the function in `_completer`; `toml_files` is code that completes files."""
+    name, words = _completer(kind)[shell].strip("()"), " ".join(names)
+    match shell:
+        case "zsh":  # zsh would read the (*.toml) of shtab as a qualifier
+            return f"{name}() {{ _files -g '*.toml'; compadd -- {words} }}"
+        case "fish":
+            return f"function {name}\n  {toml_files.strip('()')}\n  printf '%s\\n' {words}\nend"
+        case _:
+            return f'{name}() {{ {toml_files} "$1"; compgen -W "{words}" -- "$1"; }}'
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:

@@ -54,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a sweep: a TOML file, or a bundled name")
     add_overrides(parser, "change a key of the base scenario; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="run a scaled-down version defined in the file")
+    parser.add_argument(
+        "--all-columns",
+        action="store_true",
+        help="write every key of scenarios and summaries to results.csv (default: at most 60 columns)",
+    )
     add_runner(parser, output="sweeps")
 
 
@@ -78,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
             output = options.output / name
             missing = missing_runs(runs, output)
             check_local_data(options, missing)
-        print_warnings([run.scenario for run in runs], [])
+        print_warnings([run.scenario for run in runs], sweep.warnings(options.profile), options.quiet)
         write_plan(output / PLAN, sweep, name, runs)
         print_repeated(missing, output, messages)
         interrupted = False
@@ -88,7 +93,7 @@ def execute(options: argparse.Namespace) -> int:
                     runner.run(missing, output, progress)
             except KeyboardInterrupt:
                 interrupted = True
-    _write_results(sweep, runs, output, options.quiet)
+    hints = _write_results(sweep, runs, output, options)
     if options.quiet:  # not printed by the progress display
         sys.stderr.writelines(f"failed: {failure}\n" for failure in progress.failures)
     if interrupted or progress.failures:
@@ -99,36 +104,48 @@ def execute(options: argparse.Namespace) -> int:
         )
     for note in ignored_note(output):
         messages.print(note, markup=False)
-    messages.print(
-        f"figures: table-*.png, table-*.pdf; others: rdpfl-sim plot {output} --x NAME", markup=False
-    )
+    for hint in hints:
+        messages.print(hint, markup=False)
     print_plain(output)
     return INTERRUPTED if interrupted else FAILED if progress.failures else 0
 
 
-def _write_results(sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, quiet: bool) -> None:
-    """Write and print the results of complete runs."""
+def _write_results(
+    sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, options: argparse.Namespace
+) -> list[str]:
+    """Write and print the results of complete runs; return the names of the written files in sentences."""
     from rdpfl_sim.frames import Sweep
+    from rdpfl_sim.frames.charts import Kind, Variable
     from rdpfl_sim.records.run_folder import write_atomically
+    from rdpfl_sim.reports.chart_figure import variable_label
     from rdpfl_sim.reports.sweep_figures import draw_sweep_figures
-    from rdpfl_sim.reports.sweep_table import sweep_table
+    from rdpfl_sim.reports.sweep_table import sweep_tables
     from rdpfl_sim.reports.terminal import warning_lines
-    from rdpfl_sim.reports.text import similar_warnings
+    from rdpfl_sim.reports.text import sweep_warnings
     from rdpfl_sim.sweeps.results import read_results, write_csv
     from rdpfl_sim.sweeps.tables import latex_page, make_tables, markdown_page
 
     results = read_results(runs, output)
     if not results:
-        return
-    write_csv(output / "results.csv", results)
+        return []
+    metrics = [path for layout in sweep.table for path in layout.metrics.values()]
+    num_columns, num_omitted = write_csv(
+        output / "results.csv", results, None if options.all_columns else metrics
+    )
     tables = make_tables(sweep, results)
     write_atomically(output / "tables.md", markdown_page(tables).encode())
-    write_atomically(output / "tables.tex", latex_page(tables).encode())
-    with make_console(quiet, stderr=True).status("drawing the figures"):
-        draw_sweep_figures(Sweep(output))
-    console = make_console(quiet)
-    for table in tables:
-        console.print(sweep_table(table, console.width))
+    found = Sweep(output)
+    words = {axis: variable_label(found, Variable(axis, Kind.AXIS)) for axis in found.axes}
+    write_atomically(output / "tables.tex", latex_page(tables, words).encode())
+    with make_console(options.quiet, stderr=True).status("drawing the figures"):
+        draw_sweep_figures(found)
+    console = make_console(options.quiet)
+    console.print(sweep_tables(tables, console.width))
     shown = {note for run in runs for note in run.scenario.notes}  # printed before the first run
-    warnings = [[text for text in summary["warnings"] if text not in shown] for _, summary in results]
-    make_console(stderr=True).print(warning_lines(similar_warnings(warnings)))
+    warnings = sweep_warnings([summary for _, summary in results], shown)
+    make_console(stderr=True).print(warning_lines(warnings))
+    columns = f" ({num_columns} columns; {num_omitted} more with --all-columns)" if num_omitted else ""
+    return [
+        f"results: tables.md, tables.tex, results.csv{columns}",
+        f"figures: table-*.png, table-*.pdf; others: rdpfl-sim plot {output} --x NAME",
+    ]

@@ -43,7 +43,7 @@ def execute(options: argparse.Namespace) -> int:
                 result = f"cannot be combined with --set {lost[0]}, which the profile replaces"
             else:
                 runs = plan_runs(sweep, profile)
-                print_warnings([run.scenario for run in runs], [])
+                print_warnings([run.scenario for run in runs], [] if profile else sweep.warnings())
                 result = quantity(len(runs), "run")
             label = f"profile {profile}" if profile else "without a profile"
             console.print(f"{label}: {result}", markup=False, highlight=False)

@@ -72,7 +72,10 @@ class Sweep:
     @cached_property
     def plan(self) -> JsonObject:
         """The content of sweep.json: name, axes, runs and tables; empty if the file is missing."""
-        return read_json_if_present(self.folder / PLAN) or {}
+        plan = read_json_if_present(self.folder / PLAN) or {}
+        for layout in plan.get("tables", ()):
+            layout.pop("spread", None)  # written by versions that could print standard deviations after ±
+        return plan
 
     @cached_property
     def _folders(self) -> list[Path]:
@@ -117,8 +120,9 @@ class Sweep:
     def _labelled_folders(self) -> list[tuple[Path, dict[str, str]]]:
         """Return existing run folders with their labels; identical cases share a folder."""
         if self.plan:
-            planned = [(self.folder / run["folder"], run["labels"]) for run in self.plan["runs"]]
-            return [(folder, labels) for folder, labels in planned if folder in self._folders]
+            existing = {folder.name: folder for folder in self._folders}
+            planned = [(existing.get(Path(run["folder"]).name), run["labels"]) for run in self.plan["runs"]]
+            return [(folder, labels) for folder, labels in planned if folder is not None]
         return [
             (folder, {path: row[index] for path, row in self._differing_settings.items()})
             for index, folder in enumerate(self._folders)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rdpfl_sim.records.evaluation_log import TARGETS
-from rdpfl_sim.records.summary_fields import SUMMARY_FIELDS
+from rdpfl_sim.records.summary_fields import BOOLEAN, SUMMARY_FIELDS
 
 UNITS = {"bytes_per_s": "bytes/s", "minutes": "min", "seconds": "s", "bytes": "bytes", "s": "s"}
 """Last words of a name and the unit that they state; the first match counts. Labels show only these units."""
@@ -34,7 +34,7 @@ def _metric_names() -> Iterator[tuple[str, QuantityName]]:
         if key == "time_to_accuracy_s.<accuracy>":
             for target in map(str, TARGETS):
                 yield _insert(target, key), name._replace(words=_insert(target, words))
-        elif words:
+        elif words and unit != BOOLEAN:
             yield _insert("N", key), name
 
 

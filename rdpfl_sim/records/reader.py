@@ -19,6 +19,7 @@ from rdpfl_sim.records.run_folder import (
     EVENTS,
     METRICS_FILE,
     PROVENANCE,
+    RUNS,
     SCENARIO,
     SUMMARY,
     TOPOLOGY,
@@ -149,5 +150,6 @@ def run_folder_problem(path: Path) -> str | None:
 
 def newest_run(path: Path) -> Path | None:
     """Return the newest run folder inside a folder, or None if there is none."""
-    runs = [scenario.parent for scenario in path.glob(f"*/{SCENARIO}")]
+    found = [*path.glob(f"*/{SCENARIO}"), *path.glob(f"{RUNS}/*/{SCENARIO}")]
+    runs = [scenario.parent for scenario in found]
     return max(runs, key=lambda run: run.stat().st_mtime, default=None)

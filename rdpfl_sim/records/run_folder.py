@@ -36,6 +36,8 @@ from rdpfl_sim.system.files import (
 EVENTS, METRICS_FILE = "events.jsonl", "metrics.csv"
 SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY = "scenario.toml", "topology.json", "provenance.json", "summary.json"
 CHECKPOINTS = "checkpoints"
+RUNS = "runs"
+"""The folder in the folder of a sweep that contains its run folders."""
 TRACEBACK = "traceback.txt"
 CHUNK = 1 << 16
 FLUSH_EVERY_S = 1.0

@@ -15,6 +15,9 @@ from rdpfl_sim.records.record_types import RunFinished
 from rdpfl_sim.records.statistics import STATISTICS, TESTS
 from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
 
+BOOLEAN = "true or false"
+"""The unit of keys that are not numbers."""
+
 _MEANS = {
     "used_per_round": "messages used per round",
     "mean_age": "mean age of used messages (rounds)",
@@ -100,11 +103,9 @@ _THEORY_OF_A_CLIENT = {
     "sigma_u": _number("norm of a gradient", "estimated deviation of the direction u"),
     "gamma": Field("learning rate", "step size of the client", "step size"),
     "gamma_limit": Field("learning rate", "1 / (8 L)", "limit of the step size"),
-    "gamma_is_small_enough": Field(
-        "true or false", "whether gamma is at most that", "step size small enough"
-    ),
+    "gamma_is_small_enough": Field(BOOLEAN, "whether gamma is at most that", "step size small enough"),
     "bound": Field("squared norm", "right-hand side of eq. 18", "bound of the mean squared gradient norm"),
-    "bound_holds": Field("true or false", "whether the left-hand side is at most that", "bound holds"),
+    "bound_holds": Field(BOOLEAN, "whether the left-hand side is at most that", "bound holds"),
 }
 
 SUMMARY_FIELDS: Mapping[str, Field] = {

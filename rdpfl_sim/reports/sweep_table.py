@@ -11,16 +11,23 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rdpfl_sim.reports.text import escape_control
+from rdpfl_sim.sweeps.tables import explanations
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.tables import Labels, Table
 
 
-def sweep_table(table: Table, width: int) -> RenderableType:
-    """Return a table of a sweep; a table that is too wide is split by columns."""
-    title = Text(escape_control(table.title), style="bold")
-    tables = [_table(table, columns) for columns in _columns_that_fit(table, width)]
-    return Group(title, *tables, Text(table.note))
+def sweep_tables(tables: Sequence[Table], width: int) -> RenderableType:
+    """Return the tables of a sweep and an explanation of their intervals.
+
+    A table that is too wide is split by columns.
+    """
+    parts: list[RenderableType] = []
+    for table in tables:
+        parts.append(Text(escape_control(table.title), style="bold"))
+        parts += [_table(table, columns) for columns in _columns_that_fit(table, width)]
+        parts.append(Text(table.note))
+    return Group(*parts, *map(Text, explanations(tables)))
 
 
 def _columns_that_fit(table: Table, width: int) -> list[list[Labels]]:

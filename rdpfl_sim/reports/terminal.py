@@ -48,10 +48,13 @@ def fact_grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def verification_table(run: str, checks: Sequence[Record]) -> RenderableType:
-    """Return one row per check, then details of checks that failed or were not possible, in 80 columns."""
+    """Return one row per check, then details of checks that failed or were not possible.
+
+    The table has at most 100 columns, also in a pipe.
+    """
     table = Table(box=rich.box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("check", no_wrap=True)
-    table.add_column("invariant")
+    table.add_column("invariant", max_width=66)
     table.add_column("items", justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for check in checks:
@@ -59,12 +62,6 @@ def verification_table(run: str, checks: Sequence[Record]) -> RenderableType:
         table.add_row(check["check"], check["sentence"], f"{check['items']:,}", outcome)
     details = [_detail(check) for check in checks if check["outcome"] != "ok"]
     return Group(Text(escape_control(run), style="bold"), table, *details, _totals(checks))
-
-
-def replay_note(changes: Iterable[str]) -> RenderableType:
-    """Return a list of the changes that only a replay can detect."""
-    lines = ["Only --replay detects changes in:", *(f"- {change}" for change in changes)]
-    return Text("\n".join(lines), style="dim")
 
 
 def _detail(check: Record) -> RenderableType:

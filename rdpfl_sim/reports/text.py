@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
+from rdpfl_sim.world.adversary.threat_model import ATTACKS_WITHOUT_EFFECT
 from rdpfl_sim.world.faults.fault import END
 from rdpfl_sim.world.faults.topology_change import TopologyChange
 
 if TYPE_CHECKING:
+    from rdpfl_sim.records.json_file import JsonObject
     from rdpfl_sim.records.reader import Record
 
 MAX_ITEMS = 10
@@ -111,25 +113,80 @@ def seed_list(seeds: Collection[int]) -> str:
     return named_items("seed", seeds)
 
 
+def sweep_warnings(summaries: Collection[JsonObject], shown: Collection[str] = ()) -> list[str]:
+    """Return each warning in the summaries of several runs once, except the warnings `shown` before.
+
+    Local training sends no messages, so attacks have no effect on it. This is a warning only if they have
+    no effect on any run: otherwise local training is the baseline.
+    """
+    warnings = [[*map(str, summary.get("warnings", []))] for summary in summaries]
+    attacked = [own for own, summary in zip(warnings, summaries, strict=True) if summary.get("byzantine")]
+    omitted = {*shown}
+    if any(ATTACKS_WITHOUT_EFFECT not in own for own in attacked):
+        omitted.add(ATTACKS_WITHOUT_EFFECT)
+    return similar_warnings([[text for text in own if text not in omitted] for own in warnings])
+
+
 def similar_warnings(warnings: Collection[Collection[str]]) -> list[str]:
     """Return each warning of several runs once, with the number of runs; `warnings` has one entry per run.
 
-    Warnings that differ only in numbers are shown once.
+    Warnings that differ only in numbers are merged.
 
-    >>> similar_warnings([["2 clients are idle"], ["3 clients are idle", "slow"], ["slow"]])
-    ['2 clients are idle (similar in 2 of 3 runs)', 'slow (in 2 of 3 runs)']
+    >>> similar_warnings([["2 clients are idle (1, 2)"], ["1 client is idle (5)", "slow"], ["slow"]])
+    ['1 to 2 clients are idle (in 2 of 3 runs)', 'slow (in 2 of 3 runs)']
     """
     found: dict[str, list[str]] = {}
     for texts in warnings:
-        for kind, text in {re.sub(r"\d[\d,.]*", "#", text): text for text in texts}.items():
+        for kind, text in {_kind(text): text for text in texts}.items():
             found.setdefault(kind, []).append(text)
+    runs = quantity(len(warnings), "run")
     lines = []
     for same in found.values():
-        similar = "similar " if len(set(same)) > 1 else ""
-        everywhere = len(same) == len(warnings)
-        runs = quantity(len(warnings), "run")
-        lines.append(f"{same[0]} ({similar}in {f'all {runs}' if everywhere else f'{len(same):,} of {runs}'})")
+        text, is_exact = _merged(same)
+        in_runs = f"in all {runs}" if len(same) == len(warnings) else f"in {len(same):,} of {runs}"
+        lines.append(f"{text} ({'' if is_exact else 'similar '}{in_runs})")
     return lines
+
+
+_NUMBERS = re.compile(r"(?<![\w.,\[-])\d+(?:[.,]\d+)*(?:, \d+)*(?: and [\d,]+ more)?(?![\w\]])")
+"""A number, or a list of ids as written by `first_items`; indices in brackets are not matched."""
+
+
+def _kind(warning: str) -> str:
+    """Return a warning without its numbers, in the singular."""
+    text = _NUMBERS.sub("#", warning)
+    return re.sub(r"s\b", "", re.sub(r"\bare\b", "is", re.sub(r"\bhave\b", "has", text)))
+
+
+def _merged(warnings: Sequence[str]) -> tuple[str, bool]:
+    """Return a warning for all of one kind, and whether it is exact.
+
+    Different numbers become a range. Different lists of ids are omitted if they are in brackets; otherwise
+    the text has one of them and is not exact.
+    """
+    rows = [_NUMBERS.findall(text) for text in warnings]
+    plural = max(range(len(rows)), key=lambda place: [_number(text) for text in rows[place]])
+    merged, *rest = _NUMBERS.split(warnings[plural])
+    is_exact = True
+    for own, following, *texts in zip(rows[plural], rest, *rows, strict=True):
+        low, high = min(texts, key=_number), max(texts, key=_number)
+        if len(set(texts)) == 1:
+            merged += own + following
+        elif merged.endswith(" (") and following.startswith(")"):
+            merged = merged.removesuffix(" (") + following.removeprefix(")")
+        elif _number(high) < inf:
+            merged += f"{low} to {high}{following}"
+        else:
+            merged, is_exact = merged + own + following, False
+    return merged, is_exact
+
+
+def _number(text: str) -> float:
+    """Return a number that may have thousands separators; infinity for lists and versions."""
+    try:
+        return float(re.sub(r",(?=\d{3})", "", text))
+    except ValueError:
+        return inf
 
 
 def fault_text(record: Record) -> str:

@@ -19,7 +19,7 @@ from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import groups_by_path
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.world.adversary.threat_model import Neighbourhoods, hops_to
+from rdpfl_sim.world.adversary.threat_model import ATTACKS_WITHOUT_EFFECT, Neighbourhoods, hops_to
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.faults.fault import Change, FaultContext, merged
 from rdpfl_sim.world.network.links import Link
@@ -84,7 +84,7 @@ class Deployment:
         """Yield a warning for each option that is set but has no effect because of other options."""
         scenario, network = self.scenario, self.scenario.network
         if not self.exchanges and self.byzantine:
-            yield "attacks have no effect: the method sends no messages"
+            yield ATTACKS_WITHOUT_EFFECT
         if network.duplication > 0 and network.transport.name == "reliable":
             yield "network.duplication has no effect: a reliable transport drops copies"
         if _is_given(scenario.output, "message_events") and not scenario.output.events:

@@ -38,7 +38,7 @@ SMALL_TEST = 5
 
 NOT_PORTABLE = "results depend on the hardware, because {}; execution.arithmetic = 'native' confirms this"
 
-COARSE_TEST = "the smallest personal test set has {} images, so its accuracy is coarse"
+COARSE_TEST = "the smallest personal test set has {} {}, so its accuracy is coarse"
 
 
 class Experiment(Deployment):
@@ -110,7 +110,7 @@ class Experiment(Deployment):
     def _coarse_tests(self) -> Iterator[str]:
         smallest = min(len(shard) for shard in self.personal_tests)
         if smallest < SMALL_TEST:
-            yield COARSE_TEST.format(smallest)
+            yield COARSE_TEST.format(smallest, "image" if smallest == 1 else "images")
 
     def plans(self) -> list[Plan]:
         """Return the plan of every group of attackers."""

@@ -74,13 +74,17 @@ def overrides_replaced_by(sweep: SweepSpec, profile: str) -> list[str]:
 
 def write_plan(path: Path, sweep: SweepSpec, name: str, runs: Iterable[PlannedRun]) -> None:
     """Write sweep.json: the axes, the folder and the labels of every run, and the layouts of the tables."""
+    output = path.parent
     plan = {
         "name": name,
         "axes": [{"name": axis.name, "labels": [case.label for case in axis.cases]} for axis in sweep.axes],
-        "runs": [{"folder": run.key, "labels": run.labels} for run in runs],
+        "runs": [
+            {"folder": folder_of(run, output).relative_to(output).as_posix(), "labels": run.labels}
+            for run in runs
+        ],
         "tables": [layout.model_dump() for layout in sweep.table],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
+    output.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(plan, indent=1).encode())
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.json_file import JsonObject, read_json
-from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY, write_atomically
+from rdpfl_sim.records.run_folder import RUNS, SCENARIO, SUMMARY, write_atomically
 from rdpfl_sim.records.schema import check_schema
 
 if TYPE_CHECKING:
@@ -25,15 +25,31 @@ if TYPE_CHECKING:
 PLAN = "sweep.json"
 """The plan of a sweep: its axes and runs."""
 
+MAX_COLUMNS = 60
+"""Maximum number of columns of results.csv, unless all are requested."""
+
+HEADLINES = (
+    *("result.status", "result.error", "result.accuracy.honest.", "result.simulated_s", "result.messages."),
+    *("result.rounds_done", "result.byzantine", "result.num_parameters", "result.telemetry.delay_s.mean"),
+    *("result.wall.seconds", "result.digest", "result.warnings"),
+)
+"""Columns of results.csv by importance; a final dot stands for all columns that begin so."""
+
 
 def folder_of(run: PlannedRun, output: Path) -> Path:
-    """Return the folder of a complete run."""
-    return output / run.key
+    """Return the folder of a complete run; earlier versions wrote it beside the results."""
+    beside = output / run.key
+    return beside if beside.exists() else output / RUNS / run.key
 
 
 def run_folders(parent: Path) -> list[Path]:
-    """Return the run folders in a folder; hidden folders contain incomplete runs and are omitted."""
-    folders = sorted(path.parent for path in parent.glob(f"*/{SCENARIO}"))
+    """Return the run folders in a folder or in its folder `runs`.
+
+    Hidden folders contain incomplete runs and are omitted.
+    """
+    folders = [
+        path.parent for inside in (parent, parent / RUNS) for path in sorted(inside.glob(f"*/{SCENARIO}"))
+    ]
     return [folder for folder in folders if not folder.name.startswith(".")]
 
 
@@ -81,19 +97,48 @@ def read_results(runs: Iterable[PlannedRun], output: Path) -> list[tuple[Planned
     return [(run, flatten(summary)) for run, summary in found if summary is not None]
 
 
-def write_csv(path: Path, results: Sequence[tuple[PlannedRun, JsonObject]]) -> None:
-    """Write one row per run, with its labels, every parameter of its scenario, and every metric."""
-    rows = []
+def write_csv(
+    path: Path, results: Sequence[tuple[PlannedRun, JsonObject]], metrics: Iterable[str] | None = None
+) -> tuple[int, int]:
+    """Write one row per run: its labels, the keys of its scenario, and the keys of its summary.
+
+    With `metrics`, write at most `MAX_COLUMNS` columns, with these metrics among them. Return the numbers of
+    written and of omitted columns.
+    """
+    rows: list[JsonObject] = []
     for run, summary in results:
         parameters = flatten(run.scenario.to_dict(), "scenario.")
         parameters.pop("scenario.notes", None)
-        metrics = {f"result.{key}": value for key, value in summary.items()}
-        rows.append({"run": run.key, **run.labels, **parameters, **metrics})
+        values = {f"result.{key}": value for key, value in summary.items()}
+        rows.append({"run": run.key, **run.labels, **parameters, **values})
     columns = list(dict.fromkeys(key for row in rows for key in row))
+    chosen = columns
+    if metrics is not None:
+        labels = dict.fromkeys(label for run, _ in results for label in run.labels)
+        first = ["run", *labels, "scenario.seed", *(f"result.{path}" for path in metrics)]
+        ranked = [key for key in _by_importance(first, rows, columns) if key in columns]
+        chosen = sorted(ranked[:MAX_COLUMNS], key=columns.index)
     text = StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer = csv.DictWriter(text, chosen, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         {key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()} for row in rows
     )
     write_atomically(path, text.getvalue().encode())
+    return len(chosen), len(columns) - len(chosen)
+
+
+def _by_importance(first: Iterable[str], rows: Sequence[JsonObject], columns: Sequence[str]) -> list[str]:
+    """Return the columns `first`, then the headlines, then the settings with several values."""
+    headlines = [
+        key
+        for headline in HEADLINES
+        for key in columns
+        if key == headline or (headline.endswith(".") and key.startswith(headline))
+    ]
+    settings = [
+        key
+        for key in columns
+        if key.startswith("scenario.") and len({repr(row[key]) for row in rows if key in row}) > 1
+    ]
+    return list(dict.fromkeys([*first, *headlines, *settings]))

@@ -7,7 +7,7 @@ from copy import deepcopy
 from math import prod
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -67,9 +67,6 @@ class TableLayout(Strict):
         description="metrics to show: names in the table and paths in summary.json",
     )
     where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
-    spread: Literal["deviation", "interval"] = Field(
-        default="deviation", description="what follows each mean: its standard deviation or its 95 % interval"
-    )
     digits: Count = 4
     paper: TomlTable = Field(
         default={},
@@ -179,6 +176,15 @@ class SweepSpec(Strict):
                 [Problem("--profile", f"no such profile{suggest(name, self.profiles)}", name)]
             )
         return self.profiles[name]
+
+    def warnings(self, profile: str | None = None) -> list[str]:
+        """Return a warning if neither the sweep nor the profile has seeds."""
+        if "seeds" in self.model_fields_set or self.profile(profile).seeds is not None:
+            return []
+        return [
+            f"seeds is missing: every case runs once, with seed {self.seeds[0]}, and has no interval; "
+            "for intervals set, for example, seeds = [1, 2, 3, 4, 5]"
+        ]
 
     def _conflicts(self) -> Iterator[Problem]:
         too_many = list(self._size_problems())

@@ -1,15 +1,16 @@
-"""Tables of a sweep: means over seeds by row and column, with published numbers; Markdown and LaTeX."""
+"""Tables of a sweep: means with 95 % intervals over seeds, and published numbers; Markdown and LaTeX."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, product
-from math import isfinite
 from typing import Protocol, TypeAlias
 
-from rdpfl_sim.intervals import MeanInterval, mean_interval
+from rdpfl_sim.intervals import EXPLANATION, MeanInterval, mean_interval
+from rdpfl_sim.sweeps.results import finite_number
+from rdpfl_sim.sweeps.setting_names import SYMBOLS
 from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
 
 Labels: TypeAlias = tuple[str, ...]
@@ -29,7 +30,7 @@ Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, object]]]
 
 @dataclass(frozen=True)
 class Table:
-    """Means by row and column, with published numbers."""
+    """Means and intervals by row and column, with published numbers."""
 
     title: str
     corner: Labels
@@ -40,35 +41,32 @@ class Table:
     columns: list[Labels]
     cells: dict[tuple[Labels, Labels], MeanInterval]
     published: dict[tuple[Labels, Labels], float]
-    spread: str
     digits: int
 
     @property
-    def versions(self) -> list[Table]:
-        """The table with standard deviations, and also with intervals if there are several seeds."""
-        several = any(estimate.num > 1 for estimate in self.cells.values())
-        return [replace(self, spread=spread) for spread in ("deviation", "interval")[: 1 + several]]
+    def has_intervals(self) -> bool:
+        """Whether a cell has several seeds."""
+        return any(estimate.half_width is not None for estimate in self.cells.values())
 
     @property
     def note(self) -> str:
-        """An explanation of the numbers in a cell."""
+        """The axes of the columns and the number of seeds."""
         nums = sorted({estimate.num for estimate in self.cells.values()})
         if not nums:
             return "no run is complete"
         seeds = " to ".join(dict.fromkeys(map(str, (nums[0], nums[-1]))))
-        spread = "standard deviation" if self.spread == "deviation" else "95 % interval"
-        text = f"mean ± {spread} over {seeds} seeds" if nums[-1] > 1 else "one seed"
+        text = f"{seeds} seeds" if nums[-1] > 1 else "one seed"
         text = f"columns: {', '.join(self.across)}; {text}" if self.across else text
         return f"{text}; published numbers in brackets" if self.published else text
 
     def text(self, row: Labels, column: Labels, plus_minus: str = " ± ") -> str:
-        """Return the text of a cell: mean ± spread over seeds (published number)."""
+        """Return the text of a cell: mean ± interval over seeds (published number)."""
         estimate, published = self.cells.get((row, column)), self.published.get((row, column))
         text = "-"
         if estimate is not None:
             text = f"{estimate.mean:.{self.digits}f}"
-            spread = estimate.deviation if self.spread == "deviation" else estimate.half_width
-            text += "" if spread is None else f"{plus_minus}{spread:.{self.digits}f}"
+            interval = estimate.half_width
+            text += "" if interval is None else f"{plus_minus}{interval:.{self.digits}f}"
         return text if published is None else f"{text} ({published:.{self.digits}f})"
 
 
@@ -86,10 +84,10 @@ def _make_table(sweep: SweepSpec, layout: TableLayout, results: Results) -> Tabl
             continue
         row = tuple(run.labels[axis] for axis in rows) or ("all",)
         for name, path in layout.metrics.items():
-            value = summary.get(path)
-            if isinstance(value, int | float) and isfinite(value):
+            value = finite_number(summary.get(path))
+            if value is not None:
                 column = (*(run.labels[axis] for axis in layout.columns), name)
-                values.setdefault((row, column), []).append(float(value))
+                values.setdefault((row, column), []).append(value)
     cells = {(row, _heading(layout, column)): mean_interval(found) for (row, column), found in values.items()}
     cases = {axis.name: [case.label for case in axis.cases] for axis in sweep.axes}
     all_rows = list(product(*(cases[axis] for axis in rows))) if rows else [("all",)]
@@ -110,7 +108,6 @@ def _make_table(sweep: SweepSpec, layout: TableLayout, results: Results) -> Tabl
         columns=[column for column in all_columns if any(key[1] == column for key in cells)],
         cells=cells,
         published=published,
-        spread=layout.spread,
         digits=layout.digits,
     )
 
@@ -121,29 +118,41 @@ def _heading(layout: TableLayout, labels: Labels) -> Labels:
 
 
 def markdown_page(tables: Sequence[Table]) -> str:
-    """Return all tables in Markdown, each with standard deviations and again with 95 % intervals."""
-    versions = (version for table in tables for version in table.versions)
-    return "\n".join(f"## {each.title}\n\n{markdown(each)}\n\n{each.note}\n" for each in versions)
+    """Return all tables in Markdown, and an explanation of the intervals."""
+    pages = [f"## {table.title}\n\n{markdown(table)}\n\n{table.note}\n" for table in tables]
+    return "\n".join([*pages, *(f"{line}\n" for line in explanations(tables))])
 
 
-def latex_page(tables: Sequence[Table]) -> str:
-    """Return all tables in LaTeX, each with standard deviations and again with 95 % intervals."""
-    versions = (version for table in tables for version in table.versions)
-    return "\n".join(f"% {each.title}: {each.note}\n{latex(each)}\n" for each in versions)
+def latex_page(tables: Sequence[Table], words: Mapping[str, str]) -> str:
+    """Return all tables in LaTeX, after an explanation of the intervals; `words` are names of axes."""
+    pages = [f"% {table.title}: {table.note}\n{latex(table, words)}\n" for table in tables]
+    return "\n".join([*(f"% {line}\n" for line in explanations(tables)), *pages])
+
+
+def explanations(tables: Sequence[Table]) -> list[str]:
+    """Return an explanation of the intervals, if a table has some."""
+    return [EXPLANATION] if any(table.has_intervals for table in tables) else []
 
 
 def markdown(table: Table) -> str:
-    """Return a table in Markdown: mean ± spread, and the published number in brackets."""
+    """Return a table in Markdown: mean ± interval, and the published number in brackets."""
     head = [*table.corner, *(" / ".join(column) for column in table.columns)]
     lines = [head, ["---"] * len(head)]
     lines += [[*row, *(table.text(row, column) for column in table.columns)] for row in table.rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def latex(table: Table) -> str:
-    """Return a table in LaTeX, in booktabs style, with one line of headings per axis."""
+def latex(table: Table, words: Mapping[str, str]) -> str:
+    """Return a table in LaTeX, in booktabs style, with one line of headings per axis.
+
+    `words` are the headings of the axes of the rows; the others have their names.
+    """
     depth = max((len(column) for column in table.columns), default=1)
-    lines = [_latex_heading(table, level, last=level == depth - 1) for level in range(depth)]
+    corner = [words.get(name, name) for name in table.corner]
+    lines = [
+        _latex_heading(table.columns, level, corner if level == depth - 1 else [""] * len(corner))
+        for level in range(depth)
+    ]
     lines.append("\\midrule")
     before: Labels = ()
     for row in table.rows:
@@ -162,10 +171,10 @@ def latex(table: Table) -> str:
     )
 
 
-def _latex_heading(table: Table, level: int, last: bool) -> str:
+def _latex_heading(columns: Sequence[Labels], level: int, corner: Sequence[str]) -> str:
     """Return one line of headings; adjacent equal headings are merged."""
-    cells = [_escape(name) if last else "" for name in table.corner]
-    for labels, group in groupby(table.columns, key=lambda column: column[: level + 1]):
+    cells = [*map(_escape, corner)]
+    for labels, group in groupby(columns, key=lambda column: column[: level + 1]):
         width = len(list(group))
         cells.append(
             _escape(labels[-1]) if width == 1 else f"\\multicolumn{{{width}}}{{c}}{{{_escape(labels[-1])}}}"
@@ -174,10 +183,13 @@ def _latex_heading(table: Table, level: int, last: bool) -> str:
 
 
 def _escape(text: str) -> str:
-    """Escape the characters that are special in LaTeX."""
+    """Escape the characters that are special in LaTeX, and write Greek letters as symbols."""
     text = text.replace("\\", "\\textbackslash ")
-    return (
+    text = (
         re.sub(r"([&%$#_{}])", r"\\\1", text)
         .replace("~", "\\textasciitilde ")
         .replace("^", "\\textasciicircum ")
     )
+    for name, letter in SYMBOLS.items():
+        text = text.replace(letter, f"$\\{name}$")
+    return text

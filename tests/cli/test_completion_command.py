@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.cli.main import COMMANDS, main
+from rdpfl_sim.scenario.bundled import bundled_scenarios
 from rdpfl_sim.scenario.sections import CHOICES
 
 
@@ -53,10 +54,10 @@ def shell(request: pytest.FixtureRequest) -> str:
 
 
 def test_first_word_is_a_command_a_scenario_or_a_folder(folder: Path, shell: str) -> None:
-    assert completed(folder, shell, "rdpfl-sim ") == {
-        *COMMANDS,
-        *("mine.toml", "main.toml", "runs", "some scenarios"),
-    }
+    offered = completed(folder, shell, "rdpfl-sim ")
+    assert offered >= {*COMMANDS, "mine.toml", "main.toml", "runs", "some scenarios", "ring_30pct"}
+    assert offered <= {*COMMANDS, *bundled_scenarios(), "mine.toml", "main.toml", "runs", "some scenarios"}
+    assert "rivals" not in offered  # a sweep
     assert completed(folder, shell, "rdpfl-sim val") == {"validate"}
 
 
@@ -65,6 +66,12 @@ def test_first_word_is_a_command_a_scenario_or_a_folder(folder: Path, shell: str
     [
         ("rdpfl-sim list att", {"attack", "attack_schedule"}),
         ("rdpfl-sim run m", {"mine.toml", "main.toml"}),
+        ("rdpfl-sim run ring", {"ring_30pct"}),
+        ("rdpfl-sim ring", {"ring_30pct"}),
+        ("rdpfl-sim breakdown stress/late", {"stress/late_join"}),
+        ("rdpfl-sim run ri", {"ring_30pct"}),
+        ("rdpfl-sim sweep ri", {"rivals"}),
+        ("rdpfl-sim validate ri", {"ring_30pct", "rivals"}),
         ("rdpfl-sim mine.toml --se", {"--set", "--seed"}),
         ("rdpfl-sim show runs/", {"runs/ring-1"}),
         ("rdpfl-sim verify runs/ring-1 ru", {"runs"}),

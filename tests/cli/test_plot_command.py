@@ -30,7 +30,9 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in runs:
         done = simulate(run.scenario, folder / "scratch").folder
         assert done is not None
-        done.rename(folder_of(run, folder / "loss"))
+        target = folder_of(run, folder / "loss")
+        target.parent.mkdir(exist_ok=True)
+        done.rename(target)
     return folder / "loss"
 
 

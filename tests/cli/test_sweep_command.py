@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def started(sweep: Path) -> Iterator[subprocess.Popen[str]]:
     before = set(output.glob(".running/*/*/*"))
     try:
         wait_until(
-            lambda: set(output.glob(".running/*/*/*")) - before and list(output.glob("*/summary.json"))
+            lambda: set(output.glob(".running/*/*/*")) - before and list(output.glob("runs/*/summary.json"))
         )
         yield process
         process.wait(120)
@@ -108,6 +109,7 @@ def test_failures_are_printed_with_their_error_and_folder(
     assert output == f"{sweep.parent / 'tiny'}\n"
     assert error.startswith("failed: length = endless, seed 1: ScenarioError: topology.path: cannot be read")
     [log] = sweep.parent.glob("tiny/failed/*/log.txt")
+    assert "results:" not in error
     assert error.endswith(f"; its files are in {log.parent}\n")
 
 
@@ -119,7 +121,7 @@ def test_run_whose_summary_is_deleted_or_damaged_is_repeated_with_a_message(
     assert main(words) == 0
     folder = sweep.parent / "tiny"
     complete = (folder / "results.csv").read_text()
-    deleted, damaged = sorted(folder.glob("*/summary.json"))
+    deleted, damaged = sorted(folder.glob("runs/*/summary.json"))
     deleted.unlink()
     damaged.write_text(damaged.read_text()[:100])
     capsys.readouterr()
@@ -183,6 +185,60 @@ def test_warnings_of_runs_are_printed_once_with_the_number_of_runs(
     warning = "warning: honest clients that have not finished a single round: 4 (in 1 of 2 runs)"
     assert warning in " ".join(printed.err.split())
     assert printed.out == f"{sweep.parent / 'tiny'}\n"
+
+
+def test_messages_name_the_files_with_the_results_and_all_columns_are_written_on_request(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep.write_text(SWEEP.replace("1000000", "3"))
+    words = ["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent)]
+    assert main(words) == 0
+    folder = sweep.parent / "tiny"
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {".running", "runs"}
+    num_columns = len((folder / "results.csv").read_text().splitlines()[0].split(","))
+    messages = capsys.readouterr().err
+    [line] = [line for line in messages.splitlines() if line.startswith("results: ")]
+    found = re.fullmatch(
+        r"results: tables.md, tables.tex, results.csv \((\d+) columns; (\d+) more with --all-columns\)", line
+    )
+    assert found is not None
+    assert (int(found[1]), num_columns <= 60) == (num_columns, True)
+    assert main([*words, "--all-columns"]) == 0
+    assert len((folder / "results.csv").read_text().splitlines()[0].split(",")) == num_columns + int(found[2])
+    assert "results: tables.md, tables.tex, results.csv\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["sweep", "validate"])
+def test_sweep_without_seeds_warns_that_it_has_no_intervals(
+    command: str, sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sweep.parent)
+    text = SWEEP.replace("1000000", "3")
+    warning = "warning: seeds is missing: every case runs once, with seed 1, and has no interval; "
+    profiles = "[profiles.two]\nseeds = [1, 2]\n[profiles.quick]\n"
+    words = [command, "tiny.toml", *(["--workers", "1"] if command == "sweep" else [])]
+    for content, more, is_warned in (
+        (text, [], True),
+        (f"seeds = [1]\n{text}", [], False),
+        (text + profiles, ["--profile", "quick"], True),
+        (text + profiles, ["--profile", "two"], False),
+    ):
+        if command == "validate" and more:
+            continue
+        sweep.write_text(content)
+        assert main([*words, *more]) == 0
+        assert (warning in " ".join(capsys.readouterr().err.split())) == is_warned
+
+
+def test_latex_table_has_words_instead_of_paths(sweep: Path) -> None:
+    grid = '"network.loss.probability" = [0.0, 0.5]'
+    text = SWEEP.replace("1000000", "3").replace("[[axis]]", f"[grid]\n{grid}\n[[axis]]")
+    base = 'network = { loss = "bernoulli" }\ntiming = { wait = "none" }'
+    sweep.write_text(text.replace('model = "softmax"', f'model = "softmax"\n{base}'))
+    assert main(["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent)]) == 0
+    table = (sweep.parent / "tiny" / "tables.tex").read_text()
+    assert r"Length & Probability that a message is lost & accuracy \\" in table.splitlines()
+    assert "network.loss" not in table
 
 
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

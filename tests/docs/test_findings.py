@@ -226,6 +226,6 @@ def test_repeated_runs_replace_their_rows_and_keep_the_others(
     path.write_text("\n".join([head, outdated + commas, *others[:-1]]) + "\n")
     collect.collect(folder)
     assert path.read_text() == complete
-    shutil.rmtree(next(run for run in folder.iterdir() if run.is_dir()))
+    shutil.rmtree(next((folder / "runs").iterdir()))
     collect.collect(folder)
     assert path.read_text() == complete

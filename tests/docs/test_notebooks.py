@@ -39,7 +39,9 @@ def run_small(name: str, folder: Path) -> None:
     for run in missing_runs(runs, output):
         done = simulate(run.scenario, folder / "scratch").folder
         assert done is not None
-        done.rename(folder_of(run, output))
+        target = folder_of(run, output)
+        target.parent.mkdir(exist_ok=True)
+        done.rename(target)
 
 
 def test_the_six_notebooks_use_every_sweep() -> None:

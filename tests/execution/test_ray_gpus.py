@@ -17,6 +17,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.ray_actors import RayActors
 from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
 from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.runners.ray_runner import GpuShares, RayRunner, RayTasks
 from tests.execution.test_gpu import assert_alike
 from tests.killing import wait_until
@@ -142,7 +143,7 @@ def test_runs_of_a_sweep_request_gpus(tmp_path: Path) -> None:
     RayRunner(None, None, gpus_per_run=0.5).run(list(runs.values()), tmp_path, listener)
     assert set(listener.errors.values()) == {None}
     trained_on = {
-        name: json.loads((tmp_path / one.key / "summary.json").read_text())["wall"]["trained_on"]
+        name: json.loads((folder_of(one, tmp_path) / "summary.json").read_text())["wall"]["trained_on"]
         for name, one in runs.items()
     }
     assert trained_on == {"cpu": "cpu", "auto, small": "cpu", "auto": NAME, "cuda": NAME}

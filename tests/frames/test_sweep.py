@@ -104,9 +104,18 @@ def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
 def test_tables_follow_the_sweep_file_or_a_given_layout(tmp_path: Path) -> None:
     sweep = Sweep(write_sweep(tmp_path))
     [table] = sweep.tables()
-    assert (table.title, table.text(("none",), ("3",))) == ("Scores", "31.5000 ± 0.7071")
+    assert (table.title, table.text(("none",), ("3",))) == ("Scores", "31.5000 ± 6.3531")
     [other] = sweep.tables([{"columns": ["attack"], "metrics": {"Score": "score"}}])
     assert (other.rows, other.columns) == ([("2",), ("3",)], [("none",), ("noise",)])
+
+
+def test_plan_of_a_version_with_standard_deviations_is_read(tmp_path: Path) -> None:
+    write_sweep(tmp_path)
+    plan = json.loads((tmp_path / "sweep.json").read_text())
+    plan["tables"][0]["spread"] = "deviation"
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    [table] = Sweep(tmp_path).tables()
+    assert table.text(("none",), ("3",)) == "31.5000 ± 6.3531"
 
 
 def test_without_a_plan_the_axes_are_the_settings_that_differ(tmp_path: Path) -> None:
@@ -128,6 +137,23 @@ def test_runs_that_differ_in_many_settings_are_separate_cases(tmp_path: Path) ->
     assert [run.labels for run in sweep.runs] == [{"run": "one"}, {"run": "other"}]
 
 
+@pytest.mark.parametrize("prefix", ["", "runs/"])
+def test_runs_are_found_after_they_were_moved(tmp_path: Path, prefix: str) -> None:
+    write_sweep(tmp_path)
+    plan = json.loads((tmp_path / "sweep.json").read_text())
+    for run in plan["runs"]:
+        run["folder"] = f"{prefix}{run['folder']}"
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    scores = sorted(run.summary["score"] for run in Sweep(tmp_path).runs)
+    folders = [path for path in tmp_path.iterdir() if path.is_dir()]
+    (tmp_path / "runs").mkdir()
+    for folder in folders:
+        folder.rename(tmp_path / "runs" / folder.name)
+    moved = Sweep(tmp_path)
+    assert sorted(run.summary["score"] for run in moved.runs) == scores
+    assert len(scores) == 7
+
+
 def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
     write_sweep(tmp_path)
     write_run(tmp_path / "old", (), {"status": "finished", "score": 1})
@@ -137,7 +163,7 @@ def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
 def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
     write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", plan_runs(PLAN))
     plan = Sweep(tmp_path / "new").plan
-    assert [run["folder"] for run in plan["runs"]] == [run.key for run in plan_runs(PLAN)]
+    assert [run["folder"] for run in plan["runs"]] == [f"runs/{run.key}" for run in plan_runs(PLAN)]
     assert plan["runs"][-1]["labels"] == {"attack": "noise", "rounds": "3"}
     assert plan["tables"][0]["title"] == "Scores"
 

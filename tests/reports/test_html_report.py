@@ -588,7 +588,7 @@ def test_differences_over_a_numeric_axis_are_a_table(tmp_path: Path) -> None:
 def test_warnings_of_runs_are_shown_in_the_report_of_the_sweep(tmp_path: Path) -> None:
     warned = [["2 idle"], ["5 idle"], ["slow"], []]
     assert sweep_page(write_categories(tmp_path, warned)).warnings == [
-        "2 idle (similar in 2 of 4 runs)",
+        "2 to 5 idle (in 2 of 4 runs)",
         "slow (in 1 of 4 runs)",
     ]
 

@@ -27,7 +27,7 @@ from tests.support import small_scenario
 
 READABLE = 4.5
 """The contrast ratio that WCAG 2 (AA) requires of text."""
-ONE_OF_MANY = re.compile(r"(?<![\d.,])(?<!to )1 (?!s\b|is\b|has\b|axis\b)(\w+s)\b")
+ONE_OF_MANY = re.compile(r"(?<![\d.,])(?<!to )1 (?:(?!s\b|is\b|has\b|axis\b)\w+s|of [\d,]+ (?:\w+ )*have)\b")
 WRONG_ORDINAL = re.compile(r"(?<!1)(?:1(?!st)|2(?!nd)|3(?!rd))(?:st|nd|rd|th)\b|1[123](?:st|nd|rd)\b")
 
 
@@ -82,6 +82,7 @@ def smallest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scenario = small_scenario(
         rounds=1,
         clients={"count": 2},
+        data={"name": "synthetic", "shape": [8], "num_classes": 3, "num_train": 300, "num_test": 3},
         adversary={"ids": [1], "attack": "sign_flip"},
         timing={"wait": "none"},
         faults=[{"name": "link_outage", "links": [[0, 1]], "from_s": 0.5}],
@@ -96,6 +97,8 @@ def test_plurals_and_ordinals_of_the_smallest_run_are_right(smallest: Path) -> N
     found = [*texts(run_page(Run(smallest))), *rendered(summary_table(summary)), *summary["warnings"]]
     assert any("1 round" in text for text in found)
     assert any("1 change" in text for text in found)
+    assert any("test set has 1" in text for text in found)
+    assert any("1 of 1 honest client" in text for text in found)
     wrong = [text for text in found if ONE_OF_MANY.search(text) or WRONG_ORDINAL.search(text)]
     assert wrong == []
 
@@ -113,13 +116,29 @@ def test_plurals_of_the_smallest_sweep_are_right(smallest: Path, tmp_path: Path)
     assert [text for text in found if ONE_OF_MANY.search(text) or WRONG_ORDINAL.search(text)] == []
 
 
-@pytest.mark.parametrize("text", ["1 links", "in 1 rounds", "2th", "the 21th", "112nd", "11st", "3th"])
+@pytest.mark.parametrize(
+    "text",
+    ["1 links", "in 1 rounds", "1 of 2 honest clients have", "2th", "the 21th", "112nd", "11st", "3th"],
+)
 def test_the_patterns_find_mistakes(text: str) -> None:
     assert ONE_OF_MANY.search(text) or WRONG_ORDINAL.search(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["1 link", "11 links", "0.1 s", "2.1 links", "10th", "2nd", "21st", "12th", "111th"]
+    "text",
+    [
+        "1 link",
+        "11 links",
+        "11 of 12 clients have",
+        "1 of 2 clients has",
+        "0.1 s",
+        "2.1 links",
+        "10th",
+        "2nd",
+        "21st",
+        "12th",
+        "111th",
+    ],
 )
 def test_the_patterns_accept_what_is_right(text: str) -> None:
     assert not ONE_OF_MANY.search(text)

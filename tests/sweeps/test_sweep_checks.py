@@ -7,7 +7,7 @@ from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_key
 from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.checks import check_data, check_metrics
-from rdpfl_sim.sweeps.results import flatten
+from rdpfl_sim.sweeps.results import finite_number, flatten
 from rdpfl_sim.sweeps.spec import SweepSpec
 from tests.support import small_scenario
 from tests.sweeps.sweeping import make_run
@@ -34,13 +34,18 @@ def test_the_metrics_are_the_numbers_of_a_summary() -> None:
         evaluation={"global_test": True, "theory": True},
     )
     summary = flatten(simulate(scenario).summary)
-    numbers = [path for path, value in summary.items() if isinstance(value, int | float)]
+    numbers = [path for path, value in summary.items() if finite_number(value) is not None]
     assert "time_to_accuracy_s.0.1" in numbers
     check_metrics(
         table(*numbers, "time_to_accuracy_s.0.95", "telemetry.age.-2", "telemetry.by_hops.17.clipped")
     )
     others = METRIC_NAMES.keys() - {metric_key(path) for path in numbers}
     assert [path for path in others if not path.startswith("time_to_accuracy_s.")] == []
+    boolean = [path for path, value in summary.items() if isinstance(value, bool)]
+    assert boolean
+    for path in boolean:
+        with pytest.raises(ScenarioError, match=r"summary\.json has no number with this path"):
+            check_metrics(table(path))
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_client_number_that_is_a_path_creates_no_folder() -> None:
         read_series([record], {"num_clients": 3, "edges": [], "byzantine": []})
 
 
-@pytest.mark.parametrize("name", [".running", "failed", ".running/lock"])
+@pytest.mark.parametrize("name", [".running", "failed", "runs", ".running/lock"])
 def test_sweep_does_not_follow_a_link_in_its_folder(name: str, tmp_path: Path) -> None:
     outside, output = tmp_path / "outside", tmp_path / "sweep"
     (output / name).parent.mkdir(parents=True)

@@ -13,7 +13,8 @@ from rdpfl_sim.maths.distances import blocks, squared_distances
 from rdpfl_sim.maths.vectors import square_root
 
 Direction: TypeAlias = Annotated[
-    Literal["unit_vec", "sign", "std"], Doc("the perturbation p: mu/|mu|, sign(mu) or sigma")
+    Literal["unit_vec", "sign", "std"],
+    Doc("the perturbation p: mu/|mu|, sign(mu) or sigma; of models, mu is the mean change"),
 ]
 
 
@@ -25,7 +26,7 @@ def min_max(view: View, *, direction: Direction = "std") -> Tensor:
     Each constraint is a quadratic in gamma that 0 satisfies, so gamma is the least of their larger roots.
     """
     g = view.honest
-    mu, p = _mean_and_perturbation(g, direction)
+    mu, p = _mean_and_perturbation(view, direction)
     a = p.square().sum()
     if a == 0:
         return as_update(mu, view)
@@ -51,7 +52,7 @@ def min_sum(
     |m - mu| <= min_i |g_i - mu|: gamma = min_i |g_i - mu| / |p|.
     """
     g = view.honest
-    mu, p = _mean_and_perturbation(g, direction)
+    mu, p = _mean_and_perturbation(view, direction)
     a = p.square().sum()
     if a == 0:
         return as_update(mu, view)
@@ -60,9 +61,11 @@ def min_sum(
     return as_update(mu - gamma * p, view)
 
 
-def _mean_and_perturbation(g: Tensor, direction: str) -> tuple[Tensor, Tensor]:
-    mu, sigma = moments(g)
-    return mu, {"unit_vec": unit(mu), "sign": mu.sign(), "std": sigma}[direction]
+def _mean_and_perturbation(view: View, direction: str) -> tuple[Tensor, Tensor]:
+    """Return mu and p. The perturbations unit_vec and sign are those of the change mu - o."""
+    mu, sigma = moments(view.honest)
+    change = mu if view.origin is None else mu - view.origin.double()
+    return mu, {"unit_vec": unit(change), "sign": change.sign(), "std": sigma}[direction]
 
 
 def _squared_distances_to(x: Tensor, g: Tensor) -> Tensor:

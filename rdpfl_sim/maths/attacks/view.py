@@ -6,8 +6,8 @@ own update, and mu and sigma are the coordinate-wise mean and (population) stand
 updates g_1..g_h.
 
 An update is a vector that the method sends. Attacks that reverse or amplify a change (sign_flip, scaling,
-ipm, adaptive, zero) measure it from `View.origin`, so that they have the same effect on methods that send
-models.
+ipm, adaptive, zero, and min_max and min_sum along unit_vec or sign) measure it from `View.origin`, so that
+they have the same effect on methods that send models.
 
 Mailboxes reject vectors that are not finite. Attacks therefore return finite vectors for finite updates: an
 entry that overflows becomes the largest number of its type. `nan` and `inf` are the exceptions.
@@ -84,7 +84,8 @@ class AttackFacts(Facts):
     """Fields of the `View` that the attack uses. With "honest", attackers wait until the honest updates of
     the round exist. "victim" includes "honest", and the attack is called once per recipient."""
     collective: bool = False
-    """Whether attackers with the same observations send the same vector, which is then computed once."""
+    """Whether attackers with the same observations send the same vector, which is then computed once, from
+    the `origin` of the first of them."""
     poisons_labels: bool = False
     """Whether attackers train on flipped labels."""
     sends_malformed: bool = False

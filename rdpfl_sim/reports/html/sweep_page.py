@@ -13,6 +13,7 @@ import numpy as np
 from rdpfl_sim.frames import Sweep
 from rdpfl_sim.frames.charts import compared_axis, heat_map_table, number_of, table_panels
 from rdpfl_sim.frames.sweep import HEADLINE, SweepRun
+from rdpfl_sim.intervals import EXPLANATION
 from rdpfl_sim.records import statistics
 from rdpfl_sim.records.metric_names import metric_name
 from rdpfl_sim.records.status import RunStatus
@@ -20,8 +21,9 @@ from rdpfl_sim.reports.accuracy_curves import honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, Tile
 from rdpfl_sim.reports.html.plot import Plot, axis, compact, escape_markup, line, round_axis
 from rdpfl_sim.reports.html.sweep_charts import COLOURS, chart_plot, interval_text
-from rdpfl_sim.reports.text import escape_control, quantity, similar_warnings
+from rdpfl_sim.reports.text import escape_control, quantity, sweep_warnings
 from rdpfl_sim.sweeps.spec import TableLayout
+from rdpfl_sim.sweeps.tables import explanations
 
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
@@ -74,8 +76,7 @@ def _layouts(sweep: Sweep) -> list[dict[str, object]]:
     columns = [_compared_axis(sweep)] if len(sweep.axes) > 1 else []
     metrics = {"Mean accuracy of honest clients": HEADLINE, "Worst honest client": WORST}
     return [
-        {"title": title, "columns": columns, "metrics": {"accuracy": path}, "spread": "interval"}
-        for title, path in metrics.items()
+        {"title": title, "columns": columns, "metrics": {"accuracy": path}} for title, path in metrics.items()
     ]
 
 
@@ -119,11 +120,10 @@ def _metric_card(sweep: Sweep, layout: TableLayout, name: str, title: str) -> Ca
 
 
 def _values_card(table: Table) -> Card:
-    version = table.versions[-1]
     head = [*table.corner, *(" / ".join(column) for column in table.columns)]
-    rows = [[*row, *(version.text(row, column) for column in table.columns)] for row in table.rows[:MAX_ROWS]]
+    rows = [[*row, *(table.text(row, column) for column in table.columns)] for row in table.rows[:MAX_ROWS]]
     note = f"{MAX_ROWS} of {len(table.rows):,} rows are shown." if len(table.rows) > MAX_ROWS else ""
-    text = version.note[0].upper() + version.note[1:] + "."
+    text = " ".join([f"{table.note[0].upper()}{table.note[1:]}.", *explanations([table])])
     content = HtmlTable(head, rows, "figures")
     return Card(f"{table.title}: values", text, content=content, note=note, wide=True)
 
@@ -208,7 +208,7 @@ def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
         head, rows = _difference_rows(sweep, found)
         note = f"{MAX_ROWS} of {len(rows):,} rows are shown." if len(rows) > MAX_ROWS else ""
         table = HtmlTable(head, rows[:MAX_ROWS], "figures")
-        text = f"{text} ± is the 95 % interval (Student's t)."
+        text = f"{text} {EXPLANATION}"
         return Card(title, text, content=table, note=note, wide=True)
     views = {view: _difference_map(sweep, name, differences) for view, differences in found.items()}
     return Card(title, f"{text} Bold: the 95 % interval excludes zero.", views, wide=True)
@@ -373,5 +373,5 @@ def _warnings(sweep: Sweep, statuses: Counter[RunStatus]) -> list[str]:
         for status, num in statuses.items()
         if not status.is_complete
     ]
-    found = similar_warnings([[*map(str, run.run.summary.get("warnings", []))] for run in sweep.runs])
+    found = sweep_warnings([run.run.summary for run in sweep.runs])
     return [*warnings, *map(escape_control, found)]

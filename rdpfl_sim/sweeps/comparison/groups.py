@@ -41,6 +41,11 @@ class RunResult:
         """Return a number in the summary, or None if it is missing or not finite."""
         return finite_number(self.summary.get(path))
 
+    def started_at(self) -> str:
+        """Return the time at which the run was started first, in ISO format; unknown times come last."""
+        provenance = RunReader(self.folder).read_provenance()
+        return "unknown" if provenance is None else str(provenance["sessions"][0]["started_at"])
+
 
 @dataclass(frozen=True)
 class Group:
@@ -94,7 +99,7 @@ def read_plan(folder: Path) -> JsonObject | None:
 def unplanned_folders(folder: Path) -> list[Path]:
     """Return the run folders of a sweep that are not in its plan; none if the folder has no plan."""
     plan = read_plan(folder)
-    planned = None if plan is None else {str(run["folder"]) for run in plan["runs"]}
+    planned = None if plan is None else {Path(run["folder"]).name for run in plan["runs"]}
     return [] if planned is None else [path for path in run_folders(folder) if path.name not in planned]
 
 
@@ -120,7 +125,8 @@ def read_run(folder: Path, argument: int) -> RunResult:
 def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Group]:
     """Group runs by scenario, ignoring the seed, or by argument.
 
-    Groups are sorted by argument, then by the settings that differ.
+    The first group, which is the default baseline, has the oldest run of the first argument. The others are
+    sorted by argument, then by the settings that differ.
     """
     groups: dict[str | int, dict[int, RunResult]] = {}
     for run in runs:
@@ -135,7 +141,7 @@ def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Gro
     if len(groups) < 2:
         same = "belong to one argument" if by_argument else "have the same scenario"
         raise ComparisonError(f"all runs {same}: there is nothing to compare")
-    ordered = _sorted_by_settings([*groups.values()])
+    ordered = _oldest_first(_sorted_by_settings([*groups.values()]))
     return [Group(label, group) for label, group in zip(_group_labels(), ordered, strict=False)]
 
 
@@ -145,6 +151,16 @@ def _sorted_by_settings(groups: Sequence[dict[int, RunResult]]) -> list[dict[int
     rows = all_differing_settings([run.scenario for run in firsts]).values()
     keys = [(run.argument, [_sort_key(row[index]) for row in rows]) for index, run in enumerate(firsts)]
     return [groups[index] for index in sorted(range(len(groups)), key=keys.__getitem__)]
+
+
+def _oldest_first(groups: Sequence[dict[int, RunResult]]) -> list[dict[int, RunResult]]:
+    """Move the group with the oldest run of the first argument to the front."""
+    argument = min(run.argument for group in groups for run in group.values())
+    within = [[run for run in group.values() if run.argument == argument] for group in groups]
+    if sum(map(bool, within)) == 1:
+        return [*groups]
+    oldest = min((run for runs in within for run in runs), key=RunResult.started_at)
+    return sorted(groups, key=lambda group: group.get(oldest.seed) is not oldest)
 
 
 def _sort_key(value: object) -> tuple[int, float, str]:

@@ -49,7 +49,7 @@ def compare_sweep(
     """
     axes = {str(axis["name"]): [str(label) for label in axis["labels"]] for axis in plan["axes"]}
     existing = {path.name: path for path in run_folders(folder)}
-    planned = [(run["labels"], existing.get(str(run["folder"]))) for run in plan["runs"]]
+    planned = [(run["labels"], existing.get(Path(run["folder"]).name)) for run in plan["runs"]]
     runs = [LabelledRun(labels, read_run(path, 0)) for labels, path in planned if path is not None]
     varying = {axis: cases for axis, cases in axes.items() if len({run.labels[axis] for run in runs}) > 1}
     if not varying:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, BinaryIO
 
+from rdpfl_sim.records.run_folder import RUNS
 from rdpfl_sim.sweeps.results import folder_of, read_summary
 from rdpfl_sim.system.files import check_folder, make_folder, open_to_append
 
@@ -42,6 +43,7 @@ class StagingFolder:
             complete = folder_of(run, self.output)
             if complete.exists() and read_summary(run, self.output) is None:
                 complete.rename(staged / DAMAGED)  # removed together with `staged`
+            make_folder(complete.parent)
             with suppress(OSError):  # another sweep has completed the same run
                 folder.rename(complete)
             shutil.rmtree(staged)
@@ -56,7 +58,8 @@ class StagingFolder:
 @contextmanager
 def staging_folder(output: Path) -> Iterator[StagingFolder]:
     """Create a staging folder in a sweep's output; remove it at the end."""
-    check_folder(output / FAILED)
+    for name in (RUNS, FAILED):
+        check_folder(output / name)
     with locked_folder(output / RUNNING) as path:
         yield StagingFolder(output, path)
 

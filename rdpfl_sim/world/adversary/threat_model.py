@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+ATTACKS_WITHOUT_EFFECT = "attacks have no effect: the method sends no messages"
+
 
 @dataclass(frozen=True)
 class Neighbourhoods:
@@ -45,8 +47,9 @@ class Neighbourhoods:
         found = []
         outside = self.outside_threat_model
         if outside:
+            has = "has" if len(outside) == 1 else "have"
             found.append(
-                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients have at least as many "
+                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients {has} at least as many "
                 f"Byzantine as honest neighbours ({_first_ids(outside)}): outside the paper's threat model"
                 + "".join(f"; intended: {reason}" for reason in intended)
             )

@@ -487,6 +487,18 @@ def test_adaptive_on_models_subtracts_a_part_of_the_honest_change() -> None:
     assert adaptive(view(honest, origin=ORIGIN), step=0.5).tolist() == [2.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("attack", [min_max, min_sum])
+@pytest.mark.parametrize("direction", ["unit_vec", "sign", "std"])
+def test_perturbation_of_models_is_that_of_their_changes(
+    attack: Callable[..., Tensor], direction: str
+) -> None:
+    changes = torch.tensor([[1.0, -2.0, 0.5], [1.5, -1.0, 1.0], [0.5, -1.5, 0.0]])
+    origin = 10 * ORIGIN  # the models lie in another direction than the one in which they move
+    of_models = attack(view(changes + origin, origin=origin), direction=direction)
+    of_changes = attack(view(changes), direction=direction)
+    assert (of_models - origin).tolist() == pytest.approx(of_changes.tolist(), abs=1e-4)
+
+
 @pytest.mark.parametrize("name", sorted(ATTACKS))
 def test_origin_at_zero_is_equivalent_to_none(name: str) -> None:
     honest = random_updates(3, 4, 3)

@@ -33,7 +33,7 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
     while runs := found.next_runs():
         for run in runs:
             folder, method = folder_of(run, output), run.scenario.method
-            folder.mkdir()
+            folder.mkdir(parents=True)
             score = 0.5 if method.name == "local" else accuracy(method.lambda_, run.scenario.seed)
             if score is None:
                 folder.rmdir()

@@ -59,6 +59,36 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
     assert compared(single, tmp_path / "many").settings["method.lambda"] == [3.0, 0.5, 2.0, 10.0]
 
 
+def started(folder: Path, *times: str) -> Path:
+    """Write the start times of the sessions of a run."""
+    sessions = [{"started_at": f"2026-01-01T{time}+00:00"} for time in times]
+    (folder / "provenance.json").write_text(json.dumps({"sessions": sessions}))
+    return folder
+
+
+def test_the_oldest_run_of_a_folder_is_the_baseline_and_the_others_are_ordered_by_their_settings(
+    tmp_path: Path,
+) -> None:
+    values = {"old": 2.0, "new": 0.5, "newer": 10.0, "unknown": 1.0}
+    folders = {
+        name: make_run(tmp_path, name, method={"name": "rdpfl", "lambda": value})
+        for name, value in values.items()
+    }
+    started(folders["old"], "09:00:00", "23:00:00")
+    started(folders["new"], "10:00:00")
+    started(folders["newer"], "11:00:00")
+    assert compared(tmp_path).settings["method.lambda"] == [2.0, 0.5, 1.0, 10.0]
+    newest = started(make_run(tmp_path / "other", "newest", rounds=9), "12:00:00")
+    assert compared(newest, tmp_path).settings["rounds"] == [9, 4, 4, 4, 4]
+
+
+def test_a_setting_whose_first_seed_is_the_oldest_run_is_the_baseline(tmp_path: Path) -> None:
+    make_pairs(tmp_path)
+    for hour, name in enumerate(("b2", "a1", "a2", "a3", "b1", "b3")):
+        started(tmp_path / name, f"{hour:02d}:00:00")
+    assert compared(tmp_path).settings["method.name"] == ["rdpfl", "local"]
+
+
 def test_seeds_without_a_partner_are_omitted_with_a_note(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     make_run(tmp_path, "a9", 0.0, seed=9, method="local")

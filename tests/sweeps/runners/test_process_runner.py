@@ -29,7 +29,8 @@ def test_runs_give_the_results_of_single_runs_and_leave_no_other_files(tmp_path:
     assert listener.errors == {run.key: None for run in runs}
     found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
     assert found == [simulate(run.scenario).summary["digest"] for run in runs]
-    assert {path.name for path in tmp_path.iterdir()} == {".running", *listener.begun}
+    assert {path.name for path in tmp_path.iterdir()} == {".running", "runs"}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {*listener.begun}
     assert [path.name for path in (tmp_path / ".running").iterdir()] == ["lock"]
     assert not active_children()
 
@@ -77,7 +78,7 @@ def test_interrupted_sweep_keeps_complete_runs(tmp_path: Path, number: signal.Si
 
     with pytest.raises(KeyboardInterrupt):
         ProcessRunner(1).run([complete, lost], tmp_path, Interrupter())
-    assert {path.name for path in tmp_path.iterdir()} == {".running", complete.key}
+    assert {path.name for path in tmp_path.iterdir()} == {".running", "runs"}
     assert [path.name for path in (tmp_path / ".running").iterdir()] == ["lock"]
     assert not active_children()
     assert folder_of(complete, tmp_path).exists()

@@ -39,6 +39,7 @@ def test_complete_run_gets_its_folder_unless_another_sweep_was_first(tmp_path: P
 
 def test_complete_run_replaces_a_damaged_one(tmp_path: Path) -> None:
     write_run(tmp_path / "old", '{"half')
+    folder_of(RUN, tmp_path).parent.mkdir()
     (tmp_path / "old" / "run").rename(folder_of(RUN, tmp_path))
     with staging_folder(tmp_path) as staging:
         write_run(staging.path_for(RUN), '{"schema": 2, "run": "second"}')

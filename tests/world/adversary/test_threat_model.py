@@ -28,7 +28,7 @@ def test_connected_graph_with_few_attackers_gives_no_warning_and_another_three()
     sick.add_edge(0, 1)
     found = Neighbourhoods.of(sick, [0]).warnings()
     assert found == [
-        "1 of 29 honest clients have at least as many Byzantine as honest neighbours (1): "
+        "1 of 29 honest clients has at least as many Byzantine as honest neighbours (1): "
         "outside the paper's threat model",
         "clients without neighbours train locally: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 18 more",
         "the graph is disconnected: 29 components",
