@@ -45,7 +45,9 @@ class TopologyChange(Fault):
 
 
 @fault
-def resample_topology(context: FaultContext, *, every_s: MeanTime) -> Schedule:
+def resample_topology(
+    context: FaultContext, *, every_s: Annotated[MeanTime, Doc("time between changes")]
+) -> Schedule:
     """The scenario's topology is drawn again at every multiple of every_s."""
     return ((k * every_s, Start(_change(context.draw_topology(k)))) for k in count(1))
 
@@ -54,7 +56,7 @@ def resample_topology(context: FaultContext, *, every_s: MeanTime) -> Schedule:
 def change_topology(
     context: FaultContext,
     *,
-    at_s: NonNegative,
+    at_s: Annotated[NonNegative, Doc("time of the change")],
     topology: Annotated[Callable[..., nx.Graph], OneOf(TOPOLOGIES), Doc("the new topology")],
 ) -> Schedule:
     """A different topology replaces the current one."""
