@@ -44,7 +44,7 @@ class TopologyChange(Fault):
         return {"links": [(i, j) for i, around in enumerate(self.neighbours) for j in around if i < j]}
 
 
-@fault
+@fault(changes_topology=True)
 def resample_topology(
     context: FaultContext, *, every_s: Annotated[MeanTime, Doc("time between changes")]
 ) -> Schedule:
@@ -52,7 +52,7 @@ def resample_topology(
     return ((k * every_s, Start(_change(context.draw_topology(k)))) for k in count(1))
 
 
-@fault
+@fault(changes_topology=True)
 def change_topology(
     context: FaultContext,
     *,
