@@ -51,10 +51,10 @@ class Scenario(Strict):
         default="scenario",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         max_length=100,
-        description="name in reports and at the start of run folders; by default the name of the file",
+        description="name, in reports and at the start of run folders; by default that of the file",
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(  # TOML integers have 64 bits
-        default=1, description="seed of all random draws"
+        default=1, description="seed, which determines all random draws"
     )
     rounds: Count = Field(default=50, description="rounds per client")
     clients: ClientsSection = ClientsSection()

@@ -66,7 +66,7 @@ CHOICES = {
 def component_field(kind: str, meaning: str) -> Any:
     """Return the field of a component that is chosen by name."""
     names = ", ".join(CHOICES[kind].registry)
-    return Field(default=CHOICES[kind].default, description=f"{meaning}; one of: {names}")
+    return Field(default=CHOICES[kind].default, description=f"one of: {names}; {meaning}")
 
 
 class ClientsSection(Strict):
@@ -89,12 +89,14 @@ class TrainingSection(Strict):
     local_steps: NumSteps | None = Field(
         default=None, description="number of steps K per round, instead of local_epochs"
     )
-    batch_size: Annotated[Count, Field(le=1_000_000)] = Field(default=64, description="samples per SGD step")
-    learning_rate: Positive = Field(default=0.01, description="step size gamma of SGD")
-    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
-        default=0.0, description="heavy-ball momentum; it starts at zero in every round"
+    batch_size: Annotated[Count, Field(le=1_000_000)] = Field(
+        default=64, description="batch size, in samples"
     )
-    weight_decay: NonNegative = Field(default=0.0, description="L2 penalty: added to the gradient, times w")
+    learning_rate: Positive = Field(default=0.01, description="learning rate, eta in the paper")
+    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
+        default=0.0, description="momentum, which starts at zero in every round"
+    )
+    weight_decay: NonNegative = Field(default=0.0, description="weight decay, a factor of w in the gradient")
     start: Literal["same", "different"] = Field(
         default="same", description="whether all clients start with the same model"
     )

@@ -109,7 +109,7 @@ def stragglers(
     *,
     seconds: Annotated[Positive, Doc("compute time of the other clients")] = 1.0,
     slowdown: Annotated[Positive, Doc("slowdown of stragglers")] = 10.0,
-    every: Annotated[Count, Doc("one client in this number is a straggler")] = 5,
+    every: Annotated[Count, Doc("number of clients per straggler")] = 5,
 ) -> float:
     """Clients 0, every, 2 every, ... are `slowdown` times slower than the others."""
     return seconds * slowdown if client % every == 0 else seconds
