@@ -24,6 +24,16 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
     assert session.num_run or any(">>>" in block.text for block in blocks(page.read_text()))
 
 
+def test_recipes_show_their_figures() -> None:
+    text = (ROOT / "docs" / "analysis.md").read_text()
+    saved = re.findall(r'savefig\("(\w+\.png)"', text)
+    assert len(saved) == 2
+    assert "join_asof" in text
+    for name in saved:
+        assert f'src="images/{name}"' in text
+        assert (ROOT / "docs" / "images" / name).stat().st_size < 100_000
+
+
 def test_aggregator_guide_uses_graphs_with_at_least_four_neighbours() -> None:
     page = ROOT / "docs" / "guides" / "aggregator.md"
     shown = [block.text for block in blocks(page.read_text()) if "ring_30pct" in block.text]
