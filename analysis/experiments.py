@@ -15,5 +15,6 @@ def sweep(name: str) -> Sweep:
     """Return the runs of scenarios/NAME.toml."""
     folder = FOLDER / (f"{name}-{PROFILE}" if PROFILE else name)
     if not folder.exists():
-        raise SystemExit(f"the runs of scenarios/{name}.toml are missing; create them with: make analysis")
+        command = f"rdpfl-sim sweep analysis/scenarios/{name}.toml --output analysis/runs"
+        raise SystemExit(f"the runs of {name} are missing; run in the folder of the repository: {command}")
     return Sweep(folder)

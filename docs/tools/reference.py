@@ -241,8 +241,7 @@ def _row(key: str, facts: Mapping[str, Any], info: FieldInfo, required: bool) ->
         value = f"[{choice.kind.replace('_', ' ')}]({page}.md#{choice.kind})"
         if facts.get("type") == "array":
             value = f"list, each: {value}"
-        if description.startswith("one of: "):  # they are on that page
-            description = ""
+        description = re.sub("^one of: .*?; ", "", description)  # they are on that page
     return f"`{key}`", value, shown, typeset(description).replace("|", "&#124;")
 
 

@@ -11,6 +11,7 @@ EXAMPLES = """\
 examples:
   rdpfl-sim list                                  # the names of all components
   rdpfl-sim list attack                           # one kind, with all options
+  rdpfl-sim list trimmed_mean                     # one component
   rdpfl-sim list all                              # every kind, with all options
   rdpfl-sim list methods --markdown
   rdpfl-sim list scenarios                        # the bundled scenarios
@@ -23,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "kind",
         nargs="?",
         metavar="KIND",
-        help="show the options of one kind, such as attack or method, or of every kind with 'all'; "
-        "'scenarios' shows the bundled scenarios and sweeps",
+        help="show the options of one kind, such as attack or method, of one component, such as krum, or of "
+        "every kind with 'all'; 'scenarios' shows the bundled scenarios and sweeps",
     )
     parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
@@ -45,10 +46,15 @@ def execute(options: argparse.Namespace) -> int:
     kinds = list_components()
     if options.kind not in (None, "all"):
         name = options.kind if options.kind in kinds else options.kind.removesuffix("s")
-        if name not in kinds:
-            choices = [*kinds, "scenarios"]
-            raise UsageError(f"unknown kind {options.kind!r}{suggest(options.kind, choices)}")
-        kinds = {name: kinds[name]}
+        named = {
+            kind: found
+            for kind, entries in kinds.items()
+            if (found := [entry for entry in entries if entry.name == options.kind])
+        }
+        if name not in kinds and not named:
+            choices = [*kinds, "scenarios", "the name of a component"]
+            raise UsageError(f"unknown kind or component {options.kind!r}{suggest(options.kind, choices)}")
+        kinds = {name: kinds[name]} if name in kinds else named
     if options.markdown:
         print_plain(markdown_table(kinds))
         return 0

@@ -95,6 +95,16 @@ def _check_message_stats(
             raise FlawError("does not return one number per message from 'message_stats'")
 
 
+def _check_shares(result: object, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> None:
+    if not isinstance(result, Tensor):
+        raise FlawError(f"returns {describe(result)} from 'shares', not a tensor")
+    shape, expected = list(result.shape), list(inbox.weights.shape)
+    if shape != expected:
+        raise FlawError(
+            f"returns a tensor of shape {shape} from 'shares', not {expected}, one number per message"
+        )
+
+
 def _check_rows(step: str, result: object, state: State) -> None:
     if result is not None and (not isinstance(result, Tensor) or result.dim() != 2):
         raise FlawError(f"returns {describe(result)} from '{step}', not a matrix or None")
@@ -108,6 +118,7 @@ STEPS: Mapping[str, Callable[..., None]] = {
     "message_stats": _check_message_stats,
     "reference_point": partial(_check_rows, "reference_point"),
     "predicted_direction": partial(_check_rows, "predicted_direction"),
+    "shares": _check_shares,  # of methods that exchange models
 }
 """Checks of the results of a method's steps."""
 
@@ -129,7 +140,11 @@ METHOD_CONTRACT = Contract(check=_check_method, guarded=check_steps)
 @cache
 def _checked(cls: type[Method], plugin: Plugin) -> type[Method]:
     """Return a subclass of `cls` that checks the results of its steps; errors name the plug-in."""
-    steps = {step: _checked_step(getattr(cls, step), check, plugin) for step, check in STEPS.items()}
+    steps = {
+        step: _checked_step(getattr(cls, step), check, plugin)
+        for step, check in STEPS.items()
+        if hasattr(cls, step)
+    }
     place = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}  # used by checkpoints
     return type(cls.__name__, (cls,), {**place, **steps})
 

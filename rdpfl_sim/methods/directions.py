@@ -57,7 +57,7 @@ class PersonalStep:
         return w - direction * _column(self.gamma(trained), w)
 
     def diagnostics(self, u: Tensor, d_norm: Tensor) -> Diagnostics:
-        """Return |u|, |d| and |lambda d| / |u|, the share of neighbours in the step."""
+        """Return |u|, |d| and |lambda d| / |u|, the step due to neighbours."""
         u_norm = row_norms(u)
         share = neighbour_share(self.lambda_ * d_norm, u_norm)
         return {"u_norm": u_norm, "d_norm": d_norm, "neighbour_share": share}

@@ -137,9 +137,37 @@ class MessageDelivered(MessageRecord):
 
 
 class MessageDropped(MessageRecord):
-    """A message is lost in transit, or its recipient drops it."""
+    """The end of a message that no round uses."""
 
     reason: Annotated[str, Field("text", "why it was dropped")]
+
+
+class MessageLost(MessageDropped):
+    """A message is lost in transit.
+
+    The reason is `loss` or a fault: `link is down`, `partition`, `recipient is down`, `sender is down`. With
+    a transport that repeats messages it is `all attempts failed`.
+    """
+
+
+class MessageStale(MessageDropped):
+    """A valid message is discarded by its recipient, because it is old or there is a newer one.
+
+    The reasons are `too old` (`timing.staleness`), `mailbox full` (`timing.mailbox_per_sender`), `newer
+    message chosen`, `newer message already used`, `no longer a neighbour` and `recipient restarted with a new
+    model`.
+    """
+
+
+class MessageDuplicate(MessageDropped):
+    """A valid message is discarded by its recipient, which has one with the `same sender and round`."""
+
+
+class MessageRejected(MessageDropped):
+    """An invalid message is rejected by its recipient.
+
+    The reasons are `unknown sender`, `no such round`, `wrong shape or type` and `not finite`.
+    """
 
 
 class MessageUsed(MessageRecord):
@@ -220,13 +248,13 @@ RECORDS: Mapping[str, type[RecordHead]] = {
     "fault": FaultRecord,
     "message_sent": MessageSent,
     "message_copied": MessageCopied,
-    "message_lost": MessageDropped,
+    "message_lost": MessageLost,
     "message_delivered": MessageDelivered,
     "message_used": MessageUsed,
     "message_stats": MessageStatsRecord,
-    "message_stale": MessageDropped,
-    "message_duplicate": MessageDropped,
-    "message_rejected": MessageDropped,
+    "message_stale": MessageStale,
+    "message_duplicate": MessageDuplicate,
+    "message_rejected": MessageRejected,
     "final_model": FinalModel,
     "run_finished": RunFinished,
 }

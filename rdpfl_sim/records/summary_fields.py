@@ -24,7 +24,7 @@ _MEANS = {
     "clipped": "share of rounds with clipping",
     "bounded": "share of rounds bounded by G_d",
     "byzantine_weight": "weight of Byzantine messages",
-    "neighbour_share": "mean neighbour share",
+    "neighbour_share": "mean step due to neighbours",
 }
 """Columns of metrics.csv that the summary has as means over rounds of honest clients, and their words."""
 
@@ -143,7 +143,7 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
         "telemetry.neighbour_share",
         "ratio",
         "`neighbour_share` over the rounds of honest clients (quantiles within 7 %)",
-        "neighbour share",
+        "step due to neighbours",
     ),
     **_messages_from("honest"),
     **_messages_from("Byzantine"),

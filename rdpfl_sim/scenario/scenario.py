@@ -49,16 +49,29 @@ def _as_list(value: object) -> object:
 class Scenario(Strict):
     """A validated experiment."""
 
-    name: str = Field(default="scenario", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1  # TOML integers have 64 bits
+    name: str = Field(
+        default="scenario",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=100,
+        description="name, in reports and at the start of run folders; by default that of the file",
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(  # TOML integers have 64 bits
+        default=1, description="seed, which determines all random draws"
+    )
     rounds: Count = Field(default=50, description="rounds per client")
     clients: ClientsSection = ClientsSection()
-    topology: Annotated[Component, CHOICES["topology"]] = component_field("topology")
-    data: Annotated[Component, CHOICES["data"]] = component_field("data")
-    partition: Annotated[Component, CHOICES["partition"]] = component_field("partition")
-    model: Annotated[Component, CHOICES["model"]] = component_field("model")
+    topology: Annotated[Component, CHOICES["topology"]] = component_field(
+        "topology", "graph of the clients: neighbours exchange messages"
+    )
+    data: Annotated[Component, CHOICES["data"]] = component_field("data", "data set")
+    partition: Annotated[Component, CHOICES["partition"]] = component_field(
+        "partition", "distribution of the training data over clients"
+    )
+    model: Annotated[Component, CHOICES["model"]] = component_field("model", "model that every client trains")
     training: TrainingSection = TrainingSection()
-    method: Annotated[Component, CHOICES["method"]] = component_field("method")
+    method: Annotated[Component, CHOICES["method"]] = component_field(
+        "method", "what clients send, and how they use what they receive"
+    )
     adversary: Annotated[
         list[AdversarySection],
         BeforeValidator(_as_list, json_schema_input_type=AdversarySection | list[AdversarySection]),

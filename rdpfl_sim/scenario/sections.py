@@ -64,9 +64,10 @@ CHOICES = {
 """The kinds of components that are chosen by name in sections, with their defaults."""
 
 
-def component_field(kind: str) -> Any:
+def component_field(kind: str, meaning: str) -> Any:
     """Return the field of a component that is chosen by name."""
-    return Field(default=CHOICES[kind].default, description=f"one of: {', '.join(CHOICES[kind].registry)}")
+    names = ", ".join(CHOICES[kind].registry)
+    return Field(default=CHOICES[kind].default, description=f"one of: {names}; {meaning}")
 
 
 class ClientsSection(Strict):
@@ -89,10 +90,14 @@ class TrainingSection(Strict):
     local_steps: NumSteps | None = Field(
         default=None, description="number of steps K per round, instead of local_epochs"
     )
-    batch_size: Annotated[Count, Field(le=1_000_000)] = 64
-    learning_rate: Positive = 0.01
-    momentum: Annotated[NonNegative, Field(lt=1)] = 0.0
-    weight_decay: NonNegative = 0.0
+    batch_size: Annotated[Count, Field(le=1_000_000)] = Field(
+        default=64, description="batch size, in samples"
+    )
+    learning_rate: Positive = Field(default=0.01, description="learning rate, eta in the paper")
+    momentum: Annotated[NonNegative, Field(lt=1)] = Field(
+        default=0.0, description="momentum, which starts at zero in every round"
+    )
+    weight_decay: NonNegative = Field(default=0.0, description="weight decay, a factor of w in the gradient")
     start: Literal["same", "different"] = Field(
         default="same", description="whether all clients start with the same model"
     )
@@ -101,10 +106,18 @@ class TrainingSection(Strict):
 class AdversarySection(Strict):
     """A group of Byzantine clients: its members, observations, attack and timing."""
 
-    attack: Annotated[Component, CHOICES["attack"]] = component_field("attack")
-    timing: Annotated[Component, CHOICES["timing_attack"]] = component_field("timing_attack")
-    schedule: Annotated[Component, CHOICES["attack_schedule"]] = component_field("attack_schedule")
-    equivocation: Annotated[Component, CHOICES["equivocation"]] = component_field("equivocation")
+    attack: Annotated[Component, CHOICES["attack"]] = component_field(
+        "attack", "content of the messages that the group sends"
+    )
+    timing: Annotated[Component, CHOICES["timing_attack"]] = component_field(
+        "timing_attack", "times at which the group sends its messages"
+    )
+    schedule: Annotated[Component, CHOICES["attack_schedule"]] = component_field(
+        "attack_schedule", "rounds or times at which the group attacks"
+    )
+    equivocation: Annotated[Component, CHOICES["equivocation"]] = component_field(
+        "equivocation", "differences between the messages to different recipients"
+    )
     knowledge: Level = Field(
         default="omniscient",
         description="updates that attackers observe: only their own, also those they receive, or all honest "
@@ -113,7 +126,9 @@ class AdversarySection(Strict):
     collude: bool = Field(default=True, description="whether members of the group share their observations")
     fraction: Fraction = Field(default=0.0, description="fraction of Byzantine clients, rounded down")
     ids: ClientSet | None = Field(default=None, description="explicit ids, instead of fraction and placement")
-    placement: Annotated[Component, CHOICES["placement"]] = component_field("placement")
+    placement: Annotated[Component, CHOICES["placement"]] = component_field(
+        "placement", "choice of the Byzantine clients"
+    )
     patience_s: Positive | None = Field(
         default=None,
         description="how long an attacker waits for updates that its attack needs (default: half the timeout "
@@ -138,23 +153,35 @@ class LinkSection(Strict):
     from_: ClientSet = Field(alias="from", description="the senders")
     to: ClientSet = Field(description="the recipients")
     both_ways: bool = Field(default=True, description="whether the entry also applies in the other direction")
-    latency: Annotated[Component | None, CHOICES["latency"].optional()] = None
-    loss: Annotated[Component | None, CHOICES["loss"].optional()] = None
+    latency: Annotated[Component | None, CHOICES["latency"].optional()] = Field(
+        default=None, description="latency of these links, instead of network.latency"
+    )
+    loss: Annotated[Component | None, CHOICES["loss"].optional()] = Field(
+        default=None, description="loss on these links, instead of network.loss"
+    )
 
 
 class NetworkSection(Strict):
     """Delay, loss and bandwidth of messages."""
 
-    latency: Annotated[Component, CHOICES["latency"]] = component_field("latency")
-    geography: Annotated[Component, CHOICES["geography"]] = component_field("geography")
-    loss: Annotated[Component, CHOICES["loss"]] = component_field("loss")
+    latency: Annotated[Component, CHOICES["latency"]] = component_field(
+        "latency", "random part of the delay on every link"
+    )
+    geography: Annotated[Component, CHOICES["geography"]] = component_field(
+        "geography", "fixed part of the delay on every link"
+    )
+    loss: Annotated[Component, CHOICES["loss"]] = component_field("loss", "loss of messages on every link")
     duplication: Probability = Field(default=0.0, description="probability that a message arrives twice")
-    bandwidth: Annotated[Component, CHOICES["bandwidth"]] = component_field("bandwidth")
+    bandwidth: Annotated[Component, CHOICES["bandwidth"]] = component_field(
+        "bandwidth", "time that the size of messages adds to their delay"
+    )
     compression: Annotated[float, Field(ge=1, le=LARGE)] = Field(
         default=1.0,
         description="factor by which the size of messages is reduced; their values do not change",
     )
-    transport: Annotated[Component, CHOICES["transport"]] = component_field("transport")
+    transport: Annotated[Component, CHOICES["transport"]] = component_field(
+        "transport", "what happens to a lost message"
+    )
     links: list[LinkSection] = Field(
         default=[], description="exceptions for some links; the last entry for a link applies"
     )
@@ -163,15 +190,21 @@ class NetworkSection(Strict):
 class TimingSection(Strict):
     """Compute times, and how clients wait for messages."""
 
-    compute: Annotated[Component, CHOICES["compute"]] = component_field("compute")
+    compute: Annotated[Component, CHOICES["compute"]] = component_field(
+        "compute", "simulated duration of local training"
+    )
     compute_per: Literal["round", "step"] = Field(
         default="round", description="whether the compute time is per round or per SGD step"
     )
     jitter: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0, description="variation of compute time per round: a factor exp(jitter * z), z normal"
     )
-    wait: Annotated[Component, CHOICES["wait"]] = component_field("wait")
-    staleness: Annotated[Component, CHOICES["staleness"]] = component_field("staleness")
+    wait: Annotated[Component, CHOICES["wait"]] = component_field(
+        "wait", "how long a client waits for the messages of its round"
+    )
+    staleness: Annotated[Component, CHOICES["staleness"]] = component_field(
+        "staleness", "use of messages from earlier rounds"
+    )
     prefer: Literal["round", "newest"] = Field(
         default="round",
         description="message to use from each sender: the one for the client's own round, or the newest",
@@ -204,10 +237,10 @@ class EvaluationSection(Strict):
 class OutputSection(Strict):
     """The files that a run writes."""
 
-    folder: str = Field(default="runs", min_length=1)
+    folder: str = Field(default="runs", min_length=1, description="folder in which each run gets its own")
     events: bool = Field(default=True, description="write events.jsonl")
     message_events: Fraction = Field(default=1.0, description="fraction of messages whose events are written")
-    figures: bool = True
+    figures: bool = Field(default=True, description="draw curves.png and topology.png")
     telemetry: bool = Field(
         default=True, description="record the distance and the weight of every message used"
     )
@@ -225,7 +258,9 @@ class CheckpointSection(Strict):
 class ExecutionSection(Strict):
     """Where models are computed. This never changes simulated time."""
 
-    executor: Annotated[Component, CHOICES["executor"]] = component_field("executor")
+    executor: Annotated[Component, CHOICES["executor"]] = component_field(
+        "executor", "how and where clients are computed"
+    )
     device: DeviceName = Field(
         default="auto",
         description="device for training: cpu, cuda (the first GPU) or cuda:N; auto uses a GPU if one is "

@@ -12,7 +12,7 @@ from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import client_ids
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
-from rdpfl_sim.methods.aggregation import unknown_weights
+from rdpfl_sim.methods.aggregation import never_differs_from_mean, unknown_weights
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.json_file import JsonObject
@@ -76,6 +76,8 @@ class Deployment:
                 "on a GPU the last bits of a stacked result may depend on the other clients of its batch, so "
                 "checkpoints and interruptions may change the digest; executor = 'inline' avoids this"
             )
+        if not any(FAULTS.facts(fault.name).changes_topology for fault in self.scenario.faults):
+            found += never_differs_from_mean(self.scenario.method, max(map(len, self.neighbours)))
         if self.scenario.output.telemetry:
             found += unknown_weights(self.scenario.method)
         return [*found, *self._options_without_effect(), *self._fault_warnings()]

@@ -27,6 +27,9 @@ FINAL_REJECTIONS = ("not finite", "wrong shape or type")
 SENDER_DOWN = "sender is down"
 """Reason for the loss of a message that is queued at its sender when the sender stops."""
 
+ALL_FAILED = "all attempts failed"
+"""Reason for the loss of a message that a transport repeats."""
+
 OBSTACLES = {
     "link is down": "the link from {0} to {1} is down",
     "partition": "{0} and {1} are on different sides of a partition",
@@ -286,7 +289,7 @@ class MessageChecks:
 
     def _reasons(self, message: TrackedMessage, now_s: float) -> list[str]:
         """Return the reasons for which a message could be lost now."""
-        usual = "all attempts failed" if self.retransmits else self._obstacle(message)
+        usual = ALL_FAILED if self.retransmits else self._obstacle(message)
         if self.leaves_at_once or self.clients.stopped_at_s.get(message.sender) != now_s:
             return [usual or "loss"]
         return [SENDER_DOWN, *([] if usual is None else [usual])]  # the message may still be queued

@@ -96,7 +96,7 @@ def lognormal_speed(
     client: int,
     *,
     median_s: Annotated[Positive, Doc("median compute time")] = 1.0,
-    sigma: LogSpread = 0.5,
+    sigma: Annotated[LogSpread, Doc("spread: standard deviation of the logarithm")] = 0.5,
 ) -> float:
     """A log-normal time, drawn once per client: a few clients are stragglers."""
     return quantiles.lognormal(u, median_s, sigma)
@@ -109,7 +109,7 @@ def stragglers(
     *,
     seconds: Annotated[Positive, Doc("compute time of the other clients")] = 1.0,
     slowdown: Annotated[Positive, Doc("slowdown of stragglers")] = 10.0,
-    every: Count = 5,
+    every: Annotated[Count, Doc("number of clients per straggler")] = 5,
 ) -> float:
     """Clients 0, every, 2 every, ... are `slowdown` times slower than the others."""
     return seconds * slowdown if client % every == 0 else seconds

@@ -40,6 +40,10 @@ def keep(*, max_age: MaxAge = 5) -> Staleness:
 
 
 @staleness
-def decay(*, max_age: MaxAge = 5, factor: PositiveFraction = 0.5) -> Staleness:
+def decay(
+    *,
+    max_age: MaxAge = 5,
+    factor: Annotated[PositiveFraction, Doc("weight of a message per round of age")] = 0.5,
+) -> Staleness:
     """Messages up to max_age rounds old are weighted by factor^age."""
     return Staleness(max_age, decay=factor)

@@ -105,6 +105,22 @@ def test_list_shows_options_and_accepts_plurals(capsys) -> None:
     assert "did you mean 'attack'?" in capsys.readouterr().err
 
 
+def test_list_finds_components_by_name(capsys) -> None:
+    assert main(["list", "synthetic"]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith("data\n  synthetic: One Gaussian cloud per class")
+    assert "num_train = 2000" in output
+    assert "digits" not in output
+    assert main(["list", "constant"]) == 0
+    assert re.findall(r"^\w+$", capsys.readouterr().out, flags=re.MULTILINE) == [
+        "attack",
+        "latency",
+        "compute",
+    ]
+    assert main(["list", "syntetic"]) == 2
+    assert "the name of a component" in capsys.readouterr().err
+
+
 def test_help_does_not_load_torch() -> None:
     program = (
         "import sys; from rdpfl_sim.cli.main import main\n"

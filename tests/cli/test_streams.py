@@ -20,7 +20,7 @@ model = "softmax"
 adversary = { ids = [0], attack = "noise" }
 output = { figures = false }
 """
-WARNING = "warning: 2 of 3 honest clients have at least as many Byzantine as honest neighbours (1, 3)"
+WARNING = "warning: 2 of 3 honest clients are outside the paper's threat model: at least half of "
 
 
 @pytest.fixture
@@ -63,8 +63,9 @@ def test_new_prints_warnings_and_the_next_command_to_stderr(tmp_path: Path, caps
     assert main(["new", str(path), "--topology", "ring", "--attack", "noise"]) == 0
     output, messages = capsys.readouterr()
     assert output == f"wrote {path}\n"
-    warning, hint = messages.splitlines()
-    assert "outside the paper's threat model" in warning
+    outside, aggregator, hint = messages.splitlines()
+    assert "outside the paper's threat model" in outside
+    assert "'median' of at most 2 messages is their mean" in aggregator
     assert hint == f"run it with: rdpfl-sim {path}"
 
 

@@ -107,6 +107,8 @@ def test_failures_are_printed_with_their_error_and_folder(
     assert main(words) == 1
     output, error = capsys.readouterr()
     assert output == f"{sweep.parent / 'tiny'}\n"
+    warning, error = error.split("\n", maxsplit=1)
+    assert "is their mean" in warning
     assert error.startswith("failed: length = endless, seed 1: ScenarioError: topology.path: cannot be read")
     [log] = sweep.parent.glob("tiny/failed/*/log.txt")
     assert "results:" not in error

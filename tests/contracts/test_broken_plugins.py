@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tests.packages import Packages
 from tests.registries import temporary_components
 from tests.support import small_scenario
 
+GUIDE = Path(__file__).parents[2] / "docs/guides/plugins.md"
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
 TWO_ANSWERS = "returns two different results for the same arguments, so runs would not be reproducible"
 DRAWS = "draws from torch's global generator ("
@@ -327,6 +329,15 @@ def test_aggregator_with_message_weights_is_accepted_without_a_warning(packages:
     assert summary["telemetry"]["messages_from"]["honest"]["relative_weight"] == pytest.approx(1.0)
 
 
+def test_guide_quotes_messages_that_exist() -> None:
+    rows = re.findall(r"^\| [a-z, ]+ \| `(.+)` \|$", GUIDE.read_text(), flags=re.MULTILINE)
+    flaws = [*BROKEN["aggregator"].values(), f"{DRAWS}randn), so runs would not be reproducible"]
+    elsewhere = ("cannot be imported: ", "has an option 'strength' that needs a type annotation")
+    quoted = [message for message in rows if not message.startswith(elsewhere)]
+    assert len(quoted) == len(rows) - len(elsewhere) > 0
+    assert [message for message in quoted if not any(flaw.startswith(message) for flaw in flaws)] == []
+
+
 def test_every_kind_is_tested() -> None:
     assert {kind for kind, _, _ in CASES} == CONTRACTS.keys()
 
@@ -369,6 +380,10 @@ STEPS = {
     "def predicted_direction(self, state): vars(self)['last'] = 1": "changes its attribute 'last', which",
     "def reference_point(self, state): return 0.0": "returns an object of type float from 'reference_po",
     "def shares(self, x, inbox, clients): return torch.rand(inbox.weights.shape).double()": DRAWS,
+    "def shares(self, x, inbox, clients): return inbox.weights.sum(dim=1)": (
+        "returns a tensor of shape [1] from 'shares', not [1, 1], one number per message"
+    ),
+    "def shares(self, x, inbox, clients): return 0.5": "returns an object of type float from 'shares', not a",
     "def shares(self, x, inbox, clients): raise KeyError('share')": "raises KeyError: 'share' (odds.py,",
 }
 """A definition that replaces the correct one of a method, and the expected message."""

@@ -1,5 +1,6 @@
 """Every notebook runs on small runs, and the committed outputs are complete."""
 
+import ast
 import os
 import re
 import subprocess
@@ -62,6 +63,25 @@ def test_notebook_runs_on_small_runs(path: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, env=os.environ | small, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert all(cell.execution_count for cell in cells(copy, "code"))
+
+
+def test_error_for_missing_runs_names_the_sweep_that_creates_them(tmp_path: Path) -> None:
+    copy = tmp_path / "1_first_look.ipynb"
+    copy.write_bytes((ANALYSIS / copy.name).read_bytes())
+    paths = os.pathsep.join([str(ANALYSIS), str(ANALYSIS.parent)])
+    small = {"RDPFL_ANALYSIS_RUNS": str(tmp_path), "PYTHONPATH": paths}
+    command = [sys.executable, str(ANALYSIS / "execute.py"), str(copy)]
+    done = subprocess.run(command, env=os.environ | small, capture_output=True, text=True)
+    assert "rdpfl-sim sweep analysis/scenarios/first_look.toml --output analysis/runs" in done.stderr
+    assert "make analysis" not in done.stderr
+
+
+@EVERY_NOTEBOOK
+def test_variables_have_words_of_the_documentation(path: Path) -> None:
+    code = "\n".join(cell.source for cell in cells(path, "code"))
+    names = {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
+    assert names & {"fate", "lie", "lies", "heard"} == set()
+    assert "Fate" not in code
 
 
 @EVERY_NOTEBOOK

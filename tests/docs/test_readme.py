@@ -67,6 +67,13 @@ def text_without_numbers_of_the_code() -> str:
     return text
 
 
+def test_readme_installs_without_make_and_compares_with_local_training() -> None:
+    assert "pip install .`" in TEXT
+    commands = "\n".join(block.text for block in blocks(TEXT) if block.language == "sh")
+    assert "--set method=local\n" in commands
+    assert "--baseline method.name=local\n" in commands
+
+
 def test_counts_in_the_text_are_those_of_the_registries() -> None:
     assert [count for count in COUNTS if count not in prose(TEXT)] == []
 

@@ -17,6 +17,14 @@ from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, RECORDS, EstimateR
 from rdpfl_sim.records.summary_fields import SUMMARY_FIELDS
 from rdpfl_sim.scenario.component_list import list_components
 from rdpfl_sim.sweeps.results import flatten
+from rdpfl_sim.verification.messages import (
+    ALL_FAILED,
+    DUPLICATE,
+    OBSTACLES,
+    REJECTED,
+    SENDER_DOWN,
+    STALE,
+)
 from tests.docs.pages import ROOT
 from tests.support import small_scenario
 
@@ -46,6 +54,31 @@ def test_reference_has_every_record_with_every_field() -> None:
         assert [
             f for f in fields_of(record) if f not in ("event", "time_s") and f"`{f}`" not in parts[name]
         ] == []
+
+
+def test_every_record_has_its_own_description_and_every_reason_is_listed() -> None:
+    parts = dict(re.findall(r"^## `(\w+)`\n\n(.*?)\n\|", records(), flags=re.M | re.S))
+    texts = {name: " ".join(text.replace("\\_", "_").split()) for name, text in parts.items()}
+    assert len(set(texts.values())) == len(texts)
+    for name, reasons in {
+        "message_lost": ["loss", *OBSTACLES, SENDER_DOWN, ALL_FAILED],
+        "message_stale": STALE,
+        "message_duplicate": DUPLICATE,
+        "message_rejected": REJECTED,
+    }.items():
+        assert [reason for reason in reasons if f"`{reason}`" not in texts[name]] == []
+
+
+def test_every_key_of_a_scenario_has_a_meaning() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", scenario(), flags=re.MULTILINE)
+    assert len(rows) > 50
+    assert [key for key, cells in rows if not cells.rpartition("|")[2].strip()] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_of_a_component_has_a_meaning(page: str) -> None:
+    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", components(page), flags=re.MULTILINE)
+    assert [key for key, cells in rows if cells.count("|") < 2 or not cells.rpartition("|")[2].strip()] == []
 
 
 def test_reference_has_every_command() -> None:

@@ -33,7 +33,7 @@ def test_site_has_every_page_and_none_fetches_anything(site: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_site_opens_from_its_folder_and_its_search_finds(site: Path) -> None:
+def test_site_opens_from_its_folder_and_its_search_finds_a_typed_word(site: Path) -> None:
     shadows = "[...document.querySelectorAll('*')].map(element => element.shadowRoot).filter(Boolean)"
     browser = Browser()
     try:
@@ -43,7 +43,11 @@ def test_site_opens_from_its_folder_and_its_search_finds(site: Path) -> None:
         )
         browser.evaluate("document.querySelector('.md-search__button').click()")
         browser.wait_for(f"{shadows}.some(shadow => shadow.activeElement?.tagName === 'INPUT')")
-        browser.call("Input.insertText", text="barzilai")
+        for index, letter in enumerate("barzilai", start=1):
+            browser.press(letter)
+            browser.wait_for(f"{shadows}.some(shadow => shadow.querySelector('ol li'))")
+            [typed] = browser.evaluate(f"{shadows}.map(shadow => shadow.querySelector('input').value)")
+            assert typed == "barzilai"[:index]
         browser.wait_for(f"{shadows}.some(shadow => shadow.textContent.includes('Barzilai'))")
         assert browser.errors == []
         assert browser.requests == []

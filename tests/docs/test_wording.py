@@ -46,6 +46,12 @@ def test_text_is_plain(path: Path) -> None:
     assert AVOIDED.findall(prose(written(path))) == []
 
 
+@EVERY_TEXT
+def test_lines_of_a_quotation_are_not_joined(path: Path) -> None:
+    quoted = [line for line in path.read_text().splitlines() if line.startswith("> ")]
+    assert [line for line in quoted if " > " in line] == []
+
+
 @EVERY_PAGE
 def test_page_starts_with_an_example(page: Path) -> None:
     start = page.read_text().partition("\n## ")[0]

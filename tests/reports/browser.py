@@ -104,6 +104,11 @@ class Browser:
         plots = "[...document.querySelectorAll('section:not([hidden]) .plot')]"
         self.wait_for(f"{plots}.every(plot => plot.querySelector('.main-svg'))")
 
+    def press(self, key: str) -> None:
+        """Press and release the key of a character."""
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
     def move_mouse(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 

@@ -61,9 +61,9 @@ def synthetic(
     rng: np.random.Generator,
     *,
     shape: Annotated[Sequence[Count], Doc("[channels, height, width], or [features]")] = [1, 8, 8],
-    num_classes: Count = 10,
-    num_train: Count = 2000,
-    num_test: Count = 500,
+    num_classes: Annotated[Count, Doc("number of classes")] = 10,
+    num_train: Annotated[Count, Doc("number of training examples")] = 2000,
+    num_test: Annotated[Count, Doc("number of test examples")] = 500,
     noise: Annotated[NonNegative, Doc("standard deviation around the prototype; 1: slight overlap")] = 1.0,
 ) -> Dataset:
     """One Gaussian cloud per class, of any shape and size, with classes of equal size.

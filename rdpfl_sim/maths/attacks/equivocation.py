@@ -37,7 +37,7 @@ def scaled(
     draw: float,
     *,
     low: Annotated[Factor, Doc("smallest factor; -1 reverses the attack, 0 cancels it")] = 0.5,
-    high: Factor = 1.5,
+    high: Annotated[Factor, Doc("largest factor")] = 1.5,
 ) -> Tensor:
     """u + s (m - u), s between low and high: the same attack with a different strength per recipient."""
     return _finite(u + (low + (high - low) * draw) * (m - u))

@@ -28,13 +28,15 @@ def label_flip(view: View) -> Tensor:
 
 
 @attack
-def sign_flip(view: View, *, scale: Positive = 1.0) -> Tensor:
+def sign_flip(
+    view: View, *, scale: Annotated[Positive, Doc("factor of the reversed update")] = 1.0
+) -> Tensor:
     """-scale u: the client's own update, reversed (Yin et al. 2018)."""
     return as_update(view.changed(view.own, -scale), view)
 
 
 @attack
-def scaling(view: View, *, factor: Signed = 10.0) -> Tensor:
+def scaling(view: View, *, factor: Annotated[Signed, Doc("factor of the update")] = 10.0) -> Tensor:
     """factor u: amplified to dominate an average (Bagdasaryan et al. 2020 scale by the number of clients)."""
     return as_update(view.changed(view.own, factor), view)
 
@@ -52,7 +54,7 @@ def random(view: View, *, sigma: Spread = 200.0) -> Tensor:
 
 
 @attack
-def constant(view: View, *, value: Signed = 1.0) -> Tensor:
+def constant(view: View, *, value: Annotated[Signed, Doc("value of every entry")] = 1.0) -> Tensor:
     """value (1, ..., 1): the same number in every entry (the same-value attack of Li et al. 2019)."""
     return torch.full_like(view.own, value)
 

@@ -59,7 +59,7 @@ def _tiles(records: RunRecords) -> list[Tile]:
             tiles.append(Tile(flag, f"{share:.1%}", "of honest rounds"))
     shares = run.summary.get("telemetry", {}).get("neighbour_share")
     if shares:
-        tiles.append(Tile("neighbour share", multiple(shares["p50"]), "of own training (median)"))
+        tiles.append(Tile("neighbour step", multiple(shares["p50"]), "times local training (median)"))
     wall_s = run.summary.get("wall", {}).get("seconds")
     wall = "" if wall_s is None else f"{duration(wall_s)} wall time"
     tiles.append(Tile("simulated time", duration(records.end_s), wall))

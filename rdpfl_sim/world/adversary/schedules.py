@@ -38,10 +38,10 @@ def always(view: ScheduleView) -> bool:
 def window(
     view: ScheduleView,
     *,
-    from_round: Count = 1,
+    from_round: Annotated[Count, Doc("first round of the attack")] = 1,
     until_round: Annotated[Count | None, Doc("last round of the attack; by default unlimited")] = None,
-    from_s: NonNegative = 0.0,
-    until_s: Positive | None = None,
+    from_s: Annotated[NonNegative, Doc("simulated time at which the attack begins")] = 0.0,
+    until_s: Annotated[Positive | None, Doc("time at which it ends; by default unlimited")] = None,
 ) -> bool:
     """Attack in a range of rounds and of simulated time; both conditions must hold."""
     by_round = from_round <= view.round and (until_round is None or view.round <= until_round)
@@ -50,7 +50,12 @@ def window(
 
 
 @attack_schedule
-def intermittent(view: ScheduleView, *, rounds_on: Count = 5, rounds_off: Count = 5) -> bool:
+def intermittent(
+    view: ScheduleView,
+    *,
+    rounds_on: Annotated[Count, Doc("rounds with the attack, the first ones included")] = 5,
+    rounds_off: Annotated[Count, Doc("rounds without it that follow")] = 5,
+) -> bool:
     """Alternate between rounds with and without the attack."""
     return (view.round - 1) % (rounds_on + rounds_off) < rounds_on
 

@@ -47,11 +47,15 @@ class Neighbourhoods:
         found = []
         outside = self.outside_threat_model
         if outside:
-            has = "has" if len(outside) == 1 else "have"
+            verb, whose = ("is", "its") if len(outside) == 1 else ("are", "their")
             found.append(
-                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients {has} at least as many "
-                f"Byzantine as honest neighbours ({_first_ids(outside)}): outside the paper's threat model"
-                + "".join(f"; intended: {reason}" for reason in intended)
+                f"{len(outside)} of {len(self.byzantine_fraction)} honest clients {verb} outside the paper's "
+                "threat model"
+                + (
+                    f", as intended: {'; '.join(intended)}"
+                    if intended
+                    else f": at least half of {whose} neighbours are Byzantine"
+                )
             )
         if self.isolated:
             found.append(f"clients without neighbours train locally: {_first_ids(self.isolated)}")

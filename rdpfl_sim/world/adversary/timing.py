@@ -115,7 +115,9 @@ def just_in_time(
 
 
 @timing_attack
-def delayed(view: TimingView, *, seconds: NonNegative = 1.0) -> list[ScheduledMessage]:
+def delayed(
+    view: TimingView, *, seconds: Annotated[NonNegative, Doc("time before every message is sent")] = 1.0
+) -> list[ScheduledMessage]:
     """Send with a fixed delay."""
     return [ScheduledMessage(view.payload, view.round, seconds)]
 

@@ -65,7 +65,7 @@ def crash(
     *,
     clients: ChosenClients = None,
     fraction: ChosenFraction = None,
-    at_s: NonNegative,
+    at_s: Annotated[NonNegative, Doc("time of the crash")],
     recover_after_s: Annotated[Positive | None, Doc("by default, clients never recover")] = None,
     state: RecoveredState = "kept",
     catch_up: CatchUp = True,

@@ -125,6 +125,8 @@ class FaultFacts(Facts):
     """Whether the fault can prevent messages from arriving."""
     makes_partitions: bool = False
     """Whether the fault starts partitions, on which attack schedules may depend."""
+    changes_topology: bool = False
+    """Whether the fault replaces the neighbours of clients."""
 
 
 FAULTS = Registry("fault", FaultFacts)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from rdpfl_sim.components.options import NonNegative, Positive
+from rdpfl_sim.components.options import Doc, NonNegative, Positive
 from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
     Fault,
@@ -36,7 +37,11 @@ class Leave(Fault):
 
 @fault
 def late_join(
-    context: FaultContext, *, clients: ChosenClients = None, fraction: ChosenFraction = None, at_s: Positive
+    context: FaultContext,
+    *,
+    clients: ChosenClients = None,
+    fraction: ChosenFraction = None,
+    at_s: Annotated[Positive, Doc("time at which they join")],
 ) -> Schedule:
     """Some clients join later than the others."""
     return once(Absence(chosen_clients(context, clients, fraction)), 0.0, at_s)
@@ -48,7 +53,7 @@ def leave(
     *,
     clients: ChosenClients = None,
     fraction: ChosenFraction = None,
-    at_s: NonNegative,
+    at_s: Annotated[NonNegative, Doc("time at which they leave")],
 ) -> Schedule:
     """Some clients leave permanently."""
     return once(Leave(chosen_clients(context, clients, fraction)), at_s, None)

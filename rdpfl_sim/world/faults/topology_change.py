@@ -44,17 +44,19 @@ class TopologyChange(Fault):
         return {"links": [(i, j) for i, around in enumerate(self.neighbours) for j in around if i < j]}
 
 
-@fault
-def resample_topology(context: FaultContext, *, every_s: MeanTime) -> Schedule:
+@fault(changes_topology=True)
+def resample_topology(
+    context: FaultContext, *, every_s: Annotated[MeanTime, Doc("time between changes")]
+) -> Schedule:
     """The scenario's topology is drawn again at every multiple of every_s."""
     return ((k * every_s, Start(_change(context.draw_topology(k)))) for k in count(1))
 
 
-@fault
+@fault(changes_topology=True)
 def change_topology(
     context: FaultContext,
     *,
-    at_s: NonNegative,
+    at_s: Annotated[NonNegative, Doc("time of the change")],
     topology: Annotated[Callable[..., nx.Graph], OneOf(TOPOLOGIES), Doc("the new topology")],
 ) -> Schedule:
     """A different topology replaces the current one."""

@@ -73,8 +73,8 @@ def per_link(
     num_clients: int,
     streams: Streams,
     *,
-    low_s: NonNegative = 0.0,
-    high_s: NonNegative = 0.1,
+    low_s: Annotated[NonNegative, Doc("shortest delay")] = 0.0,
+    high_s: Annotated[NonNegative, Doc("longest delay")] = 0.1,
     symmetric: Annotated[bool, Doc("whether both directions of a link have the same delay")] = False,
 ) -> Propagation:
     """Each link has a delay between low_s and high_s, drawn once per run."""

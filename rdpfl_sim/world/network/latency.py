@@ -55,7 +55,10 @@ def exponential(
 
 @latency
 def lognormal(
-    u: float, *, median_s: Annotated[Positive, Doc("median delay")] = 0.1, sigma: LogSpread = 0.5
+    u: float,
+    *,
+    median_s: Annotated[Positive, Doc("median delay")] = 0.1,
+    sigma: Annotated[LogSpread, Doc("spread: standard deviation of the logarithm")] = 0.5,
 ) -> float:
     """A log-normal delay: median_s exp(sigma z), z standard normal."""
     return quantiles.lognormal(u, median_s, sigma)

@@ -110,7 +110,8 @@ def gilbert_elliott(
     """Losses come in bursts: every link alternates between calm and burst (Gilbert 1960, Elliott 1963).
 
     The state changes with time, not with messages, so it does not depend on the traffic. In the long run, a
-    link is in a burst for mean_burst_s / (mean_calm_s + mean_burst_s) of the time.
+    link is in a burst for mean_burst_s / (mean_calm_s + mean_burst_s) of the time. The mean loss is
+    (mean_calm_s loss_calm + mean_burst_s loss_burst) / (mean_calm_s + mean_burst_s), 0.18 by default.
     """
     # The chain restarts from its stationary distribution in each epoch, so a long pause costs no computation.
     epoch, since_s = divmod(now_s, STATES_PER_EPOCH * (mean_calm_s + mean_burst_s))

@@ -163,8 +163,8 @@ def reliable(
     *,
     timeout_s: Annotated[Positive, Doc("time until the first retransmission")] = 1.0,
     backoff: Annotated[float, Ge(1), Le(100), Doc("ratio of successive timeouts")] = 2.0,
-    max_attempts: Annotated[int, Ge(2), Le(MAX_ATTEMPTS)] = 5,
-    acknowledgement_bytes: Annotated[int, Ge(0), Le(1_000_000)] = 40,
+    max_attempts: Annotated[int, Ge(2), Le(MAX_ATTEMPTS), Doc("attempts, the first included")] = 5,
+    acknowledgement_bytes: Annotated[int, Ge(0), Le(1_000_000), Doc("size of an acknowledgement")] = 40,
 ) -> Transport:
     """A message is retransmitted after each timeout, until it is acknowledged or all attempts have failed.
 

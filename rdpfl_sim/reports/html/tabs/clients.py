@@ -20,7 +20,7 @@ MAX_ROWS = 300
 MAX_POINTS = 80
 COLUMNS = (
     *("", "role", "round", "personal accuracy", "loss", "global accuracy", "Byzantine neighbours", "hops"),
-    *("used per round", "age", "Byzantine weight", "neighbour share"),
+    *("used per round", "age", "Byzantine weight", "neighbour step"),
 )
 
 

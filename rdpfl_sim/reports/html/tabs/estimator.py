@@ -35,7 +35,7 @@ COMMON_COLUMNS = {
 TITLES = {
     "u_norm": "|u|, the client's own update",
     "d_norm": "|d|, the direction used",
-    "neighbour_share": "Neighbour share, relative to the client's own training",
+    "neighbour_share": "Step due to neighbours, relative to local training",
     "delta_norm": "|Δ|, the deviation",
     "tau": "τ, the threshold",
     "beta": "β, the prediction coefficient",
