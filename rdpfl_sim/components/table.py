@@ -74,6 +74,9 @@ class Strict(BaseModel):
             return f"unknown key{suggest(error['loc'][0], cls.keys())}"
         if error["type"] in _MESSAGES:
             return _MESSAGES[error["type"]]
+        if error["type"] == "too_short":
+            least = error["ctx"]["min_length"]
+            return f"must have at least {least} {'entry' if least == 1 else 'entries'}"
         if error["type"] in _NOT_A_LIST:
             return _list_text(error["input"])
         if error["type"] in _BOUNDS:

@@ -37,7 +37,7 @@ class LimitError(ValueError):
 
 
 class ValueSyntaxError(ValueError):
-    """A table or a list on the command line that is not valid TOML."""
+    """A value on the command line that is malformed or too large."""
 
 
 def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
@@ -82,15 +82,21 @@ def parse_toml(text: str) -> TomlTable:
 def parse_value(text: str) -> object:
     """Parse a value from the command line: TOML, or a bare string if it is not valid TOML.
 
-    Raise a `ValueSyntaxError` for a table or a list that is not valid TOML.
+    Raise a `ValueSyntaxError` for anything after the value, for a table or a list that is not valid TOML, and
+    for a value that is too large.
     """
     document = f"value = {text}"
     try:
-        return parse_toml(document)["value"]
+        table = parse_toml(document)
     except tomllib.TOMLDecodeError as error:
         if text.lstrip().startswith(("{", "[")):
             raise ValueSyntaxError(f"is not valid TOML: {_explain(document, error)}") from error
-        return text.strip()
+        table = {"value": text.strip()} if len(text.strip().splitlines()) <= 1 else {}
+    except LimitError as error:
+        raise ValueSyntaxError(str(error)) from error
+    if table.keys() != {"value"}:
+        raise ValueSyntaxError("must be one value; set other keys separately")
+    return table["value"]
 
 
 def _explain(text: str, error: tomllib.TOMLDecodeError) -> str:
