@@ -36,7 +36,8 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 def _distinct(seeds: list[int]) -> list[int]:
     for seed, num in Counter(seeds).items():
         if num > 1:
-            raise PydanticCustomError("repeated_seed", "{text}", {"text": f"seed {seed} is listed {num} times"})
+            text = f"seed {seed} is listed {num} times"
+            raise PydanticCustomError("repeated_seed", "{text}", {"text": text})
     return seeds
 
 
@@ -108,7 +109,7 @@ class SweepSpec(Strict):
         default={},
         description="changes to the base for all runs, by path; profiles, axes and the grid take precedence",
     )
-    seeds: Seeds = [1]
+    seeds: Seeds = Field(default=[1])
     grid: dict[str, Annotated[list[object], Field(min_length=1)]] = Field(
         default={}, description="values by path; every combination is run"
     )
