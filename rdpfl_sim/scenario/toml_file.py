@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from rdpfl_sim.components.suggestions import without_unit
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.system.files import open_input, open_inside
 
@@ -100,13 +101,23 @@ def parse_value(text: str) -> object:
 
 
 def _explain(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Return the message of a syntax error; add how inline tables are written if it is inside one."""
+    """Return the message of a syntax error; add the value to write for one with a unit, such as 20%.
+
+    If the error is inside an inline table, add how these are written.
+    """
     place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
     end = len(text)
     if place is not None:
         line, column = int(place[1]), int(place[2])
         end = sum(len(each) for each in text.splitlines(keepends=True)[: line - 1]) + column - 1
     before = _LITERALS.sub("", text[:end])
+    assigned = re.search(r"([\w-]+) *= *([0-9.]+) *$", before)
+    unit = re.match(r" *(%|\w+)", text[end:])
+    if assigned is not None and unit is not None:
+        key, digits = assigned.groups()
+        number = without_unit(key, digits + unit[1])
+        if number is not None:
+            return f"{error}; did you mean {key} = {number}?"
     if before.count("{") <= before.count("}"):
         return str(error)
     return (
