@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -44,27 +45,28 @@ from rdpfl_sim.cli.common import (
 from rdpfl_sim.errors import RunError, ScenarioError, SchemaError, is_out_of_memory
 from rdpfl_sim.version import __version__
 
-COMMANDS: dict[str, ModuleType] = {
-    "new": new,
-    "run": run,
-    "resume": resume,
-    "watch": watch,
-    "validate": validate,
-    "sweep": sweep,
-    "compare": compare,
-    "plot": plot,
-    "breakdown": breakdown,
-    "show": show,
-    "report": report,
-    "verify": verify,
-    "trace": trace,
-    "tensorboard": tensorboard,
-    "list": list_command,
-    "schema": schema,
-    "data": data,
-    "doctor": doctor,
-    "completion": completion,
+GROUPS: dict[str, dict[str, ModuleType]] = {
+    "run": {
+        "new": new,
+        "validate": validate,
+        "run": run,
+        "resume": resume,
+        "sweep": sweep,
+        "breakdown": breakdown,
+    },
+    "look": {"watch": watch, "show": show, "report": report},
+    "compare": {"compare": compare, "plot": plot},
+    "share": {"verify": verify, "trace": trace, "tensorboard": tensorboard},
+    "help yourself": {
+        "list": list_command,
+        "schema": schema,
+        "data": data,
+        "doctor": doctor,
+        "completion": completion,
+    },
 }
+"""The commands, grouped as in the overview."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 EXAMPLES = """\
 examples:
@@ -136,8 +138,21 @@ def _discard_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Overview(argparse.ArgumentParser):
+    """The parser of the whole command line, whose help has a heading for each group of commands."""
+
+    def format_help(self) -> str:
+        """Return the help; argparse itself lists the commands without groups."""
+        page = super().format_help()
+        for title, group in GROUPS.items():
+            page = re.sub(
+                rf"^(?=    {next(iter(group))} )", f"  {title}\n", page, count=1, flags=re.MULTILINE
+            )
+        return page
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Overview(
         prog="rdpfl-sim",
         description="Simulate robust decentralised personalised federated learning.",
         usage="rdpfl-sim FILE [options]  or  rdpfl-sim COMMAND ...",
@@ -147,7 +162,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(parser=parser)  # for `completion`
     parser.add_argument("--version", action="version", version=f"rdpfl-sim {__version__}")
     commands = parser.add_subparsers(
-        dest="command", required=True, title="commands", metavar="COMMAND [...]", prog=parser.prog
+        dest="command",
+        required=True,
+        title="commands",
+        metavar="COMMAND [...]",
+        prog=parser.prog,
+        parser_class=argparse.ArgumentParser,
     )
     for name, command in COMMANDS.items():
         command_parser = commands.add_parser(

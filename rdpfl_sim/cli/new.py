@@ -6,7 +6,7 @@ import argparse
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rdpfl_sim.cli.common import UsageError, make_console, print_plain
 from rdpfl_sim.cli.new_files import copy_example, reject_existing, write_scenario
@@ -39,56 +39,61 @@ class Prompt:
 
 
 class NewScenario(NamedTuple):
-    """The scenario built from the answers, and either its problems or its warnings."""
+    """The scenario built from the answers, and its problems, or its values with defaults and its warnings."""
 
     raw: TomlTable
+    reasons: dict[str, str]
+    """The reason for each value that differs from its default without being an answer, by path."""
     problems: list[Problem]
+    resolved: TomlTable
     warnings: list[str]
 
 
-PROMPTS = (
+PROMPTS = (  # the default topology depends on the number of clients and on the attack
     Prompt("clients", "clients.count", "number of clients", "NUMBER"),
-    Prompt("topology", "topology", "network topology", kind="topology"),
     Prompt("data", "data", "data set", kind="data"),
     Prompt("partition", "partition", "partition of the data among clients", kind="partition"),
     Prompt("method", "method", "learning method", kind="method"),
     Prompt("attack", "adversary.attack", "attack used by Byzantine clients", kind="attack"),
     Prompt("byzantine", "adversary.fraction", "fraction of Byzantine clients", "FRACTION"),
+    Prompt("topology", "topology", "network topology", kind="topology"),
     Prompt("latency", "network.latency", "message latency", kind="latency"),
     Prompt("loss", "network.loss", "message loss", kind="loss"),
     Prompt("wait", "timing.wait", "how clients wait for messages", kind="wait"),
     Prompt("rounds", "rounds", "number of rounds", "NUMBER"),
     Prompt("seed", "seed", "random seed", "NUMBER"),
 )
-DEFAULTS: TomlTable = {
-    "rounds": 30,
-    "seed": 1,
-    "clients": {"count": 10},
-    "topology": "complete",
-    "data": {"name": "digits", "test_fraction": 0.75},
-    "partition": {"name": "dirichlet", "alpha": 1.0, "min_samples": 5},
-    "training": {"batch_size": 16, "learning_rate": 0.02},
-    "method": {"name": "rdpfl", "lambda": 1.0},
-    "network": {"latency": {"name": "exponential", "mean_s": 0.2}, "loss": "none"},
-    "timing": {
-        "compute": {"name": "lognormal", "sigma": 0.25},
-        "wait": {"name": "deadline", "seconds": 1.0},
-    },
+DEVIATIONS: dict[str, tuple[object, str]] = {
+    "method.lambda": (1.0, "With this value of the paper, neighbours have almost no influence here."),
+    "network.latency": (
+        {"name": "exponential", "mean_s": 0.2},
+        "With random delays, messages arrive late and out of order.",
+    ),
+    "timing.compute": (
+        {"name": "lognormal", "sigma": 0.25},
+        "With random compute times, clients are not in step.",
+    ),
+    "timing.wait": (
+        {"name": "deadline", "seconds": 1.0},
+        "A client that waits for all messages cannot continue after a lost one.",
+    ),
 }
-"""The default scenario: small and asynchronous. In this scenario, collaboration improves accuracy.
-
-With a complete graph, a minority of attackers is a minority of every client's neighbours.
-"""
+"""The values that differ from the defaults of a scenario, by path, with the reason."""
+NOT_READ = (
+    "note: input is not a terminal and is not read; keys without an option get their defaults (--yes omits "
+    "this note)"
+)
 ATTACK, FRACTION = "noise", 0.2
 TIMEOUT_S = 3.0
 """Default timeout for wait policies that would otherwise block on a lost message."""
 MANY_CLIENTS = 40
-DEFAULTS_FOR_MANY: TomlTable = {
-    "topology": {"name": "k_regular", "k": 20},
-    "data": {"name": "digits", "test_fraction": 0.25},
-    "partition": {"name": "dirichlet", "alpha": 1.0, "min_samples": 1},
+HALF = "On a ring, one attacker is half of a client's neighbours: outside the threat model."
+WITH_ATTACKERS: dict[str, tuple[object, str]] = {"topology": ("complete", HALF)}
+MANY_WITH_ATTACKERS: dict[str, tuple[object, str]] = {"topology": ({"name": "k_regular", "k": 20}, HALF)}
+MANY: dict[str, tuple[object, str]] = {
+    "partition.min_samples": (1, "With many clients, each has few training examples.")
 }
-"""Defaults for more than `MANY_CLIENTS` clients: fewer links and a larger training set."""
+"""Further deviations for more than `MANY_CLIENTS` clients, whose complete graph has too many links."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -126,8 +131,10 @@ def execute(options: argparse.Namespace) -> int:
         return copy_example(options.example, target, options.force)
     if target is not None:
         reject_existing([target], options.force)
-    interactive = not options.yes and target is not None and sys.stdin.isatty() and sys.stdout.isatty()
     console = make_console(stderr=True)
+    interactive = not options.yes and target is not None and _is_terminal(sys.stdin) and sys.stdout.isatty()
+    if not options.yes and not _is_terminal(sys.stdin):
+        console.print(NOT_READ, markup=False, highlight=False, soft_wrap=True)
     with console.status("loading"):
         from rdpfl_sim.reports.terminal import warning_lines
         from rdpfl_sim.scenario.template import commented_scenario
@@ -140,13 +147,18 @@ def execute(options: argparse.Namespace) -> int:
     if interactive:
         result = _ask(answers, folder)
     name = "scenario" if target is None else target.stem
-    text = commented_scenario(result.raw, f"{name}: {_title(result.raw)}")
+    text = commented_scenario(result.raw, f"{name}: {_title(result.resolved)}", result.reasons)
     console.print(warning_lines(result.warnings))
     if target is None:
         print_plain(text, end="")
     else:
         write_scenario({target: text}, "rdpfl-sim")
     return 0
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal; a closed stream is None."""
+    return stream is not None and stream.isatty()
 
 
 def _target(options: argparse.Namespace) -> Path | None:
@@ -169,7 +181,9 @@ def build_scenario(answers: dict[str, str | None], folder: Path) -> NewScenario:
     from rdpfl_sim.scenario.toml_file import get_value, set_value
     from rdpfl_sim.simulation.experiment import Experiment
 
-    raw = deepcopy(DEFAULTS)
+    raw: TomlTable = {}
+    for key, (default, _) in DEVIATIONS.items():
+        set_value(raw, key, deepcopy(default))
     draft = Draft(Scenario, raw)
     for prompt in PROMPTS:
         answer, current = answers[prompt.flag], get_value(raw, prompt.path)
@@ -180,16 +194,23 @@ def build_scenario(answers: dict[str, str | None], folder: Path) -> NewScenario:
     _complete_adversary(raw)
     if _has_no_options(wait := get_value(raw, "timing.wait")) and _component_name(wait) in ("all", "quorum"):
         set_value(raw, "timing.wait.timeout_s", TIMEOUT_S)
-    if isinstance(number := get_value(raw, "clients.count"), int) and number > MANY_CLIENTS:
-        raw |= {section: value for section, value in DEFAULTS_FOR_MANY.items() if answers[section] is None}
-    resolved = deepcopy(raw)
-    make_paths_absolute(resolved, folder)
+    are_many = isinstance(number := get_value(raw, "clients.count"), int) and number > MANY_CLIENTS
+    further = MANY if are_many and answers["partition"] is None else {}
+    if answers["topology"] is None and "adversary" in raw:
+        further = further | (MANY_WITH_ATTACKERS if are_many else WITH_ATTACKERS)
+    for key, (default, _) in further.items():
+        set_value(raw, key, deepcopy(default))
+    deviations = DEVIATIONS | further
+    reasons = {path: why for path, (value, why) in deviations.items() if get_value(raw, path) == value}
+    absolute = deepcopy(raw)
+    make_paths_absolute(absolute, folder)
     try:
-        scenario = Scenario.from_dict(resolved)
-        warnings = [*draft.reset_notes(scenario.to_dict()), *Experiment(scenario).warnings]
+        scenario = Scenario.from_dict(absolute)
+        resolved = scenario.to_dict()
+        warnings = [*draft.reset_notes(resolved), *Experiment(scenario).warnings]
     except ScenarioError as error:
-        return NewScenario(raw, error.problems, [])
-    return NewScenario(raw, [], warnings)
+        return NewScenario(raw, reasons, error.problems, {}, [])
+    return NewScenario(raw, reasons, [], resolved, warnings)
 
 
 def _has_no_options(value: object) -> bool:
@@ -228,7 +249,7 @@ def _ask(answers: dict[str, str | None], folder: Path) -> NewScenario:
     for prompt in PROMPTS:
         if answers[prompt.flag] is not None or (prompt.flag == "byzantine" and "adversary" not in result.raw):
             continue
-        value = _component_name(get_value(result.raw, prompt.path))
+        value = _component_name(get_value(result.resolved, prompt.path))
         default = "none" if prompt.flag == "attack" and value is None else value
         question = f"{prompt.text[0].upper()}{prompt.text[1:]} [{default}]: "
         while True:

@@ -76,7 +76,7 @@ class OneOf:
         if isinstance(value, Component):
             return value
         table = {"name": value} if isinstance(value, str) else value
-        if isinstance(table, dict) and "name" not in table and self.default is not None:
+        if isinstance(table, dict) and table and "name" not in table and self.default is not None:
             table = {"name": self.default, **table}
         names = self.names()
         if not isinstance(table, dict) or not isinstance(table.get("name"), str):

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, Validatio
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from rdpfl_sim.components.options import describe_bound
-from rdpfl_sim.components.suggestions import suggest
+from rdpfl_sim.components.suggestions import suggest, with_known_unit, without_unit
 
 _MESSAGES = {
     "missing": "is required",
@@ -71,16 +71,47 @@ class Strict(BaseModel):
     @classmethod
     def _text(cls, error: ErrorDetails) -> str:
         if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
-            return f"unknown key{suggest(error['loc'][0], cls.keys())}"
+            key = str(error["loc"][0])
+            found = with_known_unit(key, error["input"], cls.keys())
+            if found is None or not cls._allows(found[0], float(found[1])):
+                return f"unknown key{suggest(key, cls.keys())}"
+            return f"unknown key; did you mean {' = '.join(found)}?; allowed: {', '.join(cls.keys())}"
         if error["type"] in _MESSAGES:
             return _MESSAGES[error["type"]]
+        if error["type"] == "too_short":
+            least = error["ctx"]["min_length"]
+            return f"must have at least {least} {'entry' if least == 1 else 'entries'}"
         if error["type"] in _NOT_A_LIST:
             return _list_text(error["input"])
         if error["type"] in _BOUNDS:
             key, sign = _BOUNDS[error["type"]]
-            return f"must be {describe_bound(sign, error['ctx'][key])}"
+            bound = error["ctx"][key]
+            is_percentage = bound == 1 and sign in ("<", "<=") and 2 <= error["input"] <= 100
+            hint = cls._hint(error, f"{error['input']}%") if is_percentage else ""
+            return f"must be {describe_bound(sign, bound)}{hint}"
+        if error["type"] == "float_type" and isinstance(error["input"], str):
+            hint = cls._hint(error, error["input"])
+            if hint:
+                return f"must be a number{hint}"
         text = error["msg"].replace("Input should be", "must be")
         return text[0].lower() + text[1:]
+
+    @classmethod
+    def _hint(cls, error: ErrorDetails, text: str) -> str:
+        """Return a hint with the number to write for a value with a unit, if the option allows it."""
+        key = str(error["loc"][0])
+        number = without_unit(key, text)
+        if number is None or len(error["loc"]) > 1 or not cls._allows(key, float(number)):
+            return ""
+        return f"; did you mean {number}?"
+
+    @classmethod
+    def _allows(cls, key: str, value: object) -> bool:
+        try:
+            cls.model_validate({key: value})
+        except ValidationError as error:
+            return all(problem["loc"][:1] != (key,) for problem in error.errors())
+        return True
 
     @classmethod
     def keys(cls) -> list[str]:

@@ -14,7 +14,7 @@ from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames.sweep import Sweep, SweepRun
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.scenario.toml_file import LimitError, get_value, parse_value, to_toml
+from rdpfl_sim.scenario.toml_file import ValueSyntaxError, get_value, parse_value, to_toml
 from rdpfl_sim.sweeps.results import finite_number
 
 if TYPE_CHECKING:  # these modules import torch, which takes seconds
@@ -167,7 +167,7 @@ def select_runs(sweep: Sweep, where: Iterable[str]) -> list[SweepRun]:
         if text not in present:
             try:
                 text = _text(parse_value(text))  # 0.10 for 0.1
-            except LimitError as error:
+            except ValueSyntaxError as error:
                 raise SelectionError(f"--where {condition}: {error}") from error
         if text not in present:
             raise SelectionError(f"--where {condition}: no run has this value{suggest(text, present)}")

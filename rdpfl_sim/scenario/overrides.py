@@ -16,7 +16,6 @@ from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import PluginError, Problem, ScenarioError
 from rdpfl_sim.scenario.toml_file import (
-    LimitError,
     TomlTable,
     ValueSyntaxError,
     get_value,
@@ -40,7 +39,7 @@ def parse_override(override: str) -> tuple[str, object]:
         raise ScenarioError([Problem("--set", "must have the form path.to.key=value", override)])
     try:
         return path, parse_value(text)
-    except (LimitError, ValueSyntaxError) as error:
+    except ValueSyntaxError as error:
         raise ScenarioError([Problem(path, str(error), text)]) from error
 
 

@@ -25,16 +25,21 @@ SECTIONS = (
     *("adversary", "network", "timing", "evaluation"),
 )
 """The sections of the template, in order."""
+NO_REASONS: Mapping[str, str] = {}
 
 
-def commented_scenario(raw: TomlTable, title: str) -> str:
-    """Return a TOML document with the values of `raw`, and all other keys as comments."""
+def commented_scenario(raw: TomlTable, title: str, reasons: Mapping[str, str] = NO_REASONS) -> str:
+    """Return a TOML document with the values of `raw`, and all other keys as comments.
+
+    Values with a reason, by path, have a comment with their default and this reason.
+    """
     schema = _schema()
     lines = [*_comment(title), ""]
     for key in TOP_KEYS:
         lines += _key_lines(key, schema[key], raw)
     for name in SECTIONS:
-        lines += ["", *(_component_section if name in CHOICES else _section)(name, raw.get(name, {}))]
+        section = _component_section if name in CHOICES else _section
+        lines += ["", *section(name, raw.get(name, {}), reasons)]
     keys = Scenario.keys()
     others = [key for key in keys if key not in ("name", "notes", *TOP_KEYS, *SECTIONS)]
     more = f"Other sections: {', '.join(others)}. For components and keys: rdpfl-sim list, rdpfl-sim schema."
@@ -48,26 +53,27 @@ def _schema() -> dict[str, JsonSchemaValue]:
     return properties
 
 
-def _component_section(kind: str, chosen: object) -> Iterator[str]:
+def _component_section(kind: str, chosen: object, reasons: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a section that is a component."""
     choice = CHOICES[kind]
     name = _chosen_name(choice, chosen)
     for sentence in _component_notes(choice, name):
         if not sentence.startswith("Options"):  # options are listed below
             yield from _comment(sentence)
+    yield from _reason(choice.default, reasons.get(kind))
     yield f"[{kind}]"
     yield f"name = {to_toml(name)}"
-    yield from _option_lines(choice.table(name), chosen if isinstance(chosen, Mapping) else {})
+    yield from _option_lines(choice.table(name), chosen if isinstance(chosen, Mapping) else {}, kind, reasons)
 
 
-def _section(name: str, chosen: Mapping[str, object]) -> Iterator[str]:
+def _section(name: str, chosen: Mapping[str, object], reasons: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of any other section; [adversary] is a comment unless attackers are configured."""
     section = AdversarySection if name == "adversary" else Scenario.model_fields[name].annotation
     assert isinstance(section, type)
     assert issubclass(section, Strict)
     yield from _comment(section.__doc__ or "")
     yield f"[{name}]" if chosen or name != "adversary" else f"#[{name}]"
-    yield from _option_lines(section, chosen)
+    yield from _option_lines(section, chosen, name, reasons)
 
 
 def _chosen_name(choice: OneOf, chosen: object) -> str:
@@ -86,11 +92,18 @@ def _component_notes(choice: OneOf, name: str) -> Iterator[str]:
     yield f"Alternatives: {', '.join(other for other in choice.usable_names() if other != name)}."
 
 
-def _option_lines(section: type[Strict], chosen: Mapping[str, object]) -> Iterator[str]:
+def _option_lines(
+    section: type[Strict], chosen: Mapping[str, object], path: str, reasons: Mapping[str, str]
+) -> Iterator[str]:
     for key, facts in section.model_json_schema()["properties"].items():
         if key != "name":
             choice = next((mark for mark in _metadata(section, key) if isinstance(mark, OneOf)), None)
+            yield from _reason(facts.get("default"), reasons.get(f"{path}.{key}"))
             yield from _key_lines(key, facts, chosen, choice)
+
+
+def _reason(default: object, reason: str | None) -> list[str]:
+    return [] if reason is None else _comment(f"Default: {to_toml(default)}. {reason}")
 
 
 def _metadata(section: type[Strict], key: str) -> list[object]:

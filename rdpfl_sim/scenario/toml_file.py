@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from rdpfl_sim.components.suggestions import without_unit
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.system.files import open_input, open_inside
 
@@ -37,7 +38,7 @@ class LimitError(ValueError):
 
 
 class ValueSyntaxError(ValueError):
-    """A table or a list on the command line that is not valid TOML."""
+    """A value on the command line that is malformed or too large."""
 
 
 def read_toml(path: Path, follow_links: bool = True) -> TomlTable:
@@ -82,25 +83,41 @@ def parse_toml(text: str) -> TomlTable:
 def parse_value(text: str) -> object:
     """Parse a value from the command line: TOML, or a bare string if it is not valid TOML.
 
-    Raise a `ValueSyntaxError` for a table or a list that is not valid TOML.
+    Raise a `ValueSyntaxError` for anything after the value, for a table or a list that is not valid TOML, and
+    for a value that is too large.
     """
     document = f"value = {text}"
     try:
-        return parse_toml(document)["value"]
+        table = parse_toml(document)
     except tomllib.TOMLDecodeError as error:
         if text.lstrip().startswith(("{", "[")):
             raise ValueSyntaxError(f"is not valid TOML: {_explain(document, error)}") from error
-        return text.strip()
+        table = {"value": text.strip()} if len(text.strip().splitlines()) <= 1 else {}
+    except LimitError as error:
+        raise ValueSyntaxError(str(error)) from error
+    if table.keys() != {"value"}:
+        raise ValueSyntaxError("must be one value; set other keys separately")
+    return table["value"]
 
 
 def _explain(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """Return the message of a syntax error; add how inline tables are written if it is inside one."""
+    """Return the message of a syntax error; add the value to write for one with a unit, such as 20%.
+
+    If the error is inside an inline table, add how these are written.
+    """
     place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
     end = len(text)
     if place is not None:
         line, column = int(place[1]), int(place[2])
         end = sum(len(each) for each in text.splitlines(keepends=True)[: line - 1]) + column - 1
     before = _LITERALS.sub("", text[:end])
+    assigned = re.search(r"([\w-]+) *= *([0-9.]+) *$", before)
+    unit = re.match(r" *(%|\w+)", text[end:])
+    if assigned is not None and unit is not None:
+        key, digits = assigned.groups()
+        number = without_unit(key, digits + unit[1])
+        if number is not None:
+            return f"{error}; did you mean {key} = {number}?"
     if before.count("{") <= before.count("}"):
         return str(error)
     return (

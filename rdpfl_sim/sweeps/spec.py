@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import prod
@@ -9,7 +10,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
+from pydantic_core import PydanticCustomError
 
 from rdpfl_sim.components.options import Count, NonNegativeInt
 from rdpfl_sim.components.suggestions import suggest
@@ -29,6 +31,17 @@ RESERVED = {
 """Keys that are set by the sweep, with the reason why an override has no effect."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+
+
+def _distinct(seeds: list[int]) -> list[int]:
+    for seed, num in Counter(seeds).items():
+        if num > 1:
+            text = f"seed {seed} is listed {num} times"
+            raise PydanticCustomError("repeated_seed", "{text}", {"text": text})
+    return seeds
+
+
+Seeds = Annotated[list[NonNegativeInt], Field(min_length=1), AfterValidator(_distinct)]
 Overrides = Annotated[
     TomlTable, Field(description="values by their path in the scenario, such as method.lambda")
 ]
@@ -52,7 +65,7 @@ class Profile(Strict):
     """A scaled-down version of the whole sweep."""
 
     set: Overrides = Field(default={})
-    seeds: list[NonNegativeInt] | None = Field(default=None, min_length=1)
+    seeds: Seeds | None = None
 
 
 class TableLayout(Strict):
@@ -93,8 +106,10 @@ class SweepSpec(Strict):
         default={},
         description="changes to the base for all runs, by path; profiles, axes and the grid take precedence",
     )
-    seeds: list[NonNegativeInt] = Field(default=[1], min_length=1)
-    grid: dict[str, list[object]] = Field(default={}, description="values by path; every combination is run")
+    seeds: Seeds = Field(default=[1])
+    grid: dict[str, Annotated[list[object], Field(min_length=1)]] = Field(
+        default={}, description="values by path; every combination is run"
+    )
     axis: list[Axis] = Field(default=[], description="sets of changes that vary together")
     profiles: dict[str, Profile] = Field(
         default={}, description="scaled-down versions, by name, or the path of a file with them"

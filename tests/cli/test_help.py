@@ -53,6 +53,20 @@ def test_overview_has_a_line_for_every_command(capsys, monkeypatch) -> None:
         assert any(line.split() == [name, *command.HELP.split()] for line in lines), name
 
 
+def test_overview_groups_the_commands(capsys, monkeypatch) -> None:
+    page = help_page([], capsys, monkeypatch)
+    listed = page.partition("COMMAND [...]\n")[2].partition("\nexamples:")[0]
+    found: dict[str, list[str]] = {}
+    for line in filter(None, listed.splitlines()):
+        if line.startswith("    "):
+            found[[*found][-1]].append(line.split()[0])
+        else:
+            found[line.strip()] = []
+    assert found == {title: [*commands] for title, commands in cli.GROUPS.items()}
+    assert len(found) == 5
+    assert not any(title in help_page(["run"], capsys, monkeypatch).splitlines() for title in found)
+
+
 @pytest.mark.parametrize(("name", "words"), ALL, ids=[" ".join(words) for _, words in ALL])
 def test_example_can_be_parsed_and_its_scenario_is_bundled(name: str, words: list[str]) -> None:
     options = parse(words)

@@ -1,12 +1,14 @@
 import io
+import re
 from pathlib import Path
 
 import pytest
 
-from rdpfl_sim import Scenario
+from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.cli.new import PROMPTS
 from rdpfl_sim.scenario.bundled import bundled_scenarios
+from rdpfl_sim.scenario.toml_file import leaves, to_toml
 from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
 
@@ -44,7 +46,7 @@ def answers(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.slow
 def test_scenario_without_any_option_is_written_validates_and_runs(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
-    assert main(["new", str(path)]) == 0
+    assert main(["new", str(path), "--yes"]) == 0
     assert capsys.readouterr() == (f"wrote {path}\n", f"run it with: rdpfl-sim {path}\n")
     assert main(["validate", str(path)]) == 0
     assert main([str(path), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
@@ -66,7 +68,7 @@ def test_options_reach_the_scenario(tmp_path: Path) -> None:
 
 def test_table_as_answer_causes_warnings_about_reset_keys(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
-    assert main(["new", str(path), "--method", "{name='direct', aggregator='mean'}"]) == 0
+    assert main(["new", str(path), "--yes", "--method", "{name='direct', aggregator='mean'}"]) == 0
     reset = "method.lambda was reset from 1.0 to its default 0.01, because its table was replaced"
     assert capsys.readouterr().err.splitlines()[0] == f"warning: {reset}"
     assert Scenario.load(path).to_dict()["method"]["lambda"] == 0.01
@@ -77,6 +79,56 @@ def test_name_as_answer_keeps_the_options_that_both_components_have(tmp_path: Pa
     assert main(["new", str(path), "--method", "direct"]) == 0
     assert "warning" not in capsys.readouterr().err
     assert Scenario.load(path).to_dict()["method"]["lambda"] == 1.0
+
+
+def test_values_are_those_of_the_reference_except_where_a_comment_states_the_default_and_a_reason(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.toml"
+    for words in ([], ["--attack", "alie"], ["--clients", "60", "--attack", "alie"]):
+        assert main(["new", str(path), "--force", "--yes", *words]) == 0
+        scenario = Scenario.load(path)
+        assert (scenario.rounds, scenario.topology.name == "ring") == (50, not words)
+        found, defaults = leaves(scenario.to_dict()), leaves(Scenario().to_dict())
+        differing = {key for key, value in defaults.items() if found.get(key, value) != value}
+        differing -= {"name", "clients.count", "adversary"}
+        text = path.read_text()
+        for key in differing:
+            component, _, option = key.rpartition(".")
+            line = (
+                rf"\n{option} = "
+                if option != "name"
+                else rf"\n({component.rpartition('.')[2]} = |\[topology)"
+            )
+            default = re.escape(to_toml(defaults[key]))
+            assert re.search(rf"# Default: {default}\. [A-Z][^\[]*{line}", text), key
+
+
+@pytest.mark.slow
+def test_with_the_default_lambda_the_new_scenario_would_equal_local_training(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    assert main(["new", str(path), "--yes"]) == 0
+    for seed in (1, 2):
+        accuracy = {}
+        for override in ("method.lambda=1.0", "method.lambda=0.01", "method.name=local"):
+            scenario = Scenario.load(path, [override, "evaluation.every=50"], seed)
+            accuracy[override] = simulate(scenario).summary["accuracy"]["honest"]["personal"]["mean"]
+        own, paper, local = accuracy.values()
+        assert own > local + 0.02
+        assert abs(paper - local) < 0.01
+
+
+@pytest.mark.parametrize("words", [["mine.toml"], ["-"]])
+def test_input_that_is_not_a_terminal_is_said_not_to_be_read(
+    words: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for stream in (io.StringIO("20\ncomplete\n"), None):  # a pipe; a closed stream
+        monkeypatch.setattr("sys.stdin", stream)
+        assert main(["new", *words, "--force"]) == 0
+        assert capsys.readouterr().err.startswith("note: input is not a terminal and is not read; ")
+    assert main(["new", *words, "--force", "--yes"]) == 0
+    assert "note" not in capsys.readouterr().err
 
 
 def test_attackers_without_an_attack_get_one(tmp_path: Path) -> None:
@@ -108,7 +160,7 @@ def test_existing_file_is_replaced_only_with_force(tmp_path: Path, capsys) -> No
     assert main(["new", str(tmp_path), "--force"]) == 2
     assert capsys.readouterr().err == f"rdpfl-sim new: {tmp_path} is a folder, not a file\n"
     assert main(["new", str(path), "--force"]) == 0
-    assert Scenario.load(path).rounds == 30
+    assert Scenario.load(path).rounds == 50
 
 
 @pytest.mark.parametrize("words", [["-"], ["--stdout"]])
@@ -118,7 +170,7 @@ def test_scenario_is_printed_and_nothing_written(
     monkeypatch.chdir(tmp_path)
     assert main(["new", *words]) == 0
     (tmp_path / "printed.toml").write_text(capsys.readouterr().out)
-    assert Scenario.load(tmp_path / "printed.toml").rounds == 30
+    assert Scenario.load(tmp_path / "printed.toml").rounds == 50
     assert [path.name for path in tmp_path.iterdir()] == ["printed.toml"]
 
 
@@ -231,14 +283,14 @@ def test_impossible_example_is_explained(
 
 def test_questions_are_asked_on_a_terminal_and_repeated_if_invalid(tmp_path: Path, answers) -> None:
     path = tmp_path / "mine.toml"
-    asked = answers("12", "rng", "small_world", "", "", "", "noise", "0.25", "", "", "?", "all", "20", "")
+    asked = answers("12", "", "", "", "noise", "0.25", "rng", "small_world", "", "", "?", "all", "20", "")
     assert main(["new", str(path)]) == 0
     scenario = Scenario.load(path)
     assert (scenario.clients.count, scenario.topology.name, scenario.rounds) == (12, "small_world", 20)
     assert (scenario.adversary[0].attack.name, scenario.adversary[0].fraction) == ("noise", 0.25)
     assert scenario.timing.wait.name == "all"
     assert len(asked) == len(PROMPTS) + 2
-    assert asked[1] == asked[2] == "Network topology [complete]: "
+    assert asked[6] == asked[7] == "Network topology [complete]: "
 
 
 def test_given_options_and_the_fraction_without_an_attack_are_not_prompted(tmp_path: Path, answers) -> None:

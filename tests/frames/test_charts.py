@@ -148,6 +148,8 @@ def test_names_that_do_not_exist_are_reported_with_suggestions(sweep: Sweep) -> 
         SelectionError, match=r"--where attack=nose: .* did you mean 'noise'.*; allowed: none, noise"
     ):
         select_runs(sweep, ["attack=nose"])
+    with pytest.raises(SelectionError, match=r"--where adversary\.attack=\[1: is not valid TOML: "):
+        select_runs(sweep, ["adversary.attack=[1"])
     with pytest.raises(SelectionError, match="must have the form axis=label or path=value"):
         select_runs(sweep, ["attack"])
     with pytest.raises(

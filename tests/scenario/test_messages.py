@@ -1,5 +1,6 @@
 """Messages about frequent mistakes say what to write instead."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,79 @@ def test_scalar_in_place_of_a_list_is_named_with_its_key(tmp_path: Path) -> None
 )
 def test_bounds_are_short(override: str, problem: str) -> None:
     assert problems("ring_30pct", override) == [problem]
+
+
+EXPONENTIAL = "network.latency.name=exponential"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (
+            ["adversary.fraction=20%"],
+            "adversary.fraction: must be a number; did you mean 0.2? (given: '20%')",
+        ),
+        (["adversary.fraction=30"], "adversary.fraction: must be <= 1; did you mean 0.3? (given: 30)"),
+        (["network.loss.probability=7"], "must be < 1; did you mean 0.07? (given: 7)"),
+        (["network.loss.probability=12.5 %"], "did you mean 0.125? (given: '12.5 %')"),
+        (
+            [EXPONENTIAL, "network.latency.mean_s=200ms"],
+            "must be a number; did you mean 0.2? (given: '200ms')",
+        ),
+        (
+            ["timing.max_time_s=5 min"],
+            "timing.max_time_s: must be a number; did you mean 300? (given: '5 min')",
+        ),
+        (
+            ["network.latency={name='constant', seconds='2ms'}"],
+            "seconds: must be a number; did you mean 0.002?",
+        ),
+        (
+            [EXPONENTIAL, "network.latency.mean_ms=200"],
+            "unknown key; did you mean mean_s = 0.2?; allowed: name,",
+        ),
+        (["timing.max_time_min=5"], "timing.max_time_min: unknown key; did you mean max_time_s = 300?; "),
+        (["timing.wait.ms=1500"], "timing.wait.ms: unknown key; did you mean seconds = 1.5?; "),
+        (["adversary.fraction_percent=20"], "unknown key; did you mean fraction = 0.2?; "),
+    ],
+)
+def test_value_with_a_unit_gets_a_hint_with_the_value_to_write(overrides: list[str], problem: str) -> None:
+    [found] = problems("ring_30pct", *overrides)
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "adversary.fraction=1.5",  # 150 % or 1.5 %
+        "adversary.fraction=150%",
+        "network.loss.probability=100",  # 1 is not allowed either
+        "adversary.fraction=200ms",
+        "rounds=20%",
+        "network.bandwidth={name='uplink', bytes_per_s='5ms'}",
+        "network.latency.mean_ms=fast",
+    ],
+)
+def test_value_that_no_unit_explains_gets_no_hint(override: str) -> None:
+    [found] = problems("ring_30pct", override)
+    assert "=" not in found.partition("did you mean")[2].partition("?")[0]
+    assert not re.search(r"did you mean [0-9]", found)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[adversary]\nfraction = 20%\n", "did you mean fraction = 0.2?"),
+        ("[network.latency]\nmean_s = 200ms # long\n", "did you mean mean_s = 0.2?"),
+        ("[network]\nlatency = { name = 'exponential', mean_s = 200 ms }\n", "did you mean mean_s = 0.2?"),
+    ],
+)
+def test_unit_in_a_file_gets_a_hint_with_the_value_to_write(text: str, hint: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    [problem] = problems(path)
+    assert problem.startswith(f"{path}: is not valid TOML: ")
+    assert problem.endswith(hint)
 
 
 def test_simulate_takes_a_file_or_the_name_of_a_bundled_scenario(tmp_path: Path) -> None:

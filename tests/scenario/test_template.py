@@ -1,13 +1,15 @@
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.cli.new import DEFAULTS
+from rdpfl_sim.cli.new import PROMPTS, build_scenario
 from rdpfl_sim.scenario.sections import CHOICES
-from rdpfl_sim.scenario.template import WIDTH, commented_scenario
+from rdpfl_sim.scenario.template import SECTIONS, WIDTH, commented_scenario
 
+DEFAULTS = build_scenario({prompt.flag: None for prompt in PROMPTS}, Path()).raw
 CHOSEN = {
     **DEFAULTS,
     "adversary": {"attack": {"name": "noise", "sigma": 3.0}, "fraction": 0.3},
@@ -23,8 +25,16 @@ def uncommented(text: str) -> str:
 def test_template_sets_only_the_chosen_values() -> None:
     text = commented_scenario(CHOSEN, "a title")
     assert text.startswith("# a title\n")
-    chosen = {**CHOSEN, "topology": {"name": "complete"}, "model": {"name": "mlp"}, "evaluation": {}}
-    chosen.pop("faults")
+    names = {
+        "topology": "ring",
+        "data": "digits",
+        "partition": "dirichlet",
+        "model": "mlp",
+        "method": "rdpfl",
+    }
+    chosen = {section: {} for section in SECTIONS} | {kind: {"name": name} for kind, name in names.items()}
+    chosen |= {key: value for key, value in CHOSEN.items() if key not in ("faults", "method")}
+    chosen["method"]["lambda"] = 1.0
     assert tomllib.loads(text) == chosen
 
 

@@ -13,7 +13,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.json_file import JsonObject, read_json_if_present
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import SCENARIO, SUMMARY
-from rdpfl_sim.scenario.toml_file import LimitError, TomlTable, ValueSyntaxError, parse_value
+from rdpfl_sim.scenario.toml_file import TomlTable, ValueSyntaxError, parse_value
 from rdpfl_sim.sweeps.comparison.settings import all_differing_settings, settings_of, without_seed
 from rdpfl_sim.sweeps.results import PLAN, finite_number, flatten, run_folders
 
@@ -200,6 +200,6 @@ def _matches(group: Group, baseline: str) -> bool:
         return group.label == baseline.upper() or Path(baseline).resolve() in folders
     try:
         value = parse_value(text)
-    except (LimitError, ValueSyntaxError) as error:
+    except ValueSyntaxError as error:
         raise ComparisonError(f"--baseline {path}: {error}") from error
     return all(settings_of(run.scenario).get(path.strip()) == value for run in group.runs.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.records.json_file import JsonObject
-from rdpfl_sim.scenario.toml_file import LimitError, parse_value
+from rdpfl_sim.scenario.toml_file import ValueSyntaxError, parse_value
 from rdpfl_sim.sweeps.comparison.compare import Comparison, compare
 from rdpfl_sim.sweeps.comparison.groups import ComparisonError, Group, RunResult, read_run
 from rdpfl_sim.sweeps.comparison.settings import settings_of
@@ -122,7 +122,7 @@ def _cases_with(
     """Return the cases whose runs all have a setting, where no other case of the axis has it."""
     try:
         value = parse_value(text)
-    except LimitError as error:
+    except ValueSyntaxError as error:
         raise ComparisonError(f"--baseline {path}: {error}") from error
     having = [run for run in runs if settings_of(run.result.scenario).get(path) == value]
     matching = []

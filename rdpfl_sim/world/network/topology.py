@@ -28,6 +28,7 @@ TOPOLOGIES = Registry("topology", Facts)
 topology = TOPOLOGIES.register
 
 MAX_NODES = 1_000_000
+_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")  # in CSV, a space may follow the comma
 
 ClientArray: TypeAlias = NDArray[np.int64]
 NumRows: TypeAlias = Annotated[
@@ -255,20 +256,28 @@ def _seed(rng: np.random.Generator) -> int:
 
 
 def _clients_by_node(graph: nx.Graph, num_clients: int, *, edges_only: bool) -> dict[object, int]:
-    try:
+    if all(_NUMBER.fullmatch(str(node)) for node in graph):  # int() also reads 1_0
         number = {node: int(str(node)) for node in graph}
-    except ValueError:
-        nodes = sorted(graph, key=_natural)
-    else:
         if number and edges_only and all(0 <= n < num_clients for n in number.values()):
+            _reject_equal_numbers(number)
             return number
         nodes = sorted(graph, key=number.__getitem__)
+    else:
+        nodes = sorted(graph, key=_natural)
     if len(nodes) != num_clients:
         labels = f" ({nodes[0]} to {nodes[-1]})" if nodes else ""
         raise OptionError(
             "path", f"has {len(nodes)} nodes{labels} but the number of clients is {num_clients}"
         )
     return {node: client for client, node in enumerate(nodes)}
+
+
+def _reject_equal_numbers(number: dict[object, int]) -> None:
+    labels: dict[int, str] = {}
+    for node, client in number.items():
+        label = str(node).strip()
+        if labels.setdefault(client, label) != label:
+            raise OptionError("path", f"has the labels {labels[client]} and {label} for one client")
 
 
 def _natural(node: object) -> list[str | tuple[int, str]]:

@@ -254,6 +254,18 @@ def test_gml_without_labels_uses_node_numbers(tmp_path):
     assert edges(build("file", 3, path=written(tmp_path, "a.gml", text))) == [(0, 2)]
 
 
+@pytest.mark.parametrize("label", ["1_0", "+3", "\u0663", "3a"])
+def test_label_that_is_not_written_with_digits_alone_is_a_name(tmp_path, label):
+    path = written(tmp_path, "a.txt", f"0 1\n1 2\n2 {label}\n")
+    assert len(edges(build("file", 4, path=path))) == 3
+    assert "has 4 nodes" in message("path", lambda: build("file", 11, path=path))
+
+
+def test_two_labels_of_the_same_number_are_rejected(tmp_path):
+    path = written(tmp_path, "a.txt", "0 1\n1 2\n2 01\n")
+    assert message("path", lambda: build("file", 3, path=path)) == "has the labels 1 and 01 for one client"
+
+
 def test_labels_are_sorted_naturally(tmp_path):
     path = written(tmp_path, "a.txt", "n10 n9\nn9 n1\n")
     assert edges(build("file", 3, path=path)) == [(0, 1), (1, 2)]  # n1, n9, n10
