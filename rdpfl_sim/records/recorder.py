@@ -130,13 +130,13 @@ class Recorder(Observer):
     def message_delivered(self, message: Message) -> None:
         time_s = self.kernel.now
         delay_s = time_s - message.broadcast.sent_at_s
-        self.telemetry.delivered(delay_s)
+        self.telemetry.delivered(message.sender, message.recipient, delay_s)
         if self.message_fraction > 0:
             self._message("message_delivered", message, {"delay_s": delay_s})
 
     @override
     def message_dropped(self, message: Message, outcome: str, reason: str) -> None:
-        self.telemetry.dropped(message.sender, message.recipient, outcome)
+        self.telemetry.dropped(message.sender, message.recipient, outcome, reason)
         self._message(f"message_{outcome}", message, {"reason": reason})
 
     # Records of rounds and messages bypass structlog, which takes several times as long for the same lines.

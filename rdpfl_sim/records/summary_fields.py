@@ -150,6 +150,17 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     "telemetry.false_rejections": Field(
         "fraction", "messages of honest clients that mailboxes rejected", "false rejections"
     ),
+    "telemetry.too_old": Field(
+        "fraction",
+        "messages between honest clients that timing.staleness discarded, while their recipients had no "
+        "newer one from the same sender; of those delivered",
+        "share of messages too old",
+    ),
+    "telemetry.mailbox_full": Field(
+        "fraction",
+        "messages between honest clients that a full mailbox discarded; of those delivered",
+        "share of messages in a full mailbox",
+    ),
     **_rounds("all", "all rounds of honest clients", "honest clients"),
     **_rounds("clean", "those without a Byzantine message", "honest clients without a Byzantine message"),
     **_rounds("attacked", "those with one", "honest clients with a Byzantine message"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import frexp, isfinite
 
 from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
 from rdpfl_sim.world.observer import UsedMessage
 
 
@@ -100,8 +101,8 @@ class Telemetry:
     """
 
     STATE = (
-        *("delays_s", "ages", "neighbour_shares", "treatment", "rounds", "num_trimmed_less", "by_hops"),
-        "recent",
+        *("delays_s", "ages", "neighbour_shares", "treatment", "num_delivered", "discarded", "rounds"),
+        *("num_trimmed_less", "by_hops", "recent"),
     )
 
     def __init__(
@@ -118,6 +119,10 @@ class Telemetry:
         self.neighbour_shares = Histogram()
         """Values for honest clients' rounds; see `neighbour_share` in rdpfl_sim.methods.base."""
         self.treatment = {"honest": SenderStats(), "byzantine": SenderStats()}
+        self.num_delivered = 0
+        """Number of messages that honest clients delivered to honest clients."""
+        self.discarded: Counter[str] = Counter()
+        """Those of them that were dropped, by reason."""
         self.rounds = {"all": RoundStats(), "clean": RoundStats(), "attacked": RoundStats()}
         """Sums over honest clients' rounds. A round is attacked if it used a Byzantine client's message."""
         self.num_trimmed_less = 0
@@ -126,14 +131,18 @@ class Telemetry:
         self.recent: dict[int, RoundStats] = {}
         """Sums over each client's rounds since its last evaluation."""
 
-    def delivered(self, delay_s: float) -> None:
-        """Count the delay of a message."""
+    def delivered(self, sender: int, recipient: int, delay_s: float) -> None:
+        """Count a message and its delay."""
         self.delays_s.add(delay_s)
+        if sender not in self.byzantine and recipient not in self.byzantine:
+            self.num_delivered += 1
 
-    def dropped(self, sender: int, recipient: int, outcome: str) -> None:
+    def dropped(self, sender: int, recipient: int, outcome: str, reason: str) -> None:
         """Count a message that its recipient dropped."""
         if recipient not in self.byzantine:
             self._treatment(sender).outcomes[outcome] += 1
+            if sender not in self.byzantine:
+                self.discarded[reason] += 1
 
     def round_finished(self, client: int, messages: Sequence[UsedMessage], ages: Sequence[int]) -> None:
         """Count a round and the messages that it used."""
@@ -225,6 +234,8 @@ class Telemetry:
             "neighbour_share": self.neighbour_shares.summary(),
             "messages_from": {who: treatment.summary() for who, treatment in self.treatment.items()},
             "false_rejections": _ratio(honest.outcomes["rejected"], num_honest),
+            "too_old": _ratio(self.discarded[TOO_OLD], self.num_delivered),
+            "mailbox_full": _ratio(self.discarded[MAILBOX_FULL], self.num_delivered),
             "rounds": {kind: {"num": stat.num_rounds, **stat.means()} for kind, stat in self.rounds.items()},
             "num_trimmed_less": self.num_trimmed_less,
             "by_hops": {

@@ -57,7 +57,7 @@ CHOICES = {
         OneOf(FAULTS),
         OneOf(COMPUTE, "constant"),
         OneOf(WAITS, "all"),
-        OneOf(STALENESS, "drop"),
+        OneOf(STALENESS, "keep"),
         OneOf(EXECUTORS, "auto", removed=REMOVED_EXECUTORS),
     )
 }

@@ -37,7 +37,13 @@ from rdpfl_sim.simulation.failures import record_failure
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.simulation.snapshot import Snapshot, restore
-from rdpfl_sim.simulation.summary import DIVERGED, RunOutcome, summarise_run, warnings_of_rounds
+from rdpfl_sim.simulation.summary import (
+    DIVERGED,
+    RunOutcome,
+    summarise_run,
+    warnings_of_messages,
+    warnings_of_rounds,
+)
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import TrainingTimes
@@ -365,6 +371,7 @@ class Simulation:
             warnings=[
                 *experiment.warnings,
                 *([DIVERGED.format(num_diverged)] if num_diverged else []),
+                *warnings_of_messages(self.scenario, self.telemetry),
                 *warnings_of_rounds(self.telemetry, num_rounds),
                 *self.warnings,
             ],

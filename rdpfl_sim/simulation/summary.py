@@ -13,11 +13,20 @@ from rdpfl_sim.records.telemetry import Telemetry
 from rdpfl_sim.scenario.description import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
+from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
 
 WALL = ("seconds", "device", "trained_on", "threads")
 """Keys whose values describe the computation and may differ between runs with the same digest."""
 
 DIVERGED = "honest clients whose models have diverged: {}"
+
+MAX_DISCARDED = 0.2
+"""The fraction of discarded messages between honest clients above which a run has a warning."""
+
+DISCARDED = (
+    "more than a fifth of the messages that honest clients delivered to honest clients were discarded: "
+)
+"""The beginning of this warning."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,21 @@ def summarise_run(scenario: Scenario, outcome: RunOutcome) -> JsonObject:
         "digest": outcome.digest,
         "warnings": outcome.warnings,
     }
+
+
+def warnings_of_messages(scenario: Scenario, telemetry: Telemetry) -> list[str]:
+    """Return a warning if clients discarded many messages of honest clients that they could have used.
+
+    With timing.prefer = "newest", a full mailbox drops only messages that a newer one replaces anyway.
+    """
+    options = {TOO_OLD: "as too old (timing.staleness)"}
+    if scenario.timing.prefer == "round":
+        options[MAILBOX_FULL] = "because a mailbox was full (timing.mailbox_per_sender)"
+    counts = {text: telemetry.discarded[reason] for reason, text in options.items()}
+    if sum(counts.values()) <= MAX_DISCARDED * telemetry.num_delivered:
+        return []
+    parts = [f"{num:,} of {telemetry.num_delivered:,} {text}" for text, num in counts.items() if num > 0]
+    return [DISCARDED + ", ".join(parts)]
 
 
 def warnings_of_rounds(telemetry: Telemetry, num_rounds: Sequence[int]) -> list[str]:

@@ -347,8 +347,8 @@ class DroppedMessage(NamedTuple):
 
     @property
     def is_too_old(self) -> bool:
-        """Whether the message is older than the scenario allows in the recipient's round."""
-        return self.round - self.stamp > self.max_age
+        """Whether all messages from the sender are older than the scenario allows in this round."""
+        return self.round - max([self.stamp, *self.others]) > self.max_age
 
 
 DropReason: TypeAlias = Callable[[DroppedMessage], bool]

@@ -15,7 +15,15 @@ from rdpfl_sim.records.run_folder import SUMMARY
 from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
 from rdpfl_sim.simulation.experiment import COARSE_TEST
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE
-from rdpfl_sim.simulation.summary import DIVERGED, WALL, RunOutcome, summarise_run, warnings_of_rounds
+from rdpfl_sim.simulation.summary import (
+    DISCARDED,
+    DIVERGED,
+    WALL,
+    RunOutcome,
+    summarise_run,
+    warnings_of_messages,
+    warnings_of_rounds,
+)
 from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import VerifiedFolder
@@ -198,8 +206,12 @@ class SummaryChecks:
             return recorded
         unknown = [text for text in recorded if any(_matches(template, text) for template in OF_DATA)]
         resumed = [text for text in recorded if text.startswith(RESUMED_ELSEWHERE)]
+        if recomputed.knows_messages:
+            of_messages = warnings_of_messages(self.scenario, recomputed.telemetry)
+        else:
+            of_messages = [text for text in recorded if text.startswith(DISCARDED)]
         of_rounds = warnings_of_rounds(recomputed.telemetry, num_rounds)
-        return [*self.deployment.warnings, *unknown, *of_rounds, *resumed]
+        return [*self.deployment.warnings, *unknown, *of_messages, *of_rounds, *resumed]
 
     def compare_end(self, first_event: str | None, last_event: str | None, num_lines: int) -> None:
         """Check the first and the last record."""

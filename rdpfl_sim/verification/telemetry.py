@@ -24,7 +24,7 @@ from rdpfl_sim.world.observer import UsedMessage
 
 OF_MESSAGES = ("mean_age", "byzantine_weight")
 """Columns that require the records of all messages."""
-TELEMETRY_OF_MESSAGES = ("delay_s", "age", "messages_from", "false_rejections")
+TELEMETRY_OF_MESSAGES = ("delay_s", "age", "messages_from", "false_rejections", "too_old", "mailbox_full")
 """Keys of the telemetry that require the records of all messages."""
 
 
@@ -58,20 +58,20 @@ class RecomputedTelemetry:
         self.telemetry.update_reported(client, messages, diagnostics, weights if is_weighed else None)
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
-        """Count the delay of a message."""
-        self.telemetry.delivered(record["delay_s"])
+        """Count a delivered message."""
+        self.telemetry.delivered(record["sender"], record["recipient"], record["delay_s"])
 
     def message_stale(self, record: MessageDropped, line: int) -> None:
         """Count a stale message."""
-        self.telemetry.dropped(record["sender"], record["recipient"], "stale")
+        self._dropped(record, "stale")
 
     def message_duplicate(self, record: MessageDropped, line: int) -> None:
         """Count a duplicate message."""
-        self.telemetry.dropped(record["sender"], record["recipient"], "duplicate")
+        self._dropped(record, "duplicate")
 
     def message_rejected(self, record: MessageDropped, line: int) -> None:
         """Count a rejected message."""
-        self.telemetry.dropped(record["sender"], record["recipient"], "rejected")
+        self._dropped(record, "rejected")
 
     def evaluated(self, record: Evaluated, line: int) -> None:
         """Compute the expected row of metrics.csv."""
@@ -100,6 +100,9 @@ class RecomputedTelemetry:
                 for hops, means in found["by_hops"].items()
             },
         }
+
+    def _dropped(self, record: MessageDropped, outcome: str) -> None:
+        self.telemetry.dropped(record["sender"], record["recipient"], outcome, record["reason"])
 
     def _write(self, row: MetricsRow) -> None:
         self.row = row

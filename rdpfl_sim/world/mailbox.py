@@ -16,6 +16,8 @@ from rdpfl_sim.world.observer import Observer
 
 Preference = Literal["round", "newest"]
 UNKNOWN_SENDER = "unknown sender"
+TOO_OLD = "too old"
+MAILBOX_FULL = "mailbox full"
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class Mailbox:
         if is_new and payload.form == self.form and payload.is_finite:
             queue.unread[round_] = message
             if len(queue.unread) > self.capacity:
-                self._discard(queue, min(queue.unread), "mailbox full")
+                self._discard(queue, min(queue.unread), MAILBOX_FULL)
         else:
             self._drop(message, queue)
         if sender in self.pending:
@@ -173,15 +175,16 @@ class Mailbox:
             yield from queue.unread.values()
 
     def _choose(self, queue: SenderQueue, round_: int, max_age: int) -> int | None:
-        """Return the round of the message to use, and discard messages that are older than it or too old."""
+        """Return the round of the message to use. Discard older messages, or all if all are too old."""
         unread = queue.unread
         if len(unread) == 1 and round_ in unread:  # the common case
             return round_
-        self._discard_before(queue, round_ - max_age, "too old")
-        if not unread:
+        usable = [stamp for stamp in unread if stamp >= round_ - max_age]
+        if not usable:
+            self._discard_all(queue, TOO_OLD)
             return None
-        due = [stamp for stamp in unread if stamp <= round_ or self.prefer == "newest"]
-        chosen = max(due) if due else min(unread)
+        due = [stamp for stamp in usable if stamp <= round_ or self.prefer == "newest"]
+        chosen = max(due) if due else min(usable)
         self._discard_before(queue, chosen, "newer message chosen")
         return chosen
 

@@ -243,6 +243,33 @@ def test_latex_table_has_words_instead_of_paths(sweep: Path) -> None:
     assert "network.loss" not in table
 
 
+def test_runs_that_discard_many_messages_are_named_by_sweep_report_and_show(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = """
+network = { latency = { name = "constant", seconds = 1.5 } }
+timing = { wait = { name = "deadline", seconds = 1.0 }, staleness = "drop" }
+"""
+    text = SWEEP.replace("\n[[axis]]", f"{late}\n[[axis]]").replace("rounds = 2", "rounds = 9")
+    sweep.write_text(text.replace("rounds = 1000000", "rounds = 12"))
+    output = sweep.parent / "tiny"
+    assert main(["sweep", str(sweep), "--workers", "1", "--output", str(sweep.parent), "--quiet"]) == 0
+    warning = (
+        "more than a fifth of the messages that honest clients delivered to honest clients were discarded: "
+    )
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"warning: {warning}64 of 64 as too old (timing.staleness) (similar in all 2 runs)" in printed
+    assert main(["report", str(output), "--output", str(sweep.parent / "sweep.html")]) == 0
+    assert warning in (sweep.parent / "sweep.html").read_text()
+    run = next(output.glob("runs/*/summary.json")).parent
+    assert main(["report", str(run), "--output", str(sweep.parent / "run.html")]) == 0
+    assert warning in (sweep.parent / "run.html").read_text()
+    capsys.readouterr()
+    assert main(["show", str(run)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"warning: {warning}" in printed
+
+
 def test_address_needs_ray(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(sweep), "--address", "auto"]) == 2
     assert "--address: requires --engine ray (given: 'auto')" in capsys.readouterr().err

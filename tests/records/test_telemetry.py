@@ -123,7 +123,7 @@ def test_rounds_that_used_a_byzantine_message_are_counted_as_attacked() -> None:
 def test_rounds_of_byzantine_clients_do_not_count() -> None:
     seen = telemetry()
     finish(seen, 3, [0, 1], weights=[0.5, 0.5], tau=1.0, clipped=True)
-    seen.dropped(0, 3, "rejected")
+    seen.dropped(0, 3, "rejected", "not finite")
     summary = seen.summary()
     assert summary["rounds"]["all"]["num"] == 0
     assert summary["age"] == {}
@@ -209,7 +209,7 @@ def test_outcomes_are_counted_for_honest_and_byzantine_senders() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 3])
     for sender, outcome in ((1, "stale"), (2, "stale"), (3, "duplicate"), (3, "rejected"), (4, "duplicate")):
-        seen.dropped(sender, 0, outcome)
+        seen.dropped(sender, 0, outcome, "any")
     outcomes = ("used", "stale", "duplicate", "rejected")
     messages_from = seen.summary()["messages_from"]
     assert [messages_from["honest"][outcome] for outcome in outcomes] == [1, 2, 1, 0]
@@ -219,10 +219,25 @@ def test_outcomes_are_counted_for_honest_and_byzantine_senders() -> None:
 def test_false_rejections_are_the_fraction_of_honest_messages_that_were_rejected() -> None:
     seen = telemetry()
     finish(seen, 0, [1, 2])
-    seen.dropped(1, 0, "stale")
-    seen.dropped(2, 0, "rejected")
-    seen.dropped(3, 0, "rejected")  # rightly
+    seen.dropped(1, 0, "stale", "too old")
+    seen.dropped(2, 0, "rejected", "not finite")
+    seen.dropped(3, 0, "rejected", "not finite")  # rightly
     assert seen.summary()["false_rejections"] == 1 / 4
+
+
+def test_discarded_messages_are_fractions_of_those_delivered_between_honest_clients() -> None:
+    seen = telemetry()
+    assert seen.summary()["too_old"] is None
+    for sender, recipient in ((1, 0), (2, 0), (4, 0), (0, 1), (3, 0), (0, 3)):
+        seen.delivered(sender, recipient, 0.1)
+    for sender, recipient, reason in (
+        *((1, 0, "too old"), (2, 0, "too old"), (4, 0, "mailbox full"), (0, 1, "newer message chosen")),
+        *((3, 0, "too old"), (0, 3, "mailbox full")),  # client 3 is Byzantine
+    ):
+        seen.dropped(sender, recipient, "stale", reason)
+    summary = seen.summary()
+    assert (summary["too_old"], summary["mailbox_full"]) == (2 / 4, 1 / 4)
+    assert summary["delay_s"]["mean"] == pytest.approx(0.1), "over all messages"
 
 
 # Distance to the nearest attacker
@@ -287,7 +302,7 @@ def test_neighbour_share_is_the_mean_over_rounds_that_have_one_of_honest_clients
 def test_delays_have_mean_and_quantiles() -> None:
     seen = telemetry()
     for delay_s in (0.25, 0.25, 1.0):
-        seen.delivered(delay_s)
+        seen.delivered(0, 1, delay_s)
     delays = seen.summary()["delay_s"]
     assert (delays["mean"], delays["max"]) == (0.5, 1.0)
     assert delays["p50"] == pytest.approx(0.25, rel=0.07)

@@ -24,6 +24,7 @@ def test_empty_scenario_has_all_defaults() -> None:
     scenario = Scenario.from_dict({})
     assert scenario.method.name == "rdpfl"
     assert scenario.to_dict()["method"]["max_norm"] == 10.0
+    assert scenario.to_dict()["timing"]["staleness"] == {"name": "keep", "max_age": 5}
 
 
 def test_all_problems_are_listed_with_path_value_and_allowed_values() -> None:

@@ -6,18 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from rdpfl_sim import Scenario, ScenarioError, simulate
+from rdpfl_sim import Result, Scenario, ScenarioError, simulate
 from rdpfl_sim.execution.determinism import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
+from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 
 LOSSY = {
     "adversary": {"attack": "sign_flip", "fraction": 0.34},
     "network": {"latency": "exponential", "loss": {"name": "bernoulli", "probability": 0.3}},
-    "timing": {"wait": {"name": "deadline", "seconds": 0.2}, "compute": "lognormal"},
+    "timing": {"wait": {"name": "deadline", "seconds": 0.2}, "compute": "lognormal", "staleness": "drop"},
 }
 
 
@@ -39,6 +41,18 @@ def test_run_folder_contains_every_record_of_the_run(tmp_path: Path) -> None:
     assert Scenario.load(result.folder / "scenario.toml") == small_scenario(name="demo", **LOSSY)
     rows = list(csv.DictReader((result.folder / "metrics.csv").open()))
     assert len(rows) == 6 * 3, "every client at rounds 0, 2 and 4"
+
+
+def test_scenario_of_a_run_folder_states_every_option_so_that_another_default_cannot_change_it(
+    tmp_path: Path,
+) -> None:
+    folder = simulate(small_scenario(rounds=1), tmp_path).folder
+    assert folder is not None
+    stated = read_toml(folder / "scenario.toml")
+    assert stated["timing"]["staleness"] == {"name": "keep", "max_age": 5}
+    defaults = Scenario.from_dict({}).to_dict()
+    for section in ("training", "network", "timing", "evaluation", "output"):
+        assert stated[section].keys() == defaults[section].keys()
 
 
 def test_every_line_is_flat_and_has_its_simulated_time_in_order(tmp_path: Path) -> None:
@@ -83,6 +97,69 @@ def test_rounds_with_too_few_messages_for_the_trimmed_mean_are_counted_and_warne
     other = simulate(small_scenario(method={"name": "direct", "aggregator": "median"}, **LOSSY))
     assert other.summary["telemetry"]["num_trimmed_less"] == 0
     assert not any("trimmed" in warning for warning in other.summary["warnings"])
+
+
+LATE = {
+    "clients": {"count": 6},
+    "topology": "complete",
+    "adversary": {"attack": "sign_flip", "fraction": 0.2},
+    "network": {"latency": {"name": "exponential", "mean_s": 0.5}},
+}
+DISCARDED = (
+    "more than a fifth of the messages that honest clients delivered to honest clients were discarded: "
+)
+
+
+def discarded(summary: dict) -> list[str]:
+    """Return the warnings about discarded messages, without the words that all of them have."""
+    return [text.removeprefix(DISCARDED) for text in summary["warnings"] if text.startswith(DISCARDED)]
+
+
+def between_honest(result: Result, name: str, reason: str | None = None) -> int:
+    """Return the number of recorded messages between honest clients with this outcome."""
+    byzantine = result.summary["byzantine"]
+    return sum(
+        line["event"] == f"message_{name}"
+        and line["sender"] not in byzantine
+        and line["recipient"] not in byzantine
+        and line.get("reason") == reason
+        for line in events(result.folder)
+    )
+
+
+@pytest.mark.parametrize("message_events", [1.0, 0.5, 0.0])
+def test_discarding_more_than_a_fifth_as_too_old_causes_a_warning(
+    tmp_path: Path, message_events: float
+) -> None:
+    timing = {"wait": {"name": "deadline", "seconds": 0.2}, "staleness": "drop", "compute": "lognormal"}
+    full = simulate(small_scenario(**LATE, timing=timing), tmp_path)
+    delivered, old = between_honest(full, "delivered"), between_honest(full, "stale", "too old")
+    assert old > delivered / 5
+    assert discarded(full.summary) == [f"{old} of {delivered} as too old (timing.staleness)"]
+    assert full.summary["telemetry"]["too_old"] == old / delivered
+    some = simulate(
+        small_scenario(**LATE, timing=timing, output={"message_events": message_events}), tmp_path
+    )
+    assert discarded(some.summary) == discarded(full.summary)
+    assert not any(check.outcome == "violated" for check in verify(some.folder))
+    kept = simulate(small_scenario(**LATE, timing={**timing, "staleness": "keep"}))
+    assert kept.summary["telemetry"]["too_old"] <= 0.2
+    assert discarded(kept.summary) == []
+
+
+@pytest.mark.parametrize("prefer", ["round", "newest"])
+def test_discarding_because_mailboxes_are_full_causes_a_warning_unless_a_newer_message_is_used_anyway(
+    tmp_path: Path, prefer: str
+) -> None:
+    slow = {"name": "list", "seconds": [1.0, 1.0, 1.0, 1.0, 100.0, 100.0]}
+    timing = {"wait": "none", "compute": slow, "mailbox_per_sender": 2, "prefer": prefer}
+    result = simulate(small_scenario(**LATE, rounds=40, timing=timing), tmp_path)
+    delivered, full = between_honest(result, "delivered"), between_honest(result, "stale", "mailbox full")
+    assert full > delivered / 5
+    assert result.summary["telemetry"]["mailbox_full"] == full / delivered
+    expected = f"{full} of {delivered} because a mailbox was full (timing.mailbox_per_sender)"
+    assert discarded(result.summary) == ([expected] if prefer == "round" else [])
+    assert not any(check.outcome == "violated" for check in verify(result.folder))
 
 
 def test_nothing_is_used_before_it_is_sent(tmp_path: Path) -> None:

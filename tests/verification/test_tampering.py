@@ -13,6 +13,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.verification.check import Check
 from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.messages import STALE, DroppedMessage
 from rdpfl_sim.verification.verify import verify
 from rdpfl_sim.world.faults.fault import End, Fault
 from tests.support import small_scenario
@@ -219,6 +220,27 @@ def test_changed_value_is_reported(
     check = violated(run)[name]
     assert check.first
     assert check.line is None or check.line >= place + 1
+
+
+@pytest.mark.parametrize(
+    ("others", "reason"), [([], "too old"), ([3], "too old"), ([3, 5], "newer message chosen")]
+)
+def test_message_is_too_old_only_if_no_newer_one_of_its_sender_can_be_used(
+    others: list[int], reason: str
+) -> None:
+    drop = DroppedMessage(
+        stamp=2,
+        round=6,
+        is_neighbour=True,
+        others=others,
+        last_used=1,
+        has_restarted=False,
+        last_round=9,
+        max_age=2,
+        capacity=8,
+    )
+    reasons = [name for name in ("too old", "newer message chosen") if STALE[name](drop)]
+    assert reasons == [reason]
 
 
 def test_decreasing_time_is_reported(run: Path) -> None:

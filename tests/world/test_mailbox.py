@@ -96,7 +96,16 @@ def test_message_beyond_the_maximum_age_is_stale() -> None:
     box = mailbox()
     box.put(message(1, 2))
     assert taken(box, 5, max_age=2) == []
-    assert box.outcomes == {"stale": 1}
+    assert box.observer.reasons == [(2, "stale", "too old")]
+
+
+@pytest.mark.parametrize("newer", [5, 6])
+def test_old_message_is_not_lost_if_a_newer_one_from_its_sender_is_used(newer: int) -> None:
+    box = mailbox()
+    box.put(message(1, 2))
+    box.put(message(1, newer))
+    assert taken(box, 5, max_age=2) == [(1, newer)]
+    assert box.observer.reasons == [(2, "stale", "newer message chosen")]
 
 
 def test_earliest_later_message_is_used_if_no_other_exists() -> None:
