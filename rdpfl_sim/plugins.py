@@ -40,6 +40,7 @@ from rdpfl_sim.maths.aggregators import (
 )
 from rdpfl_sim.maths.attacks import View, attack
 from rdpfl_sim.maths.attacks.equivocation import equivocation
+from rdpfl_sim.maths.vectors import square_root
 from rdpfl_sim.methods import method
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -149,6 +150,7 @@ __all__ = [
     "partition",
     "placement",
     "pre_aggregator",
+    "square_root",
     "staleness",
     "timing_attack",
     "topology",

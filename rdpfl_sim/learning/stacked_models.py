@@ -5,8 +5,10 @@ call per client. A linear layer becomes a batched matrix product.
 
 The bits of a client's results do not depend on the other clients. Matrices are padded with zeros so that
 each starts at a multiple of 64 bytes, because the rounding of a matrix product depends on the alignment of
-its matrices. Convolutions are computed client by client: the last bits of a grouped convolution depend on
-the number of groups, and grouped convolutions are slower except for the smallest models.
+its matrices. With several torch threads, products are computed client by client: MKL divides a batched
+product among the threads in a way that depends on the number of clients. So are convolutions: the last bits
+of a grouped convolution depend on the number of groups, and grouped convolutions are slower except for the
+smallest models.
 """
 
 from __future__ import annotations
@@ -112,6 +114,9 @@ def _linear(layer: nn.Linear) -> Step:
         missing = weight.shape[-1] - x.shape[-1]
         if missing:
             x = functional.pad(x, (0, missing))
+        if torch.get_num_threads() > 1:
+            biases = [None] * len(x) if bias is None else bias
+            return torch.stack([*map(functional.linear, x, weight, biases)])
         if bias is None:
             return torch.bmm(x, weight.mT)
         return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)

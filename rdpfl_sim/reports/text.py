@@ -155,7 +155,9 @@ _NUMBERS = re.compile(r"(?<![\w.,\[-])\d+(?:[.,]\d+)*(?:, \d+)*(?: and [\d,]+ mo
 def _kind(warning: str) -> str:
     """Return a warning without its numbers, in the singular."""
     text = _NUMBERS.sub("#", warning)
-    return re.sub(r"s\b", "", re.sub(r"\bare\b", "is", re.sub(r"\bhave\b", "has", text)))
+    for plural, singular in (("are", "is"), ("have", "has"), ("their", "its")):
+        text = re.sub(rf"\b{plural}\b", singular, text)
+    return re.sub(r"s\b", "", text)
 
 
 def _merged(warnings: Sequence[str]) -> tuple[str, bool]:

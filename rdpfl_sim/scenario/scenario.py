@@ -196,7 +196,11 @@ def read_run(path: Path) -> TomlTable:
 
 def is_older(path: Path) -> bool:
     """Return whether the scenario file of a run folder was written without `execution.arithmetic`."""
-    return "arithmetic" not in read_toml(path, follow_links=False).get("execution", {})
+    try:
+        execution = read_toml(path, follow_links=False).get("execution")
+    except ScenarioError:
+        return False
+    return isinstance(execution, dict) and "arithmetic" not in execution
 
 
 def arithmetic_of(folder: Path) -> object:

@@ -44,11 +44,11 @@ def test_breakdown_is_found_and_drawn_and_repeating_the_command_continues_it(
         "holds_up_to": 0.0,
         "below_from": 0.25,
     }  # undefended, one Byzantine client is enough
-    written = {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json")}
+    written = {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/summary.json")}
     assert len(written) == 2 * (1 + 3)
     assert main([*command, "--quiet"]) == 0
     assert capsys.readouterr().out == f"{folder}\n"
-    assert {path: path.stat().st_mtime_ns for path in folder.glob("*/summary.json")} == written
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("runs/*/summary.json")} == written
 
 
 def test_mistakes_are_reported_before_the_first_run(

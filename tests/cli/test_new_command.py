@@ -47,7 +47,12 @@ def answers(monkeypatch: pytest.MonkeyPatch):
 def test_scenario_without_any_option_is_written_validates_and_runs(tmp_path: Path, capsys) -> None:
     path = tmp_path / "mine.toml"
     assert main(["new", str(path), "--yes"]) == 0
-    assert capsys.readouterr() == (f"wrote {path}\n", f"run it with: rdpfl-sim {path}\n")
+    output, messages = capsys.readouterr()
+    assert output == f"wrote {path}\n"
+    assert messages.splitlines() == [
+        "warning: method.aggregator: 'median' of at most 2 messages is their mean",
+        f"run it with: rdpfl-sim {path}",
+    ]
     assert main(["validate", str(path)]) == 0
     assert main([str(path), "-q", "--output", str(tmp_path), "--set", "rounds=2"]) == 0
 

@@ -63,7 +63,7 @@ def test_new_prints_warnings_and_the_next_command_to_stderr(tmp_path: Path, caps
     assert main(["new", str(path), "--topology", "ring", "--attack", "noise"]) == 0
     output, messages = capsys.readouterr()
     assert output == f"wrote {path}\n"
-    outside, aggregator, hint = messages.splitlines()
+    *_, outside, aggregator, hint = messages.splitlines()
     assert "outside the paper's threat model" in outside
     assert "'median' of at most 2 messages is their mean" in aggregator
     assert hint == f"run it with: rdpfl-sim {path}"

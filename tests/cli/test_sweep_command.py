@@ -258,7 +258,7 @@ timing = { wait = { name = "deadline", seconds = 1.0 }, staleness = "drop" }
         "more than a fifth of the messages that honest clients delivered to honest clients were discarded: "
     )
     printed = " ".join(capsys.readouterr().err.split())
-    assert f"warning: {warning}64 of 64 as too old (timing.staleness) (similar in all 2 runs)" in printed
+    assert f"warning: {warning}64 to 88 of 64 to 88 as too old (timing.staleness) (in all 2 runs)" in printed
     assert main(["report", str(output), "--output", str(sweep.parent / "sweep.html")]) == 0
     assert warning in (sweep.parent / "sweep.html").read_text()
     run = next(output.glob("runs/*/summary.json")).parent

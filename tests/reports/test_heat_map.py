@@ -13,7 +13,7 @@ def table(num_rows: int = 2, num_columns: int = 2) -> Table:
     columns = [(f"c{j // 2}", f"k{j % 2}") for j in range(num_columns)]
     places = [(row, column) for row in rows for column in columns][:-1]
     cells = {place: mean_interval([number + 0.5]) for number, place in enumerate(places)}
-    return Table("A title", ("axis",), ("c", "k"), rows, columns, cells, {}, "deviation", 2)
+    return Table("A title", ("axis",), ("c", "k"), rows, columns, cells, {}, 2)
 
 
 def test_every_known_cell_has_its_number() -> None:
@@ -29,7 +29,7 @@ def test_every_known_cell_has_its_number() -> None:
 )
 def test_large_and_whole_numbers_have_fewer_decimals(values: list[float], texts: list[str]) -> None:
     cells = {(("r",), (str(place),)): mean_interval([value]) for place, value in enumerate(values)}
-    numbers = Table("T", ("x",), ("y",), [("r",)], [("0",), ("1",)], cells, {}, "deviation", 4)
+    numbers = Table("T", ("x",), ("y",), [("r",)], [("0",), ("1",)], cells, {}, 4)
     axes = heat_map_figure(numbers, "", "", "").axes[0]
     assert [text.get_text() for text in axes.texts] == texts
 
@@ -48,7 +48,7 @@ def test_a_gap_separates_groups_of_columns() -> None:
 def test_table_of_equal_numbers_has_a_colour_range() -> None:
     rows, columns = [("a",), ("b",)], [("c",), ("d",)]
     cells = {(row, column): mean_interval([0.5]) for row in rows for column in columns}
-    equal = Table("T", ("x",), ("y",), rows, columns, cells, {}, "deviation", 2)
+    equal = Table("T", ("x",), ("y",), rows, columns, cells, {}, 2)
     [image] = heat_map_figure(equal, "", "", "").axes[0].images
     low, high = image.get_clim()
     assert low < 0.5 < high

@@ -17,8 +17,8 @@ def test_warnings_about_the_threat_model_are_merged_with_the_range_of_their_numb
     graphs = [nx.cycle_graph(4), nx.star_graph(15), nx.star_graph(1)]
     found = [Neighbourhoods.of(graph, [0]).warnings() for graph in graphs]
     assert similar_warnings([*found, []]) == [
-        "1 to 15 of 1 to 15 honest clients have at least as many Byzantine as honest neighbours: "
-        "outside the paper's threat model (in 3 of 4 runs)"
+        "1 to 15 of 1 to 15 honest clients are outside the paper's threat model: "
+        "at least half of their neighbours are Byzantine (in 3 of 4 runs)"
     ]
 
 

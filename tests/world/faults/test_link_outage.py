@@ -37,7 +37,7 @@ def test_impossible_link_outage_is_rejected(options, refused):
 
 def test_link_is_a_pair():
     (problem,) = problems("link_outage", links=[[0, 1], [2]])
-    assert problem == (("links", 1), "list should have at least 2 items after validation, not 1")
+    assert problem == (("links", 1), "must have at least 2 entries")
 
 
 def test_outages_and_repairs_of_a_link_alternate():
