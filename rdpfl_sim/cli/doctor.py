@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from rdpfl_sim.cli.common import FAILED, print_plain
+from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.version import __version__
 
 HELP = "report versions, devices, data sets and what is missing"
@@ -150,13 +151,27 @@ def _devices() -> Iterator[str]:
 
     from rdpfl_sim.execution.devices import describe
 
-    yield "cpu"
+    yield f"cpu, {_arithmetic()}"
     for index in range(torch.cuda.device_count()):
         yield describe(torch.device("cuda", index))
     if torch.version.cuda is None:
         yield "no GPU: this build of PyTorch supports only the CPU; a GPU needs another build"
     elif not torch.cuda.is_available():
         yield "no GPU: PyTorch finds no CUDA device; if there is one, check its driver with: nvidia-smi"
+
+
+def _arithmetic() -> str:
+    """Return whether the CPU gives portable results, or why not."""
+    from rdpfl_sim.execution import arithmetic
+
+    reason = arithmetic.why_native("cpu")
+    if reason is not None:
+        return f"native arithmetic only, because {reason}"
+    try:
+        arithmetic.use("portable")
+    except ScenarioError as error:
+        return error.problems[0].message
+    return "portable arithmetic"
 
 
 def _data_sets() -> Iterator[str]:

@@ -30,7 +30,7 @@ def test_report_has_versions_devices_data_sets_and_extras(report, tmp_path: Path
     assert code == 0
     text = "\n".join(lines)
     assert f"torch {version('torch')}," in text
-    assert "devices     cpu" in lines
+    assert "devices     cpu, portable arithmetic" in lines
     assert "data sets   digits, synthetic: part of the package" in lines
     for name in CLASSES:
         assert f"{name}: missing or damaged in {tmp_path}; download it with: rdpfl-sim data {name}" in lines
