@@ -57,6 +57,8 @@ class Anchored(Method):
     training has diverged.
     """
 
+    bound_on_d = "max_norm"
+
     def __init__(
         self,
         run: RunInfo,

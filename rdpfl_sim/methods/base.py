@@ -176,6 +176,8 @@ class Method(ABC):
     """False if clients never send messages."""
     batched = True
     """False if every batch must have one row, for instance because clients test models on their own data."""
+    bound_on_d: str | None = None
+    """The option that is an upper bound on the diagnostic `d_norm` of every round (Lemma 3), or None."""
 
     @classmethod
     def unused_options(cls, given: Collection[str], options: Mapping[str, object]) -> Iterator[str]:

@@ -86,6 +86,8 @@ class Estimate:
 class Rdpfl(Method):
     """w <- w - gamma (u + lambda d), where the neighbourhood direction d is kept close to its prediction."""
 
+    bound_on_d = "max_norm"
+
     def __init__(
         self,
         run: RunInfo,

@@ -45,23 +45,3 @@ def read_json_if_present(path: Path) -> JsonObject | None:
         return read_json(path)
     except FileNotFoundError:
         return None
-
-
-def first_difference(recorded: Any, expected: Any, path: str = "") -> str | None:
-    """Return the first difference between two JSON values as text, or None if they are equal."""
-    if isinstance(recorded, dict) and isinstance(expected, dict):
-        for key in {**expected, **recorded}:
-            inner = f"{path}.{key}" if path else key
-            if key not in expected:
-                return f"{inner} is unexpected"
-            if key not in recorded:
-                return f"{inner} is missing"
-            difference = first_difference(recorded[key], expected[key], inner)
-            if difference is not None:
-                return difference
-        if list(recorded) == list(expected):
-            return None
-        return f"{path or 'the table'} has its keys in a different order"
-    if encode_json(recorded) == encode_json(expected):
-        return None
-    return f"{path} is {recorded!r}, should be {expected!r}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from math import isclose, isfinite
+from typing import Any
 
 from rdpfl_sim.records.json_file import JsonObject
 
@@ -69,3 +72,36 @@ class Check:
             "line": self.line,
             "what": self.unchecked if self.first is None else self.first,
         }
+
+
+TOLERANCES = dict.fromkeys(("p50", "p90", "p99"), 0.07)
+"""Relative tolerances of values that are approximate; other values differ by rounding only."""
+
+
+def difference(
+    found: Mapping[str, Any], expected: Mapping[str, Any], path: str = "", exact: bool = False
+) -> str | None:
+    """Return the first difference of two JSON tables as text, or None.
+
+    Unless `exact`, numbers may differ by their tolerance, and other keys than the expected are ignored.
+    """
+    for key in {**expected, **found} if exact else expected:
+        where = f"{path}.{key}" if path else key
+        if key not in found or key not in expected:
+            return f"{where} is {'missing' if key in expected else 'unexpected'}"
+        one, other = found[key], expected[key]
+        if isinstance(one, dict) and isinstance(other, dict):
+            inner = difference(one, other, where, exact)
+            if inner is not None:
+                return inner
+        elif one != other if exact else not _is_close(one, other, TOLERANCES.get(key, 1e-9)):
+            return f"{where} is {one!r}, should be {other!r}"
+    return None
+
+
+def _is_close(found: object, expected: object, tolerance: float) -> bool:
+    if isinstance(found, float) and not isfinite(found):
+        return expected is None  # records have null instead of NaN and infinity
+    if isinstance(expected, float) and isinstance(found, int | float):
+        return isclose(found, expected, rel_tol=tolerance, abs_tol=1e-12)
+    return found == expected

@@ -19,23 +19,32 @@ from rdpfl_sim.records.record_types import (
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks, ClientPhase
+from rdpfl_sim.world.mailbox import (
+    FORMER_NEIGHBOUR,
+    MAILBOX_FULL,
+    NEWER_CHOSEN,
+    NEWER_USED,
+    NO_SUCH_ROUND,
+    NOT_FINITE,
+    RESTARTED,
+    SAME_ROUND,
+    TOO_OLD,
+    UNKNOWN_SENDER,
+    WRONG_FORM,
+)
+from rdpfl_sim.world.network.network import LOSS
+from rdpfl_sim.world.network.obstacles import LINK_IS_DOWN, PARTITION, RECIPIENT_DOWN
+from rdpfl_sim.world.network.transport import ALL_FAILED, SENDER_DOWN
 
-FINAL_REJECTIONS = ("not finite", "wrong shape or type")
+FINAL_REJECTIONS = (NOT_FINITE, WRONG_FORM)
 """Reasons for rejection after which the recipient stops waiting for the sender in that round."""
 
-
-SENDER_DOWN = "sender is down"
-"""Reason for the loss of a message that is queued at its sender when the sender stops."""
-
-ALL_FAILED = "all attempts failed"
-"""Reason for the loss of a message that a transport repeats."""
-
 OBSTACLES = {
-    "link is down": "the link from {0} to {1} is down",
-    "partition": "{0} and {1} are on different sides of a partition",
-    "recipient is down": "{1} is down",
+    LINK_IS_DOWN: "the link from {0} to {1} is down",
+    PARTITION: "{0} and {1} are on different sides of a partition",
+    RECIPIENT_DOWN: "{1} is down",
 }
-"""Reasons for the loss of a message due to faults, in the order in which the network checks them."""
+"""Reasons for the loss of a message due to faults; of several, the first is recorded."""
 
 
 class TrackedMessage(NamedTuple):
@@ -44,10 +53,8 @@ class TrackedMessage(NamedTuple):
     sender: int
     recipient: int
     stamp: int
-    sent_at_s: float
-    """The time of sending; for a copy whose original is not recorded, the time of copying."""
-    is_exact: bool
-    """Whether `sent_at_s` is the time of sending."""
+    sent_at_s: float | None
+    """None for a copy whose original is not recorded."""
     place: tuple[int, int]
     """The order on the link: the sender's round and the number of the message or its original."""
 
@@ -59,7 +66,7 @@ class TrackedInbox:
     held: dict[int, int] = field(default_factory=dict)
     """The stamps of the messages in the mailbox, by message number."""
     last_removed: int = 0
-    """The latest stamp that was used or evicted."""
+    """The latest stamp that was used or became stale."""
     last_used: int = 0
     last_rejected: int = 0
 
@@ -102,36 +109,30 @@ class MessageChecks:
             "The reason for every lost or dropped message matches the state of its link or mailbox.",
             Needs.ALL_MESSAGES,
         )
-        self.sizes = Check(
-            "sizes", "An honest client sends the same number of bytes to every neighbour.", Needs.MESSAGES
-        )
         self.checks = [
-            *(self.numbering, self.outcomes, self.causality, self.links, self.stamps),
-            *(self.reasons, self.sizes),
+            *(self.numbering, self.outcomes, self.causality),
+            *(self.links, self.stamps, self.reasons),
         ]
-        network, timing = scenario.network, scenario.timing
-        self.retransmits = network.transport.name == "reliable"
-        self.leaves_at_once = not self.retransmits and network.bandwidth.name == "unlimited"
+        timing = scenario.timing
+        self.retransmits: bool = scenario.network.transport.bind()().retransmits
         self.last_round, self.capacity = scenario.rounds, timing.mailbox_per_sender
         self.max_age: int = timing.staleness.bind()().max_age
-        self.clients = clients
-        self.byzantine = byzantine
-        self.is_recorded = is_recorded
+        self.clients, self.byzantine, self.is_recorded = clients, byzantine, is_recorded
         self.next_number = 0
         self.in_transit: dict[int, TrackedMessage] = {}
         self.in_mailbox: dict[int, TrackedMessage] = {}
         self.inboxes: list[dict[int, TrackedInbox]] = [defaultdict(TrackedInbox) for _ in clients.states]
         self.counts: Counter[str] = Counter()
         self.num_bytes = 0.0
+        """The bytes of all messages, each sent once."""
         self.num_reordered = 0
         self.newest: dict[tuple[int, int], tuple[int, int]] = {}
-        self.latest_size: dict[int, tuple[float, float]] = {}
-        """The time and size of the last message sent by each honest client."""
+        """The place of the newest message that each link has delivered."""
         self.restarted_at_s: dict[int, float] = {}
         """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def message_sent(self, record: MessageSent, line: int) -> None:
-        """Check the number, link, stamp and size of a new message."""
+        """Check the number, link and stamp of a new message."""
         number, sender, recipient = record["message"], record["sender"], record["recipient"]
         stamp, true_round, time_s = record["round"], record["true_round"], record["time_s"]
         self._begin(number, line, "sent")
@@ -151,20 +152,19 @@ class MessageChecks:
                 )
             if state.phase is not ClientPhase.GATHERING or state.time_s != time_s:
                 self.stamps.violated(line, f"honest client {sender} did not finish its training at this time")
-            self._check_size(sender, time_s, record["size_bytes"], line)
         self.num_bytes += record["size_bytes"]
-        self.in_transit[number] = TrackedMessage(sender, recipient, stamp, time_s, True, (true_round, number))
+        self.in_transit[number] = TrackedMessage(sender, recipient, stamp, time_s, (true_round, number))
 
     def message_copied(self, record: MessageCopied, line: int) -> None:
         """Check that the original of a copy is in transit."""
         number, original = record["message"], record["original"]
         self._begin(number, line, "copied")
         message = self.in_transit.get(original)
-        if message is None and self.is_recorded(original):
-            self.outcomes.violated(line, f"message {original} is copied, but is not in transit")
         if message is None:
+            if self.is_recorded(original):
+                self.outcomes.violated(line, f"message {original} is copied, but is not in transit")
             message = TrackedMessage(
-                record["sender"], record["recipient"], record["round"], record["time_s"], False, (0, number)
+                record["sender"], record["recipient"], record["round"], None, (0, number)
             )
         self.in_transit[number] = message
         self._compare(record, line, message)
@@ -175,26 +175,25 @@ class MessageChecks:
         if message is None:
             return
         self.reasons.num_items += 1
-        reasons = self._reasons(message, record["time_s"])
-        if record["reason"] not in reasons:
-            expected = " or ".join(reasons)
-            self.reasons.violated(line, f"message {record['message']} must have the reason: {expected}")
-        elif reasons == ["loss"] and self.leaves_at_once and record["time_s"] != message.sent_at_s:
-            self.reasons.violated(line, f"the message must be lost when sent, at {message.sent_at_s} s")
+        expected = [ALL_FAILED if self.retransmits else self._obstacle(message) or LOSS]
+        if self.clients.stopped_at_s.get(message.sender) == record["time_s"]:
+            expected.append(SENDER_DOWN)  # the message may have been queued at its sender
+        if record["reason"] not in expected:
+            self.reasons.violated(
+                line, f"the reason for message {record['message']} must be: {' or '.join(expected)}"
+            )
 
     def message_delivered(self, record: MessageDelivered, line: int) -> None:
         """Check delay and obstacles of a delivery, and put the message into the mailbox."""
         message = self._end(record, line, self.in_transit, "delivered", "in transit")
         if message is None:
             return
-        number, time_s, recipient = record["message"], record["time_s"], message.recipient
+        number, recipient = record["message"], message.recipient
         self.causality.num_items += 1
-        if time_s < message.sent_at_s or record["delay_s"] < 0:
-            self.causality.violated(line, f"message {number} was sent at {message.sent_at_s} s")
-        elif message.is_exact and record["delay_s"] != time_s - message.sent_at_s:
+        delay_s, sent_at_s = record["delay_s"], message.sent_at_s
+        if sent_at_s is not None and (delay_s < 0 or delay_s != record["time_s"] - sent_at_s):
             self.causality.violated(
-                line,
-                f"message {number} was sent at {message.sent_at_s} s: its delay is not {record['delay_s']} s",
+                line, f"message {number} was sent at {sent_at_s} s: its delay is not {delay_s} s"
             )
         self.links.num_items += 1
         obstacle = self._obstacle(message)
@@ -212,8 +211,7 @@ class MessageChecks:
 
     def message_used(self, record: MessageUsed, line: int) -> None:
         """Remove a used message from its mailbox."""
-        self._leave_mailbox(record, line, "used")
-        self.inboxes[record["recipient"]][record["sender"]].last_used = record["round"]
+        self._leave_mailbox(record, line, "used").last_used = record["round"]
 
     def message_stale(self, record: MessageDropped, line: int) -> None:
         """Check the reason for dropping a message as stale."""
@@ -223,15 +221,12 @@ class MessageChecks:
     def message_duplicate(self, record: MessageDropped, line: int) -> None:
         """Check that another message has the same sender and round."""
         self._check_reason(record, line, DUPLICATE)
-        self._end(record, line, self.in_mailbox, "duplicate", "delivered")
-        self.inboxes[record["recipient"]][record["sender"]].held.pop(record["message"], None)
+        self._leave_mailbox(record, line, "duplicate")
 
     def message_rejected(self, record: MessageDropped, line: int) -> None:
         """Check the reason for rejecting a message."""
         self._check_reason(record, line, REJECTED)
-        self._end(record, line, self.in_mailbox, "rejected", "delivered")
-        inbox = self.inboxes[record["recipient"]][record["sender"]]
-        inbox.held.pop(record["message"], None)
+        inbox = self._leave_mailbox(record, line, "rejected")
         if record["reason"] in FINAL_REJECTIONS:
             inbox.last_rejected = max(inbox.last_rejected, record["round"])
 
@@ -246,10 +241,9 @@ class MessageChecks:
         if number < self.next_number:
             self.numbering.violated(line, f"message {number} follows message {self.next_number - 1}")
             return
-        for missing in range(self.next_number, number):
-            if self.is_recorded(missing):
-                self.numbering.violated(line, f"message {missing} is missing before {number}")
-                break
+        missing = next(filter(self.is_recorded, range(self.next_number, number)), None)
+        if missing is not None:
+            self.numbering.violated(line, f"message {missing} is missing before {number}")
         if not self.is_recorded(number):
             self.numbering.violated(line, f"message {number} is not in the sample of recorded messages")
         self.next_number = number + 1
@@ -272,36 +266,22 @@ class MessageChecks:
             expected = f"from {message.sender} to {message.recipient}, of round {message.stamp}"
             self.outcomes.violated(line, f"message {record['message']} was sent {expected}")
 
-    def _leave_mailbox(self, record: MessageRecord, line: int, outcome: str) -> None:
+    def _leave_mailbox(self, record: MessageRecord, line: int, outcome: str) -> TrackedInbox:
         self._end(record, line, self.in_mailbox, outcome, "delivered")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
-        if inbox.held.pop(record["message"], None) is not None:
+        was_held = inbox.held.pop(record["message"], None) is not None
+        if was_held and outcome in ("used", "stale"):
             inbox.last_removed = max(inbox.last_removed, record["round"])
+        return inbox
 
     def _obstacle(self, message: TrackedMessage) -> str | None:
         sender, recipient = message.sender, message.recipient
         timeline = self.clients.timeline
         if (sender, recipient) in timeline.links_down:
-            return "link is down"
+            return LINK_IS_DOWN
         if timeline.is_partitioned(sender, recipient):
-            return "partition"
-        return "recipient is down" if recipient in timeline.stopped else None
-
-    def _reasons(self, message: TrackedMessage, now_s: float) -> list[str]:
-        """Return the reasons for which a message could be lost now."""
-        usual = ALL_FAILED if self.retransmits else self._obstacle(message)
-        if self.leaves_at_once or self.clients.stopped_at_s.get(message.sender) != now_s:
-            return [usual or "loss"]
-        return [SENDER_DOWN, *([] if usual is None else [usual])]  # the message may still be queued
-
-    def _check_size(self, sender: int, time_s: float, size_bytes: float, line: int) -> None:
-        self.sizes.num_items += 1
-        before_s, before = self.latest_size.get(sender, (None, size_bytes))
-        if time_s == before_s and size_bytes != before:
-            self.sizes.violated(
-                line, f"client {sender} sent {before} bytes to another neighbour at the same time"
-            )
-        self.latest_size[sender] = time_s, size_bytes
+            return PARTITION
+        return RECIPIENT_DOWN if recipient in timeline.stopped else None
 
     def _check_reason(self, record: MessageDropped, line: int, allowed: Mapping[str, DropReason]) -> None:
         """Check that a reason is valid for the outcome and possible, before the message is removed."""
@@ -355,24 +335,22 @@ DropReason: TypeAlias = Callable[[DroppedMessage], bool]
 """Returns whether a reason is possible for a dropped message."""
 
 STALE: Mapping[str, DropReason] = {
-    "no longer a neighbour": lambda drop: not drop.is_neighbour,
-    "recipient restarted with a new model": lambda drop: drop.is_neighbour and drop.has_restarted,
-    "too old": lambda drop: drop.is_possible and drop.is_too_old,
-    "mailbox full": lambda drop: (
+    FORMER_NEIGHBOUR: lambda drop: not drop.is_neighbour,
+    RESTARTED: lambda drop: drop.is_neighbour and drop.has_restarted,
+    TOO_OLD: lambda drop: drop.is_possible and drop.is_too_old,
+    MAILBOX_FULL: lambda drop: (
         drop.is_possible and len(drop.others) >= drop.capacity and drop.stamp < min(drop.others)
     ),
-    "newer message chosen": lambda drop: (
+    NEWER_CHOSEN: lambda drop: (
         drop.is_possible and not drop.is_too_old and drop.stamp < max(drop.others, default=0)
     ),
-    "newer message already used": lambda drop: drop.is_possible and drop.stamp < drop.last_used,
+    NEWER_USED: lambda drop: drop.is_possible and drop.stamp < drop.last_used,
 }
 DUPLICATE: Mapping[str, DropReason] = {
-    "same sender and round": lambda drop: (
-        drop.is_possible and (drop.stamp == drop.last_used or drop.stamp in drop.others)
-    ),
+    SAME_ROUND: lambda drop: drop.is_possible and (drop.stamp == drop.last_used or drop.stamp in drop.others),
 }
 REJECTED: Mapping[str, DropReason] = {
-    "unknown sender": lambda drop: not drop.is_neighbour,
-    "no such round": lambda drop: drop.is_neighbour and not drop.is_possible,
+    UNKNOWN_SENDER: lambda drop: not drop.is_neighbour,
+    NO_SUCH_ROUND: lambda drop: drop.is_neighbour and not drop.is_possible,
     **dict.fromkeys(FINAL_REJECTIONS, lambda drop: drop.is_possible),
 }

@@ -1,13 +1,9 @@
-"""Repeat a run from its scenario and compare every file, byte by byte.
-
-Only a replay detects every change. The lists below contain the fields that it ignores and the changes that
-`verify` does not detect.
-"""
+"""Repeat a run from its scenario and compare every file. Only a replay detects every change."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from itertools import zip_longest
 from pathlib import Path
@@ -15,23 +11,23 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.records.json_file import encode_json, first_difference, read_json
-from rdpfl_sim.records.reader import RunReader, read_inside
+from rdpfl_sim.records.json_file import JsonObject, encode_json, read_json
+from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.scenario.scenario import Scenario, is_older, read_run, reject_network_access
+from rdpfl_sim.scenario.scenario import Scenario, read_run, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
 from rdpfl_sim.system.files import lines_inside
-from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.check import Check, Needs, difference
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """Records at the end of an interrupted run, which are absent at that point of an uninterrupted run."""
 
 UNREPEATABLE = {
-    "summary.json": ("wall.seconds", "wall.device", "wall.trained_on", "wall.threads"),
-    "provenance.json": ("sessions",),
+    SUMMARY: ("wall.seconds", "wall.device", "wall.trained_on", "wall.threads"),
+    PROVENANCE: ("sessions",),
 }
 """Fields that differ between runs: wall-clock times, host, folder, start time.
 
@@ -40,21 +36,22 @@ docs/guides/verify.md has the same list.
 """
 
 ONLY_BY_REPLAY = (
-    "the distances in message_stats, and changes of weights within the rounding error of a sum",
-    "the size of a message that is retransmitted or compressed",
-    "the size of a message whose sender is Byzantine or has only one neighbour",
-    "the position of a message record among the records of the same instant",
-    "the time of a message that was lost after it was sent",
-    "the reason for the loss of a message at the instant at which its sender stopped",
-    "whether a message was rejected as 'not finite' or for its 'wrong shape or type'",
-    "the numbers in warnings about small test sets, crashes during training and diverged models",
-    "the last digits of G_g, sigma_u and the bound in the theory, and all digits if a client never trained",
+    "the graph, the Byzantine clients and the faults, as far as they follow from the scenario",
+    "message records: sizes, distances, and changes that other records of the same instant also allow",
+    "summary.json: the description of the scenario, warnings, num_trimmed_less, terms of the bound",
     "values that depend on records omitted by output.events or output.message_events",
+    "the formatting of files, and additional keys",
+    "consistent changes to several files",
 )
-"""Single changes that `verify` may not detect without a replay; docs/guides/verify.md has the same list."""
+"""Changes that `verify` may not detect without a replay; docs/guides/verify.md has the same list."""
 
-LINES = (EVENTS, METRICS_FILE)
-"""Files that grow line by line; for an incomplete run, the existing lines are compared."""
+READERS: Mapping[str, Callable[[Path], JsonObject]] = {
+    SCENARIO: read_run,
+    TOPOLOGY: read_json,
+    PROVENANCE: read_json,
+    SUMMARY: read_json,
+}
+"""The functions that read the small files of a run."""
 
 
 def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool = False) -> Check:
@@ -81,48 +78,27 @@ def compare(folder: Path, again: Path) -> Check:
     """Compare the files of a run with its replay, except fields that differ between runs."""
     check = Check("replay", "Repeating the scenario gives the same files.", Needs.NOTHING)
     is_complete = RunReader(folder).read_status().is_complete
-    for name in LINES:
+    for name in (EVENTS, METRICS_FILE):
         _compare_lines(check, folder / name, again / name, is_complete)
-    for name in (SCENARIO, TOPOLOGY):
+    for name, read in READERS.items():
+        if name == SUMMARY and not is_complete:
+            continue
         check.num_items += 1
-        if _content(folder / name) != _content(again / name) and not _only_older(folder / name, again / name):
-            check.violated(None, f"{name} differs")
-    for name in (PROVENANCE, *([SUMMARY] if is_complete else [])):
-        check.num_items += 1
-        difference = _difference_of_json(folder / name, again / name)
-        if difference is not None:
-            check.violated(None, f"{name}: {difference}")
+        if not (folder / name).exists():
+            check.violated(None, f"{name} is missing")
+            continue
+        one, other = (_masked(read(run / name), name) for run in (folder, again))
+        if encode_json(one) != encode_json(other):
+            what = difference(one, other, exact=True) or "its keys have another order"
+            check.violated(None, f"{name}: {what}")
     return check
-
-
-def _only_older(before: Path, again: Path) -> bool:
-    """Return whether a scenario differs only because it was written without `execution.arithmetic`."""
-    if before.name != SCENARIO or not before.exists():
-        return False
-    return is_older(before) and read_run(before) == read_run(again)
-
-
-def _content(path: Path) -> bytes | None:
-    return read_inside(path) if path.exists() else None
-
-
-def _difference_of_json(before: Path, again: Path) -> str | None:
-    """Return the difference between two JSON files, except fields that differ between runs."""
-    if not before.exists():
-        return "it is missing"
-    one, other = read_json(before), read_json(again)
-    is_written = encode_json(one) == read_inside(before)
-    difference_ = first_difference(_masked(one, before.name), _masked(other, before.name))
-    return "it is formatted differently" if difference_ is None and not is_written else difference_
 
 
 def _masked(content: Any, name: str) -> Any:
     """Return the content with null in the fields that differ between runs."""
-    for path in UNREPEATABLE[name]:
-        *groups, key = path.split(".")
-        table = content
-        for group in groups:
-            table = table.get(group) if isinstance(table, dict) else None
+    for path in UNREPEATABLE.get(name, ()):
+        group, _, key = path.rpartition(".")
+        table = content.get(group) if group else content
         if isinstance(table, dict) and key in table:
             table[key] = None
     if isinstance(content.get("warnings"), list):
@@ -145,7 +121,7 @@ def _compare_lines(check: Check, before: Path, again: Path, is_complete: bool) -
             check.num_items += 1
             if left != right:
                 if before.name == EVENTS:
-                    check.violated(line, difference(left, right))
+                    check.violated(line, record_difference(left, right))
                 else:
                     difference_ = f"{before.name}, line {line}: {_text(left)!r}, again {_text(right)!r}"
                     check.violated(None, difference_)
@@ -160,7 +136,7 @@ def _unfinished(lines: Iterator[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def difference(left: bytes | None, right: bytes | None) -> str:
+def record_difference(left: bytes | None, right: bytes | None) -> str:
     """Describe the difference between two records; None is a missing record."""
     if left is None or right is None:
         side, line = ("the run", right) if left is None else ("its replay", left)

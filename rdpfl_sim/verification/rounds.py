@@ -1,19 +1,69 @@
-"""Checks of the records of rounds: waiting time and messages used."""
+"""Checks of rounds: waiting time, messages used, estimates, weights and evaluations."""
 
 from __future__ import annotations
 
-from rdpfl_sim.records.record_types import MessageUsed, RoundFinished, RunFinished
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from rdpfl_sim.records.metrics_file import MetricsRow
+from rdpfl_sim.records.record_types import (
+    EstimateRecord,
+    Evaluated,
+    MessageRecord,
+    MessageStatsRecord,
+    MessageUsed,
+    RoundFinished,
+    RoundRecord,
+    RunFinished,
+    TrainingFinished,
+    TrainingStarted,
+)
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.check import Check, Needs, difference
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.messages import MessageChecks
+from rdpfl_sim.verification.telemetry import DerivedTelemetry
+
+ROUNDING = 1e-5
+"""Relative tolerance for float32 rounding, in norms and in sums of weights."""
+
+COMMON_FIELDS = RoundRecord.__annotations__.keys()
+
+
+@dataclass
+class FinishedRound:
+    """A finished round with the records that follow it."""
+
+    record: RoundFinished
+    line: int
+    unused: set[int]
+    """The senders in the mailbox whose messages the round has not used yet."""
+    used: list[MessageUsed] = field(default_factory=list)
+    estimate: EstimateRecord | None = None
+    stats: list[MessageStatsRecord] = field(default_factory=list)
+    weight: float = 0.0
+    """The sum of the weights in `stats`."""
+
+    def __str__(self) -> str:
+        return f"round {self.record['round']} of client {self.record['client']}"
 
 
 class RoundChecks:
-    """Checks every round. It processes each record before `ClientChecks` and `MessageChecks`."""
+    """Checks every round, with its estimate and the statistics of its messages.
+
+    It processes each record before `ClientChecks` and `MessageChecks`. A round is closed, and added to the
+    telemetry, at the next record that needs its model.
+    """
 
     def __init__(
-        self, scenario: Scenario, clients: ClientChecks, messages: MessageChecks, byzantine: frozenset[int]
+        self,
+        scenario: Scenario,
+        clients: ClientChecks,
+        messages: MessageChecks,
+        byzantine: frozenset[int],
+        telemetry: DerivedTelemetry,
     ) -> None:
         self.use = Check(
             "use",
@@ -30,86 +80,157 @@ class RoundChecks:
             "No honest client proceeds before enough messages have arrived, or waits past its timeout.",
             Needs.ALL_MESSAGES,
         )
-        self.checks = [self.use, self.ages, self.waiting]
-        timing = scenario.timing
+        self.estimates = Check(
+            "estimates",
+            "A round has at most one estimate, before its evaluation and the end of the next training.",
+            Needs.RECORDS,
+        )
+        self.weights = Check(
+            "weights",
+            "Every used message has statistics; weights are not negative and add up to at most 1.",
+            Needs.MESSAGES,
+        )
+        self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round.", Needs.RECORDS)
+        self.checks = [
+            *(self.use, self.ages, self.waiting),
+            *(self.estimates, self.weights, self.lemma_3),
+        ]
+        timing, method = scenario.timing, scenario.method
         self.wait = timing.wait.bind()()
         self.max_age: int = timing.staleness.bind()().max_age
-        self.prefer = timing.prefer
-        self.capacity = timing.mailbox_per_sender
-        self.exchanges: bool = getattr(type(scenario.method).target, "exchanges", True)
+        self.prefer, self.capacity = timing.prefer, timing.mailbox_per_sender
+        self.exchanges: bool = getattr(type(method).target, "exchanges", True)
+        option: str | None = getattr(type(method).target, "bound_on_d", None)
+        self.largest_d_norm: float | None = None if option is None else getattr(method, option)
+        if option is None:
+            self.lemma_3.unchecked = f"the method {method.name} has no bound on |d|"
+        self.has_telemetry = scenario.output.telemetry
         self.clients, self.messages, self.byzantine = clients, messages, byzantine
-        self.round: RoundFinished | None = None
-        """The round whose message records follow."""
-        self.pending: list[int] = []
-        """The senders whose messages this round has not used yet, in reverse order."""
-        self.next_line = 0
-        self.oldest: int | None = None
+        self.telemetry = telemetry
+        self.open: dict[int, FinishedRound] = {}
+        self.diagnostics: dict[int, tuple[str, ...]] = {}
+        """The names of the method's diagnostics, by number of used messages."""
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Check the mailbox and the waiting time at the end of a round."""
-        self._finish_round()
-        self.round, self.next_line, self.oldest = record, line + 1, None
-        self._check_mailbox(record, line)
-
-    def message_used(self, record: MessageUsed, line: int) -> None:
-        """Check a used message; the messages of a round follow its record, sorted by sender."""
-        self.ages.num_items += 1
-        self.use.num_items += 1
-        number, sender, stamp, age = record["message"], record["sender"], record["round"], record["age"]
-        if self.round is None or self.round["client"] != record["recipient"]:
-            self.use.violated(line, f"message {number} is used, but not at the end of a round")
-            return
-        round_ = self.round["round"]
-        if age != round_ - stamp or age > self.max_age:
-            self.ages.violated(
-                line, f"a message with stamp {stamp} and recorded age {age} is used in round {round_}"
-            )
-        self.oldest = age if self.oldest is None else max(self.oldest, age)
-        if line != self.next_line or not self.pending or self.pending.pop() != sender:
-            self.use.violated(line, f"the message from {sender} is not the next one that this round uses")
-        self.next_line = line + 1
-        for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
-            if other != number and self._is_better(stamp_held, stamp, round_):
-                self.use.violated(line, f"round {round_} uses stamp {stamp} instead of {stamp_held}")
-
-    def run_finished(self, record: RunFinished, line: int) -> None:
-        """Finish the checks of the last round."""
-        self._finish_round()
-
-    def _finish_round(self) -> None:
-        """Check that the previous round has used all of its messages."""
-        if self.round is None:
-            return
-        line = self.next_line - 1
-        if self.pending:
-            sender = self.pending[-1]
-            self.use.violated(line, f"the message from client {sender} was in the mailbox but was not used")
-        if self.oldest != self.round["max_age"]:
-            recorded = self.round["max_age"]
-            self.use.violated(line, f"the oldest message is {self.oldest} rounds old, not {recorded}")
-        self.round = None
-
-    def _check_mailbox(self, record: RoundFinished, line: int) -> None:
         client, round_ = record["client"], record["round"]
+        self._close(client)
         inboxes, neighbours = self.messages.inboxes[client], self.clients.neighbours[client]
         num_received = num_pending = 0
-        senders = []
+        finished = self.open[client] = FinishedRound(record, line, unused=set())
         for sender in neighbours:
             inbox = inboxes[sender]
             stamps = list(inbox.held.values())
             if stamps:
-                senders.append(sender)
+                finished.unused.add(sender)
                 if len(stamps) > self.capacity or len(set(stamps)) < len(stamps):
                     self.use.violated(line, f"the mailbox of {client} contains stamps {stamps} from {sender}")
             if inbox.last_removed >= round_ or round_ in stamps:
                 num_received += 1
             elif inbox.last_rejected < round_:
                 num_pending += 1
-        self.pending = senders[::-1]
-        if record["num_used"] != len(senders):
-            self.use.violated(line, f"the mailbox contains messages from {len(senders)} neighbours")
+        if record["num_used"] != len(finished.unused):
+            self.use.violated(line, f"the mailbox contains messages from {len(finished.unused)} neighbours")
         received_enough = num_pending == 0 or num_received >= self.wait.num_needed(len(neighbours))
         self._check_waiting(record, line, received_enough or not self.exchanges)
+
+    def message_used(self, record: MessageUsed, line: int) -> None:
+        """Check a message that the last round of its recipient uses."""
+        self.ages.num_items += 1
+        self.use.num_items += 1
+        number, sender, stamp, age = record["message"], record["sender"], record["round"], record["age"]
+        finished = self.open.get(record["recipient"])
+        if finished is None or finished.record["time_s"] != record["time_s"]:
+            self.use.violated(line, f"message {number} is used, but not at the end of a round")
+            return
+        round_ = finished.record["round"]
+        if age != round_ - stamp or age > self.max_age:
+            self.ages.violated(
+                line, f"a message with stamp {stamp} and recorded age {age} is used in round {round_}"
+            )
+        if sender not in finished.unused:
+            self.use.violated(line, f"{finished} has no message from client {sender}, or has used one before")
+        finished.unused.discard(sender)
+        finished.used.append(record)
+        for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
+            if other != number and self._is_better(stamp_held, stamp, round_):
+                self.use.violated(line, f"round {round_} uses stamp {stamp} instead of {stamp_held}")
+
+    def estimate(self, record: EstimateRecord, line: int) -> None:
+        """Check that the estimate belongs to the client's last round, and |d| in it."""
+        self.estimates.num_items += 1
+        finished = self.open.get(record["client"])
+        if finished is None or finished.record["round"] != record["round"] or finished.estimate is not None:
+            self.estimates.violated(
+                line,
+                f"the estimate of round {record['round']} of client {record['client']} is too late, early or "
+                "not the first",
+            )
+            return
+        finished.estimate = record
+        if self.largest_d_norm is not None:
+            d_norm = record.get("d_norm")
+            if d_norm is None or not d_norm <= self.largest_d_norm * (1 + ROUNDING):
+                self.lemma_3.violated(line, f"|d| = {d_norm} in {finished}, G_d = {self.largest_d_norm}")
+
+    def message_stats(self, record: MessageStatsRecord, line: int) -> None:
+        """Check the weight of a message, and that the client's last round used it."""
+        self.weights.num_items += 1
+        number, weight = record["message"], record["weight"] or 0.0
+        finished = self.open.get(record["recipient"])
+        following = [] if finished is None else finished.used[len(finished.stats) :]
+        if finished is None or not following or _message(following[0]) != _message(record):
+            self.weights.violated(line, f"message {number} is not the next one that the last round used")
+            return
+        finished.stats.append(record)
+        finished.weight += weight
+        if weight < 0 or finished.weight > 1 + ROUNDING:
+            self.weights.violated(
+                line, f"message {number} has weight {weight}, the sum in {finished} is {finished.weight}"
+            )
+
+    def training_finished(self, record: TrainingFinished, line: int) -> None:
+        """Close the client's last round."""
+        self._close(record["client"])
+
+    def evaluated(self, record: Evaluated, line: int) -> None:
+        """Close the client's last round."""
+        self._close(record["client"])
+
+    def run_finished(self, record: RunFinished, line: int) -> None:
+        """Close all rounds. If the run was interrupted, an update that is not due yet is not reported."""
+        for client in list(self.open):
+            self._close(client, is_due=record["status"] != RunStatus.INTERRUPTED)
+
+    def _close(self, client: int, is_due: bool = True) -> None:
+        """Check that the records of a client's last round are complete, and add it to the telemetry."""
+        finished = self.open.pop(client, None)
+        if finished is None:
+            return
+        record, line, estimate = finished.record, finished.line, finished.estimate
+        if finished.unused:
+            self.use.violated(line, f"{finished} has not used the message from client {min(finished.unused)}")
+        oldest = max((used["age"] for used in finished.used), default=None)
+        if oldest != record["max_age"]:
+            self.use.violated(line, f"the oldest message of {finished} has the age {oldest}")
+        if is_due or estimate is not None:
+            self._check_estimate(finished)
+        if self.has_telemetry and len(finished.stats) < len(finished.used) and (is_due or finished.stats):
+            number = finished.used[len(finished.stats)]["message"]
+            self.weights.violated(line, f"{finished} used message {number}, which has no message_stats")
+        diagnostics = {key: value for key, value in (estimate or {}).items() if key not in COMMON_FIELDS}
+        self.telemetry.add_round(record, finished.used, diagnostics, finished.stats)
+
+    def _check_estimate(self, finished: FinishedRound) -> None:
+        names = tuple(key for key in finished.estimate or () if key not in COMMON_FIELDS)
+        expected = self.diagnostics.setdefault(finished.record["num_used"], names)
+        if names != expected:
+            found, others = (", ".join(each) or "no estimate" for each in (names, expected))
+            self.estimates.violated(finished.line, f"{finished} has {found}; other rounds have {others}")
+        if self.largest_d_norm is not None:
+            self.lemma_3.num_items += 1
+            if finished.estimate is None:
+                self.lemma_3.violated(finished.line, f"{finished} has no estimate")
 
     def _check_waiting(self, record: RoundFinished, line: int, received_enough: bool) -> None:
         client, timeout_s = record["client"], self.wait.timeout_s
@@ -129,3 +250,74 @@ class RoundChecks:
         if self.prefer == "newest":
             return stamp_held != used
         return stamp_held < used or used < stamp_held <= round_
+
+
+class EvaluationChecks:
+    """Compares each evaluation with its row of metrics.csv. Runs after the other checks of a record."""
+
+    def __init__(
+        self,
+        rows: Iterable[MetricsRow],
+        scenario: Scenario,
+        clients: ClientChecks,
+        telemetry: DerivedTelemetry,
+    ) -> None:
+        self.evaluations = Check(
+            "evaluations",
+            "Every client is evaluated when due, after a finished round; metrics.csv agrees.",
+            Needs.RECORDS,
+        )
+        self.checks = [self.evaluations]
+        self.every, self.last_round = scenario.evaluation.every, scenario.rounds
+        self.rows, self.clients, self.telemetry = iter(rows), clients, telemetry
+        self.due: dict[tuple[int, int], float] = {}
+        """The clients and rounds to be evaluated before simulated time advances, with the due time."""
+
+    def evaluated(self, record: Evaluated, line: int) -> None:
+        """Check that the evaluation was due, and check its row of metrics.csv."""
+        client = record["client"]
+        self.evaluations.num_items += 1
+        state = self.clients.states[client]
+        state.is_untested = False
+        due_s = self.due.pop((client, record["round"]), None)
+        if due_s is None and record["round"] != state.last_round:
+            self.evaluations.violated(
+                line, f"the last finished round of client {client} is {state.last_round}"
+            )
+        row = next(self.rows, None)
+        if row is None:
+            self.evaluations.violated(line, "metrics.csv has no row for this evaluation")
+            return
+        expected = {key: value for key, value in record.items() if key != "event"}
+        wrong = difference(row, {**expected, **self.telemetry.of_evaluation(client)})
+        if wrong is not None:
+            self.evaluations.violated(line, f"metrics.csv: {wrong}")
+
+    def round_finished(self, record: RoundFinished, line: int) -> None:
+        """Add an evaluation after this round, if one is due."""
+        self._check_due(line, record["time_s"])
+        if record["round"] % self.every == 0 or record["round"] == self.last_round:
+            self.due[record["client"], record["round"]] = record["time_s"]
+
+    def training_started(self, record: TrainingStarted, line: int) -> None:
+        """Check that no earlier evaluation is missing."""
+        self._check_due(line, record["time_s"])
+
+    def run_finished(self, record: RunFinished, line: int) -> None:
+        """Check that no evaluation is missing, except at the last instant of an interrupted run."""
+        self._check_due(line, record["time_s"] if record["status"] == RunStatus.INTERRUPTED else inf)
+        untested = [client for client, state in enumerate(self.clients.states) if state.is_untested]
+        if RunStatus(record["status"]).is_complete and untested:
+            self.evaluations.violated(line, f"the last model of client {untested[0]} was not evaluated")
+        if next(self.rows, None) is not None:
+            self.evaluations.violated(line, "metrics.csv has more rows than there are evaluations")
+
+    def _check_due(self, line: int, now_s: float) -> None:
+        overdue = [which for which, since_s in self.due.items() if since_s < now_s]
+        for client, round_ in overdue:
+            self.evaluations.violated(line, f"client {client} was not evaluated after round {round_}")
+            del self.due[client, round_]
+
+
+def _message(record: MessageRecord) -> tuple[int, int, int, int]:
+    return record["message"], record["sender"], record["recipient"], record["round"]

@@ -16,7 +16,7 @@ from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.jobs import FinishedJob, Job, JobExecutor, RoundJob
 from rdpfl_sim.world.kernel import Kernel, Timer
-from rdpfl_sim.world.mailbox import Mailbox, Preference
+from rdpfl_sim.world.mailbox import RESTARTED, Mailbox, Preference
 from rdpfl_sim.world.network.message import Broadcast, Message
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.observer import Observer, UsedMessage
@@ -250,7 +250,7 @@ class Client:
         """Replace the state of a stopped client and discard its unread messages."""
         self.state.job = FinishedJob(Updated(learning))
         self.state.needs_evaluation = True
-        self.mailbox.clear("recipient restarted with a new model")
+        self.mailbox.clear(RESTARTED)
 
     def restore_waiting(self) -> None:
         """Wait again for the event that the client waited for when the checkpoint was written."""

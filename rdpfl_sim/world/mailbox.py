@@ -16,8 +16,16 @@ from rdpfl_sim.world.observer import Observer
 
 Preference = Literal["round", "newest"]
 UNKNOWN_SENDER = "unknown sender"
+NO_SUCH_ROUND = "no such round"
+WRONG_FORM = "wrong shape or type"
+NOT_FINITE = "not finite"
 TOO_OLD = "too old"
 MAILBOX_FULL = "mailbox full"
+NEWER_CHOSEN = "newer message chosen"
+NEWER_USED = "newer message already used"
+FORMER_NEIGHBOUR = "no longer a neighbour"
+RESTARTED = "recipient restarted with a new model"
+SAME_ROUND = "same sender and round"
 
 
 @dataclass(slots=True)
@@ -128,10 +136,10 @@ class Mailbox:
         if sender not in self.queues and sender not in self.former_queues:
             return UNKNOWN_SENDER
         if not 1 <= message.round <= self.num_rounds:
-            return "no such round"
+            return NO_SUCH_ROUND
         if payload.form != self.form:
-            return "wrong shape or type"
-        return None if payload.is_finite else "not finite"
+            return WRONG_FORM
+        return None if payload.is_finite else NOT_FINITE
 
     def take(self, round_: int, max_age: int) -> list[Message]:
         """Return the messages to use in this round: at most one per sender, sorted by sender.
@@ -156,7 +164,7 @@ class Mailbox:
         self.queues = {sender: queues.pop(sender, SenderQueue()) for sender in sorted(neighbours)}
         self.former_queues = queues
         for queue in self.former_queues.values():
-            self._discard_all(queue, "no longer a neighbour")
+            self._discard_all(queue, FORMER_NEIGHBOUR)
         self.start_round(self.round)
 
     def clear(self, reason: str) -> None:
@@ -185,7 +193,7 @@ class Mailbox:
             return None
         due = [stamp for stamp in usable if stamp <= round_ or self.prefer == "newest"]
         chosen = max(due) if due else min(usable)
-        self._discard_before(queue, chosen, "newer message chosen")
+        self._discard_before(queue, chosen, NEWER_CHOSEN)
         return chosen
 
     def _update_pending(self, sender: int, queue: SenderQueue) -> None:
@@ -205,13 +213,13 @@ class Mailbox:
                 queue.last_rejected = max(queue.last_rejected, round_)
             self._record(message, "rejected", reason)
         elif round_ < queue.last_used:
-            self._record(message, "stale", "newer message already used")
+            self._record(message, "stale", NEWER_USED)
         else:
-            self._record(message, "duplicate", "same sender and round")
+            self._record(message, "duplicate", SAME_ROUND)
 
     def _drop_from_stranger(self, message: Message) -> None:
         if message.sender in self.former_queues:
-            self._record(message, "stale", "no longer a neighbour")
+            self._record(message, "stale", FORMER_NEIGHBOUR)
         else:
             self._record(message, "rejected", UNKNOWN_SENDER)
 

@@ -15,6 +15,9 @@ from rdpfl_sim.world.network.obstacles import Obstacles
 from rdpfl_sim.world.network.transport import SENDER_DOWN, Reliable, Transport
 from rdpfl_sim.world.observer import Observer
 
+LOSS = "loss"
+"""The reason for a message that its link loses, as opposed to an obstacle."""
+
 
 class LinksOf(dict[int, Link]):
     """The links of one sender, by recipient; each is created on first use."""
@@ -132,7 +135,7 @@ class Network:
         obstacle = self.obstacles.reason(link.sender, link.recipient)
         if obstacle is not None:
             return obstacle
-        return "loss" if link.loses(link, draw, self.kernel.now) else None
+        return LOSS if link.loses(link, draw, self.kernel.now) else None
 
     def transit_time_s(self, link: Link, draw: int) -> float | None:
         """Return the delay of a message that enters a link now, or None if it is lost."""

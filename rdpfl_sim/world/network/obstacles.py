@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from itertools import permutations
 from typing import TypeAlias
 
+LINK_IS_DOWN = "link is down"
+PARTITION = "partition"
+RECIPIENT_DOWN = "recipient is down"
+
 DirectedLink: TypeAlias = tuple[int, int]
 """Sender and recipient."""
 
@@ -32,11 +36,11 @@ class Obstacles:
         If there are several reasons, return the first of: link, partition, recipient.
         """
         if self.links_down and self.links_down[sender, recipient] > 0:
-            return "link is down"
+            return LINK_IS_DOWN
         for sides in self.partitions:
             if any(sender in one and recipient in other for one, other in permutations(sides, 2)):
-                return "partition"
-        return "recipient is down" if recipient in self.clients_down else None
+                return PARTITION
+        return RECIPIENT_DOWN if recipient in self.clients_down else None
 
     def take_down(self, links: Iterable[DirectedLink]) -> None:
         """Begin an outage of these links."""

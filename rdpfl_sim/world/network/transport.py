@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rdpfl_sim.world.network.network import Network
 
 SENDER_DOWN = "sender is down"
+ALL_FAILED = "all attempts failed"
 ACKNOWLEDGEMENT = 1 << 60
 """Offset of the draws for acknowledgements from the draws for messages on the same link."""
 
@@ -145,7 +146,7 @@ class Reliable:
     def _is_blocked(self, link: Link) -> bool:
         return self.network.obstacles.reason(link.sender, link.recipient) is not None
 
-    def _settle(self, delivery: Delivery, reason: str = "all attempts failed") -> None:
+    def _settle(self, delivery: Delivery, reason: str = ALL_FAILED) -> None:
         if delivery.closed and delivery.num_in_transit == 0:
             del self.deliveries[delivery.message.number]
             if not delivery.arrived:
