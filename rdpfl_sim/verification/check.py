@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from math import isclose, isfinite
-from typing import Any
+from typing import Any, TypeAlias
 
 from rdpfl_sim.records.json_file import JsonObject
 
@@ -27,13 +27,46 @@ MISSING = {
 }
 
 
+INVARIANTS = {
+    "form": (Needs.RECORDS, "Every line is a known record with all of its fields."),
+    "time": (Needs.RECORDS, "Simulated time never decreases."),
+    "complete": (Needs.NOTHING, "The run has reached its end, and its records are not truncated."),
+    "scenario": (Needs.NOTHING, "Scenario, topology, provenance and first record agree."),
+    "digest": (Needs.RECORDS, "The digest in summary.json matches the records."),
+    "conservation": (
+        Needs.NOTHING,
+        "Counts add up: sent to delivered, lost, in flight; delivered to outcomes.",
+    ),
+    "counts": (Needs.ALL_MESSAGES, "Records and summary have the same number of messages for every outcome."),
+    "summary": (Needs.NOTHING, "The numbers in summary.json follow from records and metrics.csv."),
+    "rounds": (Needs.RECORDS, "Clients train, wait and finish their rounds in order, without gaps."),
+    "faults": (Needs.RECORDS, "A stopped client does nothing; a fault ends only after it started."),
+    "numbering": (Needs.MESSAGES, "Messages are numbered in the order of sending, without gaps."),
+    "outcomes": (
+        Needs.MESSAGES,
+        "A message is sent, then lost or delivered, then used or dropped; all once.",
+    ),
+    "causality": (Needs.MESSAGES, "No message arrives before it is sent; its delay is the time in between."),
+    "links": (Needs.MESSAGES, "Messages go to neighbours, across no partition, to and from running clients."),
+    "stamps": (Needs.MESSAGES, "An honest client sends when its training ends, with its current round."),
+    "reasons": (Needs.ALL_MESSAGES, "The reason for a lost or dropped message fits its link or mailbox."),
+    "use": (Needs.ALL_MESSAGES, "A round uses the preferred message of every sender in the mailbox."),
+    "ages": (Needs.MESSAGES, "No used message is older than the scenario allows; its age is correct."),
+    "waiting": (Needs.ALL_MESSAGES, "Honest clients wait for enough messages, but not past their timeout."),
+    "estimates": (Needs.RECORDS, "A round has one estimate, before its model is needed, with equal fields."),
+    "weights": (Needs.MESSAGES, "Used messages have weights; none is negative, the sum is at most 1."),
+    "lemma 3": (Needs.RECORDS, "|d| <= G_d in every round."),
+    "evaluations": (Needs.RECORDS, "Clients are evaluated when due; metrics.csv agrees with the records."),
+    "replay": (Needs.NOTHING, "Repeating the scenario gives the same files."),
+}
+"""What each check requires, and its invariant, in the order of the table. The last is made by a replay."""
+
+
 @dataclass
 class Check:
     """An invariant and its outcome; `unchecked` is the reason why it could not be checked."""
 
     name: str
-    sentence: str
-    needs: Needs
     num_items: int = 0
     num_violations: int = 0
     line: int | None = None
@@ -49,7 +82,8 @@ class Check:
 
     def limit(self, available: Needs) -> None:
         """Discard the outcome if the run did not write the records that the check requires."""
-        missing = [MISSING[level] for level in MISSING if available < level <= self.needs]
+        needs, _ = INVARIANTS[self.name]
+        missing = [MISSING[level] for level in MISSING if available < level <= needs]
         if missing:
             self.unchecked, self.first, self.line = missing[0], None, None
             self.num_items = self.num_violations = 0
@@ -65,7 +99,7 @@ class Check:
         """Return the check as a JSON table."""
         return {
             "check": self.name,
-            "sentence": self.sentence,
+            "sentence": INVARIANTS[self.name][1],
             "items": self.num_items,
             "outcome": self.outcome,
             "violations": self.num_violations,
@@ -73,6 +107,9 @@ class Check:
             "what": self.unchecked if self.first is None else self.first,
         }
 
+
+Checks: TypeAlias = Mapping[str, Check]
+"""All checks of a run by name."""
 
 TOLERANCES = dict.fromkeys(("p50", "p90", "p99"), 0.07)
 """Relative tolerances of values that are approximate; other values differ by rounding only."""

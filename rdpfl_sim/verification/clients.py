@@ -17,7 +17,7 @@ from rdpfl_sim.records.record_types import (
     TrainingStarted,
 )
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.check import Checks
 from rdpfl_sim.world.faults.condition import Condition
 
 NeighbourSet = dict[int, None]
@@ -52,18 +52,11 @@ class TrackedClient:
 class ClientChecks:
     """Follows every client through its rounds, crashes and recoveries, and checks their order."""
 
-    def __init__(self, num_clients: int, edges: Iterable[Sequence[int]], num_rounds: int) -> None:
-        self.rounds = Check(
-            "rounds",
-            "Every client trains, waits for messages and finishes its rounds in order, without gaps.",
-            Needs.RECORDS,
-        )
-        self.faults = Check(
-            "faults",
-            "A stopped client does nothing; every fault has a known kind and ends only after it started.",
-            Needs.RECORDS,
-        )
-        self.checks = [self.rounds, self.faults]
+    def __init__(
+        self, checks: Checks, num_clients: int, edges: Iterable[Sequence[int]], num_rounds: int
+    ) -> None:
+        self.rounds = checks["rounds"]
+        self.faults = checks["faults"]
         self.last_round = num_rounds
         self.states = [TrackedClient() for _ in range(num_clients)]
         self.graph = _neighbours_of(num_clients, edges)

@@ -11,7 +11,7 @@ from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.record_types import RunStarted
 from rdpfl_sim.records.run_folder import TOPOLOGY
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.check import Checks
 
 UNFINISHED = "the run has no summary"
 
@@ -39,17 +39,9 @@ class VerifiedFolder:
 class FolderChecks:
     """Checks that the run is complete, and that scenario, topology and first record agree."""
 
-    def __init__(self, files: VerifiedFolder) -> None:
-        self.complete = Check(
-            "complete", "The run has reached its end, and its records are not truncated.", Needs.NOTHING, 1
-        )
-        self.scenario = Check(
-            "scenario",
-            "scenario.toml has the hash in provenance.json; seed and Byzantine clients are as recorded.",
-            Needs.NOTHING,
-            1,
-        )
-        self.checks = [self.complete, self.scenario]
+    def __init__(self, checks: Checks, files: VerifiedFolder) -> None:
+        self.complete = checks["complete"]
+        self.scenario = checks["scenario"]
         self.files = files
         summary, provenance = files.summary, files.provenance
         if summary is None:
@@ -82,9 +74,8 @@ class FolderChecks:
 class DigestCheck:
     """Recomputes the digest: a hash chain over all records but those of single messages."""
 
-    def __init__(self) -> None:
-        self.check = Check("digest", "The digest in summary.json matches the records.", Needs.RECORDS)
-        self.checks = [self.check]
+    def __init__(self, checks: Checks) -> None:
+        self.check = checks["digest"]
         self.value = b""
 
     def add(self, line: bytes) -> None:

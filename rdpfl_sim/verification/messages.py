@@ -17,32 +17,19 @@ from rdpfl_sim.records.record_types import (
     MessageUsed,
 )
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.check import Checks
 from rdpfl_sim.verification.clients import ClientChecks, ClientPhase
-from rdpfl_sim.world.mailbox import (
-    FORMER_NEIGHBOUR,
-    MAILBOX_FULL,
-    NEWER_CHOSEN,
-    NEWER_USED,
-    NO_SUCH_ROUND,
-    NOT_FINITE,
-    RESTARTED,
-    SAME_ROUND,
-    TOO_OLD,
-    UNKNOWN_SENDER,
-    WRONG_FORM,
-)
+from rdpfl_sim.world import mailbox
+from rdpfl_sim.world.network import obstacles, transport
 from rdpfl_sim.world.network.network import LOSS
-from rdpfl_sim.world.network.obstacles import LINK_IS_DOWN, PARTITION, RECIPIENT_DOWN
-from rdpfl_sim.world.network.transport import ALL_FAILED, SENDER_DOWN
 
-FINAL_REJECTIONS = (NOT_FINITE, WRONG_FORM)
+FINAL_REJECTIONS = (mailbox.NOT_FINITE, mailbox.WRONG_FORM)
 """Reasons for rejection after which the recipient stops waiting for the sender in that round."""
 
 OBSTACLES = {
-    LINK_IS_DOWN: "the link from {0} to {1} is down",
-    PARTITION: "{0} and {1} are on different sides of a partition",
-    RECIPIENT_DOWN: "{1} is down",
+    obstacles.LINK_IS_DOWN: "the link from {0} to {1} is down",
+    obstacles.PARTITION: "{0} and {1} are on different sides of a partition",
+    obstacles.RECIPIENT_DOWN: "{1} is down",
 }
 """Reasons for the loss of a message due to faults; of several, the first is recorded."""
 
@@ -76,43 +63,18 @@ class MessageChecks:
 
     def __init__(
         self,
+        checks: Checks,
         scenario: Scenario,
         clients: ClientChecks,
         byzantine: frozenset[int],
         is_recorded: Callable[[int], bool],
     ) -> None:
-        self.numbering = Check(
-            "numbering", "Messages are numbered in the order of sending, without gaps.", Needs.MESSAGES
-        )
-        self.outcomes = Check(
-            "outcomes",
-            "Every message is sent, then lost or delivered, then used or dropped; no step is repeated.",
-            Needs.MESSAGES,
-        )
-        self.causality = Check(
-            "causality",
-            "No message arrives before it is sent; every recorded delay is the time from sending to arrival.",
-            Needs.MESSAGES,
-        )
-        self.links = Check(
-            "links",
-            "Messages go from neighbour to neighbour; none crosses a partition or involves a stopped client.",
-            Needs.MESSAGES,
-        )
-        self.stamps = Check(
-            "stamps",
-            "An honest client sends when its training ends, and stamps its messages with the current round.",
-            Needs.MESSAGES,
-        )
-        self.reasons = Check(
-            "reasons",
-            "The reason for every lost or dropped message matches the state of its link or mailbox.",
-            Needs.ALL_MESSAGES,
-        )
-        self.checks = [
-            *(self.numbering, self.outcomes, self.causality),
-            *(self.links, self.stamps, self.reasons),
-        ]
+        self.numbering = checks["numbering"]
+        self.outcomes = checks["outcomes"]
+        self.causality = checks["causality"]
+        self.links = checks["links"]
+        self.stamps = checks["stamps"]
+        self.reasons = checks["reasons"]
         timing = scenario.timing
         self.retransmits: bool = scenario.network.transport.bind()().retransmits
         self.last_round, self.capacity = scenario.rounds, timing.mailbox_per_sender
@@ -175,9 +137,9 @@ class MessageChecks:
         if message is None:
             return
         self.reasons.num_items += 1
-        expected = [ALL_FAILED if self.retransmits else self._obstacle(message) or LOSS]
+        expected = [transport.ALL_FAILED if self.retransmits else self._obstacle(message) or LOSS]
         if self.clients.stopped_at_s.get(message.sender) == record["time_s"]:
-            expected.append(SENDER_DOWN)  # the message may have been queued at its sender
+            expected.append(transport.SENDER_DOWN)  # the message may have been queued at its sender
         if record["reason"] not in expected:
             self.reasons.violated(
                 line, f"the reason for message {record['message']} must be: {' or '.join(expected)}"
@@ -278,10 +240,10 @@ class MessageChecks:
         sender, recipient = message.sender, message.recipient
         timeline = self.clients.timeline
         if (sender, recipient) in timeline.links_down:
-            return LINK_IS_DOWN
+            return obstacles.LINK_IS_DOWN
         if timeline.is_partitioned(sender, recipient):
-            return PARTITION
-        return RECIPIENT_DOWN if recipient in timeline.stopped else None
+            return obstacles.PARTITION
+        return obstacles.RECIPIENT_DOWN if recipient in timeline.stopped else None
 
     def _check_reason(self, record: MessageDropped, line: int, allowed: Mapping[str, DropReason]) -> None:
         """Check that a reason is valid for the outcome and possible, before the message is removed."""
@@ -335,22 +297,24 @@ DropReason: TypeAlias = Callable[[DroppedMessage], bool]
 """Returns whether a reason is possible for a dropped message."""
 
 STALE: Mapping[str, DropReason] = {
-    FORMER_NEIGHBOUR: lambda drop: not drop.is_neighbour,
-    RESTARTED: lambda drop: drop.is_neighbour and drop.has_restarted,
-    TOO_OLD: lambda drop: drop.is_possible and drop.is_too_old,
-    MAILBOX_FULL: lambda drop: (
+    mailbox.FORMER_NEIGHBOUR: lambda drop: not drop.is_neighbour,
+    mailbox.RESTARTED: lambda drop: drop.is_neighbour and drop.has_restarted,
+    mailbox.TOO_OLD: lambda drop: drop.is_possible and drop.is_too_old,
+    mailbox.MAILBOX_FULL: lambda drop: (
         drop.is_possible and len(drop.others) >= drop.capacity and drop.stamp < min(drop.others)
     ),
-    NEWER_CHOSEN: lambda drop: (
+    mailbox.NEWER_CHOSEN: lambda drop: (
         drop.is_possible and not drop.is_too_old and drop.stamp < max(drop.others, default=0)
     ),
-    NEWER_USED: lambda drop: drop.is_possible and drop.stamp < drop.last_used,
+    mailbox.NEWER_USED: lambda drop: drop.is_possible and drop.stamp < drop.last_used,
 }
 DUPLICATE: Mapping[str, DropReason] = {
-    SAME_ROUND: lambda drop: drop.is_possible and (drop.stamp == drop.last_used or drop.stamp in drop.others),
+    mailbox.SAME_ROUND: lambda drop: (
+        drop.is_possible and (drop.stamp == drop.last_used or drop.stamp in drop.others)
+    ),
 }
 REJECTED: Mapping[str, DropReason] = {
-    UNKNOWN_SENDER: lambda drop: not drop.is_neighbour,
-    NO_SUCH_ROUND: lambda drop: drop.is_neighbour and not drop.is_possible,
+    mailbox.UNKNOWN_SENDER: lambda drop: not drop.is_neighbour,
+    mailbox.NO_SUCH_ROUND: lambda drop: drop.is_neighbour and not drop.is_possible,
     **dict.fromkeys(FINAL_REJECTIONS, lambda drop: drop.is_possible),
 }

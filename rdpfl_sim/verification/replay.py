@@ -20,7 +20,7 @@ from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
 from rdpfl_sim.system.files import lines_inside
-from rdpfl_sim.verification.check import Check, Needs, difference
+from rdpfl_sim.verification.check import Check, difference
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')
 """Records at the end of an interrupted run, which are absent at that point of an uninterrupted run."""
@@ -76,7 +76,7 @@ def replay(folder: Path, progress: Progress | None = None, allow_cluster: bool =
 
 def compare(folder: Path, again: Path) -> Check:
     """Compare the files of a run with its replay, except fields that differ between runs."""
-    check = Check("replay", "Repeating the scenario gives the same files.", Needs.NOTHING)
+    check = Check("replay")
     is_complete = RunReader(folder).read_status().is_complete
     for name in (EVENTS, METRICS_FILE):
         _compare_lines(check, folder / name, again / name, is_complete)

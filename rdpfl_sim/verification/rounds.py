@@ -21,7 +21,7 @@ from rdpfl_sim.records.record_types import (
 )
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.verification.check import Check, Needs, difference
+from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.messages import MessageChecks
 from rdpfl_sim.verification.telemetry import DerivedTelemetry
@@ -59,42 +59,19 @@ class RoundChecks:
 
     def __init__(
         self,
+        checks: Checks,
         scenario: Scenario,
         clients: ClientChecks,
         messages: MessageChecks,
         byzantine: frozenset[int],
         telemetry: DerivedTelemetry,
     ) -> None:
-        self.use = Check(
-            "use",
-            "A round uses exactly one message from every sender in the mailbox: the preferred one.",
-            Needs.ALL_MESSAGES,
-        )
-        self.ages = Check(
-            "ages",
-            "No message is older than the scenario allows, and its age is correct.",
-            Needs.MESSAGES,
-        )
-        self.waiting = Check(
-            "waiting",
-            "No honest client proceeds before enough messages have arrived, or waits past its timeout.",
-            Needs.ALL_MESSAGES,
-        )
-        self.estimates = Check(
-            "estimates",
-            "A round has at most one estimate, before its evaluation and the end of the next training.",
-            Needs.RECORDS,
-        )
-        self.weights = Check(
-            "weights",
-            "Every used message has statistics; weights are not negative and add up to at most 1.",
-            Needs.MESSAGES,
-        )
-        self.lemma_3 = Check("lemma 3", "|d| <= G_d in every round.", Needs.RECORDS)
-        self.checks = [
-            *(self.use, self.ages, self.waiting),
-            *(self.estimates, self.weights, self.lemma_3),
-        ]
+        self.use = checks["use"]
+        self.ages = checks["ages"]
+        self.waiting = checks["waiting"]
+        self.estimates = checks["estimates"]
+        self.weights = checks["weights"]
+        self.lemma_3 = checks["lemma 3"]
         timing, method = scenario.timing, scenario.method
         self.wait = timing.wait.bind()()
         self.max_age: int = timing.staleness.bind()().max_age
@@ -257,17 +234,13 @@ class EvaluationChecks:
 
     def __init__(
         self,
+        checks: Checks,
         rows: Iterable[MetricsRow],
         scenario: Scenario,
         clients: ClientChecks,
         telemetry: DerivedTelemetry,
     ) -> None:
-        self.evaluations = Check(
-            "evaluations",
-            "Every client is evaluated when due, after a finished round; metrics.csv agrees.",
-            Needs.RECORDS,
-        )
-        self.checks = [self.evaluations]
+        self.evaluations = checks["evaluations"]
         self.every, self.last_round = scenario.evaluation.every, scenario.rounds
         self.rows, self.clients, self.telemetry = iter(rows), clients, telemetry
         self.due: dict[tuple[int, int], float] = {}

@@ -9,7 +9,7 @@ from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.records.record_types import RunFinished, RunStarted
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
-from rdpfl_sim.verification.check import Check, Needs, difference
+from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import UNFINISHED, VerifiedFolder
 from rdpfl_sim.verification.messages import MessageChecks
@@ -19,21 +19,12 @@ from rdpfl_sim.verification.telemetry import DerivedTelemetry, DerivedTheory, ho
 class SummaryChecks:
     """Compares the summary with the records and with metrics.csv."""
 
-    def __init__(self, files: VerifiedFolder, clients: ClientChecks, telemetry: DerivedTelemetry) -> None:
-        self.conservation = Check(
-            "conservation",
-            "sent = delivered + lost + in flight; delivered = used + dropped + left over.",
-            Needs.NOTHING,
-        )
-        self.counts = Check(
-            "counts",
-            "Records and summary.json have the same number of messages for every outcome.",
-            Needs.ALL_MESSAGES,
-        )
-        self.numbers = Check(
-            "summary", "The numbers in summary.json follow from records and metrics.csv.", Needs.NOTHING
-        )
-        self.checks = [self.conservation, self.counts, self.numbers]
+    def __init__(
+        self, checks: Checks, files: VerifiedFolder, clients: ClientChecks, telemetry: DerivedTelemetry
+    ) -> None:
+        self.conservation = checks["conservation"]
+        self.counts = checks["counts"]
+        self.numbers = checks["summary"]
         self.files, self.clients, self.telemetry = files, clients, telemetry
         self.neighbours = clients.graph
         """The neighbours of every client at the start of the run."""
@@ -53,7 +44,7 @@ class SummaryChecks:
         """Compare the summary with everything that was read."""
         summary = self.files.summary
         if summary is None or "messages" not in summary:
-            for check in self.checks:
+            for check in (self.conservation, self.counts, self.numbers):
                 check.unchecked = UNFINISHED
             return
         try:

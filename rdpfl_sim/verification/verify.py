@@ -19,7 +19,7 @@ from rdpfl_sim.records.recorder import MESSAGE_STREAM
 from rdpfl_sim.records.run_folder import EVENTS
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.system.files import lines_inside, size_inside
-from rdpfl_sim.verification.check import Check, Needs
+from rdpfl_sim.verification.check import INVARIANTS, Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import DigestCheck, FolderChecks, VerifiedFolder
 from rdpfl_sim.verification.messages import MessageChecks
@@ -45,25 +45,15 @@ class Verification:
         self.files = files = VerifiedFolder(folder)
         scenario, byzantine = files.scenario, files.byzantine
         self.events_path, self.output = folder / EVENTS, scenario.output
-        self.form = Check("form", "Every line is a known record with all of its fields.", Needs.RECORDS)
-        self.time = Check("time", "Simulated time never decreases.", Needs.RECORDS)
-        self.folder, self.digest = FolderChecks(files), DigestCheck()
-        self.clients = ClientChecks(scenario.clients.count, files.edges, scenario.rounds)
-        self.messages = MessageChecks(scenario, self.clients, byzantine, _sample(scenario))
+        self.checks = checks = {name: Check(name) for name in INVARIANTS if name != "replay"}
+        self.folder, self.digest = FolderChecks(checks, files), DigestCheck(checks)
+        self.clients = ClientChecks(checks, scenario.clients.count, files.edges, scenario.rounds)
+        self.messages = MessageChecks(checks, scenario, self.clients, byzantine, _sample(scenario))
         hops = hops_from(byzantine, self.clients.graph)
         self.telemetry = DerivedTelemetry(byzantine, hops, scenario.output.message_events == 1)
-        self.rounds = RoundChecks(scenario, self.clients, self.messages, byzantine, self.telemetry)
-        self.evaluations = EvaluationChecks(files.metrics, scenario, self.clients, self.telemetry)
-        self.summary = SummaryChecks(files, self.clients, self.telemetry)
-
-    @property
-    def checks(self) -> list[Check]:
-        """All checks in the order of the table."""
-        parts = (
-            *(self.folder, self.digest, self.summary),
-            *(self.clients, self.messages, self.rounds, self.evaluations),
-        )
-        return [self.form, self.time, *(check for part in parts for check in part.checks)]
+        self.rounds = RoundChecks(checks, scenario, self.clients, self.messages, byzantine, self.telemetry)
+        self.evaluations = EvaluationChecks(checks, files.metrics, scenario, self.clients, self.telemetry)
+        self.summary = SummaryChecks(checks, files, self.clients, self.telemetry)
 
     def run(self, progress: Callable[[int], None]) -> list[Check]:
         """Read all records and return the checks."""
@@ -72,9 +62,9 @@ class Verification:
             self._read(progress)
         self.summary.compare(self.messages, has_records=available > Needs.NOTHING)
         self.digest.compare(self.files.summary)
-        for check in self.checks:
+        for check in self.checks.values():
             check.limit(available)
-        return self.checks
+        return list(self.checks.values())
 
     def _available_records(self) -> Needs:
         """Return the level of records that the run has written."""
@@ -98,7 +88,7 @@ class Verification:
             name: [getattr(part, name) for part in parts if callable(getattr(part, name, None))]
             for name in RECORDS
         }
-        latest_s, form, time, line = 0.0, self.form, self.time, 0
+        latest_s, form, time, line = 0.0, self.checks["form"], self.checks["time"], 0
         first_event: str | None = None
         last_event: str | None = None
         with closing(lines_inside(self.events_path)) as file:
