@@ -22,15 +22,16 @@ class VerifiedFolder:
     def __init__(self, folder: Path) -> None:
         self.reader = RunReader(folder)
         self.scenario = Scenario.of_run(folder)
-        topology, clients = self.reader.read_topology(), range(self.scenario.clients.count)
+        topology, num_clients = self.reader.read_topology(), self.scenario.clients.count
         try:
             self.edges: list[tuple[int, int]] = [(i, j) for i, j in topology["edges"]]
             self.byzantine = frozenset(topology["byzantine"])
-            unknown = self.byzantine.union(*self.edges).difference(clients)
         except (TypeError, ValueError) as error:
             raise RunError(f"{folder / TOPOLOGY} is damaged: {error}") from error
-        if topology["num_clients"] != len(clients) or unknown:
-            raise RunError(f"{folder / TOPOLOGY} is damaged: the scenario has {len(clients)} clients")
+        clients = self.byzantine.union(*self.edges)
+        is_valid = all(type(client) is int and 0 <= client < num_clients for client in clients)
+        if topology["num_clients"] != num_clients or not is_valid:
+            raise RunError(f"{folder / TOPOLOGY} is damaged: the scenario has {num_clients} clients")
         self.provenance = self.reader.read_provenance()
         self.summary = self.reader.read_summary()
         self.metrics = self.reader.read_metrics() if self.reader.has_metrics() else []

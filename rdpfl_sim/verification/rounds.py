@@ -137,12 +137,12 @@ class RoundChecks:
         """Check that the estimate belongs to the client's last round, and |d| in it."""
         self.estimates.num_items += 1
         finished = self.open.get(record["client"])
-        if finished is None or finished.record["round"] != record["round"] or finished.estimate is not None:
-            self.estimates.violated(
-                line,
-                f"the estimate of round {record['round']} of client {record['client']} is too late, early or "
-                "not the first",
-            )
+        what = f"the estimate of round {record['round']} of client {record['client']}"
+        if finished is None or finished.record["round"] != record["round"]:
+            self.estimates.violated(line, f"{what} does not follow its end, or is too late")
+            return
+        if finished.estimate is not None:
+            self.estimates.violated(line, f"{what} is not the first")
             return
         finished.estimate = record
         if self.largest_d_norm is not None:

@@ -88,7 +88,8 @@ class SummaryChecks:
                 self.counts.violated(None, f"messages.{key} is {recorded[key]}, not {number}")
         if not messages.retransmits:
             self.counts.num_items += 1
-            if abs(recorded["bytes"] - messages.num_bytes) > 1 + 1e-9 * messages.num_bytes:
+            slack = 0.0 if self.files.scenario.network.compression == 1 else 1 + 1e-9 * messages.num_bytes
+            if abs(recorded["bytes"] - messages.num_bytes) > slack:
                 self.counts.violated(None, f"messages.bytes is {recorded['bytes']}, not {messages.num_bytes}")
 
     def _compare(self, summary: JsonObject, expected: JsonObject) -> None:

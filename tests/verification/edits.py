@@ -19,7 +19,6 @@ FILES = {
     "events.jsonl": 6,
     "metrics.csv": 3,
     "topology.json": 2,
-    "scenario.toml": 2,
     "provenance.json": 1,
 }
 """The files that are checked, and how often each is edited."""
@@ -67,8 +66,6 @@ def _edit_records(content: bytes, rng: Random) -> Edit:
 
 
 def _edit_json(name: str, content: bytes, rng: Random) -> Edit:
-    if rng.random() < 0.1 and name != "provenance.json":  # most of its lines are of sessions
-        return _edit_lines(content.splitlines(keepends=True), rng, lambda line: line.decode().strip())
     table = orjson.loads(content)
     skipped = UNREPEATABLE.get(name, ())
     if rng.random() < 0.15:
@@ -88,16 +85,6 @@ def _edit_cells(content: bytes, rng: Random) -> Edit:
     cells[column] = _other_text(cells[column], rng)
     lines[place] = (",".join(cells) + "\n").encode()
     return content.decode().split("\n")[0].split(",")[column], b"".join(lines)
-
-
-def _edit_text(content: bytes, rng: Random) -> Edit:
-    lines = content.splitlines(keepends=True)
-    if rng.random() < 0.2:
-        return _edit_lines(lines, rng, lambda line: line.decode().strip())
-    place = rng.choice([place for place, line in enumerate(lines) if b"=" in line])
-    key, _, value = lines[place].decode().rstrip("\n").partition(" = ")
-    lines[place] = f"{key} = {_other_text(value, rng)}\n".encode()
-    return key, b"".join(lines)
 
 
 def _edit_lines(lines: list[bytes], rng: Random, name: Callable[[bytes], str]) -> Edit:
@@ -172,7 +159,6 @@ def _other_text(text: str, rng: Random) -> str:
 EDITORS: dict[str, Callable[[bytes, Random], Edit]] = {
     "events.jsonl": _edit_records,
     "metrics.csv": _edit_cells,
-    "scenario.toml": _edit_text,
     "summary.json": lambda content, rng: _edit_json("summary.json", content, rng),
     "topology.json": lambda content, rng: _edit_json("topology.json", content, rng),
     "provenance.json": lambda content, rng: _edit_json("provenance.json", content, rng),

@@ -7,7 +7,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.records.json_file import encode_json
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.summary import WALL
-from rdpfl_sim.verification.replay import compare, difference, replay
+from rdpfl_sim.verification.replay import compare, record_difference, replay
 from tests.simulation.test_resume import interrupt, left
 from tests.support import small_scenario
 
@@ -99,12 +99,12 @@ def change_cell(text: str) -> str:
     ("name", "change", "words"),
     [
         ("metrics.csv", change_cell, "metrics.csv, line "),
-        ("topology.json", lambda text: text.replace("6", "7", 1), "topology.json differs"),
+        ("topology.json", lambda text: text.replace("6", "7", 1), "topology.json: num_clients is 7"),
         ("summary.json", lambda text: text.replace('"mean": 0.', '"mean": 1.', 1), "summary.json: accuracy."),
         (
-            "summary.json",
-            lambda text: text.replace('"seed": 1', '"seed":  1'),
-            "summary.json: it is formatted",
+            "scenario.toml",
+            lambda text: text.replace("rounds = 4", "rounds = 5"),
+            "scenario.toml: rounds",
         ),
         ("provenance.json", lambda text: text.replace('_hash": "', '_hash": "0'), "provenance.json: scen"),
     ],
@@ -131,8 +131,8 @@ def test_wall_clock_fields_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_difference_describes_missing_and_malformed_records() -> None:
-    assert difference(b'{"a":1}\n', None) == 'its replay ends before\n  {"a":1}'
-    assert difference(None, b'{"a":1}\n') == 'the run ends before\n  {"a":1}'
-    assert difference(b'{"a":1, "b":2}\n', b'{"a":2}\n').startswith("differs in a, b\n")
-    assert difference(b'{"a": 1}\n', b'{"a":1}\n').startswith("differs in formatting\n")
-    assert difference(b"nonsense\n", b'{"a":1}\n').startswith("one of them is not a record\n")
+    assert record_difference(b'{"a":1}\n', None) == 'its replay ends before\n  {"a":1}'
+    assert record_difference(None, b'{"a":1}\n') == 'the run ends before\n  {"a":1}'
+    assert record_difference(b'{"a":1, "b":2}\n', b'{"a":2}\n').startswith("differs in a, b\n")
+    assert record_difference(b'{"a": 1}\n', b'{"a":1}\n').startswith("differs in formatting\n")
+    assert record_difference(b"nonsense\n", b'{"a":1}\n').startswith("one of them is not a record\n")
