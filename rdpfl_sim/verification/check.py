@@ -55,7 +55,7 @@ INVARIANTS = {
     "waiting": (Needs.ALL_MESSAGES, "Honest clients wait for enough messages, but not past their timeout."),
     "estimates": (Needs.RECORDS, "A round has one estimate, before its model is needed, with equal fields."),
     "weights": (Needs.MESSAGES, "Used messages have weights; none is negative, the sum is at most 1."),
-    "lemma 3": (Needs.RECORDS, "|d| <= G_d in every round."),
+    "lemma 3": (Needs.RECORDS, "The norm of d is at most G_d in every round."),
     "evaluations": (Needs.RECORDS, "Clients are evaluated when due; metrics.csv agrees with the records."),
     "replay": (Needs.NOTHING, "Repeating the scenario gives the same files."),
 }

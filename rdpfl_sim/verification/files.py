@@ -28,7 +28,7 @@ class VerifiedFolder:
             self.byzantine = frozenset(topology["byzantine"])
         except (TypeError, ValueError) as error:
             raise RunError(f"{folder / TOPOLOGY} is damaged: {error}") from error
-        clients = self.byzantine.union(*self.edges)
+        clients = [*self.byzantine, *(client for edge in self.edges for client in edge)]
         is_valid = all(type(client) is int and 0 <= client < num_clients for client in clients)
         if topology["num_clients"] != num_clients or not is_valid:
             raise RunError(f"{folder / TOPOLOGY} is damaged: the scenario has {num_clients} clients")

@@ -11,6 +11,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.reports.run_summary import provenance_table
 from rdpfl_sim.reports.terminal import verification_table
+from rdpfl_sim.verification.check import INVARIANTS
 from rdpfl_sim.verification.replay import ONLY_BY_REPLAY, UNREPEATABLE
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
@@ -91,8 +92,9 @@ def test_verify_prints_in_one_line_that_some_changes_need_a_replay_and_lists_the
     assert json.loads(capsys.readouterr().out)[0]["only_by_replay"] == list(ONLY_BY_REPLAY)
 
 
-def test_docs_list_the_changes_that_verify_cannot_detect() -> None:
+def test_docs_list_every_invariant_and_the_changes_that_verify_cannot_detect() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs" / "guides" / "verify.md").read_text().split())
+    assert [name for name, (_, text) in INVARIANTS.items() if f"| {name} | {text} |" not in page] == []
     assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
     fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]
     assert [field for field in fields if field not in page] == []
@@ -101,7 +103,7 @@ def test_docs_list_the_changes_that_verify_cannot_detect() -> None:
 def test_verify_of_consistent_runs_exits_with_0_and_lists_every_check(run: Path, capsys) -> None:
     assert main(["verify", str(run), str(run), "--replay"]) == 0
     output = capsys.readouterr().out
-    assert output.count("26 checks: 26 ok") == 2
+    assert output.count(f"{len(INVARIANTS)} checks: {len(INVARIANTS)} ok") == 2
     assert "Simulated time never decreases." in output
     assert max(len(line) for line in output.splitlines() if line != str(run)) <= 100
 

@@ -17,14 +17,9 @@ from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, RECORDS, EstimateR
 from rdpfl_sim.records.summary_fields import SUMMARY_FIELDS
 from rdpfl_sim.scenario.component_list import list_components
 from rdpfl_sim.sweeps.results import flatten
-from rdpfl_sim.verification.messages import (
-    ALL_FAILED,
-    DUPLICATE,
-    OBSTACLES,
-    REJECTED,
-    SENDER_DOWN,
-    STALE,
-)
+from rdpfl_sim.verification.messages import DUPLICATE, OBSTACLES, REJECTED, STALE
+from rdpfl_sim.world.network.network import LOSS
+from rdpfl_sim.world.network.transport import ALL_FAILED, SENDER_DOWN
 from tests.docs.pages import ROOT
 from tests.support import small_scenario
 
@@ -61,7 +56,7 @@ def test_every_record_has_its_own_description_and_every_reason_is_listed() -> No
     texts = {name: " ".join(text.replace("\\_", "_").split()) for name, text in parts.items()}
     assert len(set(texts.values())) == len(texts)
     for name, reasons in {
-        "message_lost": ["loss", *OBSTACLES, SENDER_DOWN, ALL_FAILED],
+        "message_lost": [LOSS, *OBSTACLES, SENDER_DOWN, ALL_FAILED],
         "message_stale": STALE,
         "message_duplicate": DUPLICATE,
         "message_rejected": REJECTED,
