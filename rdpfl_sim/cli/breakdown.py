@@ -10,7 +10,13 @@ from math import isfinite
 from pathlib import Path
 
 from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
-from rdpfl_sim.cli.runner_options import add_runner, check_local_data, execute_runs, make_runner
+from rdpfl_sim.cli.runner_options import (
+    add_runner,
+    check_local_data,
+    execute_runs,
+    make_runner,
+    print_failures,
+)
 
 MAX_SEEDS = 10_000
 HELP = "find the value at which collaboration stops paying off"
@@ -107,7 +113,8 @@ def execute(options: argparse.Namespace) -> int:
             check_local_data(options, bisection, output)
         print_warnings([spec.base], [])
         console.print(search_header(spec))
-        num_failed, interrupted = execute_runs(bisection, runner, output, messages)
+        failures, interrupted = execute_runs(bisection, runner, output, messages)
+    print_failures(failures, options.quiet)
     if interrupted:
         sys.stderr.write(
             f"interrupted; complete runs are kept in {output}; run the same command again to continue\n"
@@ -120,7 +127,7 @@ def execute(options: argparse.Namespace) -> int:
         console.print(points_table(breakdown))
     console.print(conclusion(breakdown))
     print_plain(output)
-    return FAILED if num_failed else 0
+    return FAILED if failures else 0
 
 
 def _number(text: str) -> float:

@@ -12,6 +12,8 @@ from rdpfl_sim.cli.common import parse_count
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from rdpfl_sim.sweeps.runner import Runner
@@ -87,8 +89,10 @@ def check_local_data(options: argparse.Namespace, strategy: Strategy, output: Pa
         check_data(missing_runs(strategy.next_runs(), output))
 
 
-def execute_runs(strategy: Strategy, runner: Runner, output: Path, messages: Console) -> tuple[int, bool]:
-    """Execute the missing runs of a strategy; return the number of failures, and whether interrupted."""
+def execute_runs(
+    strategy: Strategy, runner: Runner, output: Path, messages: Console
+) -> tuple[list[str], bool]:
+    """Execute the missing runs of a strategy; return the failures, and whether interrupted."""
     from rdpfl_sim.reports.progress import SweepProgress
     from rdpfl_sim.sweeps.strategies.strategy import run_strategy
 
@@ -98,6 +102,10 @@ def execute_runs(strategy: Strategy, runner: Runner, output: Path, messages: Con
             run_strategy(strategy, runner, output, progress)
     except KeyboardInterrupt:
         interrupted = True
-    if messages.quiet:
-        sys.stderr.writelines(f"failed: {failure}\n" for failure in progress.failures)
-    return len(progress.failures), interrupted
+    return progress.failures, interrupted
+
+
+def print_failures(failures: Sequence[str], quiet: bool) -> None:
+    """Print the failures of runs that a quiet progress display has not printed."""
+    if quiet:
+        sys.stderr.writelines(f"failed: {failure}\n" for failure in failures)

@@ -17,7 +17,13 @@ from rdpfl_sim.cli.common import (
     print_precedence,
     print_warnings,
 )
-from rdpfl_sim.cli.runner_options import add_runner, check_local_data, execute_runs, make_runner
+from rdpfl_sim.cli.runner_options import (
+    add_runner,
+    check_local_data,
+    execute_runs,
+    make_runner,
+    print_failures,
+)
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
@@ -82,10 +88,11 @@ def execute(options: argparse.Namespace) -> int:
             check_local_data(options, grid, output)
         print_warnings([run.scenario for run in runs], sweep.warnings(options.profile), options.quiet)
         write_plan(output / PLAN, sweep, name, runs)
-        num_failed, interrupted = execute_runs(grid, runner, output, messages)
+        failures, interrupted = execute_runs(grid, runner, output, messages)
     hints = _write_results(sweep, runs, output, options)
-    if interrupted or num_failed:
-        reason = "interrupted" if interrupted else f"failed: {num_failed}"
+    print_failures(failures, options.quiet)
+    if interrupted or failures:
+        reason = "interrupted" if interrupted else f"failed: {len(failures)}"
         num_missing = len(missing_runs(runs, output))
         messages.print(
             f"{reason}; {num_missing} of {len(runs)} runs are missing; run the same command again to continue"
@@ -95,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
     for hint in hints:
         messages.print(hint, markup=False)
     print_plain(output)
-    return INTERRUPTED if interrupted else FAILED if num_failed else 0
+    return INTERRUPTED if interrupted else FAILED if failures else 0
 
 
 def _write_results(
