@@ -205,7 +205,7 @@ class SweepProgress:
     def repeats(self, folder: Path) -> None:
         """Print the folder of a run that is repeated."""
         text = f"{folder}: summary.json is missing or damaged; repeating the run"
-        self.console.print(text, soft_wrap=True)
+        self.console.print(text, soft_wrap=True, markup=False)
 
     def started(self, run: PlannedRun) -> None:
         """Count a run that starts now."""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
@@ -20,6 +21,13 @@ from rdpfl_sim.sweeps.results import folder_of, read_results
 from tests.killing import Command, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
+
+
+def test_module_that_starts_workers_imports_no_slow_packages() -> None:
+    program = "import sys, rdpfl_sim.sweeps.process_runner; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "rdpfl_sim.sweeps.runner" in loaded.stdout.split()
+    assert not {"torch", "numpy", "polars", "pydantic", "rich"} & {*loaded.stdout.split()}
 
 
 def test_runs_give_the_results_of_single_runs_and_leave_no_other_files(tmp_path: Path) -> None:
