@@ -182,15 +182,13 @@ class Bisection:
 
     def num_later_runs(self) -> int:
         """Return the maximum number of values to test after the next round, for all seeds together."""
-        last = len(self.spec.values) - 1
         total = 0
         for seed in {seed for seed, _ in self._next_points()}:
-            found = self._points_of(seed)
-            if 0 in found and last in found:
-                crossing = self._crossing(seed, found)
-                total += ceil(log2((crossing.below or 0) - (crossing.holds or 0))) - 1
+            crossing = self._crossing(seed)
+            if crossing is None:
+                total += ceil(log2(len(self.spec.values) - 1))
             else:
-                total += ceil(log2(last))
+                total += ceil(log2((crossing.below or 0) - (crossing.holds or 0))) - 1
         return total
 
     def read_results(self, output: Path) -> None:
@@ -204,40 +202,35 @@ class Bisection:
 
     def result(self) -> Breakdown:
         """Return the crossings of all seeds without failed runs, and all points."""
-        crossings = [
-            self._crossing(seed, found)
-            for seed in self.spec.seeds
-            if seed not in self.failed and len(found := self._points_of(seed)) >= 2
-        ]
+        crossings = [self._crossing(seed) for seed in self.spec.seeds if seed not in self.failed]
         points = sorted(self.points.values(), key=lambda point: (point.index, point.seed))
-        return Breakdown(self.spec, crossings, points)
+        return Breakdown(self.spec, [crossing for crossing in crossings if crossing is not None], points)
 
     def _next_points(self) -> Iterator[tuple[int, int]]:
         """Yield the seeds and indices to test next."""
-        last = len(self.spec.values) - 1
         for seed in self.spec.seeds:
-            found = self._points_of(seed)
-            ends = [index for index in (0, last) if index not in found]
-            indices = ends or self._middle(self._crossing(seed, found))
-            yield from ((seed, index) for index in indices if seed not in self.failed)
+            if seed not in self.failed:
+                yield from ((seed, index) for index in self._next_indices(self._crossing(seed)))
 
-    def _middle(self, crossing: Crossing) -> list[int]:
+    def _next_indices(self, crossing: Crossing | None) -> Sequence[int]:
+        values = self.spec.values
+        if crossing is None:
+            return 0, len(values) - 1
         low, high = crossing.holds, crossing.below
         if low is None or high is None or high - low == 1:
-            return []
-        width = abs(self.spec.values[high] - self.spec.values[low])
-        return [] if width <= self.spec.tolerance else [(low + high) // 2]
+            return ()
+        return () if abs(values[high] - values[low]) <= self.spec.tolerance else ((low + high) // 2,)
 
-    def _crossing(self, seed: int, found: Mapping[int, Point]) -> Crossing:
+    def _crossing(self, seed: int) -> Crossing | None:
+        """Return the crossing of a seed, or None before the ends of the range are tested."""
+        found = {index: point for (other, index), point in self.points.items() if other == seed}
+        if not found:
+            return None
         below = [index for index, point in found.items() if self.spec.is_below(point.difference)]
-        holds = [index for index in found if index not in below]
-        last = len(self.spec.values) - 1
         if 0 in below:
             return Crossing(seed, None, 0)
-        return Crossing(seed, max(holds), min(below) if last in below else None)
-
-    def _points_of(self, seed: int) -> dict[int, Point]:
-        return {index: point for (other, index), point in self.points.items() if other == seed}
+        holds = max(index for index in found if index not in below)
+        return Crossing(seed, holds, min(below) if len(self.spec.values) - 1 in below else None)
 
     def _runs(self, index: int, seed: int) -> list[PlannedRun]:
         return [self.spec.local_run(index, seed), self.spec.run(index, seed)]
