@@ -10,7 +10,13 @@ from math import isfinite
 from pathlib import Path
 
 from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
-from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
+from rdpfl_sim.cli.runner_options import (
+    add_runner,
+    check_local_data,
+    execute_runs,
+    make_runner,
+    print_failures,
+)
 
 MAX_SEEDS = 10_000
 HELP = "find the value at which collaboration stops paying off"
@@ -79,42 +85,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Bisect for all seeds together, execute missing runs, then write and print the result."""
     console, messages = make_console(options.quiet), make_console(options.quiet, stderr=True)
-    runner = make_runner(options)
-    with messages.status("building the scenario"):
-        runner.prepare()
-        from rdpfl_sim.reports.breakdown import conclusion, draw_breakdown, points_table, search_header
-        from rdpfl_sim.reports.progress import BreakdownProgress
-        from rdpfl_sim.scenario.scenario import Scenario
-        from rdpfl_sim.sweeps.breakdown.bisection import Bisection, write_breakdown
-        from rdpfl_sim.sweeps.breakdown.spec import make_spec, reject_lost_overrides
-        from rdpfl_sim.sweeps.plan import missing_runs
+    with closing(make_runner(options)) as runner:
+        with messages.status("building the scenario"):
+            runner.prepare()
+            from rdpfl_sim.reports.breakdown import conclusion, draw_breakdown, points_table, search_header
+            from rdpfl_sim.scenario.scenario import Scenario
+            from rdpfl_sim.sweeps.strategies.bisection import (
+                Bisection,
+                make_spec,
+                reject_lost_overrides,
+                write_breakdown,
+            )
 
-        reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
-        spec = make_spec(
-            Scenario.load(options.file, options.set),
-            options.vary,
-            options.start,
-            options.end,
-            options.seeds,
-            options.tolerance,
-            options.margin,
-            options.metric,
-        )
-        output = options.output / f"{spec.base.name}-{spec.path}"
-        bisection = Bisection(spec, output)
-        check_local_data(options, missing_runs(bisection.next_runs(), output))
-    print_warnings([spec.base], [])
-    console.print(search_header(spec))
-    try:
-        with closing(runner), BreakdownProgress(messages) as progress:
-            while runs := bisection.next_runs():
-                missing = missing_runs(runs, output)
-                print_repeated(missing, output, messages)
-                progress.expect(len(runs) - len(missing), len(missing), bisection.max_later_points())
-                runner.run(missing, output, progress)
-                bisection.read_results()
-            progress.expect(0, 0, 0)
-    except KeyboardInterrupt:
+            reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
+            spec = make_spec(
+                Scenario.load(options.file, options.set),
+                options.vary,
+                options.start,
+                options.end,
+                options.seeds,
+                options.tolerance,
+                options.margin,
+                options.metric,
+            )
+            bisection = Bisection(spec)
+            output = options.output / f"{spec.base.name}-{spec.path}"
+            check_local_data(options, bisection, output)
+        print_warnings([spec.base], [])
+        console.print(search_header(spec))
+        failures, interrupted = execute_runs(bisection, runner, output, messages)
+    print_failures(failures, options.quiet)
+    if interrupted:
         sys.stderr.write(
             f"interrupted; complete runs are kept in {output}; run the same command again to continue\n"
         )
@@ -126,7 +127,7 @@ def execute(options: argparse.Namespace) -> int:
         console.print(points_table(breakdown))
     console.print(conclusion(breakdown))
     print_plain(output)
-    return FAILED if progress.failures else 0
+    return FAILED if failures else 0
 
 
 def _number(text: str) -> float:

@@ -59,9 +59,9 @@ def _check(source: Path, sweep: bool) -> None:
     """Raise a `ScenarioError` if the scenario cannot run here, for example without its data set."""
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.simulation.experiment import Experiment
-    from rdpfl_sim.sweeps.checks import check_data
-    from rdpfl_sim.sweeps.plan import plan_runs
+    from rdpfl_sim.sweeps.plan import check_data
     from rdpfl_sim.sweeps.spec import SweepSpec
+    from rdpfl_sim.sweeps.strategies.grid import plan_runs
 
     if sweep:
         check_data(plan_runs(SweepSpec.load(source)))

@@ -1,9 +1,10 @@
-"""Command-line options that choose where the runs of a sweep are executed."""
+"""The options that choose where many runs are executed, and their execution with a progress display."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from rdpfl_sim.sweeps.plan import PlannedRun
-    from rdpfl_sim.sweeps.runners.runner import Runner
+    from rdpfl_sim.sweeps.runner import Runner
+    from rdpfl_sim.sweeps.strategies.strategy import Strategy
 
 
 def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
@@ -69,28 +70,42 @@ def _share(text: str) -> float:
 def make_runner(options: argparse.Namespace) -> Runner:
     """Return the runner selected by the arguments."""
     if options.engine == "ray":
-        from rdpfl_sim.sweeps.runners.ray_runner import RayRunner
+        from rdpfl_sim.sweeps.ray_runner import RayRunner
 
         return RayRunner(options.workers, options.address, options.gpus_per_run or 1.0)
     for option, value in (("--address", options.address), ("--gpus-per-run", options.gpus_per_run)):
         if value is not None:
             raise ScenarioError([Problem(option, "requires --engine ray", value)])
-    from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
+    from rdpfl_sim.sweeps.process_runner import ProcessRunner
 
     return ProcessRunner(options.workers or os.cpu_count() or 1)
 
 
-def check_local_data(options: argparse.Namespace, runs: Sequence[PlannedRun]) -> None:
-    """Check that the data sets of these runs are on this machine, unless a cluster executes them."""
-    from rdpfl_sim.sweeps.checks import check_data
+def check_local_data(options: argparse.Namespace, strategy: Strategy, output: Path) -> None:
+    """Check that the data sets of the first runs are on this machine, unless a cluster executes them."""
+    from rdpfl_sim.sweeps.plan import check_data, missing_runs
 
     if options.address is None:
-        check_data(runs)
+        check_data(missing_runs(strategy.next_runs(), output))
 
 
-def print_repeated(missing: Sequence[PlannedRun], output: Path, messages: Console) -> None:
-    """Print the runs that are repeated because their results are missing or damaged."""
-    from rdpfl_sim.sweeps.plan import damaged_folders
+def execute_runs(
+    strategy: Strategy, runner: Runner, output: Path, messages: Console
+) -> tuple[list[str], bool]:
+    """Execute the missing runs of a strategy; return the failures, and whether interrupted."""
+    from rdpfl_sim.reports.progress import SweepProgress
+    from rdpfl_sim.sweeps.strategies.strategy import run_strategy
 
-    for folder in damaged_folders(missing, output):
-        messages.print(f"{folder}: summary.json is missing or damaged; repeating the run", soft_wrap=True)
+    progress, interrupted = SweepProgress(messages), False
+    try:
+        with progress:
+            run_strategy(strategy, runner, output, progress)
+    except KeyboardInterrupt:
+        interrupted = True
+    return progress.failures, interrupted
+
+
+def print_failures(failures: Sequence[str], quiet: bool) -> None:
+    """Print the failures of runs that a quiet progress display has not printed."""
+    if quiet:
+        sys.stderr.writelines(f"failed: {failure}\n" for failure in failures)

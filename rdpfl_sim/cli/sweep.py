@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,7 +17,13 @@ from rdpfl_sim.cli.common import (
     print_precedence,
     print_warnings,
 )
-from rdpfl_sim.cli.runner_options import add_runner, check_local_data, make_runner, print_repeated
+from rdpfl_sim.cli.runner_options import (
+    add_runner,
+    check_local_data,
+    execute_runs,
+    make_runner,
+    print_failures,
+)
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
@@ -68,36 +73,26 @@ def execute(options: argparse.Namespace) -> int:
     with closing(make_runner(options)) as runner:
         with messages.status("building the sweep"):
             runner.prepare()
-            from rdpfl_sim.reports.progress import SweepProgress
-            from rdpfl_sim.sweeps.checks import check_metrics
             from rdpfl_sim.sweeps.comparison.groups import ignored_note
-            from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
+            from rdpfl_sim.sweeps.plan import missing_runs, write_plan
             from rdpfl_sim.sweeps.results import PLAN
             from rdpfl_sim.sweeps.spec import SweepSpec
+            from rdpfl_sim.sweeps.strategies.grid import Grid, plan_runs
 
             print_precedence(options.file)
             sweep = SweepSpec.load(options.file, options.set)
-            check_metrics(sweep)
             runs = plan_runs(sweep, options.profile)
+            grid = Grid(runs)
             name = "-".join(filter(None, (sweep.name, options.profile)))
             output = options.output / name
-            missing = missing_runs(runs, output)
-            check_local_data(options, missing)
+            check_local_data(options, grid, output)
         print_warnings([run.scenario for run in runs], sweep.warnings(options.profile), options.quiet)
         write_plan(output / PLAN, sweep, name, runs)
-        print_repeated(missing, output, messages)
-        interrupted = False
-        with SweepProgress(messages, len(runs), len(runs) - len(missing)) as progress:
-            try:
-                if missing:
-                    runner.run(missing, output, progress)
-            except KeyboardInterrupt:
-                interrupted = True
+        failures, interrupted = execute_runs(grid, runner, output, messages)
     hints = _write_results(sweep, runs, output, options)
-    if options.quiet:  # not printed by the progress display
-        sys.stderr.writelines(f"failed: {failure}\n" for failure in progress.failures)
-    if interrupted or progress.failures:
-        reason = "interrupted" if interrupted else f"failed: {len(progress.failures)}"
+    print_failures(failures, options.quiet)
+    if interrupted or failures:
+        reason = "interrupted" if interrupted else f"failed: {len(failures)}"
         num_missing = len(missing_runs(runs, output))
         messages.print(
             f"{reason}; {num_missing} of {len(runs)} runs are missing; run the same command again to continue"
@@ -107,7 +102,7 @@ def execute(options: argparse.Namespace) -> int:
     for hint in hints:
         messages.print(hint, markup=False)
     print_plain(output)
-    return INTERRUPTED if interrupted else FAILED if progress.failures else 0
+    return INTERRUPTED if interrupted else FAILED if failures else 0
 
 
 def _write_results(

@@ -27,16 +27,14 @@ def execute(options: argparse.Namespace) -> int:
     from rdpfl_sim.scenario.bundled import find_scenario
     from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
     from rdpfl_sim.simulation.experiment import Experiment
-    from rdpfl_sim.sweeps.checks import check_metrics
-    from rdpfl_sim.sweeps.plan import overrides_replaced_by, plan_runs
     from rdpfl_sim.sweeps.spec import SweepSpec
+    from rdpfl_sim.sweeps.strategies.grid import overrides_replaced_by, plan_runs
 
     console = make_console()
     if is_sweep(read_toml(find_scenario(options.file))):
         if options.seed is not None:
             raise ScenarioError([Problem("--seed", "has no effect: a sweep has its own seeds", options.seed)])
         sweep = SweepSpec.load(options.file, options.set)
-        check_metrics(sweep)
         for profile in (None, *sweep.profiles):
             lost = [] if profile is None else overrides_replaced_by(sweep, profile)
             if lost:

@@ -32,8 +32,7 @@ from rdpfl_sim.reports.text import escape_control, quantity, seed_list
 
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
-    from rdpfl_sim.sweeps.breakdown.bisection import Breakdown
-    from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
+    from rdpfl_sim.sweeps.strategies.bisection import Breakdown, BreakdownSpec
 
 SEEDS_PER_TABLE = 6  # a table with six seeds fits into 80 columns
 

@@ -1,4 +1,4 @@
-"""Progress of a run, a sweep or a breakdown search: a bar on a terminal, lines in a file or a pipe."""
+"""Progress of one run, or of the runs of a strategy: a bar on a terminal, lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rich.text import Text
 from rdpfl_sim.reports.text import duration, escape_control, quantity, score, short_count
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rdpfl_sim.sweeps.plan import PlannedRun
 
 REFRESH_S = 0.2
@@ -164,9 +166,9 @@ def make_progress(quiet: bool, total_rounds: int, console: Console) -> ProgressD
 
 
 class SweepProgress:
-    """A `SweepListener` that shows the number of complete runs, and prints failures immediately."""
+    """A `StrategyListener` that shows the number of complete runs, and prints failures immediately."""
 
-    def __init__(self, console: Console, num_runs: int, num_done: int) -> None:
+    def __init__(self, console: Console) -> None:
         self.console = console
         self.bar = Progress(
             TextColumn("{task.description}"),
@@ -176,9 +178,8 @@ class SweepProgress:
             console=console,
             disable=not console.is_interactive,
         )
-        self.task = self.bar.add_task("runs", total=num_runs, completed=num_done)
-        self.num_runs = num_runs
-        self.num_done = self.num_found = num_done
+        self.task = self.bar.add_task("runs", total=0)
+        self.num_runs = self.num_done = self.num_found = 0
         self.fractions: dict[str, float] = {}
         self.failures: list[str] = []
         self._start_s = monotonic()
@@ -187,13 +188,24 @@ class SweepProgress:
 
     def __enter__(self) -> Self:
         self.bar.start()
-        self._show()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._line_due_s = 0.0
         self._show()
         self.bar.stop()
+
+    def expect(self, num_found: int, num_now: int, num_later: int) -> None:
+        """Count runs that are already complete, and update the number of runs to come."""
+        self.num_done += num_found
+        self.num_found += num_found
+        self.num_runs = self.num_done + num_now + num_later
+        self._show()
+
+    def repeats(self, folder: Path) -> None:
+        """Print the folder of a run that is repeated."""
+        text = f"{folder}: summary.json is missing or damaged; repeating the run"
+        self.console.print(text, soft_wrap=True, markup=False)
 
     def started(self, run: PlannedRun) -> None:
         """Count a run that starts now."""
@@ -231,17 +243,3 @@ class SweepProgress:
             run_s = (monotonic() - self._start_s) / (done - self.num_found)
             text += f", {duration(run_s * (self.num_runs - done))} left"
         return text
-
-
-class BreakdownProgress(SweepProgress):
-    """Progress of a search whose number of runs is not known in advance."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console, 0, 0)
-
-    def expect(self, num_found: int, num_now: int, num_later: int) -> None:
-        """Add runs that are already complete, and update the expected number of further runs."""
-        self.num_done += num_found
-        self.num_found += num_found
-        self.num_runs = self.num_done + num_now + num_later
-        self._show()

@@ -17,6 +17,7 @@ from rdpfl_sim.components.options import Count, NonNegativeInt
 from rdpfl_sim.components.suggestions import suggest
 from rdpfl_sim.components.table import Strict
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_key
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
@@ -151,6 +152,7 @@ class SweepSpec(Strict):
                 draft.override(override)
             reject_overrides(draft.overrides, RESERVED)
         sweep = cls.from_dict(raw)
+        sweep.check_metrics()
         sweep._draft = draft
         return sweep
 
@@ -201,6 +203,17 @@ class SweepSpec(Strict):
             "for intervals set, for example, seeds = [1, 2, 3, 4, 5]"
         ]
 
+    def check_metrics(self) -> None:
+        """Raise a `ScenarioError` if a table uses a metric that is not in summary.json."""
+        problems = [
+            problem
+            for index, layout in enumerate(self.table)
+            for name, path in layout.metrics.items()
+            for problem in _metric_problems(path, f"table[{index}].metrics.{name}")
+        ]
+        if problems:
+            raise ScenarioError(problems)
+
     def _conflicts(self) -> Iterator[Problem]:
         too_many = list(self._size_problems())
         yield from too_many or self._name_problems()
@@ -248,6 +261,18 @@ def _label(value: object) -> str:
         options = ", ".join(f"{key} {item}" for key, item in value.items() if key != "name")
         return f"{value['name']} ({options})" if options else str(value["name"])
     return str(value)
+
+
+def _metric_problems(path: str, where: str) -> Iterator[Problem]:
+    if metric_key(path) in METRIC_NAMES:
+        return
+    same_section = [other for other in METRIC_NAMES if _section(other) == _section(path)]
+    allowed = same_section or dict.fromkeys(map(_section, METRIC_NAMES))
+    yield Problem(where, f"summary.json has no number with this path{suggest(path, allowed)}", path)
+
+
+def _section(path: str) -> str:
+    return path.partition(".")[0]
 
 
 def _tables(grid: object) -> list[str]:

@@ -65,6 +65,20 @@ def test_mistakes_are_reported_before_the_first_run(
     assert not (tmp_path / "out").exists()
 
 
+def test_failures_are_printed_even_with_quiet(
+    scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = SCENARIO.replace('"complete"', '{ name = "file", path = "nowhere.csv" }')
+    scenario.write_text(nowhere)
+    command = ["breakdown", str(scenario), "--vary", "adversary.fraction", "--to", "0.25", "--seeds", "1,"]
+    assert main([*command, "--workers", "1", "--output", str(tmp_path / "out"), "--quiet"]) == 1
+    output, error = capsys.readouterr()
+    assert output == f"{tmp_path / 'out' / 'tiny-adversary.fraction'}\n"
+    failures = [line for line in error.splitlines() if "topology.path: cannot be read" in line]
+    assert len(failures) == 3
+    assert failures[0].startswith("failed: method = local, seed 1: ScenarioError")
+
+
 @pytest.mark.parametrize(
     "words",
     [["--seeds", "0"], ["--seeds", "1,1"], ["--seeds", "a"], ["--from", "nan"], ["--tolerance", "-1"]],

@@ -15,11 +15,10 @@ from rdpfl_sim.errors import SchemaError
 from rdpfl_sim.frames import Run
 from rdpfl_sim.records.schema import SCHEMA, check_schema
 from rdpfl_sim.simulation.resume import resume
-from rdpfl_sim.sweeps.breakdown.bisection import Bisection
-from rdpfl_sim.sweeps.breakdown.spec import make_spec
-from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.bisection import Bisection, make_spec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from rdpfl_sim.verification.replay import replay
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
@@ -117,7 +116,7 @@ def test_breakdown_does_not_continue_runs_of_another_schema(
     (tmp_path / "mine.toml").write_text(tomli_w.dumps(scenario.to_dict()))
     spec = make_spec(scenario, "method.lambda", 0.0, 1.0, [1], 0.5)
     output = tmp_path / "out" / "mine-method.lambda"
-    old = folder_of(Bisection(spec, output).next_runs()[0], output)
+    old = folder_of(Bisection(spec).next_runs()[0], output)
     old.parent.mkdir(parents=True)
     run.rename(old)
     arguments = ["--vary", "method.lambda", "--from", "0", "--to", "1", "--seeds", "1,", "--tolerance", "0.5"]

@@ -18,8 +18,8 @@ from scipy.stats import ttest_rel  # type: ignore[import-untyped]
 
 from rdpfl_sim.intervals import LEVEL, MeanInterval, paired_difference
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.docs.test_notebooks import run_small
 
 ROOT = Path(__file__).parents[2]

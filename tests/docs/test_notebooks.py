@@ -11,9 +11,10 @@ import nbformat
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.sweeps.plan import missing_runs, plan_runs, write_plan
+from rdpfl_sim.sweeps.plan import missing_runs, write_plan
 from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.docs.pages import numbers, prose, sentences
 from tests.docs.test_wording import AVOIDED
 

@@ -20,8 +20,8 @@ from rdpfl_sim.execution.arithmetic import VARIABLES
 from rdpfl_sim.execution.worker import Worker, WorkerPayload
 from rdpfl_sim.records.json_file import read_json
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.support import small_scenario
 
 IS_X86 = arithmetic._is_x86()

@@ -7,8 +7,9 @@ import pytest
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.frames import Sweep
-from rdpfl_sim.sweeps.plan import plan_runs, write_plan
+from rdpfl_sim.sweeps.plan import write_plan
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.frames.run_folders import SCENARIO, write_run
 
 PLAN = SweepSpec.from_dict(

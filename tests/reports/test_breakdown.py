@@ -1,12 +1,10 @@
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from rdpfl_sim.reports.breakdown import breakdown_figure, points_table
-from rdpfl_sim.sweeps.breakdown.bisection import Bisection, Breakdown, Point
-from rdpfl_sim.sweeps.breakdown.spec import BreakdownSpec
+from rdpfl_sim.sweeps.strategies.bisection import Bisection, Breakdown, BreakdownSpec, Point
 from tests.support import small_scenario
 
 
@@ -16,7 +14,7 @@ def breakdown(first_below: dict[int, float]) -> Breakdown:
     asked = BreakdownSpec(
         base, "network.duplication", [place / 10 for place in range(9)], [*first_below], margin=0.01
     )
-    bisection = Bisection(asked, Path())
+    bisection = Bisection(asked)
     while todo := list(bisection._next_points()):
         for seed, place in todo:
             accuracy = 0.6 if asked.values[place] < first_below[seed] else 0.4

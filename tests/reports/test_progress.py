@@ -11,7 +11,6 @@ from rich.console import Console
 
 from rdpfl_sim.reports import progress as progress_module
 from rdpfl_sim.reports.progress import (
-    BreakdownProgress,
     LiveProgress,
     PlainProgress,
     SilentProgress,
@@ -143,7 +142,8 @@ def run_of(key: str) -> Any:
 
 def test_sweep_writes_lines_at_the_start_every_thirty_seconds_and_at_the_end(clock: Clock) -> None:
     console = Console(file=StringIO(), width=80)
-    with SweepProgress(console, num_runs=6, num_done=2) as progress:
+    with SweepProgress(console) as progress:
+        progress.expect(2, 4, 0)
         for key in "abcd":
             progress.started(run_of(key))
             progress.advanced(run_of(key), 0.5)
@@ -158,7 +158,8 @@ def test_sweep_writes_lines_at_the_start_every_thirty_seconds_and_at_the_end(clo
 
 def test_unfinished_runs_count_for_the_time_left(clock: Clock) -> None:
     console = Console(file=StringIO(), width=80)
-    with SweepProgress(console, num_runs=1, num_done=0) as progress:
+    with SweepProgress(console) as progress:
+        progress.expect(0, 1, 0)
         progress.started(run_of("a"))
         clock.now += 90.0
         progress.advanced(run_of("a"), 0.25)
@@ -167,7 +168,8 @@ def test_unfinished_runs_count_for_the_time_left(clock: Clock) -> None:
 
 def test_a_failure_is_printed_immediately(clock: Clock) -> None:
     console = Console(file=StringIO(), width=80)
-    with SweepProgress(console, num_runs=2, num_done=0) as progress:
+    with SweepProgress(console) as progress:
+        progress.expect(0, 2, 0)
         progress.started(run_of("a"))
         progress.ended(run_of("a"), error="out of memory")
         assert console.file.getvalue().splitlines()[-1] == "failed: attack = noise, seed 3: out of memory"
@@ -175,7 +177,7 @@ def test_a_failure_is_printed_immediately(clock: Clock) -> None:
 
 def test_runs_that_are_already_complete_do_not_count_as_speed(clock: Clock) -> None:
     console = Console(file=StringIO(), width=80)
-    with BreakdownProgress(console) as progress:
+    with SweepProgress(console) as progress:
         progress.expect(num_found=10, num_now=1, num_later=1)
         progress.started(run_of("a"))
         clock.now += 60.0
@@ -185,6 +187,6 @@ def test_runs_that_are_already_complete_do_not_count_as_speed(clock: Clock) -> N
 
 def test_quiet_console_of_a_sweep_stays_empty(clock: Clock) -> None:
     console = Console(file=StringIO(), quiet=True)
-    with SweepProgress(console, num_runs=1, num_done=0):
-        pass
+    with SweepProgress(console) as progress:
+        progress.expect(0, 1, 0)
     assert console.file.getvalue() == ""

@@ -1,19 +1,34 @@
-"""Runs and a listener for the tests of the runners."""
+"""Runs, a listener and a fake runner for the tests of runners and strategies."""
 
-from rdpfl_sim.sweeps.plan import PlannedRun, plan_runs
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.results import folder_of
+from rdpfl_sim.sweeps.runner import SweepListener
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.support import small_scenario
 
 ENDLESS = 1_000_000
 
 
 class RecordingListener:
-    """Records the reports of a runner."""
+    """Records the reports of a runner and of a strategy."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.fractions: dict[str, float] = {}
         self.errors: dict[str, str | None] = {}
+        self.rounds: list[tuple[int, int, int]] = []
+        self.repeated: list[Path] = []
+
+    def expect(self, num_found: int, num_now: int, num_later: int) -> None:
+        self.rounds.append((num_found, num_now, num_later))
+
+    def repeats(self, folder: Path) -> None:
+        self.repeated.append(folder)
 
     def started(self, run: PlannedRun) -> None:
         self.begun.append(run.key)
@@ -24,6 +39,29 @@ class RecordingListener:
 
     def ended(self, run: PlannedRun, error: str | None) -> None:
         self.errors[run.key] = error
+
+
+class FakeRunner:
+    """A runner that calls `write` to write the folder of a run; a run fails if it returns False."""
+
+    def __init__(self, write: Callable[[PlannedRun, Path], bool]) -> None:
+        self.write = write
+
+    def prepare(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def run(self, runs: Sequence[PlannedRun], output: Path, listener: SweepListener) -> None:
+        for run in runs:
+            listener.started(run)
+            folder = folder_of(run, output)
+            folder.mkdir(parents=True, exist_ok=True)
+            is_complete = self.write(run, folder)
+            if not is_complete:
+                shutil.rmtree(folder)
+            listener.ended(run, None if is_complete else "failed")
 
 
 def make_run(seed: int, rounds: int = 2, **changes) -> PlannedRun:

@@ -6,7 +6,7 @@ import pytest
 
 from rdpfl_sim.records.metric_names import METRIC_NAMES
 from rdpfl_sim.records.statistics import STATISTICS
-from rdpfl_sim.sweeps.plan import damaged_folders, missing_runs, plan_runs
+from rdpfl_sim.sweeps.plan import damaged_folders, missing_runs
 from rdpfl_sim.sweeps.results import (
     MAX_COLUMNS,
     folder_of,
@@ -16,6 +16,7 @@ from rdpfl_sim.sweeps.results import (
     write_csv,
 )
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.sweeps.sweeping import make_run
 
 SWEEP = SweepSpec.from_dict(

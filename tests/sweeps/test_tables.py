@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from rdpfl_sim.reports.sweep_table import sweep_tables
-from rdpfl_sim.sweeps.plan import plan_runs
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from rdpfl_sim.sweeps.tables import Table, latex, latex_page, make_tables, markdown, markdown_page
 
 EXPLANATION = "± is the 95 % interval (Student's t) over seeds."

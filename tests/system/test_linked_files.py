@@ -16,7 +16,7 @@ from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.reports.tensorboard import read_series
-from rdpfl_sim.sweeps.runners.staging import staging_folder
+from rdpfl_sim.sweeps.runner import staging_folder
 from rdpfl_sim.system.files import UnsafeFileError, create, open_atomic, open_inside, open_to_append
 from rdpfl_sim.verification.replay import replay
 from tests.simulation.test_resume import interrupt, left

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
@@ -13,13 +14,20 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import simulate
+from rdpfl_sim.sweeps import process_runner
 from rdpfl_sim.sweeps.plan import PlannedRun, missing_runs
+from rdpfl_sim.sweeps.process_runner import ProcessRunner
 from rdpfl_sim.sweeps.results import folder_of, read_results
-from rdpfl_sim.sweeps.runners import process_runner
-from rdpfl_sim.sweeps.runners.process_runner import ProcessRunner
 from tests.killing import Command, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
+
+
+def test_module_that_starts_workers_imports_no_slow_packages() -> None:
+    program = "import sys, rdpfl_sim.sweeps.process_runner; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "rdpfl_sim.sweeps.runner" in loaded.stdout.split()
+    assert not {"torch", "numpy", "polars", "pydantic", "rich"} & {*loaded.stdout.split()}
 
 
 def test_runs_give_the_results_of_single_runs_and_leave_no_other_files(tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_key
 from rdpfl_sim.scenario.toml_file import read_toml
-from rdpfl_sim.sweeps.checks import check_data, check_metrics
 from rdpfl_sim.sweeps.results import finite_number, flatten
 from rdpfl_sim.sweeps.spec import SweepSpec
 from tests.support import small_scenario
-from tests.sweeps.sweeping import make_run
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = [
@@ -36,16 +34,15 @@ def test_the_metrics_are_the_numbers_of_a_summary() -> None:
     summary = flatten(simulate(scenario).summary)
     numbers = [path for path, value in summary.items() if finite_number(value) is not None]
     assert "time_to_accuracy_s.0.1" in numbers
-    check_metrics(
-        table(*numbers, "time_to_accuracy_s.0.95", "telemetry.age.-2", "telemetry.by_hops.17.clipped")
-    )
-    others = METRIC_NAMES.keys() - {metric_key(path) for path in numbers}
-    assert [path for path in others if not path.startswith("time_to_accuracy_s.")] == []
+    others = ["time_to_accuracy_s.0.95", "telemetry.age.-2", "telemetry.by_hops.17.clipped"]
+    table(*numbers, *others).check_metrics()
+    unused = METRIC_NAMES.keys() - {metric_key(path) for path in numbers}
+    assert [path for path in unused if not path.startswith("time_to_accuracy_s.")] == []
     boolean = [path for path, value in summary.items() if isinstance(value, bool)]
     assert boolean
     for path in boolean:
         with pytest.raises(ScenarioError, match=r"summary\.json has no number with this path"):
-            check_metrics(table(path))
+            table(path).check_metrics()
 
 
 @pytest.mark.parametrize(
@@ -61,21 +58,11 @@ def test_the_metrics_are_the_numbers_of_a_summary() -> None:
 )
 def test_path_that_is_not_a_number_of_a_summary_is_rejected(path: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        check_metrics(table("messages.lost", path))
+        table("messages.lost", path).check_metrics()
     [problem] = caught.value.problems
     assert (problem.path, problem.value) == (f"table[0].metrics.{path}", path)
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_the_sweeps_of_the_repository_have_known_metrics(path: Path) -> None:
-    check_metrics(SweepSpec.load(path))
-
-
-def test_every_data_set_is_loaded_once_and_a_problem_reported_once(tmp_path: Path) -> None:
-    absent = {"name": "npz", "path": str(tmp_path / "absent.npz")}
-    runs = [make_run(seed, data=data) for seed in (1, 2) for data in (absent, {**absent, "subset": 10})]
-    with pytest.raises(ScenarioError) as caught:
-        check_data([*runs, make_run(1)])
-    [problem] = caught.value.problems
-    assert (problem.path, problem.value) == ("data.path", absent["path"])
-    check_data([make_run(1), make_run(2)])
+    SweepSpec.load(path)

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 from rdpfl_sim.errors import Problem, RunError, ScenarioError
 from rdpfl_sim.simulation.experiment import wants_gpu
 from rdpfl_sim.simulation.signals import on_interrupt
-from rdpfl_sim.sweeps.runners.runner import SweepListener, run_one
-from rdpfl_sim.sweeps.runners.staging import locked_folder, staging_folder
+from rdpfl_sim.sweeps.runner import SweepListener, locked_folder, run_one, staging_folder
 from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 
 if TYPE_CHECKING:

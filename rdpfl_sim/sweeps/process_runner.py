@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.simulation.signals import on_interrupt
-from rdpfl_sim.sweeps.runners.runner import SweepListener, run_one
-from rdpfl_sim.sweeps.runners.staging import StagingFolder, staging_folder
+from rdpfl_sim.sweeps.runner import StagingFolder, SweepListener, run_one, staging_folder
 
 if TYPE_CHECKING:
     from rdpfl_sim.scenario.toml_file import TomlTable

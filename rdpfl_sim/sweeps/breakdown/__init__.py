@@ -1,1 +1,0 @@
-"""Find the parameter value at which collaboration stops paying off: `rdpfl-sim breakdown`."""

@@ -1,1 +1,0 @@
-"""Where the runs of a sweep are executed: in processes on this machine, or on a Ray cluster."""
