@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rdpfl_sim.frames import Sweep
+from rdpfl_sim.results import Sweep
 
 FOLDER = Path(os.environ.get("RDPFL_ANALYSIS_RUNS", Path(__file__).parent / "runs"))
 PROFILE = os.environ.get("RDPFL_ANALYSIS_PROFILE")

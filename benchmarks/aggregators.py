@@ -21,9 +21,9 @@ import torch
 from table import Row, show
 from torch import Tensor
 
-from rdpfl_sim.execution.allocation import keep_freed_memory
-from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS
-from rdpfl_sim.maths.aggregators.order_statistics import program
+from rdpfl_sim.aggregators import AGGREGATORS, PRE_AGGREGATORS
+from rdpfl_sim.aggregators.order_statistics import program
+from rdpfl_sim.execution.devices import keep_freed_memory
 
 N, D = 10, 122_570
 SHAPES = [(9, D), (10, D), (50, D), (4, 650)]

@@ -20,8 +20,7 @@ from table import Row, show
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.execution import arithmetic
-from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.datasets.embedded import synthetic
+from rdpfl_sim.learning.datasets.dataset import Shard, synthetic
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
 from rdpfl_sim.learning.training import train
 from rdpfl_sim.simulation.experiment import Experiment

@@ -12,7 +12,7 @@ from pathlib import Path
 from overhead import scenario
 from table import Row, show
 
-from rdpfl_sim.records.checkpoint_file import Checkpoints
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation, simulate
 

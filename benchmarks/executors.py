@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.execution.determinism import deterministic_torch
+from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.learning.models import cnn, mlp
 from rdpfl_sim.learning.training import batches
 from rdpfl_sim.simulation.experiment import Experiment

@@ -20,13 +20,12 @@ import torch
 from simpy import Environment
 from table import Row, show
 
-from rdpfl_sim.execution.allocation import gc_paused
-from rdpfl_sim.methods.base import State, Trained
+from rdpfl_sim.execution.devices import gc_paused
+from rdpfl_sim.methods.base import Payload, State, Trained
 from rdpfl_sim.methods.batching import Updated
-from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.records.recorder import Recorder
-from rdpfl_sim.records.telemetry import Telemetry
+from rdpfl_sim.simulation.recorder import Recorder
+from rdpfl_sim.simulation.telemetry import Telemetry
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import ComputeTimes, TrainingTimes
 from rdpfl_sim.world.jobs import FinishedJob, JobResult, RoundJob

@@ -18,8 +18,7 @@ from table import Row, show
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
-from rdpfl_sim.learning.datasets.embedded import digits, synthetic
+from rdpfl_sim.learning.datasets.dataset import Dataset, Shard, digits, synthetic
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
 from rdpfl_sim.learning.training import batches, train
 

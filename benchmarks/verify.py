@@ -19,7 +19,7 @@ from pathlib import Path
 from table import Row, show
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
+from rdpfl_sim.execution.executor import TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
 from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.simulation.experiment import Experiment

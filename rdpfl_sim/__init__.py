@@ -15,8 +15,8 @@ from rdpfl_sim.version import __version__
 
 if TYPE_CHECKING:
     from rdpfl_sim.errors import ScenarioError
-    from rdpfl_sim.frames.run import Run
-    from rdpfl_sim.frames.sweep import Sweep
+    from rdpfl_sim.results.run import Run
+    from rdpfl_sim.results.sweep import Sweep
     from rdpfl_sim.scenario.scenario import Scenario
     from rdpfl_sim.simulation.resume import resume
     from rdpfl_sim.simulation.simulation import Result, simulate
@@ -25,10 +25,10 @@ __all__ = ["Result", "Run", "Scenario", "ScenarioError", "Sweep", "__version__",
 
 _MODULES = {
     "Result": "simulation.simulation",
-    "Run": "frames.run",
+    "Run": "results.run",
     "Scenario": "scenario.scenario",
     "ScenarioError": "errors",
-    "Sweep": "frames.sweep",
+    "Sweep": "results.sweep",
     "resume": "simulation.resume",
     "simulate": "simulation.simulation",
 }

@@ -15,6 +15,14 @@ of its kind, such as `rdpfl_sim.attack`, so that every process finds it.
 
 from __future__ import annotations
 
+from rdpfl_sim.aggregators import (
+    aggregator,
+    pre_aggregator,
+    weighting_aggregator,
+    weighting_pre_aggregator,
+)
+from rdpfl_sim.attacks import View, attack
+from rdpfl_sim.attacks.equivocation import equivocation
 from rdpfl_sim.components.options import (
     ClientSet,
     Count,
@@ -32,15 +40,6 @@ from rdpfl_sim.execution.executor import Executor, executor
 from rdpfl_sim.learning.datasets.dataset import Dataset, data
 from rdpfl_sim.learning.models import model
 from rdpfl_sim.learning.partition import partition
-from rdpfl_sim.maths.aggregators import (
-    aggregator,
-    pre_aggregator,
-    weighting_aggregator,
-    weighting_pre_aggregator,
-)
-from rdpfl_sim.maths.attacks import View, attack
-from rdpfl_sim.maths.attacks.equivocation import equivocation
-from rdpfl_sim.maths.vectors import square_root
 from rdpfl_sim.methods import method
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -50,21 +49,21 @@ from rdpfl_sim.methods.base import (
     MessageStats,
     Method,
     Outgoing,
+    Payload,
     RunInfo,
     State,
     Trained,
     TrainingTask,
 )
 from rdpfl_sim.methods.gossip import Gossip, ModelExchange, distances
-from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.randomness import Streams
+from rdpfl_sim.vectors import square_root
 from rdpfl_sim.world.adversary.placement import placement
 from rdpfl_sim.world.adversary.schedules import ScheduleView, attack_schedule
 from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView, timing_attack
 from rdpfl_sim.world.compute_time import compute
-from rdpfl_sim.world.faults.condition import Condition, FaultTarget
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import End, Fault, FaultContext, Start, fault
+from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultContext, FaultTarget, Start, fault
 from rdpfl_sim.world.faults.join_and_leave import Absence, Leave
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition
@@ -72,8 +71,7 @@ from rdpfl_sim.world.faults.slow_down import SlowDown
 from rdpfl_sim.world.faults.topology_change import TopologyChange
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.bandwidth import Bandwidth, bandwidth
-from rdpfl_sim.world.network.geography import geography
-from rdpfl_sim.world.network.latency import latency
+from rdpfl_sim.world.network.latency import geography, latency
 from rdpfl_sim.world.network.links import Link, loss
 from rdpfl_sim.world.network.topology import topology
 from rdpfl_sim.world.network.transport import Transport, transport

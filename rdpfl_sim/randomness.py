@@ -13,10 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import exp, log
+from statistics import NormalDist
 
 import numpy as np
 
 _MASK = (1 << 64) - 1
+_normal_quantile = NormalDist().inv_cdf
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,13 @@ def uniform(key: int, counter: int) -> float:
     state = (key + (counter + 1) * 0xA0761D6478BD642F) & _MASK
     product = state * (state ^ 0xE7037ED1A0B428DB)
     return ((((product >> 64) ^ product) & _MASK) >> 12) * 2.0**-52 + 2.0**-53
+
+
+def exponential_quantile(u: float, mean: float) -> float:
+    """Return the quantile of the exponential distribution, which needs one uniform draw."""
+    return -mean * log(1.0 - u)
+
+
+def lognormal_quantile(u: float, median: float, sigma: float) -> float:
+    """Return the quantile of the log-normal distribution: median exp(sigma z), z standard normal."""
+    return median * exp(sigma * _normal_quantile(u))

@@ -18,13 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import LARGE, ClientSet, NonNegative, Positive
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import OneOf, Strict
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
-from rdpfl_sim.world.faults.options import MeanTime
+from rdpfl_sim.world.faults.fault import MeanTime
 
 Table = dict[str, Any]
 

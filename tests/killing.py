@@ -17,11 +17,12 @@ from matplotlib.figure import Figure
 
 from rdpfl_sim import Scenario, resume, simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.records import checkpoint_file as checkpoints
-from rdpfl_sim.records.checkpoint_file import Checkpoints, packed
+from rdpfl_sim.records.files import SUMMARY
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import SUMMARY, RunFolder
 from rdpfl_sim.reports import figures
+from rdpfl_sim.simulation import checkpoint_file as checkpoints
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints, packed
+from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.simulation.simulation import Simulation
 
 TOKEN = "RDPFL_SIM_TEST"

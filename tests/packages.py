@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.components.plugin_loading import forget_plugins
-from rdpfl_sim.components.registry import Registry
+from rdpfl_sim.components.registry import Registry, forget_plugins
 from tests.registries import REGISTRIES
 
 

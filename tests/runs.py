@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import tomli_w
 
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.records.checkpoint_file import packed, unpacked
-from rdpfl_sim.records.metrics_file import METRICS
-from rdpfl_sim.simulation import snapshot
+from rdpfl_sim.execution.devices import deterministic_torch
+from rdpfl_sim.records.metrics import METRICS
+from rdpfl_sim.simulation import checkpoint
+from rdpfl_sim.simulation.checkpoint_file import packed, unpacked
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result, Simulation
 from tests.support import odd_payloads
@@ -88,9 +88,9 @@ def lived(
             num_events += 1
             assert num_events < MAX_EVENTS, f"more than {MAX_EVENTS} events: the run hangs"
             if simulation.status is None and leave_after(num_events):
-                content = bytearray().join(packed(*snapshot.take_snapshot(simulation)))
+                content = bytearray().join(packed(*checkpoint.take_snapshot(simulation)))
                 simulation = _simulation(experiment, folder)
-                simulation.begin(snapshot.Snapshot(*unpacked(content, experiment.device)))
+                simulation.begin(checkpoint.Snapshot(*unpacked(content, experiment.device)))
         return Lived(simulation, simulation.finish(), folder, num_events)
 
 

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.execution.executor import Executor, RoundComputation
-from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.training_data import TrainingData, TrainingJob
+from rdpfl_sim.aggregators import mean
+from rdpfl_sim.attacks import none
+from rdpfl_sim.execution.executor import Executor, Inline, RoundComputation, TrainingData, TrainingJob
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.maths.aggregators import mean
-from rdpfl_sim.maths.attacks import none
 from rdpfl_sim.methods.base import (
     Batch,
     ClientView,
     Diagnostics,
+    Form,
     Inbox,
     Method,
+    Payload,
     RunInfo,
     State,
     Trained,
@@ -27,7 +27,6 @@ from rdpfl_sim.methods.base import (
 )
 from rdpfl_sim.methods.batching import Received, Updated, make_inbox
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.payload import Form, Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.adversary.adversary import Adversary, Plan

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from rdpfl_sim.frames import Sweep
+from rdpfl_sim.results import Sweep
 
 RESULTS = Path(__file__).parent / "results"
 KEPT = {

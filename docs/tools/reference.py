@@ -17,15 +17,20 @@ from pydantic.fields import FieldInfo
 import rdpfl_sim
 from docs.tools.typography import typeset
 from rdpfl_sim.cli.main import parse
-from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import LARGE
-from rdpfl_sim.components.table import Strict
-from rdpfl_sim.frames.events import schema_of
-from rdpfl_sim.frames.messages_and_rounds import FRAME_FIELDS, MESSAGE_EVENTS, ROUND_EVENTS, messages, rounds
+from rdpfl_sim.components.schema import OneOf, Strict
 from rdpfl_sim.records.field import Field, fields_of
-from rdpfl_sim.records.metrics_file import MetricsRow
+from rdpfl_sim.records.metrics import MetricsRow
 from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, RECORDS, FaultRecord, RecordHead
-from rdpfl_sim.records.summary_fields import SUMMARY_FIELDS
+from rdpfl_sim.records.summary import SUMMARY_FIELDS
+from rdpfl_sim.results.run import (
+    FRAME_FIELDS,
+    MESSAGE_EVENTS,
+    ROUND_EVENTS,
+    messages_frame,
+    rounds_frame,
+    schema_of,
+)
 from rdpfl_sim.scenario.component_list import KINDS, describe_limits
 from rdpfl_sim.scenario.scenario import Scenario
 
@@ -72,8 +77,8 @@ def columns() -> str:
     parts = {
         "`metrics.csv`, `Run.metrics` and `Run.latest`": metrics,
         "`summary.json`, `Run.summary`": SUMMARY_FIELDS,
-        "`Run.messages`": _frame_fields(messages, MESSAGE_EVENTS),
-        "`Run.rounds`": _frame_fields(rounds, ROUND_EVENTS),
+        "`Run.messages`": _frame_fields(messages_frame, MESSAGE_EVENTS),
+        "`Run.rounds`": _frame_fields(rounds_frame, ROUND_EVENTS),
         "`Run.faults`": {k: v for k, v in fields_of(FaultRecord).items() if k != "event"},
     }
     lines = []

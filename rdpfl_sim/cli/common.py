@@ -169,7 +169,7 @@ def load_scenario(options: argparse.Namespace) -> Scenario:
 
 def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: bool = False) -> None:
     """Print the notes of scenarios, even with --quiet, and other warnings, to stderr."""
-    from rdpfl_sim.reports.terminal import warning_lines
+    from rdpfl_sim.reports.text import warning_lines
 
     counts = Counter(note for scenario in scenarios for note in scenario.notes)
     total = len(scenarios)

@@ -63,8 +63,8 @@ def execute(options: argparse.Namespace) -> int:
         sweep_comparison_markdown,
         sweep_comparison_table,
     )
-    from rdpfl_sim.sweeps.comparison.compare import compare
-    from rdpfl_sim.sweeps.comparison.groups import (
+    from rdpfl_sim.results.compare import compare, compare_sweep
+    from rdpfl_sim.results.groups import (
         ComparisonError,
         baseline_first,
         find_runs,
@@ -72,7 +72,6 @@ def execute(options: argparse.Namespace) -> int:
         ignored_note,
         read_plan,
     )
-    from rdpfl_sim.sweeps.comparison.sweep_cases import compare_sweep
 
     try:
         with report_damage(", ".join(map(str, options.runs))):

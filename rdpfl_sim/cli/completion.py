@@ -61,7 +61,7 @@ def execute(options: argparse.Namespace) -> int:
 def _bundled() -> dict[str, list[str]]:
     """Return the bundled scenarios and sweeps that a command accepts; `run` stands for all other commands."""
     from rdpfl_sim.scenario.bundled import bundled_scenarios
-    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
+    from rdpfl_sim.toml import is_sweep, read_toml
 
     found: dict[str, list[str]] = {"run": [], "sweep": [], "validate": []}
     for name, path in bundled_scenarios().items():

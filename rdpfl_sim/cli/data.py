@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Download the data set unless it already exists; print its path."""
     with make_console(stderr=True).status("checking the data folder") as status:
-        from rdpfl_sim.learning.datasets.arrays import DataError
+        from rdpfl_sim.learning.datasets.dataset import DataError
         from rdpfl_sim.learning.datasets.download import data_folder, fetch
 
         def show_progress(done: int, total: int | None, what: str) -> None:

@@ -111,7 +111,7 @@ def _print_section(label: str, lines: Iterable[str]) -> None:
 
 
 def _machine() -> Iterator[str]:
-    from rdpfl_sim.system.memory import memory_bytes
+    from rdpfl_sim.files import memory_bytes
 
     cores, memory_gb = os.cpu_count() or 1, memory_bytes() / 1e9
     yield f"{platform.system()} {platform.machine()}, {cores} cores, {memory_gb:.0f} GB of memory"

@@ -34,7 +34,7 @@ def execute(options: argparse.Namespace) -> int:
     """Print an overview of all components, or the details of the given kind."""
     if options.kind in ("scenario", "scenarios"):
         return _list_scenarios(options.markdown)
-    from rdpfl_sim.components.suggestions import suggest
+    from rdpfl_sim.components.schema import suggest
     from rdpfl_sim.scenario.component_list import (
         broken_plugins,
         details,
@@ -75,7 +75,7 @@ def _list_scenarios(markdown: bool) -> int:
 
     from rdpfl_sim.scenario.bundled import bundled_scenarios, describe_file
     from rdpfl_sim.scenario.component_list import HangingIndent
-    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
+    from rdpfl_sim.toml import is_sweep, read_toml
 
     console = make_console()
     if markdown:

@@ -7,17 +7,16 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE
-from rdpfl_sim.records.tail import Follower
-from rdpfl_sim.reports.dashboard import Dashboard
-from rdpfl_sim.reports.live_stats import LiveStats
+from rdpfl_sim.records.files import EVENTS, METRICS_FILE
+from rdpfl_sim.records.reader import Follower
+from rdpfl_sim.reports.dashboard import Dashboard, LiveStats
 from rdpfl_sim.reports.progress import ProgressDisplay, make_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rdpfl_sim.scenario.scenario import Scenario
-    from rdpfl_sim.scenario.toml_file import TomlTable
+    from rdpfl_sim.toml import TomlTable
 
 READ_EVERY_S = 0.5
 REDRAWS_PER_S = 4

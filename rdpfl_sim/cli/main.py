@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _print_problems(error: ScenarioError, file: str) -> None:
-    from rdpfl_sim.reports.terminal import problem_lines
+    from rdpfl_sim.reports.text import problem_lines
 
     make_console(stderr=True).print(problem_lines([str(problem) for problem in error.problems], file))
 

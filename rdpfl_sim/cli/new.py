@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rdpfl_sim.cli.common import UsageError, make_console, print_plain
-from rdpfl_sim.cli.new_files import copy_example, reject_existing, write_scenario
 from rdpfl_sim.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.toml_file import TomlTable
+    from rdpfl_sim.toml import TomlTable
 
 HELP = "create a scenario file interactively or from options"
 EXAMPLES = """\
@@ -136,8 +137,8 @@ def execute(options: argparse.Namespace) -> int:
     if not options.yes and not _is_terminal(sys.stdin):
         console.print(NOT_READ, markup=False, highlight=False, soft_wrap=True)
     with console.status("loading"):
-        from rdpfl_sim.reports.terminal import warning_lines
-        from rdpfl_sim.scenario.template import commented_scenario
+        from rdpfl_sim.reports.text import warning_lines
+        from rdpfl_sim.scenario.component_list import commented_scenario
 
     folder = Path() if target is None else target.parent
     answers = {prompt.flag: getattr(options, prompt.flag) for prompt in PROMPTS}
@@ -178,8 +179,8 @@ def build_scenario(answers: dict[str, str | None], folder: Path) -> NewScenario:
 
     from rdpfl_sim.scenario.overrides import Draft, parse_override
     from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute
-    from rdpfl_sim.scenario.toml_file import get_value, set_value
     from rdpfl_sim.simulation.experiment import Experiment
+    from rdpfl_sim.toml import get_value, set_value
 
     raw: TomlTable = {}
     for key, (default, _) in DEVIATIONS.items():
@@ -241,7 +242,7 @@ def _component_name(value: object) -> object:
 
 def _ask(answers: dict[str, str | None], folder: Path) -> NewScenario:
     """Ask the unanswered questions and return the scenario; repeat a question after an invalid answer."""
-    from rdpfl_sim.scenario.toml_file import get_value
+    from rdpfl_sim.toml import get_value
 
     console = make_console()
     console.print("Press Enter for the default in [brackets], or type ? for a list of choices.", markup=False)
@@ -290,3 +291,63 @@ def _title(raw: TomlTable) -> str:
     if adversary := raw.get("adversary"):
         attack = f", {adversary['fraction']:.0%} Byzantine ({_component_name(adversary['attack'])})"
     return f"{raw['clients']['count']} clients, topology {topology}{attack}, {method}, {raw['rounds']} rounds"
+
+
+def reject_existing(files: Iterable[Path], force: bool) -> None:
+    """Raise a `UsageError` if a file exists and must not be replaced."""
+    for file in files:
+        if file.is_dir():
+            raise UsageError(f"{file} is a folder, not a file")
+        if file.exists() and not force:
+            raise UsageError(f"{file} already exists; use --force to replace it")
+
+
+def write_scenario(files: Mapping[Path, str], command: str) -> None:
+    """Write the files, then print the command that runs the first one."""
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        print_plain(f"wrote {file}")
+    hint = f"run it with: {command} {shlex.quote(str(next(iter(files))))}"
+    make_console(stderr=True).print(hint, markup=False, highlight=False, soft_wrap=True)
+
+
+def copy_example(name: str, target: Path | None, force: bool) -> int:
+    """Copy a bundled scenario or sweep that can run here, and the files that it refers to.
+
+    Print it if `target` is None.
+    """
+    from rdpfl_sim.components.schema import suggest
+    from rdpfl_sim.scenario.bundled import bundled_scenarios, copies
+    from rdpfl_sim.toml import is_sweep, read_toml
+
+    bundled = bundled_scenarios()
+    if name not in bundled:
+        raise UsageError(f"no bundled scenario is called {name!r}{suggest(name, bundled)}")
+    source = bundled[name]
+    files = copies(source, target or Path(source.name))
+    if target is not None:
+        reject_existing(files, force)
+    elif len(files) > 1:
+        raise UsageError(f"{name} refers to other files and cannot be printed: give an output file")
+    sweep = is_sweep(read_toml(source))
+    _check(source, sweep)
+    if target is None:
+        print_plain(source.read_text(encoding="utf-8"), end="")
+    else:
+        write_scenario(files, "rdpfl-sim sweep" if sweep else "rdpfl-sim")
+    return 0
+
+
+def _check(source: Path, sweep: bool) -> None:
+    """Raise a `ScenarioError` if the scenario cannot run here, for example without its data set."""
+    from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.simulation.experiment import Experiment
+    from rdpfl_sim.sweeps.plan import check_data
+    from rdpfl_sim.sweeps.spec import SweepSpec
+    from rdpfl_sim.sweeps.strategies.grid import plan_runs
+
+    if sweep:
+        check_data(plan_runs(SweepSpec.load(source)))
+    else:
+        Experiment(Scenario.load(source))

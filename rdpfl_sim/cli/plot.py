@@ -69,8 +69,10 @@ def execute(options: argparse.Namespace) -> int:
     """Draw the figure and print the paths of its files."""
     console = make_console(stderr=True)
     with console.status("reading the sweep"):
-        from rdpfl_sim.frames import Sweep
-        from rdpfl_sim.frames.charts import (
+        from rdpfl_sim.reports.chart_figure import FORMATS, chart_figure, save_chart
+        from rdpfl_sim.reports.text import count_range
+        from rdpfl_sim.results import Sweep
+        from rdpfl_sim.results.charts import (
             SelectionError,
             check_varies,
             find_metric,
@@ -78,9 +80,7 @@ def execute(options: argparse.Namespace) -> int:
             make_chart,
             select_runs,
         )
-        from rdpfl_sim.frames.sweep import HEADLINE
-        from rdpfl_sim.reports.chart_figure import FORMATS, chart_figure, save_chart
-        from rdpfl_sim.reports.text import count_range
+        from rdpfl_sim.results.sweep import HEADLINE
 
         output: Path | None = options.output
         if output is not None and output.suffix not in ("", *FORMATS):

@@ -10,7 +10,7 @@ from rdpfl_sim.cli.common import UsageError, make_console, print_plain, report_d
 from rdpfl_sim.errors import RunError
 
 if TYPE_CHECKING:
-    from rdpfl_sim.frames import Run, Sweep
+    from rdpfl_sim.results import Run, Sweep
 
 HELP = "write HTML reports of runs or sweeps"
 EXAMPLES = """\
@@ -46,7 +46,7 @@ def execute(options: argparse.Namespace) -> int:
 
 def _write_report(folder: Path, path: Path, in_browser: bool) -> None:
     with make_console(stderr=True).status("reading the records"):
-        from rdpfl_sim.records.run_folder import write_atomically
+        from rdpfl_sim.files import write_atomically
 
         try:
             source = _open_folder(folder)
@@ -64,8 +64,8 @@ def _write_report(folder: Path, path: Path, in_browser: bool) -> None:
 
 def _open_folder(folder: Path) -> Run | Sweep:
     """Open a folder as a run if it contains a scenario, otherwise as a sweep."""
-    from rdpfl_sim.frames import Run, Sweep
-    from rdpfl_sim.records.run_folder import SCENARIO
+    from rdpfl_sim.records.files import SCENARIO
+    from rdpfl_sim.results import Run, Sweep
 
     return Run(folder) if (folder / SCENARIO).is_file() else Sweep(folder)
 
@@ -73,10 +73,10 @@ def _open_folder(folder: Path) -> Run | Sweep:
 def _render(source: Run | Sweep) -> str:
     from polars.exceptions import PolarsError
 
-    from rdpfl_sim.frames import Run
     from rdpfl_sim.reports.html.page import render
     from rdpfl_sim.reports.html.run_page import run_page
     from rdpfl_sim.reports.html.sweep_page import sweep_page
+    from rdpfl_sim.results import Run
 
     try:
         return render(run_page(source) if isinstance(source, Run) else sweep_page(source))

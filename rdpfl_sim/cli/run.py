@@ -87,7 +87,7 @@ def show_result(result: Result, experiment: Experiment, quiet: bool) -> int:
     """Draw figures, print a table and return the exit code."""
     from rdpfl_sim.records.status import RunStatus
     from rdpfl_sim.reports.run_summary import summary_table
-    from rdpfl_sim.reports.terminal import warning_lines
+    from rdpfl_sim.reports.text import warning_lines
 
     assert result.folder is not None
     summary, messages = result.summary, make_console(quiet, stderr=True)

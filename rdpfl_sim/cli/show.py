@@ -23,7 +23,7 @@ def execute(options: argparse.Namespace) -> int:
     """Print the summary, or the progress of an unfinished run, and the provenance."""
     from rdpfl_sim.records.reader import RunReader
     from rdpfl_sim.reports.run_summary import provenance_table, summary_table, unfinished_lines
-    from rdpfl_sim.reports.terminal import warning_lines
+    from rdpfl_sim.reports.text import warning_lines
 
     run: Path = options.run
     require_run_folders(run)

@@ -73,9 +73,9 @@ def execute(options: argparse.Namespace) -> int:
     with closing(make_runner(options)) as runner:
         with messages.status("building the sweep"):
             runner.prepare()
-            from rdpfl_sim.sweeps.comparison.groups import ignored_note
+            from rdpfl_sim.results.groups import ignored_note
+            from rdpfl_sim.results.sweep import PLAN
             from rdpfl_sim.sweeps.plan import missing_runs, write_plan
-            from rdpfl_sim.sweeps.results import PLAN
             from rdpfl_sim.sweeps.spec import SweepSpec
             from rdpfl_sim.sweeps.strategies.grid import Grid, plan_runs
 
@@ -109,16 +109,14 @@ def _write_results(
     sweep: SweepSpec, runs: Sequence[PlannedRun], output: Path, options: argparse.Namespace
 ) -> list[str]:
     """Write and print the results of complete runs; return the names of the written files in sentences."""
-    from rdpfl_sim.frames import Sweep
-    from rdpfl_sim.frames.charts import Kind, Variable
-    from rdpfl_sim.records.run_folder import write_atomically
+    from rdpfl_sim.files import write_atomically
     from rdpfl_sim.reports.chart_figure import variable_label
-    from rdpfl_sim.reports.sweep_figures import draw_sweep_figures
-    from rdpfl_sim.reports.sweep_table import sweep_tables
-    from rdpfl_sim.reports.terminal import warning_lines
-    from rdpfl_sim.reports.text import sweep_warnings
-    from rdpfl_sim.sweeps.results import read_results, write_csv
-    from rdpfl_sim.sweeps.tables import latex_page, make_tables, markdown_page
+    from rdpfl_sim.reports.sweep_figures import draw_sweep_figures, sweep_tables
+    from rdpfl_sim.reports.text import sweep_warnings, warning_lines
+    from rdpfl_sim.results import Sweep
+    from rdpfl_sim.results.charts import Kind, Variable
+    from rdpfl_sim.results.sweep import read_results, write_csv
+    from rdpfl_sim.results.tables import latex_page, make_tables, markdown_page
 
     results = read_results(runs, output)
     if not results:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from rdpfl_sim.cli.common import make_console, print_plain, report_damage, require_run_folders
-from rdpfl_sim.system.files import open_atomic
+from rdpfl_sim.files import open_atomic
 
 HELP = "export a run as a Perfetto trace, with messages as arrows"
 EXAMPLES = """\

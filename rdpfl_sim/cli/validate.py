@@ -25,10 +25,10 @@ def execute(options: argparse.Namespace) -> int:
     """Build the scenario, or all runs of the sweep, without writing anything."""
     from rdpfl_sim.reports.text import quantity
     from rdpfl_sim.scenario.bundled import find_scenario
-    from rdpfl_sim.scenario.toml_file import is_sweep, read_toml
     from rdpfl_sim.simulation.experiment import Experiment
     from rdpfl_sim.sweeps.spec import SweepSpec
     from rdpfl_sim.sweeps.strategies.grid import overrides_replaced_by, plan_runs
+    from rdpfl_sim.toml import is_sweep, read_toml
 
     console = make_console()
     if is_sweep(read_toml(find_scenario(options.file))):

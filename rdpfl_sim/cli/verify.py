@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Check each run; return 1 if any check fails."""
     with make_console(stderr=True).status("loading"):
-        from rdpfl_sim.reports.terminal import verification_table
+        from rdpfl_sim.reports.text import verification_table
         from rdpfl_sim.scenario.scenario import arithmetic_of
         from rdpfl_sim.verification.replay import ONLY_BY_REPLAY
     console, results, violated = make_console(), [], False

@@ -107,7 +107,7 @@ def _follow(monitor: RunMonitor, run: Path, console: Console) -> None:
 def _poll(monitor: RunMonitor, run: Path) -> Iterator[None]:
     """Read new records at intervals until the run ends."""
     from rdpfl_sim.cli.live import READ_EVERY_S
-    from rdpfl_sim.records.tail import is_running
+    from rdpfl_sim.records.reader import is_running
 
     quiet_s = QUIET_S
     while True:

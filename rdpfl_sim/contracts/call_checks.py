@@ -18,7 +18,7 @@ from rdpfl_sim.components.registry import Plugin, Target
 from rdpfl_sim.contracts.equality import equal
 from rdpfl_sim.contracts.hidden_state import HiddenVariables
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
-from rdpfl_sim.maths.inputs import Inputs
+from rdpfl_sim.inputs import Inputs
 
 Arguments: TypeAlias = tuple[object, ...]
 P = ParamSpec("P")

@@ -11,8 +11,16 @@ import orjson
 
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.compute_time import ComputeTimes, TrainingTimes
-from rdpfl_sim.world.faults.condition import Clients, Condition, Neighbours
-from rdpfl_sim.world.faults.fault import START, Change, End, Fault, fault_class
+from rdpfl_sim.world.faults.fault import (
+    START,
+    Change,
+    Clients,
+    Condition,
+    End,
+    Fault,
+    Neighbours,
+    fault_class,
+)
 from rdpfl_sim.world.network.obstacles import Obstacles
 
 OBSTACLES = (Condition.LINK_DOWN, Condition.PARTITIONED)

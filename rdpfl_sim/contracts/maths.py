@@ -10,17 +10,17 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from rdpfl_sim.components.registry import Target
-from rdpfl_sim.contracts.call_checks import Arguments, Contract, FlawError, check_tensor, check_type, describe
-from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS, aggregate
-from rdpfl_sim.maths.aggregators.aggregation import (
+from rdpfl_sim.aggregators import AGGREGATORS, PRE_AGGREGATORS, aggregate
+from rdpfl_sim.aggregators.aggregation import (
     aggregator_weights,
     pre_aggregate,
     pre_aggregator_weights,
 )
-from rdpfl_sim.maths.aggregators.aggregator import FixedSeed, generator_of
-from rdpfl_sim.maths.attacks import ATTACKS, View
-from rdpfl_sim.methods.payload import squares_finite
+from rdpfl_sim.aggregators.aggregator import FixedSeed, generator_of
+from rdpfl_sim.attacks import ATTACKS, View
+from rdpfl_sim.components.registry import Target
+from rdpfl_sim.contracts.call_checks import Arguments, Contract, FlawError, check_tensor, check_type, describe
+from rdpfl_sim.methods.base import squares_finite
 
 SIZE = 6
 """Size of the vectors for testing plug-ins."""

@@ -24,7 +24,7 @@ from rdpfl_sim.contracts.call_checks import (
 from rdpfl_sim.contracts.equality import equal
 from rdpfl_sim.contracts.hidden_state import HiddenAttributes
 from rdpfl_sim.errors import PluginError
-from rdpfl_sim.maths.inputs import Inputs
+from rdpfl_sim.inputs import Inputs
 from rdpfl_sim.methods.base import (
     ClientServices,
     ClientView,
@@ -33,13 +33,14 @@ from rdpfl_sim.methods.base import (
     MessageStats,
     Method,
     Outgoing,
+    Payload,
     RunInfo,
     State,
     Trained,
     TrainingTask,
+    squares_finite,
 )
 from rdpfl_sim.methods.batching import Received, make_inbox, stack
-from rdpfl_sim.methods.payload import Payload, squares_finite
 
 NUM_MESSAGES = 3
 

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.attacks import ATTACKS
 from rdpfl_sim.components.registry import Target
+from rdpfl_sim.components.schema import Component
 from rdpfl_sim.contracts.call_checks import Contract, FlawError, Guard, call_plugin, describe
 from rdpfl_sim.contracts.learning import LEARNING_CONTRACTS
 from rdpfl_sim.contracts.maths import MALFORMED_ATTACK, MATHS_CONTRACTS
@@ -17,7 +18,6 @@ from rdpfl_sim.contracts.methods import METHOD_CONTRACT
 from rdpfl_sim.contracts.world import WORLD_CONTRACTS
 from rdpfl_sim.errors import OptionError, PluginError
 from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.maths.attacks import ATTACKS
 
 Location: TypeAlias = tuple[int | str, ...]
 

@@ -28,7 +28,7 @@ from rdpfl_sim.contracts.call_checks import (
 from rdpfl_sim.contracts.fault_effect import effect_flaw
 from rdpfl_sim.contracts.hidden_state import HiddenAttributes
 from rdpfl_sim.contracts.maths import vector
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.schedules import ScheduleView
 from rdpfl_sim.world.adversary.timing import ScheduledMessage, TimingView

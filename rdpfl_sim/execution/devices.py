@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import logging
 import os
-from typing import Annotated, Literal, TypeAlias
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from threading import Lock
+from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
 
 import torch
+from annotated_types import Le
 from pydantic import StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
+
+T = TypeVar("T")
+
 
 CPU = torch.device("cpu")
 
@@ -106,3 +117,127 @@ def prepare(device: torch.device) -> None:
             value,
             " or ".join(DETERMINISTIC_CUBLAS),
         )
+
+
+BACKEND_FLAGS = True, False, False, False
+"""cuDNN: deterministic, benchmark, allow_tf32. Matrix products on a GPU: allow_tf32."""
+
+DETERMINISTIC_ALGORITHMS = True, True
+"""Use deterministic algorithms on a GPU, and warn where none exists."""
+
+
+class ProcessWide(Generic[T]):
+    """A setting that the first concurrent run changes and the last one restores."""
+
+    def __init__(self, value: T, get: Callable[[], T], set_: Callable[[T], None]) -> None:
+        self.value = value
+        self.get = get
+        self.set = set_
+        self.num_runs = 0
+        self.previous = value
+        self.lock = Lock()
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Apply the value inside a context."""
+        with self.lock:
+            if self.num_runs == 0:
+                self.previous = self.get()
+                self.set(self.value)
+            self.num_runs += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.num_runs -= 1
+                if self.num_runs == 0:
+                    self.set(self.previous)
+
+
+def make_torch_deterministic(num_threads: int, device: torch.device = CPU) -> None:
+    """Set the number of torch threads, and disable operations whose results vary between runs.
+
+    The last bits of a sum depend on how it is split among threads, so the number of threads is part of the
+    experiment. The setting applies to the calling thread and to threads started later.
+    """
+    torch.set_num_threads(num_threads)
+    _set_backend_flags(BACKEND_FLAGS)
+    if device.type == "cuda":
+        _set_algorithms(DETERMINISTIC_ALGORITHMS)
+
+
+@contextmanager
+def deterministic_torch(num_threads: int, device: torch.device = CPU) -> Iterator[None]:
+    """Apply the settings of `make_torch_deterministic` inside a context, then restore the previous ones."""
+    threads_before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        with _backend_flags.applied(), _algorithms.applied() if device.type == "cuda" else nullcontext():
+            yield
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+def _get_backend_flags() -> tuple[bool, bool, bool, bool]:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    return cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32
+
+
+def _set_backend_flags(values: tuple[bool, bool, bool, bool]) -> None:
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = values
+
+
+def _get_algorithms() -> tuple[bool, bool]:
+    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _set_algorithms(values: tuple[bool, bool]) -> None:
+    if values == DETERMINISTIC_ALGORITHMS and _get_algorithms() == (True, False):
+        return  # the user has chosen errors instead of warnings
+    is_enabled, warn_only = values
+    torch.use_deterministic_algorithms(is_enabled, warn_only=warn_only)
+
+
+_backend_flags = ProcessWide(BACKEND_FLAGS, _get_backend_flags, _set_backend_flags)
+_algorithms = ProcessWide(DETERMINISTIC_ALGORITHMS, _get_algorithms, _set_algorithms)
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3)."""
+
+MAX_MMAP_THRESHOLD = 32 << 20
+"""The largest value that glibc accepts for M_MMAP_THRESHOLD."""
+
+GC_THRESHOLDS = 100_000, 50, 100
+"""Thresholds of Python's garbage collector during a run. They make collections rare."""
+
+_thresholds = ProcessWide(GC_THRESHOLDS, gc.get_threshold, lambda thresholds: gc.set_threshold(*thresholds))
+
+
+def gc_paused() -> AbstractContextManager[None]:
+    """Return a context in which Python rarely collects garbage."""
+    return _thresholds.applied()
+
+
+def keep_freed_memory() -> None:
+    """Keep freed memory in this process for reuse. This has no effect without glibc."""
+    if not sys.platform.startswith("linux"):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+MAX_WORKERS = 1024
+"""Upper limit of the option. More workers than cores use memory without a speed-up."""
+
+Workers: TypeAlias = Annotated[
+    Annotated[Count, Le(MAX_WORKERS)] | None, Doc("clients trained at the same time; default: one per core")
+]
+
+
+def num_cores() -> int:
+    """Return the number of cores available to this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

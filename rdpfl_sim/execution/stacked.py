@@ -13,12 +13,17 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from rdpfl_sim.execution.executor import Executor, PendingJob, RoundComputation
-from rdpfl_sim.execution.training_data import EvalJob, EvalResult, TrainingJob
+from rdpfl_sim.execution.executor import (
+    EvalJob,
+    EvalResult,
+    Executor,
+    PendingJob,
+    RoundComputation,
+    TrainingJob,
+)
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
-from rdpfl_sim.learning.stacked_models import StackedModel
-from rdpfl_sim.learning.stacked_training import StackedClient, StackedResult, train_stacked
+from rdpfl_sim.learning.stacked import StackedClient, StackedModel, StackedResult, train_stacked
 from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.world.jobs import RoundJob
 

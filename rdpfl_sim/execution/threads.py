@@ -12,9 +12,8 @@ from typing import TypeVar
 import torch
 from typing_extensions import override
 
-from rdpfl_sim.execution.executor import Executor, PendingJob, RoundComputation, executor
-from rdpfl_sim.execution.num_workers import Workers, num_cores
-from rdpfl_sim.execution.training_data import EvalJob, EvalResult
+from rdpfl_sim.execution.devices import Workers, num_cores
+from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor, PendingJob, RoundComputation, executor
 from rdpfl_sim.world.jobs import RoundJob
 
 T = TypeVar("T")

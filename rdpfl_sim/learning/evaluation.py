@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.models import FlatModel
-from rdpfl_sim.learning.stacked_models import FLOATS_PER_LINE, StackedModel, aligned
+from rdpfl_sim.learning.stacked import FLOATS_PER_LINE, StackedModel, aligned
 
 BATCH_SIZE = 256
 
@@ -120,3 +120,31 @@ def _judge(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the correctness of the prediction and the loss for every example."""
     correct = (logits.argmax(dim=1) == y) & logits.isfinite().all(dim=1)
     return correct, cross_entropy(logits, y, reduction="none")
+
+
+@dataclass(frozen=True)
+class LossStats:
+    """f(w), grad f(w), and the means of |g|^2 and |g - grad f|^2 over the batch gradients g."""
+
+    loss: float
+    gradient: Tensor
+    mean_square: float
+    variance: float
+
+
+def loss_stats(model: FlatModel, w: Tensor, shard: Shard, batch_size: int) -> LossStats:
+    """Compute the statistics at w in one pass over the shard, in batches and without augmentation."""
+    model.load(w)
+    total = torch.zeros_like(w, dtype=torch.float64)
+    loss = mean_square = 0.0
+    for positions in torch.split(torch.arange(len(shard), device=w.device), batch_size):
+        x, y = shard.take(positions)
+        model.gradient.zero_()
+        batch_loss = cross_entropy(model(x), y)
+        torch.autograd.backward(batch_loss)
+        share, g = len(y) / len(shard), model.gradient.double()
+        total.add_(g, alpha=share)
+        loss += share * batch_loss.item()
+        mean_square += share * (g @ g).item()
+    variance = max(0.0, mean_square - (total @ total).item())
+    return LossStats(loss, total.to(w.dtype), mean_square, variance)

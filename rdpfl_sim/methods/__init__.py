@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from rdpfl_sim.components.registry import import_modules
-from rdpfl_sim.methods.registry import METHODS, method
+from rdpfl_sim.methods.base import METHODS, method
 
 __all__ = ["METHODS", "method"]
 

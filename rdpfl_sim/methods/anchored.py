@@ -15,10 +15,8 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from rdpfl_sim.aggregators import Aggregation, median
 from rdpfl_sim.components.options import Doc, Fraction, Positive
-from rdpfl_sim.maths.aggregators import Aggregation, median
-from rdpfl_sim.maths.vectors import clip_around, clip_rows, row_norms
-from rdpfl_sim.methods.aggregation import AggregatorChoice, PreAggregators
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -29,16 +27,19 @@ from rdpfl_sim.methods.base import (
     RunInfo,
     State,
     Trained,
+    method,
 )
 from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
     Coefficient,
     Lambda,
     PersonalStep,
+    PreAggregators,
     StepSize,
     distances,
     weighted_messages,
 )
-from rdpfl_sim.methods.registry import method
+from rdpfl_sim.vectors import clip_around, clip_rows, row_norms
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, NonNegative, Positive
-from rdpfl_sim.maths.vectors import row_norms
-from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo, method
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
-from rdpfl_sim.methods.registry import method
+from rdpfl_sim.vectors import row_norms
 
 
 @method

@@ -10,11 +10,50 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
+
+from rdpfl_sim.components.registry import Facts, Registry
+
+Form: TypeAlias = tuple[torch.Size | torch.dtype, ...]
+"""Shapes and data types of a payload."""
+
+
+class Payload:
+    """A flat vector, shared by all recipients of a broadcast.
+
+    With a mask (bool, of the vector's shape) only the entries under the mask are transmitted, plus one bit
+    per entry. A recipient checks `form` and `is_finite`. `squares_finite` implies `is_finite` and is cheaper
+    to compute.
+    """
+
+    __slots__ = ("form", "is_finite", "mask", "size_bytes", "squares_finite", "vector")
+
+    def __init__(self, vector: Tensor, mask: Tensor | None = None) -> None:
+        self.vector = vector
+        self.mask = mask
+        self.form: Form = (vector.shape, vector.dtype)
+        self.size_bytes = vector.nbytes
+        self.squares_finite = squares_finite(vector)
+        self.is_finite = self.squares_finite or is_finite(vector)
+        if mask is not None:
+            self.form += (mask.shape, mask.dtype)
+            num_sent = int(torch.count_nonzero(mask))
+            self.size_bytes = num_sent * vector.element_size() + -(-mask.numel() // 8)
+
+
+def is_finite(v: Tensor) -> bool:
+    """Return whether no entry is NaN or infinite."""
+    return squares_finite(v) or bool(torch.isfinite(v).all())
+
+
+def squares_finite(v: Tensor) -> bool:
+    """Return whether v is a vector whose entries are finite and small enough that |v|^2 is finite too."""
+    return v.dim() == 1 and v.is_floating_point() and isfinite(v.dot(v).item())
+
 
 Diagnostics: TypeAlias = Mapping[str, Tensor]
 """(n,) each; NaN where a value does not apply. Each entry becomes a field of the `estimate` record."""
@@ -225,3 +264,18 @@ def layer_starts(layers: Sequence[Layer]) -> list[int]:
     for layer in layers:
         starts.setdefault(layer.name.rpartition(".")[0], layer.start)
     return list(starts.values())
+
+
+METHODS = Registry("method", Facts)
+method = METHODS.register
+
+
+def neighbour_share(by_neighbours: Tensor, by_training: Tensor) -> Tensor:
+    """Return how far neighbours moved the models (n,), relative to local training.
+
+    For methods that exchange directions, it is |lambda d| / |u|. For methods that exchange models, it is
+    |w - x| / |x - w'|, where x is the trained model, w' the model before the round and w the model after it
+    (docs/methods.md). It is NaN if local training did not change the model or has diverged.
+    """
+    share = by_neighbours / by_training
+    return share.where((by_training > 0) & by_training.isfinite() & share.isfinite(), torch.nan)

@@ -12,9 +12,17 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.maths.inputs import call_read_only
-from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, Method, State, Trained
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.inputs import call_read_only
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    Method,
+    Payload,
+    State,
+    Trained,
+)
 
 MAX_FLOATS = 1 << 21
 """Maximum number of floats in the models and messages of a batch, so that they fit into the CPU cache."""

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from rdpfl_sim.components.options import Doc, PositiveFraction
+from rdpfl_sim.components.options import Doc, PositiveFraction, round_up
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.methods.base import (
     ClientView,
@@ -26,12 +26,11 @@ from rdpfl_sim.methods.base import (
     State,
     Trained,
     TrainingTask,
+    is_finite,
     layer_starts,
+    method,
 )
 from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
-from rdpfl_sim.methods.payload import is_finite
-from rdpfl_sim.methods.registry import method
-from rdpfl_sim.rounding import round_up
 
 
 @method

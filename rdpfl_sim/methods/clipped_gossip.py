@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Positive, PositiveFraction
-from rdpfl_sim.maths.vectors import square_root
-from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo, method
 from rdpfl_sim.methods.gossip import Gossip, distances, metropolis
-from rdpfl_sim.methods.registry import method
+from rdpfl_sim.vectors import square_root
 
 
 @method

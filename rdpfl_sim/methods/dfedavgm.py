@@ -10,9 +10,8 @@ from typing import Annotated
 from annotated_types import Lt
 
 from rdpfl_sim.components.options import Doc, NonNegative
-from rdpfl_sim.methods.base import RunInfo, State, TrainingTask
+from rdpfl_sim.methods.base import RunInfo, State, TrainingTask, method
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.methods.registry import method
 
 
 @method

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rdpfl_sim.maths.aggregators import Aggregation, mean
-from rdpfl_sim.maths.vectors import row_norms
-from rdpfl_sim.methods.aggregation import AggregatorChoice, PreAggregators
+from rdpfl_sim.aggregators import Aggregation, mean
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -19,16 +17,19 @@ from rdpfl_sim.methods.base import (
     RunInfo,
     State,
     Trained,
+    method,
 )
 from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
     Coefficient,
     Lambda,
     PersonalStep,
+    PreAggregators,
     StepSize,
     distances,
     weighted_messages,
 )
-from rdpfl_sim.methods.registry import method
+from rdpfl_sim.vectors import row_norms
 
 
 @method

@@ -17,8 +17,7 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from rdpfl_sim.components.options import Doc, Fraction, PositiveFraction
-from rdpfl_sim.maths.vectors import row_norms
+from rdpfl_sim.components.options import Doc, Fraction, PositiveFraction, round_up
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -29,11 +28,11 @@ from rdpfl_sim.methods.base import (
     State,
     Trained,
     TrainingTask,
+    method,
+    neighbour_share,
 )
 from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
-from rdpfl_sim.methods.neighbour_share import neighbour_share
-from rdpfl_sim.methods.registry import method
-from rdpfl_sim.rounding import round_up
+from rdpfl_sim.vectors import row_norms
 
 
 @dataclass(frozen=True)

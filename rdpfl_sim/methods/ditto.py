@@ -21,9 +21,9 @@ from rdpfl_sim.methods.base import (
     State,
     Trained,
     TrainingTask,
+    method,
 )
 from rdpfl_sim.methods.gossip import Gossip, metropolis
-from rdpfl_sim.methods.registry import method
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo, method
 from rdpfl_sim.methods.gossip import Gossip, metropolis
-from rdpfl_sim.methods.registry import method
 
 
 @method

@@ -24,9 +24,9 @@ from rdpfl_sim.methods.base import (
     State,
     Trained,
     layer_starts,
+    method,
 )
 from rdpfl_sim.methods.gossip import Gossip, metropolis
-from rdpfl_sim.methods.registry import method
 
 
 @method

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim.components.options import Doc, Fraction
-from rdpfl_sim.maths.vectors import row_norms
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -25,8 +24,9 @@ from rdpfl_sim.methods.base import (
     Outgoing,
     State,
     Trained,
+    neighbour_share,
 )
-from rdpfl_sim.methods.neighbour_share import neighbour_share
+from rdpfl_sim.vectors import row_norms
 
 OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the client's own model in the new model")]
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from torch.nn.functional import kl_div, log_softmax
 
 from rdpfl_sim.components.options import Doc, Positive
-from rdpfl_sim.methods.base import Batch, ClientView, Inbox, RunInfo
+from rdpfl_sim.methods.base import Batch, ClientView, Inbox, RunInfo, method
 from rdpfl_sim.methods.gossip import Gossip
-from rdpfl_sim.methods.registry import method
 
 
 @method

@@ -12,13 +12,21 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
+from rdpfl_sim.aggregators import Aggregation, Aggregator, krum
 from rdpfl_sim.components.options import Doc
-from rdpfl_sim.maths.aggregators import Aggregation, Aggregator, krum
-from rdpfl_sim.maths.vectors import row_norms
-from rdpfl_sim.methods.aggregation import AGGREGATOR, PreAggregators
-from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, MessageStats, RunInfo, State, Trained
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Diagnostics,
+    Inbox,
+    MessageStats,
+    RunInfo,
+    State,
+    Trained,
+    method,
+)
+from rdpfl_sim.methods.directions import AGGREGATOR, PreAggregators
 from rdpfl_sim.methods.gossip import ModelExchange, clamp_finite, distances
-from rdpfl_sim.methods.registry import method
+from rdpfl_sim.vectors import row_norms
 
 
 @method

@@ -14,8 +14,8 @@ from rdpfl_sim.methods.base import (
     RunInfo,
     State,
     Trained,
+    method,
 )
-from rdpfl_sim.methods.registry import method
 
 
 @method

@@ -16,10 +16,8 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
+from rdpfl_sim.aggregators import Aggregation, median
 from rdpfl_sim.components.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
-from rdpfl_sim.maths.aggregators import Aggregation, median
-from rdpfl_sim.maths.vectors import LARGEST, bb_coefficients, clip_rows, row_norms
-from rdpfl_sim.methods.aggregation import AggregatorChoice, PreAggregators
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
@@ -30,16 +28,19 @@ from rdpfl_sim.methods.base import (
     RunInfo,
     State,
     Trained,
+    method,
 )
 from rdpfl_sim.methods.directions import (
+    AggregatorChoice,
     Coefficient,
     Lambda,
     PersonalStep,
+    PreAggregators,
     StepSize,
     distances,
     weighted_messages,
 )
-from rdpfl_sim.methods.registry import method
+from rdpfl_sim.vectors import LARGEST, bb_coefficients, clip_rows, row_norms
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,9 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from rdpfl_sim.components.options import Doc, PositiveFraction
-from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo
+from rdpfl_sim.components.options import Doc, PositiveFraction, round_down
+from rdpfl_sim.methods.base import ClientView, Inbox, RunInfo, method
 from rdpfl_sim.methods.gossip import Gossip, OwnShare, distances, equal_shares
-from rdpfl_sim.methods.registry import method
-from rdpfl_sim.rounding import round_down
 
 
 @method

@@ -5,6 +5,7 @@ Symbolic links and special files are rejected, sizes are limited, and a partly w
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,21 +14,19 @@ from typing import TypeAlias, TypedDict, cast
 import orjson
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.json_file import JsonObject, read_json, read_json_if_present
-from rdpfl_sim.records.metrics_file import MetricsRow, parse_metrics
-from rdpfl_sim.records.run_folder import (
-    EVENTS,
-    METRICS_FILE,
-    PROVENANCE,
-    RUNS,
-    SCENARIO,
-    SUMMARY,
-    TOPOLOGY,
+from rdpfl_sim.files import (
+    JsonObject,
+    lines_inside,
+    open_inside,
+    read_json,
+    read_json_if_present,
+    size_inside,
 )
+from rdpfl_sim.records.files import EVENTS, METRICS_FILE, PROVENANCE, RUNS, SCENARIO, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.metrics import MetricsRow, parse_metrics
 from rdpfl_sim.records.schema import check_schema
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.scenario.toml_file import read_toml
-from rdpfl_sim.system.files import lines_inside, open_inside, size_inside
+from rdpfl_sim.toml import read_toml
 
 Record: TypeAlias = JsonObject
 """One line of events.jsonl: `event`, `time_s` and the fields of that event."""
@@ -153,3 +152,47 @@ def newest_run(path: Path) -> Path | None:
     found = [*path.glob(f"*/{SCENARIO}"), *path.glob(f"{RUNS}/*/{SCENARIO}")]
     runs = [scenario.parent for scenario in found]
     return max(runs, key=lambda run: run.stat().st_mtime, default=None)
+
+
+CHUNK = 1 << 22
+
+
+class Follower:
+    """Reads complete lines appended to a file; starts again if the file is truncated."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._position = 0
+        self._rest = b""
+
+    def has_restarted(self) -> bool:
+        """Return whether the file was truncated; reading then restarts with its first line."""
+        restarted = size_inside(self.path) < self._position
+        if restarted:
+            self._position, self._rest = 0, b""
+        return restarted
+
+    def chunks(self) -> Iterator[list[bytes]]:
+        """Yield the complete lines appended since the last call, in batches."""
+        if size_inside(self.path) <= self._position:
+            return
+        with open_inside(self.path) as file:
+            file.seek(self._position)
+            while content := file.read(CHUNK):
+                self._position += len(content)
+                *lines, self._rest = (self._rest + content).split(b"\n")
+                yield lines
+
+
+def is_running(folder: Path) -> bool:
+    """Return whether a process has locked the run folder or, without locks, the summary is missing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return not (folder / SUMMARY).exists()
+    finally:
+        os.close(descriptor)
+    return False

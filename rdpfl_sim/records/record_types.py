@@ -1,6 +1,6 @@
 """The records of events.jsonl, with the order and the types of their fields.
 
-Records are flat JSON objects, one per line. `verify`, the frames and the reference use these definitions.
+Records are flat JSON objects, one per line. `verify`, `results` and the reference use these definitions.
 """
 
 from __future__ import annotations

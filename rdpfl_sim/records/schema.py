@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 
 from rdpfl_sim.errors import RunError, SchemaError
-from rdpfl_sim.records.json_file import read_json_if_present
-from rdpfl_sim.system.files import lines_inside
+from rdpfl_sim.files import lines_inside, read_json_if_present
 from rdpfl_sim.version import __version__
 
 SCHEMA = 2

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.records.metric_names import metric_name
+from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.reports.figure_style import (
     BYZANTINE,
     DASHES,

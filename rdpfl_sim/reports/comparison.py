@@ -16,8 +16,7 @@ from rdpfl_sim.reports.text import count_range, escape_control, seed_list
 
 if TYPE_CHECKING:
     from rdpfl_sim.intervals import MeanInterval
-    from rdpfl_sim.sweeps.comparison.compare import Cell, Comparison
-    from rdpfl_sim.sweeps.comparison.sweep_cases import SweepComparison
+    from rdpfl_sim.results.compare import Cell, Comparison, SweepComparison
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from rdpfl_sim.system.files import open_atomic
+from rdpfl_sim.files import open_atomic
 
 Colour: TypeAlias = tuple[float, float, float, float]
 """Red, green, blue and opacity, from 0 to 1."""

@@ -11,12 +11,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rdpfl_sim.records import statistics
-from rdpfl_sim.records.round_range import RoundRange
-from rdpfl_sim.reports.terminal import fact_grid
+from rdpfl_sim.records import metrics
+from rdpfl_sim.records.summary import RoundRange
 from rdpfl_sim.reports.text import (
     duration,
     escape_control,
+    fact_grid,
     first_items,
     multiple,
     quantity,
@@ -24,7 +24,7 @@ from rdpfl_sim.reports.text import (
 )
 
 if TYPE_CHECKING:
-    from rdpfl_sim.records.json_file import JsonObject
+    from rdpfl_sim.files import JsonObject
 
 TEXT_WIDTH = 68
 OUTCOMES_ON_LINK = ("delivered", "lost", "in_flight")
@@ -43,13 +43,13 @@ def summary_table(summary: JsonObject) -> RenderableType:
     )
     table = Table(box=rich.box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     table.add_column("accuracy", no_wrap=True)
-    first, *others = (statistic.heading for statistic in statistics.STATISTICS)
+    first, *others = (statistic.heading for statistic in metrics.STATISTICS)
     for heading in (f"personal {first}", *others, "global mean"):
         table.add_column(heading, justify="right")
     for group, size, style in (("honest", num_clients - num_byzantine, "bold"), ("all", num_clients, "")):
         accuracy = summary["accuracy"][group]
         personal, overall = accuracy["personal"] or {}, accuracy["global"] or {}
-        values = [*(personal.get(statistic.key) for statistic in statistics.STATISTICS), overall.get("mean")]
+        values = [*(personal.get(statistic.key) for statistic in metrics.STATISTICS), overall.get("mean")]
         table.add_row(f"{group} ({size:,})", *map(score, values), style=style)
     return Group(title, Text(escape_control(setting)), table, fact_grid(_facts(summary)))
 

@@ -11,8 +11,8 @@ from typing import TypeAlias
 import orjson
 
 from rdpfl_sim.errors import RunError
+from rdpfl_sim.files import make_folder
 from rdpfl_sim.records.reader import Record, Topology
-from rdpfl_sim.system.files import make_folder
 
 EVALUATION_TAGS = {
     "personal_accuracy": "accuracy/personal",

@@ -13,9 +13,9 @@ from typing import BinaryIO
 
 import orjson
 
-from rdpfl_sim.records.fault_timeline import FaultTimeline
 from rdpfl_sim.records.reader import Record, Topology
 from rdpfl_sim.reports.text import change_text
+from rdpfl_sim.world.faults.timeline import FaultTimeline
 
 RUN, CLIENTS, ACCURACY = 1, 2, 3
 """Groups of tracks, which the format calls processes."""

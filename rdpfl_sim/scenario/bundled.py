@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.scenario.toml_file import leaves, read_toml
+from rdpfl_sim.toml import leaves, read_toml
 
 _PACKAGE = Path(__file__).parents[1]
 _COPY = _PACKAGE / "bundled_scenarios"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.options import client_ids
+from rdpfl_sim.components.options import client_ids, round_down
+from rdpfl_sim.components.schema import Component
 from rdpfl_sim.errors import OptionError, Problem
-from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.sections import (
     AdversarySection,
     ClientsSection,

@@ -12,10 +12,9 @@ from typing import Annotated, get_args, get_origin
 
 from pydantic import ValidationError
 
-from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import OneOf, Strict
 from rdpfl_sim.errors import PluginError, Problem, ScenarioError
-from rdpfl_sim.scenario.toml_file import (
+from rdpfl_sim.toml import (
     TomlTable,
     ValueSyntaxError,
     get_value,

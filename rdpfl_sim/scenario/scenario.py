@@ -16,9 +16,8 @@ from typing import Annotated
 import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.options import Count
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Component, Strict
 from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution import arithmetic
@@ -39,7 +38,7 @@ from rdpfl_sim.scenario.sections import (
     TrainingSection,
     component_field,
 )
-from rdpfl_sim.scenario.toml_file import TomlTable, is_sweep, join_path, read_toml
+from rdpfl_sim.toml import TomlTable, is_sweep, join_path, read_toml
 
 
 def _as_list(value: object) -> object:

@@ -6,20 +6,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.components.option_table import Component
+from rdpfl_sim.attacks import ATTACKS
+from rdpfl_sim.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.components.options import LARGE, ClientSet, Count, Fraction, NonNegative, Positive, Probability
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Component, OneOf, Strict
 from rdpfl_sim.execution.arithmetic import Arithmetic
-from rdpfl_sim.execution.choice import EXECUTORS
-from rdpfl_sim.execution.choice import REMOVED as REMOVED_EXECUTORS
-from rdpfl_sim.execution.devices import DeviceName
-from rdpfl_sim.execution.num_workers import MAX_WORKERS
+from rdpfl_sim.execution.auto import EXECUTORS
+from rdpfl_sim.execution.auto import REMOVED as REMOVED_EXECUTORS
+from rdpfl_sim.execution.devices import MAX_WORKERS, DeviceName
 from rdpfl_sim.learning.datasets.dataset import DATASETS
 from rdpfl_sim.learning.models import MODELS
 from rdpfl_sim.learning.partition import PARTITIONS
-from rdpfl_sim.maths.attacks import ATTACKS
-from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.world.adversary.adversary import Level
 from rdpfl_sim.world.adversary.placement import PLACEMENTS
@@ -28,8 +25,7 @@ from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import COMPUTE
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.network.bandwidth import BANDWIDTHS
-from rdpfl_sim.world.network.geography import GEOGRAPHIES
-from rdpfl_sim.world.network.latency import LATENCIES
+from rdpfl_sim.world.network.latency import GEOGRAPHIES, LATENCIES
 from rdpfl_sim.world.network.links import LOSSES
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 from rdpfl_sim.world.network.transport import TRANSPORTS

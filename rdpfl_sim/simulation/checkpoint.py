@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from rdpfl_sim.records.checkpoint_file import Checkpoints
-from rdpfl_sim.records.run_folder import CHECKPOINTS, RunFolder
-from rdpfl_sim.records.state_codec import CodecError
+from simpy import Event, Process
+from simpy.events import Initialize
+from torch import Tensor
+
+from rdpfl_sim.files import JsonObject
+from rdpfl_sim.methods.base import Payload
+from rdpfl_sim.methods.batching import Updated
+from rdpfl_sim.records.files import CHECKPOINTS
 from rdpfl_sim.scenario.sections import CheckpointSection
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints, CodecError, Decoder, Encoder, Plain, decoding
+from rdpfl_sim.simulation.evaluation import Candidate
 from rdpfl_sim.simulation.provenance import environment
-from rdpfl_sim.simulation.snapshot import take_snapshot
+from rdpfl_sim.simulation.run_folder import RunFolder
+from rdpfl_sim.simulation.telemetry import Histogram, RoundStats, SenderStats
+from rdpfl_sim.simulation.theory import Trajectory
+from rdpfl_sim.world.adversary.adversary import DelayedMessage, Observations
+from rdpfl_sim.world.adversary.timing import ScheduledMessage
+from rdpfl_sim.world.client import FinishedRound
+from rdpfl_sim.world.faults.fault import End, Start, fault_classes
+from rdpfl_sim.world.jobs import FinishedJob, JobResult
+from rdpfl_sim.world.kernel import Call, Kernel
+from rdpfl_sim.world.mailbox import SenderQueue
+from rdpfl_sim.world.network.bandwidth import Departure, Transfer
+from rdpfl_sim.world.network.message import Broadcast, Message
+from rdpfl_sim.world.network.transport import Delivery
+from rdpfl_sim.world.observer import UsedMessage
 
 if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Simulation
@@ -63,3 +86,170 @@ class CheckpointWriter:
     def clear(self) -> None:
         """Remove all checkpoints of a complete run."""
         self.checkpoints.clear()
+
+
+VALUES: tuple[type, ...] = (
+    *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call),
+    *(
+        DelayedMessage,
+        ScheduledMessage,
+        Observations,
+        Histogram,
+        RoundStats,
+        SenderStats,
+        Trajectory,
+        Candidate,
+        FinishedJob,
+        JobResult,
+        FinishedRound,
+        Updated,
+        UsedMessage,
+    ),
+    *(Start, End),
+)
+"""Classes of the values that a run creates, other than method states."""
+
+PRIORITIES = range(10)
+SHORTEST_RECORD = 40
+"""Minimum size in bytes of a fault record in events.jsonl."""
+MAX_CHANGES = 100_000_000
+"""Maximum number of changes to the world without fault records. Skipping this many takes a minute or two."""
+
+
+class Snapshot(NamedTuple):
+    """The complete state of a run: `state` is JSON-like and refers to tensors by their index."""
+
+    state: dict[str, Plain]
+    tensors: list[Tensor]
+
+
+def take_snapshot(simulation: Simulation) -> Snapshot:
+    """Return the state of a run. Pending updates are computed first; pending local training is not run."""
+    components, pending_events = _stateful_components(simulation), simulation.world.pending_events
+    encoder = Encoder(components, _values(simulation))
+    state = {
+        "queue": list(_encode_queue(simulation.kernel, pending_events, encoder)),
+        "waiting": [client for client, event in pending_events.items() if not isinstance(event, Initialize)],
+        "parts": {name: encoder.part(component) for name, component in components.items()},
+    }
+    return Snapshot({**state, "values": encoder.values}, encoder.tensors)
+
+
+def _encode_queue(kernel: Kernel, pending_events: dict[int, Event], encoder: Encoder) -> Iterator[Plain]:
+    """Yield the queue's entries: time, priority, and either a call or the client whose process continues."""
+    client_of = {id(event): client for client, event in pending_events.items()}
+    for time_s, priority, event in kernel.queue:
+        if id(event) in client_of:
+            yield [time_s, priority, ["client", client_of[id(event)]]]
+        elif not isinstance(event, Event):
+            yield [time_s, priority, encoder.encode(event)]
+        elif isinstance(event, Process) and not event.ok:
+            raise cast(BaseException, event.value)  # a client has failed; SimPy would raise this next
+        # All other SimPy events belong to processes that have ended and have no effect.
+
+
+def restore(simulation: Simulation, snapshot: Snapshot) -> None:
+    """Restore a snapshot into a simulation that has not started yet.
+
+    Raises a `CodecError` if the snapshot belongs to a different scenario.
+    """
+    with decoding():
+        _restore(simulation, snapshot)
+
+
+def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
+    state, world, kernel = snapshot.state, simulation.world, simulation.kernel
+    for kind, *ends in map(str.split, state["parts"]):
+        if kind == "link":
+            _ = simulation.network.links[int(ends[0])][int(ends[1])]  # links are created on first use
+    components = _stateful_components(simulation)
+    if components.keys() != state["parts"].keys():
+        raise CodecError(f"different components: {sorted(components.keys() ^ state['parts'].keys())}")
+    decoder = Decoder(components, _values(simulation), state["values"], snapshot.tensors)
+    for name, component in components.items():
+        decoder.restore(component, state["parts"][name])
+    _check_numbers(simulation, state["waiting"])
+    world.resume(state["waiting"])
+    for time_s, priority, entry in state["queue"]:
+        if not time_s >= kernel.now or priority not in PRIORITIES:
+            raise CodecError(
+                f"its queue has an event at {time_s} s with priority {priority}; the time is {kernel.now} s"
+            )
+        if entry[0] != "client":
+            event = decoder.decode(entry)
+            if not callable(event.callback):
+                raise CodecError(f"its queue contains {entry}, which cannot be called")
+            kernel.call_at(event, time_s, priority)
+        elif entry[1] in world.processes:
+            kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)
+        else:
+            world.start_client(entry[1])
+
+
+def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
+    """Reject numbers that would corrupt the run or prevent it from ending."""
+    if not 0 <= simulation.kernel.now < inf:
+        raise CodecError(f"its time is {simulation.kernel.now} s")
+    for client in simulation.clients:
+        round_ = client.state.round
+        if type(round_) is not int or not 0 <= round_ <= simulation.scenario.rounds + 1:
+            raise CodecError(f"client {client.id} is in round {round_!r}")
+    if len(set(waiting)) < len(waiting) or not set(waiting) <= set(range(len(simulation.clients))):
+        raise CodecError(f"its list of waiting clients is invalid: {waiting}")
+    num_changes, files = simulation.world.num_changes, simulation.files
+    recorded = files is not None and simulation.scenario.output.events
+    max_changes = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MAX_CHANGES
+    if type(num_changes) is not int or not 0 <= num_changes <= max_changes:
+        raise CodecError(
+            f"its number of changes to the world is {num_changes!r}; the maximum is {max_changes:,}"
+        )
+
+
+def _stateful_components(simulation: Simulation) -> JsonObject:
+    """Return all stateful components, by names that are the same in every simulation of a scenario."""
+    network, clients = simulation.network, simulation.clients
+    optional = {
+        "transport": network.reliable,
+        "bandwidth": network.bandwidth,
+        "theory": simulation.evaluations.theory,
+    }
+    return {
+        "simulation": simulation,
+        "kernel": simulation.kernel,
+        "time_limit": simulation.time_limit,
+        "digest": simulation.recorder.digest,
+        "telemetry": simulation.telemetry,
+        "scores": simulation.scores,
+        "evaluations": simulation.evaluations,
+        "world": simulation.world,
+        "training_times": simulation.training_times,
+        "network": network,
+        "obstacles": network.obstacles,
+        **{name: part for name, part in optional.items() if part is not None},
+        **{f"adversary {place}": adversary for place, adversary in enumerate(simulation.adversaries)},
+        **{f"client {client.id}": client for client in clients},
+        **{f"timer {client.id}": client.timer for client in clients},
+        **{f"state {client.id}": client.state for client in clients},
+        **{f"mailbox {client.id}": client.mailbox for client in clients},
+        **{
+            f"link {link.sender} {link.recipient}": link for links in network.links for link in links.values()
+        },
+    }
+
+
+def _values(simulation: Simulation) -> list[type]:
+    """Return the value classes of the world, the faults and the method's modules."""
+    return [
+        *VALUES,
+        *fault_classes(),
+        *_data_classes("rdpfl_sim.methods."),
+        *_data_classes(type(simulation.experiment.method).__module__),
+    ]
+
+
+def _data_classes(prefix: str) -> Iterator[type]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(prefix):
+            for item in vars(module).values():
+                if isinstance(item, type) and is_dataclass(item) and item.__module__ == name:
+                    yield item

@@ -8,15 +8,13 @@ from functools import partial
 
 import networkx as nx
 
-from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.options import client_ids
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.options import client_ids, round_down
+from rdpfl_sim.components.schema import Component, Strict
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
-from rdpfl_sim.methods.aggregation import never_differs_from_mean, unknown_weights
+from rdpfl_sim.files import JsonObject
 from rdpfl_sim.methods.base import Method
+from rdpfl_sim.methods.directions import never_differs_from_mean, unknown_weights
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.records.json_file import JsonObject
-from rdpfl_sim.rounding import round_down
 from rdpfl_sim.scenario.checks import groups_by_path
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.world.adversary.threat_model import ATTACKS_WITHOUT_EFFECT, Neighbourhoods, hops_to

@@ -12,23 +12,20 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from rdpfl_sim.attacks import ATTACKS
 from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import arithmetic, devices
-from rdpfl_sim.execution.executor import Executor, RoundComputation
-from rdpfl_sim.execution.training_data import TrainingConfig, TrainingData
+from rdpfl_sim.execution.executor import Executor, RoundComputation, TrainingConfig, TrainingData
+from rdpfl_sim.files import check_memory
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
-from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.learning.models import FlatModel, seeded
 from rdpfl_sim.learning.partition import Indices, split_test
-from rdpfl_sim.learning.seeding import seeded
-from rdpfl_sim.maths.attacks import ATTACKS
-from rdpfl_sim.methods.base import ClientView, Layer, Method, RunInfo, State, Trained
-from rdpfl_sim.methods.payload import Form, Payload
+from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, collect_problems
-from rdpfl_sim.system.memory import check_memory
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import ComputeTimes

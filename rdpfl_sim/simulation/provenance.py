@@ -21,8 +21,8 @@ import torch
 
 from rdpfl_sim.execution.arithmetic import Arithmetic, instructions
 from rdpfl_sim.execution.devices import describe
-from rdpfl_sim.records.json_file import JsonObject, read_json
-from rdpfl_sim.records.run_folder import PROVENANCE
+from rdpfl_sim.files import JsonObject, read_json
+from rdpfl_sim.records.files import PROVENANCE
 from rdpfl_sim.version import __version__
 
 PACKAGES = (

@@ -8,20 +8,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rdpfl_sim.errors import Problem, RunError, ScenarioError, is_out_of_memory
-from rdpfl_sim.execution.allocation import gc_paused
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.records.checkpoint_file import Checkpoints
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.execution.devices import deterministic_torch, gc_paused
+from rdpfl_sim.files import JsonObject
+from rdpfl_sim.records.files import CHECKPOINTS, SUMMARY, TRACEBACK
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import CHECKPOINTS, SUMMARY, TRACEBACK, RunFolder
 from rdpfl_sim.records.schema import check_schema
-from rdpfl_sim.records.state_codec import CodecError, decoding
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
+from rdpfl_sim.simulation.checkpoint import Snapshot
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints, CodecError, decoding
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.failures import record_failure
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environment
+from rdpfl_sim.simulation.run_folder import RunFolder
+from rdpfl_sim.simulation.signals import record_failure
 from rdpfl_sim.simulation.simulation import Progress, Result, Simulation
-from rdpfl_sim.simulation.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -15,28 +15,24 @@ from simpy.core import EmptySchedule
 from torch import Tensor
 
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.execution.allocation import gc_paused
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.methods.aggregation import when_too_few
-from rdpfl_sim.methods.payload import Payload
-from rdpfl_sim.records.evaluation_log import EvaluationLog
-from rdpfl_sim.records.json_file import JsonObject
-from rdpfl_sim.records.metrics_file import MetricsRow
+from rdpfl_sim.execution.devices import deterministic_torch, gc_paused
+from rdpfl_sim.files import JsonObject
+from rdpfl_sim.methods.base import Payload
+from rdpfl_sim.methods.directions import when_too_few
+from rdpfl_sim.records.files import PROVENANCE, SUMMARY, TOPOLOGY
+from rdpfl_sim.records.metrics import MetricsRow
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.recorder import Recorder
-from rdpfl_sim.records.run_folder import PROVENANCE, SUMMARY, TOPOLOGY, RunFolder
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
-from rdpfl_sim.records.summary_file import message_counts
-from rdpfl_sim.records.telemetry import Telemetry
+from rdpfl_sim.records.summary import message_counts
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.checkpoint import CheckpointWriter
-from rdpfl_sim.simulation.evaluation_schedule import EvaluationSchedule
+from rdpfl_sim.simulation.checkpoint import CheckpointWriter, Snapshot, restore
+from rdpfl_sim.simulation.evaluation import EvaluationLog, EvaluationSchedule
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.failures import record_failure
 from rdpfl_sim.simulation.provenance import provenance
-from rdpfl_sim.simulation.signals import on_interrupt
-from rdpfl_sim.simulation.snapshot import Snapshot, restore
+from rdpfl_sim.simulation.recorder import Recorder
+from rdpfl_sim.simulation.run_folder import RunFolder
+from rdpfl_sim.simulation.signals import on_interrupt, record_failure
 from rdpfl_sim.simulation.summary import (
     DIVERGED,
     RunOutcome,
@@ -44,6 +40,7 @@ from rdpfl_sim.simulation.summary import (
     warnings_of_messages,
     warnings_of_rounds,
 )
+from rdpfl_sim.simulation.telemetry import Telemetry
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import TrainingTimes

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from rdpfl_sim.records import statistics
-from rdpfl_sim.records.evaluation_log import EvaluationLog
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.files import JsonObject
+from rdpfl_sim.records import metrics
 from rdpfl_sim.records.schema import SCHEMA
-from rdpfl_sim.records.telemetry import Telemetry
-from rdpfl_sim.scenario.description import describe_scenario
+from rdpfl_sim.scenario.component_list import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.simulation.evaluation import EvaluationLog
+from rdpfl_sim.simulation.telemetry import Telemetry
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
 
@@ -53,7 +53,7 @@ class RunOutcome:
 def summarise_run(scenario: Scenario, outcome: RunOutcome) -> JsonObject:
     """Return the content of summary.json."""
     latest = outcome.scores.latest
-    by_hops = statistics.with_accuracy(outcome.telemetry["by_hops"], latest.values())
+    by_hops = metrics.with_accuracy(outcome.telemetry["by_hops"], latest.values())
     return {
         "schema": SCHEMA,
         "name": scenario.name,
@@ -65,7 +65,7 @@ def summarise_run(scenario: Scenario, outcome: RunOutcome) -> JsonObject:
         "byzantine": outcome.byzantine,
         **describe_scenario(scenario),
         "num_parameters": outcome.num_parameters,
-        "accuracy": statistics.accuracy(row for _, row in sorted(latest.items())),
+        "accuracy": metrics.accuracy(row for _, row in sorted(latest.items())),
         "messages": outcome.messages,
         "neighbourhood": asdict(outcome.neighbourhoods),
         "telemetry": {**outcome.telemetry, "by_hops": by_hops},

@@ -19,12 +19,12 @@ from math import isfinite, sqrt
 import torch
 from torch import Tensor
 
-from rdpfl_sim.learning.loss_stats import LossStats, loss_stats
-from rdpfl_sim.maths.vectors import norm
+from rdpfl_sim.files import JsonObject
+from rdpfl_sim.learning.evaluation import LossStats, loss_stats
 from rdpfl_sim.methods.base import Method, Trained
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from rdpfl_sim.records.json_file import JsonObject
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.vectors import norm
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.sweeps.runner import StagingFolder, SweepListener, run_one, staging_folder
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
+    from rdpfl_sim.toml import TomlTable
 
 CONTEXT = multiprocessing.get_context("forkserver")
 

@@ -19,17 +19,17 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from rdpfl_sim.errors import Problem, RunError, ScenarioError
+from rdpfl_sim.execution.ray import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 from rdpfl_sim.simulation.experiment import wants_gpu
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.sweeps.runner import SweepListener, locked_folder, run_one, staging_folder
-from rdpfl_sim.system.ray_session import NOT_INSTALLED, NoClusterError, RaySession, is_installed
 
 if TYPE_CHECKING:
     from ray import ObjectRef
     from ray.util.queue import Queue
 
-    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
+    from rdpfl_sim.toml import TomlTable
 
 MAX_IN_FLIGHT = 1000
 """Maximum number of tasks submitted at a time; a longer queue slows Ray down."""

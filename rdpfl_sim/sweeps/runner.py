@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO, TYPE_CHECKING, BinaryIO, Protocol
 
-from rdpfl_sim.records.run_folder import RUNS
-from rdpfl_sim.sweeps.results import folder_of, read_summary
-from rdpfl_sim.system.files import check_folder, make_folder, open_to_append
+from rdpfl_sim.files import check_folder, make_folder, open_to_append
+from rdpfl_sim.records.files import RUNS
+from rdpfl_sim.results.sweep import folder_of, read_summary
 
 if TYPE_CHECKING:
-    from rdpfl_sim.scenario.toml_file import TomlTable
     from rdpfl_sim.sweeps.plan import PlannedRun
+    from rdpfl_sim.toml import TomlTable
 
 REPORT_EVERY_S = 0.5
 LOG = "log.txt"

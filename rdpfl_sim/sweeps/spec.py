@@ -14,14 +14,13 @@ from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 from pydantic_core import PydanticCustomError
 
 from rdpfl_sim.components.options import Count, NonNegativeInt
-from rdpfl_sim.components.suggestions import suggest
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
-from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_key
+from rdpfl_sim.records.summary import METRIC_NAMES, metric_key
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
-from rdpfl_sim.scenario.toml_file import TomlTable, leaves, read_toml
+from rdpfl_sim.toml import TomlTable, leaves, read_toml
 
 MAX_RUNS = 100_000
 RESERVED = {

@@ -8,7 +8,7 @@ from enum import IntEnum
 from math import isclose, isfinite
 from typing import Any, TypeAlias
 
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.files import JsonObject
 
 
 class Needs(IntEnum):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.fault_timeline import FaultEffect, FaultTimeline, Subject
 from rdpfl_sim.records.record_types import (
     FaultRecord,
     RoundFinished,
@@ -18,7 +17,8 @@ from rdpfl_sim.records.record_types import (
 )
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.verification.check import Checks
-from rdpfl_sim.world.faults.condition import Condition
+from rdpfl_sim.world.faults.fault import Condition
+from rdpfl_sim.world.faults.timeline import FaultEffect, FaultTimeline, Subject
 
 NeighbourSet = dict[int, None]
 """A set of clients, sorted by id."""

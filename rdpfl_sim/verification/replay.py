@@ -11,15 +11,14 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.records.json_file import JsonObject, encode_json, read_json
+from rdpfl_sim.files import JsonObject, encode_json, lines_inside, read_json
+from rdpfl_sim.records.files import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario, read_run, reject_network_access
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, session
 from rdpfl_sim.simulation.simulation import Progress, simulate
-from rdpfl_sim.system.files import lines_inside
 from rdpfl_sim.verification.check import Check, difference
 
 END = (b'{"event":"final_model"', b'{"event":"run_finished"')

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from rdpfl_sim.records.metrics_file import MetricsRow
+from rdpfl_sim.records.metrics import MetricsRow
 from rdpfl_sim.records.record_types import (
     EstimateRecord,
     Evaluated,
@@ -23,8 +23,8 @@ from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
+from rdpfl_sim.verification.files import DerivedTelemetry
 from rdpfl_sim.verification.messages import MessageChecks
-from rdpfl_sim.verification.telemetry import DerivedTelemetry
 
 ROUNDING = 1e-5
 """Relative tolerance for float32 rounding, in norms and in sums of weights."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.record_types import RunFinished, RunStarted
 from rdpfl_sim.records.schema import SCHEMA
-from rdpfl_sim.records.summary_file import MESSAGE_COUNTS, OUTCOMES
+from rdpfl_sim.records.summary import MESSAGE_COUNTS, OUTCOMES
 from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
-from rdpfl_sim.verification.files import UNFINISHED, VerifiedFolder
+from rdpfl_sim.verification.files import (
+    UNFINISHED,
+    DerivedTelemetry,
+    DerivedTheory,
+    VerifiedFolder,
+    hops_from,
+    of_metrics,
+)
 from rdpfl_sim.verification.messages import MessageChecks
-from rdpfl_sim.verification.telemetry import DerivedTelemetry, DerivedTheory, hops_from, of_metrics
 
 
 class SummaryChecks:

@@ -13,19 +13,24 @@ from typing import Any
 
 import orjson
 
+from rdpfl_sim.files import lines_inside, size_inside
 from rdpfl_sim.randomness import Streams, uniform
+from rdpfl_sim.records.files import EVENTS
 from rdpfl_sim.records.record_types import OPEN, RECORDS
-from rdpfl_sim.records.recorder import MESSAGE_STREAM
-from rdpfl_sim.records.run_folder import EVENTS
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.system.files import lines_inside, size_inside
+from rdpfl_sim.simulation.recorder import MESSAGE_STREAM
 from rdpfl_sim.verification.check import INVARIANTS, Check, Needs
 from rdpfl_sim.verification.clients import ClientChecks
-from rdpfl_sim.verification.files import DigestCheck, FolderChecks, VerifiedFolder
+from rdpfl_sim.verification.files import (
+    DerivedTelemetry,
+    DigestCheck,
+    FolderChecks,
+    VerifiedFolder,
+    hops_from,
+)
 from rdpfl_sim.verification.messages import MessageChecks
 from rdpfl_sim.verification.rounds import EvaluationChecks, RoundChecks
 from rdpfl_sim.verification.summary import SummaryChecks
-from rdpfl_sim.verification.telemetry import DerivedTelemetry, hops_from
 
 FIELDS = {name: frozenset(getattr(kind, "__required_keys__")) for name, kind in RECORDS.items()}  # noqa: B009
 """The required fields of every record; only those in `OPEN` may have others."""

@@ -9,9 +9,8 @@ from typing import NamedTuple
 from simpy import Event, Interrupt
 
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.methods.base import State
+from rdpfl_sim.methods.base import Form, State
 from rdpfl_sim.methods.batching import Received, Updated
-from rdpfl_sim.methods.payload import Form
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.jobs import FinishedJob, Job, JobExecutor, RoundJob

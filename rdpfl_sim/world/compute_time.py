@@ -10,18 +10,20 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Annotated, TypeAlias
 
+from annotated_types import Ge, Le
+
 from rdpfl_sim.components.options import Count, Doc, Positive
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.world import quantiles
-from rdpfl_sim.world.quantiles import LogSpread
+from rdpfl_sim.randomness import Streams, lognormal_quantile, uniform
 
 COMPUTE = Registry("compute", Facts)
 compute = COMPUTE.register
 
 ComputeModel: TypeAlias = Callable[[float, int], float]
 """Seconds per unit of work, from a uniform draw and a client."""
+
+LogSpread: TypeAlias = Annotated[float, Ge(0), Le(10)]  # larger values give times above exp(80) seconds
 
 
 class ComputeTimes:
@@ -44,7 +46,7 @@ class ComputeTimes:
         if self.jitter == 0:
             return self.base_s[client]
         u = uniform(self.streams.key("jitter", client), round_)
-        return quantiles.lognormal(u, self.base_s[client], self.jitter)
+        return lognormal_quantile(u, self.base_s[client], self.jitter)
 
 
 class TrainingTimes:
@@ -99,7 +101,7 @@ def lognormal_speed(
     sigma: Annotated[LogSpread, Doc("spread: standard deviation of the logarithm")] = 0.5,
 ) -> float:
     """A log-normal time, drawn once per client: a few clients are stragglers."""
-    return quantiles.lognormal(u, median_s, sigma)
+    return lognormal_quantile(u, median_s, sigma)
 
 
 @compute

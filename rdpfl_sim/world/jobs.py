@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from rdpfl_sim.methods.base import State, Trained
+from rdpfl_sim.methods.base import Payload, State, Trained
 from rdpfl_sim.methods.batching import Received, Updated
-from rdpfl_sim.methods.payload import Payload
 
 
 class JobResult(NamedTuple):

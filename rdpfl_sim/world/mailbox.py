@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rdpfl_sim.methods.payload import Form
+from rdpfl_sim.methods.base import Form
 from rdpfl_sim.world.network.message import Message
 from rdpfl_sim.world.observer import Observer
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rdpfl_sim.components.options import Doc, Positive, PositiveFraction
+from rdpfl_sim.components.options import Doc, Positive, PositiveFraction, round_up
 from rdpfl_sim.components.registry import Facts, Registry
-from rdpfl_sim.rounding import round_up
 
 WAITS = Registry("wait", Facts)
 wait = WAITS.register

@@ -12,8 +12,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import State
 from rdpfl_sim.world.client import Client, Phase
 from rdpfl_sim.world.compute_time import TrainingTimes
-from rdpfl_sim.world.faults.condition import Clients, Neighbours
-from rdpfl_sim.world.faults.fault import Change
+from rdpfl_sim.world.faults.fault import Change, Clients, Neighbours
 from rdpfl_sim.world.kernel import FAULT, Call, Kernel
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.network.obstacles import Obstacles

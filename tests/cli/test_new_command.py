@@ -8,9 +8,9 @@ from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.cli.new import PROMPTS
 from rdpfl_sim.scenario.bundled import bundled_scenarios
-from rdpfl_sim.scenario.toml_file import leaves, to_toml
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
+from rdpfl_sim.toml import leaves, to_toml
 
 
 class Terminal(io.StringIO):

@@ -6,8 +6,8 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
+from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps.plan import write_plan
-from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.support import small_scenario

@@ -10,7 +10,7 @@ from rich.console import Console
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.reports.run_summary import provenance_table
-from rdpfl_sim.reports.terminal import verification_table
+from rdpfl_sim.reports.text import verification_table
 from rdpfl_sim.verification.check import INVARIANTS
 from rdpfl_sim.verification.replay import ONLY_BY_REPLAY, UNREPEATABLE
 from rdpfl_sim.verification.verify import verify

@@ -11,7 +11,7 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.live import RunMonitor
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.simulation.run_folder import RunFolder
 from tests.support import small_scenario
 
 ENDLESS = """

@@ -6,10 +6,8 @@ from typing import Annotated, TypeAlias
 import pytest
 from pydantic import ValidationError
 
-from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Facts, Registry
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Component, OneOf, Strict
 from rdpfl_sim.errors import PluginError
 from tests.components.shapes import FILTERS, SHAPES, shape
 from tests.packages import Packages

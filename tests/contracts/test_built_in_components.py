@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rdpfl_sim.components.option_table import Component
 from rdpfl_sim.components.registry import Plugin
+from rdpfl_sim.components.schema import Component
 from rdpfl_sim.contracts.call_checks import Guard
 from rdpfl_sim.contracts.methods import check_steps, rehearse
 from rdpfl_sim.contracts.plugin_check import CONTRACTS, contract_of

@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from rdpfl_sim import simulate
+from rdpfl_sim.aggregators.aggregator import FixedSeed
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import PluginError
-from rdpfl_sim.maths.aggregators.aggregator import FixedSeed
 from rdpfl_sim.simulation.resume import resume
 from tests.contracts.using import HEAD, METHOD, using
 from tests.packages import Packages

@@ -10,12 +10,11 @@ import pytest
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.contracts.fault_effect import effect_flaw
-from rdpfl_sim.frames import Run
-from rdpfl_sim.records.fault_timeline import fault_intervals
 from rdpfl_sim.reports.html.tabs.faults import fault_cards
+from rdpfl_sim.results import Run
 from rdpfl_sim.verification.verify import verify
-from rdpfl_sim.world.faults.condition import Condition, FaultTarget
-from rdpfl_sim.world.faults.fault import End, Fault, Start
+from rdpfl_sim.world.faults.fault import Condition, End, Fault, FaultTarget, Start
+from rdpfl_sim.world.faults.timeline import fault_intervals
 from tests.packages import Packages
 from tests.support import small_scenario
 from tests.world.faults.test_fault import EXAMPLES

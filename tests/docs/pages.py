@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.cli.main import main, parse
-from rdpfl_sim.components.plugin_loading import forget_plugins
+from rdpfl_sim.components.registry import forget_plugins
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.pinned.cases import pins
 from tests.registries import temporary_components

@@ -11,8 +11,8 @@ import nbformat
 import pytest
 
 from rdpfl_sim import simulate
+from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps.plan import missing_runs, write_plan
-from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.docs.pages import numbers, prose, sentences

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.attacks import ATTACKS
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.intervals import LEVEL
-from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.methods import METHODS
 from tests.docs.pages import (
     IS_PINNED,

@@ -12,11 +12,11 @@ from rdpfl_sim import Run, Scenario, simulate
 from rdpfl_sim.cli.main import COMMANDS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.records.field import fields_of
-from rdpfl_sim.records.metrics_file import METRICS
+from rdpfl_sim.records.metrics import METRICS
 from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, RECORDS, EstimateRecord
-from rdpfl_sim.records.summary_fields import SUMMARY_FIELDS
+from rdpfl_sim.records.summary import SUMMARY_FIELDS
+from rdpfl_sim.results.sweep import flatten
 from rdpfl_sim.scenario.component_list import list_components
-from rdpfl_sim.sweeps.results import flatten
 from rdpfl_sim.verification.messages import DUPLICATE, OBSTACLES, REJECTED, STALE
 from rdpfl_sim.world.network.network import LOSS
 from rdpfl_sim.world.network.transport import ALL_FAILED, SENDER_DOWN

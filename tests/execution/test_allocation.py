@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.execution.allocation import gc_paused
+from rdpfl_sim.execution.devices import gc_paused
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.support import cheap, small_scenario
 

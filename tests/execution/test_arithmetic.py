@@ -17,8 +17,8 @@ from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.execution import arithmetic
 from rdpfl_sim.execution.arithmetic import VARIABLES
-from rdpfl_sim.execution.worker import Worker, WorkerPayload
-from rdpfl_sim.records.json_file import read_json
+from rdpfl_sim.execution.ray import Worker, WorkerPayload
+from rdpfl_sim.files import read_json
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs

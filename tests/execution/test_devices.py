@@ -11,8 +11,8 @@ import torch
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.execution import devices
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.execution.inline import Inline
+from rdpfl_sim.execution.devices import deterministic_torch
+from rdpfl_sim.execution.executor import Inline
 from rdpfl_sim.simulation.experiment import Experiment
 from tests.simulated_gpu import NAME, SimulatedGpu
 from tests.simulation.test_resume import interrupt, left

@@ -17,18 +17,15 @@ import torch
 from torch import nn
 
 from rdpfl_sim import simulate
-from rdpfl_sim.execution.choice import auto, stacked
-from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.inline import Inline
-from rdpfl_sim.execution.ray_actors import MAX_RETRIES, RayActors
+from rdpfl_sim.execution.auto import auto, stacked
+from rdpfl_sim.execution.executor import EvalJob, Executor, Inline
+from rdpfl_sim.execution.ray import MAX_RETRIES, RayActors, RaySession
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
-from rdpfl_sim.execution.training_data import EvalJob
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result
-from rdpfl_sim.system.ray_session import RaySession
 from tests.killing import ray_processes
 from tests.runs import lived
 from tests.support import round_job, small_scenario

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rdpfl_sim import Scenario, resume, simulate
-from rdpfl_sim.maths.aggregators import AGGREGATORS, PRE_AGGREGATORS
-from rdpfl_sim.maths.attacks import ATTACKS
-from rdpfl_sim.maths.attacks.equivocation import EQUIVOCATIONS
+from rdpfl_sim.aggregators import AGGREGATORS, PRE_AGGREGATORS
+from rdpfl_sim.attacks import ATTACKS
+from rdpfl_sim.attacks.equivocation import EQUIVOCATIONS
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment

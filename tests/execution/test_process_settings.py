@@ -4,8 +4,7 @@ import gc
 
 import torch
 
-from rdpfl_sim.execution.allocation import GC_THRESHOLDS, gc_paused
-from rdpfl_sim.execution.determinism import deterministic_torch
+from rdpfl_sim.execution.devices import GC_THRESHOLDS, deterministic_torch, gc_paused
 
 
 def test_settings_are_restored_when_the_last_concurrent_run_ends() -> None:

@@ -16,10 +16,9 @@ import torch
 from rdpfl_sim.execution.executor import Executor, RoundComputation
 from rdpfl_sim.execution.stacked import Stacked
 from rdpfl_sim.execution.threads import Threads
-from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, RunInfo, State, Trained
+from rdpfl_sim.methods.base import ClientView, Diagnostics, Inbox, Payload, RunInfo, State, Trained
 from rdpfl_sim.methods.batching import Received, Updated
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.world.jobs import FinishedJob, Job, RoundJob
 from tests.support import FakeTrainingData, round_job, small_scenario

@@ -4,7 +4,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from rdpfl_sim.learning.datasets.dataset import Shard
-from rdpfl_sim.learning.loss_stats import loss_stats
+from rdpfl_sim.learning.evaluation import loss_stats
 from rdpfl_sim.learning.models import FlatModel
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.models import MODELS, FlatModel, cnn, mlp, softmax
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.learning.partition import PARTITIONS, Indices, dirichlet, iid, shards, split_test
 

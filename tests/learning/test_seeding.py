@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rdpfl_sim.learning.seeding import seeded
+from rdpfl_sim.learning.models import seeded
 
 DRAWS: dict[str, Callable[[], Tensor]] = {
     "rand": lambda: torch.rand(3, 2),

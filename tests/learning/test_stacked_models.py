@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from rdpfl_sim import learning
-from rdpfl_sim.execution.determinism import deterministic_torch
+from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.learning import evaluation
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Predictions, evaluate, evaluate_stacked
 from rdpfl_sim.learning.models import FlatModel, cnn, mlp, softmax
-from rdpfl_sim.learning.stacked_models import NotStackableError, StackedModel
-from rdpfl_sim.learning.stacked_training import StackedClient, train_stacked
+from rdpfl_sim.learning.stacked import NotStackableError, StackedClient, StackedModel, train_stacked
 from rdpfl_sim.learning.training import train
 
 SIZES = [1, 3, 17, 40, 41, 9, 64]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rdpfl_sim.methods.base import ClientView, Inbox, Method, State, Trained
+from rdpfl_sim.methods.base import ClientView, Inbox, Method, Payload, State, Trained
 from rdpfl_sim.methods.batching import (
     ClientMessageStats,
     Received,
@@ -16,7 +16,6 @@ from rdpfl_sim.methods.batching import (
     make_inbox,
     update_in_batches,
 )
-from rdpfl_sim.methods.payload import Payload
 from tests.support import Services
 
 CLIENT = ClientView(0, 1, 2, Services())

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import simulate
-from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
-from rdpfl_sim.maths.vectors import norm
+from rdpfl_sim.aggregators import AGGREGATORS, mean
 from rdpfl_sim.methods.anchored import Anchored, AnchoredState
 from rdpfl_sim.methods.base import Method, RunInfo, State, Trained
 from rdpfl_sim.methods.batching import Received
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.rdpfl import Rdpfl
+from rdpfl_sim.vectors import norm
 from tests.methods.one_client import message, messages, start, stats, update
 from tests.support import small_scenario, trained
 

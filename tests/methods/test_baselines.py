@@ -1,6 +1,6 @@
 import torch
 
-from rdpfl_sim.maths.aggregators import median
+from rdpfl_sim.aggregators import median
 from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.local import Local

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.maths.aggregators import krum, mean, median, trimmed_mean
+from rdpfl_sim.aggregators import krum, mean, median, trimmed_mean
+from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.methods import METHODS as REGISTRY
 from rdpfl_sim.methods import batching
 from rdpfl_sim.methods.anchored import Anchored
 from rdpfl_sim.methods.balance import Balance
-from rdpfl_sim.methods.base import ClientView, Layer, Method, RunInfo
+from rdpfl_sim.methods.base import ClientView, Layer, Method, Payload, RunInfo
 from rdpfl_sim.methods.batching import Received, Updated, UpdateInput, update_in_batches
 from rdpfl_sim.methods.clipped_gossip import ClippedGossip
 from rdpfl_sim.methods.dfedavgm import Dfedavgm
@@ -24,7 +24,6 @@ from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.methods.fedper import Fedper
 from rdpfl_sim.methods.krum_gossip import KrumGossip
 from rdpfl_sim.methods.local import Local
-from rdpfl_sim.methods.payload import Payload
 from rdpfl_sim.methods.rdpfl import Rdpfl
 from tests.methods.one_client import send, start, update
 from tests.support import Services, trained

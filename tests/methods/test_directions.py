@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rdpfl_sim import Scenario, ScenarioError, simulate
-from rdpfl_sim.maths.aggregators import median, monna, nnm
+from rdpfl_sim.aggregators import median, monna, nnm
 from rdpfl_sim.methods import METHODS, base
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.rdpfl import Rdpfl

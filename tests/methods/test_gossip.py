@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import Scenario, ScenarioError
-from rdpfl_sim.maths.aggregators import AGGREGATORS, mean, median
+from rdpfl_sim.aggregators import AGGREGATORS, mean, median
 from rdpfl_sim.methods.balance import Balance
 from rdpfl_sim.methods.base import ClientView, Layer, Method, RunInfo, layer_starts
 from rdpfl_sim.methods.batching import Received

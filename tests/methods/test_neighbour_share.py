@@ -10,17 +10,16 @@ import torch
 
 from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.anchored import Anchored
-from rdpfl_sim.methods.base import Method, RunInfo, State
+from rdpfl_sim.methods.base import Method, RunInfo, State, neighbour_share
 from rdpfl_sim.methods.batching import Received
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.dispfl import Dispfl, DispflState
 from rdpfl_sim.methods.ditto import Ditto, DittoState
 from rdpfl_sim.methods.dpsgd import Dpsgd
 from rdpfl_sim.methods.krum_gossip import KrumGossip
-from rdpfl_sim.methods.neighbour_share import neighbour_share
 from rdpfl_sim.methods.rdpfl import Rdpfl
-from rdpfl_sim.records.telemetry import Histogram
 from rdpfl_sim.simulation.simulation import simulate
+from rdpfl_sim.simulation.telemetry import Histogram
 from tests.methods.one_client import client, message, start, update
 from tests.support import small_scenario, trained
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 
 
 def test_dense_payload_is_as_large_as_its_vector() -> None:

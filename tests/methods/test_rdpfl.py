@@ -3,11 +3,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.maths.aggregators import AGGREGATORS, mean
-from rdpfl_sim.maths.vectors import norm
+from rdpfl_sim.aggregators import AGGREGATORS, mean
 from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.batching import Received
 from rdpfl_sim.methods.rdpfl import Rdpfl
+from rdpfl_sim.vectors import norm
 from tests.methods.one_client import message, messages, send, start, update
 from tests.support import trained
 

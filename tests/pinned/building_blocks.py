@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pdist
 
 from rdpfl_sim.execution import arithmetic
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.maths.vectors import product, square_root
+from rdpfl_sim.execution.devices import deterministic_torch
+from rdpfl_sim.vectors import product, square_root
 from tests.pinned.cases import VERSION
 
 HASHES = Path(__file__).with_name("building_blocks.json")

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.aggregators import AGGREGATORS
+from rdpfl_sim.attacks import ATTACKS
 from rdpfl_sim.learning.datasets.download import CLASSES
-from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks import ATTACKS
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.scenario.toml_file import read_toml
+from rdpfl_sim.toml import read_toml
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from tests.support import small_scenario
 

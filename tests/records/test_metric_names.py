@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_name
+from rdpfl_sim.records.summary import METRIC_NAMES, metric_name
 
 
 def test_every_metric_has_a_label_of_its_own_in_words() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import Sweep, simulate
-from rdpfl_sim.records import statistics
-from rdpfl_sim.records.json_file import read_json
-from rdpfl_sim.records.statistics import STATISTICS, Statistic
+from rdpfl_sim.files import read_json
+from rdpfl_sim.records import metrics
+from rdpfl_sim.records.metrics import STATISTICS, Statistic
 from rdpfl_sim.reports.html.page import render
 from rdpfl_sim.reports.html.sweep_page import sweep_page
 from rdpfl_sim.reports.run_summary import summary_table
-from rdpfl_sim.sweeps.comparison.compare import compare
-from rdpfl_sim.sweeps.comparison.groups import find_runs, group_runs
+from rdpfl_sim.results.compare import compare
+from rdpfl_sim.results.groups import find_runs, group_runs
 from rdpfl_sim.verification.verify import verify
 from tests.reports.rendering import rendered
 from tests.support import small_scenario
@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with two runs that were written with the new statistic."""
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(statistics, "STATISTICS", (*STATISTICS, BEST))
+        patch.setattr(metrics, "STATISTICS", (*STATISTICS, BEST))
         for method in ("rdpfl", "local"):
             simulate(small_scenario(name=method, method=method), folder)
     return folder
@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def with_new_statistic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "STATISTICS", (*STATISTICS, BEST))
+    monkeypatch.setattr(metrics, "STATISTICS", (*STATISTICS, BEST))
 
 
 def values(runs: Path) -> list[float]:

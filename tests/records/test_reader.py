@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.records.metrics_file import HEADER, METRICS, parse_metrics
+from rdpfl_sim.files import UnsafeFileError
+from rdpfl_sim.records.metrics import HEADER, METRICS, parse_metrics
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.system.files import UnsafeFileError
 
 ROW = "1.5,3,0,2,,0.75,nan,,,2.0,0.5,0.0,0.0,,0.25"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.records.statistics import STATISTICS, accuracy, with_accuracy
+from rdpfl_sim.records.metrics import STATISTICS, accuracy, with_accuracy
 
 
 def row(byzantine: int, personal: float | None, hops: int | None = None) -> dict[str, Any]:

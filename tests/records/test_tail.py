@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from rdpfl_sim.records.run_folder import RunFolder
-from rdpfl_sim.records.tail import Follower, is_running
+from rdpfl_sim.records.reader import Follower, is_running
+from rdpfl_sim.simulation.run_folder import RunFolder
 
 
 def read(follower: Follower) -> list[bytes]:
@@ -36,7 +36,7 @@ def test_truncated_file_is_read_from_the_start(tmp_path: Path) -> None:
 
 
 def test_line_longer_than_a_chunk_is_read_as_one(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("rdpfl_sim.records.tail.CHUNK", 4)
+    monkeypatch.setattr("rdpfl_sim.records.reader.CHUNK", 4)
     path = tmp_path / "long"
     path.write_bytes(b"0123456789\nab\n")
     assert read(Follower(path)) == [b"0123456789", b"ab"]

@@ -1,6 +1,6 @@
 import numpy as np
 
-from rdpfl_sim.reports.accuracy_curves import MAX_POINTS, Curve, client_curves, latest_values
+from rdpfl_sim.reports.figures import MAX_POINTS, Curve, client_curves, latest_values
 
 
 def curve(time_s: list[float], accuracy: list[float]) -> Curve:

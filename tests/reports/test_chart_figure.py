@@ -9,8 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.text import Text
 
-from rdpfl_sim.frames import Sweep
-from rdpfl_sim.frames.charts import (
+from rdpfl_sim.intervals import mean_interval
+from rdpfl_sim.reports.chart_figure import chart_figure, save_chart
+from rdpfl_sim.reports.figure_style import FONT_SIZE, MARKERS, SERIES_COLOURS
+from rdpfl_sim.results import Sweep
+from rdpfl_sim.results.charts import (
     Chart,
     Kind,
     Point,
@@ -20,11 +23,8 @@ from rdpfl_sim.frames.charts import (
     make_chart,
     select_runs,
 )
-from rdpfl_sim.frames.sweep import HEADLINE
-from rdpfl_sim.intervals import mean_interval
-from rdpfl_sim.reports.chart_figure import chart_figure, save_chart
-from rdpfl_sim.reports.figure_style import FONT_SIZE, MARKERS, SERIES_COLOURS
-from tests.frames.test_charts import write_loss_sweep
+from rdpfl_sim.results.sweep import HEADLINE
+from tests.results.test_charts import write_loss_sweep
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.reports.dashboard import Dashboard, SpeedMeter, sparkline
-from rdpfl_sim.reports.live_stats import LiveStats
+from rdpfl_sim.reports.dashboard import Dashboard, LiveStats, SpeedMeter, sparkline
 from tests.support import small_scenario
 
 EVERYTHING = Path(__file__).parents[2] / "scenarios" / "stress" / "everything.toml"

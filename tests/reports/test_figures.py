@@ -13,11 +13,10 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from rdpfl_sim.records.metrics_file import METRICS
+from rdpfl_sim.records.metrics import METRICS
 from rdpfl_sim.reports import figures
-from rdpfl_sim.reports.accuracy_curves import Curve
 from rdpfl_sim.reports.figure_style import BYZANTINE, HONEST
-from rdpfl_sim.reports.figures import curves_figure, draw, topology_figure
+from rdpfl_sim.reports.figures import Curve, curves_figure, draw, topology_figure
 
 TITLE = ("name", "description")
 COLUMNS = (

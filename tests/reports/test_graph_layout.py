@@ -3,7 +3,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdpfl_sim.reports.graph_layout import graph_layout
+from rdpfl_sim.reports.figures import graph_layout
 
 
 def test_ring_is_a_circle_in_the_order_of_its_links() -> None:

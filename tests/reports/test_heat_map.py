@@ -3,8 +3,8 @@
 import pytest
 
 from rdpfl_sim.intervals import mean_interval
-from rdpfl_sim.reports.heat_map import heat_map_figure
-from rdpfl_sim.sweeps.tables import Table
+from rdpfl_sim.reports.chart_figure import heat_map_figure
+from rdpfl_sim.results.tables import Table
 
 
 def table(num_rows: int = 2, num_columns: int = 2) -> Table:

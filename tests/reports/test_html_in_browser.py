@@ -8,8 +8,8 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from tests.frames.test_sweep import write_sweep
 from tests.reports.browser import CHROMIUM, Browser
+from tests.results.test_sweep import write_sweep
 from tests.support import small_scenario
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]

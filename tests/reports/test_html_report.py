@@ -18,22 +18,21 @@ import tomli_w
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.frames import Run, Sweep
-from rdpfl_sim.reports.html import spacetime, tabs
-from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Tab, render
-from rdpfl_sim.reports.html.plot import Plot, compact
+from rdpfl_sim.reports.html import tabs
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Page, Plot, Tab, compact, render
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
-from rdpfl_sim.reports.html.tabs import clients, estimator
+from rdpfl_sim.reports.html.tabs import clients, estimator, messages
 from rdpfl_sim.reports.html.tabs.faults import fault_cards
 from rdpfl_sim.reports.html.tabs.messages import age_card, delay_card, outcomes_card
 from rdpfl_sim.reports.html.tabs.overview import accuracy_card
 from rdpfl_sim.reports.html.tabs.scenario import TomlListing, scenario_card
 from rdpfl_sim.reports.html.tabs.topology import topology_card
-from tests.frames.run_folders import EVENTS, SCENARIO, write_run
-from tests.frames.test_charts import write_loss_sweep
-from tests.frames.test_run import FAULTY
-from tests.frames.test_sweep import write_sweep
+from rdpfl_sim.results import Run, Sweep
+from tests.results.run_folders import EVENTS, SCENARIO, write_run
+from tests.results.test_charts import write_loss_sweep
+from tests.results.test_run import FAULTY
+from tests.results.test_sweep import write_sweep
 from tests.support import small_scenario
 
 LIBRARY = 5_500_000
@@ -121,7 +120,7 @@ def test_arrows_start_at_sender_and_sending_time_and_end_at_recipient_and_delive
     tmp_path: Path,
 ) -> None:
     run = Run(write_run(tmp_path))
-    card = spacetime.spacetime_card(run, run.messages.collect(), run.rounds.collect())
+    card = messages.spacetime_card(run, run.messages.collect(), run.rounds.collect())
     arrows = traces(card)
     assert (arrows["used"]["x"], arrows["used"]["y"]) == ([1.0, 1.5, None], [0, 1, None])
     assert (arrows["lost"]["x"], arrows["lost"]["y"]) == ([2.0, 2.5, None], [2, 1.4, None])
@@ -132,10 +131,10 @@ def test_arrows_start_at_sender_and_sending_time_and_end_at_recipient_and_delive
 def test_many_messages_are_shown_in_windows_with_a_note(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spacetime, "MAX_MESSAGES", 30)
-    monkeypatch.setattr(spacetime, "MAX_CLIENTS", 4)
+    monkeypatch.setattr(messages, "MAX_MESSAGES", 30)
+    monkeypatch.setattr(messages, "MAX_CLIENTS", 4)
     run = Run(folder)
-    card = spacetime.spacetime_card(run, run.messages.collect(), run.rounds.collect())
+    card = messages.spacetime_card(run, run.messages.collect(), run.rounds.collect())
     assert list(card.views) == ["start", "middle", "end"]
     assert card.note.startswith("4 of 6 clients and the messages among them are shown. 30 of ")
 

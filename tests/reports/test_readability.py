@@ -13,16 +13,16 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.frames import Run, Sweep
-from rdpfl_sim.records.run_folder import SUMMARY
+from rdpfl_sim.records.files import SUMMARY
 from rdpfl_sim.reports.figure_style import INK, MUTED, contrast, text_colour
 from rdpfl_sim.reports.html.page import HtmlTable, Page
 from rdpfl_sim.reports.html.run_page import run_page
 from rdpfl_sim.reports.html.sweep_page import sweep_page
 from rdpfl_sim.reports.run_summary import summary_table
-from tests.frames.run_folders import SCENARIO, write_run
+from rdpfl_sim.results import Run, Sweep
 from tests.reports.browser import CHROMIUM, Browser
 from tests.reports.rendering import rendered
+from tests.results.run_folders import SCENARIO, write_run
 from tests.support import small_scenario
 
 READABLE = 4.5

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.frames import Sweep
 from rdpfl_sim.reports.sweep_figures import draw_sweep_figures, metric_figure
+from rdpfl_sim.results import Sweep
 from rdpfl_sim.sweeps.spec import TableLayout
-from tests.frames.run_folders import SCENARIO, write_run
-from tests.frames.test_charts import write_loss_sweep
+from tests.results.run_folders import SCENARIO, write_run
+from tests.results.test_charts import write_loss_sweep
 
 
 @pytest.fixture(scope="module")

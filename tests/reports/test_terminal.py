@@ -2,7 +2,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from rdpfl_sim.reports.terminal import problem_lines, warning_lines
+from rdpfl_sim.reports.text import problem_lines, warning_lines
 from tests.reports.rendering import rendered
 
 

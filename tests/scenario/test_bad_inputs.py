@@ -17,7 +17,7 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.records.checkpoint_file import packed, unpacked
+from rdpfl_sim.simulation.checkpoint_file import packed, unpacked
 from tests.simulation.test_resume import interrupt, left
 from tests.support import small_scenario
 
@@ -122,7 +122,7 @@ def test_graph_with_too_many_links_is_not_built(topology: str, folder: Path, cap
 
 
 def test_models_of_all_clients_must_fit_into_memory(folder: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("rdpfl_sim.system.memory.memory_bytes", lambda: MEBIBYTE)
+    monkeypatch.setattr("rdpfl_sim.files.memory_bytes", lambda: MEBIBYTE)
     words = ["validate", "small.toml", "--set", "model={name='mlp',hidden=[10000]}"]
     assert "needs 0 GB of memory" in assert_rejected(capsys, 2, "model", *words)
 
@@ -246,7 +246,7 @@ def test_array_that_does_not_match_its_header_is_rejected(x_train: bytes, folder
 
 
 def test_arrays_that_do_not_fit_into_memory_are_not_decompressed(folder: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("rdpfl_sim.learning.datasets.arrays.memory_bytes", lambda: MEBIBYTE)
+    monkeypatch.setattr("rdpfl_sim.learning.datasets.dataset.memory_bytes", lambda: MEBIBYTE)
     zeros = {"x_train": np.zeros((1 << 20, 4)), "x_test": np.zeros((2, 4))}
     np.savez_compressed(folder / "bomb.npz", **zeros, y_train=np.zeros(1 << 20, int), y_test=np.zeros(2, int))
     message = assert_rejected(
@@ -393,7 +393,7 @@ def test_damaged_file_of_a_run_is_reported(
 
 
 def test_line_without_end_is_reported(interrupted: Path, tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("rdpfl_sim.system.files.MAX_LINE_BYTES", MEBIBYTE)
+    monkeypatch.setattr("rdpfl_sim.files.MAX_LINE_BYTES", MEBIBYTE)
     run = Path(shutil.copytree(interrupted, tmp_path / "run"))
     with (run / "events.jsonl").open("wb") as file:
         file.truncate(1 << 40)

@@ -2,11 +2,11 @@ from typing import Annotated, Any
 
 import pytest
 
-from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import Doc
 from rdpfl_sim.components.registry import Facts, Registry
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.methods.direct import Direct
-from rdpfl_sim.scenario.description import (
+from rdpfl_sim.scenario.component_list import (
     describe_attack,
     describe_component,
     describe_method,

@@ -7,9 +7,9 @@ import torch
 
 from rdpfl_sim import Scenario, simulate
 from rdpfl_sim.learning.datasets.download import CLASSES, data_folder
-from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
+from rdpfl_sim.toml import read_toml
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults import FAULTS
 

@@ -6,8 +6,8 @@ import pytest
 
 from rdpfl_sim import Scenario
 from rdpfl_sim.cli.new import PROMPTS, build_scenario
+from rdpfl_sim.scenario.component_list import SECTIONS, WIDTH, commented_scenario
 from rdpfl_sim.scenario.sections import CHOICES
-from rdpfl_sim.scenario.template import SECTIONS, WIDTH, commented_scenario
 
 DEFAULTS = build_scenario({prompt.flag: None for prompt in PROMPTS}, Path()).raw
 CHOSEN = {

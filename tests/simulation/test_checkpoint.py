@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.records.run_folder import RunFolder
 from rdpfl_sim.scenario.sections import CheckpointSection
 from rdpfl_sim.simulation.checkpoint import MIN_PAUSE_FACTOR, CheckpointWriter
+from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.support import cheap, small_scenario
 

@@ -9,8 +9,7 @@ import orjson
 import pytest
 import torch
 
-from rdpfl_sim.execution.executor import Executor
-from rdpfl_sim.execution.training_data import EvalJob, EvalResult
+from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import simulate
 from tests.runs import lived

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rdpfl_sim import simulate
-from rdpfl_sim.maths.aggregators import AGGREGATORS
-from rdpfl_sim.maths.attacks import ATTACKS, View, attack
+from rdpfl_sim.aggregators import AGGREGATORS
+from rdpfl_sim.attacks import ATTACKS, View, attack
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.world.adversary.adversary import Level

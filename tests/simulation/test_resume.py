@@ -19,9 +19,9 @@ from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.arithmetic import VARIABLES
-from rdpfl_sim.records.checkpoint_file import Checkpoints
-from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
+from rdpfl_sim.simulation.run_folder import RunFolder
 from tests.crash_states import results, states_after_last_event, torn_states
 from tests.killing import run_to_the_end, run_until_killed, run_until_killed_after_summary
 from tests.simulation.test_snapshot import SMALL

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from rdpfl_sim import Result, Scenario, ScenarioError, simulate
-from rdpfl_sim.execution.determinism import deterministic_torch
+from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.methods.base import TrainingTask
-from rdpfl_sim.scenario.toml_file import read_toml
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
+from rdpfl_sim.toml import read_toml
 from rdpfl_sim.verification.verify import verify
 from tests.support import small_scenario
 

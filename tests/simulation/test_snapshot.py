@@ -8,11 +8,11 @@ import pytest
 from rdpfl_sim import Scenario
 from rdpfl_sim.learning.datasets.download import CLASSES
 from rdpfl_sim.methods import METHODS
-from rdpfl_sim.records.state_codec import CodecError
-from rdpfl_sim.simulation import snapshot
+from rdpfl_sim.simulation import checkpoint
+from rdpfl_sim.simulation.checkpoint import Snapshot
+from rdpfl_sim.simulation.checkpoint_file import CodecError
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Simulation
-from rdpfl_sim.simulation.snapshot import Snapshot
 from tests.runs import Lived, lived
 from tests.scenario.test_scenario_files import FILES
 from tests.support import cheap, small_scenario
@@ -119,7 +119,7 @@ def changed_constants(simulation: Simulation) -> set[tuple[str, str]]:
     def constants() -> dict[tuple[str, str], str]:
         return {
             (owner, attribute): f"{id(value)} {value!r}"
-            for owner, component in snapshot._stateful_components(simulation).items()
+            for owner, component in checkpoint._stateful_components(simulation).items()
             if owner.partition(" ")[0] not in ("simulation", "kernel")  # they hold all the others
             for attribute, value in attributes(component).items()
             if attribute not in component.STATE
@@ -153,7 +153,7 @@ def left_after(experiment: Experiment, num_events: int) -> Snapshot:
     simulation.begin()
     for _ in range(num_events):
         simulation.kernel.step()
-    return snapshot.take_snapshot(simulation)
+    return checkpoint.take_snapshot(simulation)
 
 
 def test_shared_tensor_is_written_once_and_shared_after_restoring() -> None:
@@ -177,11 +177,11 @@ def test_size_of_a_snapshot_does_not_grow_with_rounds() -> None:
         simulation.begin()
         while simulation.num_trained < 6 * (rounds - 1):
             simulation.kernel.step()
-        sizes.append(len(snapshot.take_snapshot(simulation).tensors))
+        sizes.append(len(checkpoint.take_snapshot(simulation).tensors))
     assert sizes[0] == sizes[1]
 
 
 def test_snapshot_of_another_scenario_is_rejected() -> None:
     taken = left_after(small("synchronous"), 20)
     with pytest.raises(CodecError, match="different components"):
-        snapshot.restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)
+        checkpoint.restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from rdpfl_sim import Scenario, simulate
-from rdpfl_sim.maths.attacks import ATTACKS, View
+from rdpfl_sim.attacks import ATTACKS, View
 from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 

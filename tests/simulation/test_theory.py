@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from rdpfl_sim import simulate
-from rdpfl_sim.learning.loss_stats import LossStats
+from rdpfl_sim.learning.evaluation import LossStats
 from rdpfl_sim.simulation.theory import Terms, Trajectory
 from tests.runs import lived
 from tests.support import cheap, small_scenario

@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.results import folder_of
 from rdpfl_sim.sweeps.runner import SweepListener
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs

@@ -14,10 +14,10 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import simulate
+from rdpfl_sim.results.sweep import folder_of, read_results
 from rdpfl_sim.sweeps import process_runner
 from rdpfl_sim.sweeps.plan import PlannedRun, missing_runs
 from rdpfl_sim.sweeps.process_runner import ProcessRunner
-from rdpfl_sim.sweeps.results import folder_of, read_results
 from tests.killing import Command, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run

@@ -13,9 +13,9 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import ScenarioError, simulate
+from rdpfl_sim.results.sweep import read_results
 from rdpfl_sim.sweeps.plan import PlannedRun, missing_runs
 from rdpfl_sim.sweeps.ray_runner import RayRunner
-from rdpfl_sim.sweeps.results import read_results
 from tests.killing import Command, ray_processes, wait_until
 from tests.support import small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run

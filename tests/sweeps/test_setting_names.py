@@ -3,8 +3,8 @@
 import pytest
 
 from rdpfl_sim import Scenario
-from rdpfl_sim.scenario.toml_file import leaves
-from rdpfl_sim.sweeps.setting_names import setting_name
+from rdpfl_sim.sweeps.plan import setting_name
+from rdpfl_sim.toml import leaves
 
 
 @pytest.mark.parametrize(

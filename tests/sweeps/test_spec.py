@@ -4,10 +4,10 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.records.metric_names import METRIC_NAMES, metric_key
-from rdpfl_sim.scenario.toml_file import read_toml
-from rdpfl_sim.sweeps.results import finite_number, flatten
+from rdpfl_sim.records.summary import METRIC_NAMES, metric_key
+from rdpfl_sim.results.sweep import finite_number, flatten
 from rdpfl_sim.sweeps.spec import SweepSpec
+from rdpfl_sim.toml import read_toml
 from tests.support import small_scenario
 
 ROOT = Path(__file__).parents[2]

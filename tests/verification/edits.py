@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from rdpfl_sim.records.json_file import encode_json
+from rdpfl_sim.files import encode_json
 from rdpfl_sim.verification.replay import UNREPEATABLE
 
 FILES = {

@@ -6,7 +6,7 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, assume, given, note, settings
 
-from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.verification.verify import verify
 from tests.fuzzing import RandomScenario, random_scenarios
 from tests.runs import lived

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rdpfl_sim.execution.determinism import deterministic_torch
-from rdpfl_sim.records.run_folder import RunFolder
+from rdpfl_sim.execution.devices import deterministic_torch
+from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.verification.replay import compare
 from rdpfl_sim.verification.verify import verify

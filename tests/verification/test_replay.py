@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.records.json_file import encode_json
+from rdpfl_sim.files import encode_json
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.summary import WALL
 from rdpfl_sim.verification.replay import compare, record_difference, replay

@@ -3,7 +3,7 @@
 import pytest
 from torch import Tensor
 
-from rdpfl_sim.maths.attacks import min_max
+from rdpfl_sim.attacks import min_max
 from rdpfl_sim.methods.base import RunInfo
 from rdpfl_sim.methods.local import Local
 from rdpfl_sim.world.adversary.adversary import Plan

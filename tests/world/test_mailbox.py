@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.world.mailbox import Mailbox
 from rdpfl_sim.world.network.links import Link, lossless
 from rdpfl_sim.world.network.message import Broadcast, Message

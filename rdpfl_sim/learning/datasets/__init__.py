@@ -1,5 +1,5 @@
 """Data sets: embedded ones, downloaded ones, and files."""
 
-from rdpfl_sim.learning.datasets import embedded, images
+from rdpfl_sim.learning.datasets import dataset, images
 
-__all__ = ["embedded", "images"]
+__all__ = ["dataset", "images"]

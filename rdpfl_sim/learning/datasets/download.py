@@ -25,8 +25,8 @@ from urllib.request import Request, urlopen
 import numpy as np
 from numpy.typing import NDArray
 
-from rdpfl_sim.learning.datasets.arrays import Arrays, DataError, read
-from rdpfl_sim.system.files import open_atomic
+from rdpfl_sim.files import open_atomic
+from rdpfl_sim.learning.datasets.dataset import Arrays, DataError, read
 
 DownloadProgress: TypeAlias = Callable[[int, int | None, str], None]
 """Called with the number of bytes so far, the total if known, and the name of the file."""

@@ -18,8 +18,7 @@ from torch.nn.functional import pad
 
 from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.arrays import Arrays, DataError, read, validated
-from rdpfl_sim.learning.datasets.dataset import Dataset, data
+from rdpfl_sim.learning.datasets.dataset import Arrays, DataError, Dataset, data, read, validated
 from rdpfl_sim.learning.datasets.download import data_folder, expand_user, fetch, read_torchvision
 
 Folder: TypeAlias = Annotated[

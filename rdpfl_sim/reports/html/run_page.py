@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from rdpfl_sim.frames import Run
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.reports.html.page import Page, Tile
 from rdpfl_sim.reports.html.tab import RunRecords, run_tabs
 from rdpfl_sim.reports.html.tabs.estimator import limit_share
 from rdpfl_sim.reports.text import duration, escape_control, multiple
+from rdpfl_sim.results import Run
 
 
 def run_page(run: Run) -> Page:

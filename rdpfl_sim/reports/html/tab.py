@@ -14,10 +14,10 @@ from typing import TypeAlias
 import polars as pl
 
 from rdpfl_sim.components.registry import import_modules
-from rdpfl_sim.frames import Run
-from rdpfl_sim.frames.run import last_evaluations
 from rdpfl_sim.reports.html import tabs
 from rdpfl_sim.reports.html.page import Card, Tab
+from rdpfl_sim.results import Run
+from rdpfl_sim.results.run import last_evaluations
 
 MESSAGE_COLUMNS = (
     *("sender", "recipient", "is_byzantine", "round", "sent_s", "delivered_s", "lost_s", "delay_s"),

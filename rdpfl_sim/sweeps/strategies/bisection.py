@@ -18,19 +18,18 @@ from pathlib import Path
 from statistics import median_low
 from typing import TypeGuard
 
-from rdpfl_sim.components.suggestions import suggest
+from rdpfl_sim.components.options import round_down, round_up
+from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.records.run_folder import write_atomically
-from rdpfl_sim.records.statistics import HONEST_ACCURACIES, accuracy
-from rdpfl_sim.rounding import round_down, round_up
+from rdpfl_sim.results.sweep import flatten, folder_of, read_summary
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.scenario.toml_file import get_value, leaves, set_value
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.results import flatten, folder_of, read_summary
+from rdpfl_sim.toml import get_value, leaves, set_value
 
 LOCAL_TRAINING: Mapping[str, object] = {
     "method": {"name": "local"},

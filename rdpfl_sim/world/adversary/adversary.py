@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 
+from rdpfl_sim.attacks import Attack, View
+from rdpfl_sim.attacks.equivocation import Equivocation, same
 from rdpfl_sim.errors import note_client_round
-from rdpfl_sim.maths.attacks import Attack, View
-from rdpfl_sim.maths.attacks.equivocation import Equivocation, same
-from rdpfl_sim.maths.inputs import call_read_only
-from rdpfl_sim.methods.base import Method
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.inputs import call_read_only
+from rdpfl_sim.methods.base import Method, Payload
 from rdpfl_sim.randomness import Streams, uniform
-from rdpfl_sim.world.adversary.observations import Observations, stacked
 from rdpfl_sim.world.adversary.schedules import AttackSchedule, ScheduleView, always
 from rdpfl_sim.world.adversary.timing import (
     MEMORY_ROUNDS,
@@ -34,6 +33,50 @@ from rdpfl_sim.world.network.network import Network
 
 if TYPE_CHECKING:
     from rdpfl_sim.world.client import Client
+
+OBSERVED_ROUNDS = 16
+"""Number of updates kept per client, for attackers that lag behind the client."""
+
+
+@dataclass
+class Observations:
+    """Updates by client and round: the latest few per client, and only one up to `horizon`."""
+
+    updates: dict[int, dict[int, Tensor]] = field(default_factory=dict)
+    horizon: float = 0
+    """Of the updates up to this round, only the latest is needed."""
+
+    def add(self, client: int, round_: int, update: Tensor) -> None:
+        """Store an update."""
+        updates = self.updates.setdefault(client, {})
+        updates[round_] = update
+        for stamp in sorted(stamp for stamp in updates if stamp <= self.horizon)[:-1]:
+            del updates[stamp]
+        if len(updates) > OBSERVED_ROUNDS:
+            del updates[min(updates)]
+
+    def latest(self, client: int, round_: int) -> Tensor | None:
+        """Return the client's update of the round, or the latest before it, or the earliest after it."""
+        updates = self.updates.get(client)
+        if not updates:
+            return None
+        stamp = round_
+        if round_ not in updates:
+            past = [stamp for stamp in updates if stamp < round_]
+            stamp = max(past) if past else min(updates)
+        return updates[stamp]
+
+    def of(self, clients: Iterable[int], round_: int) -> tuple[list[int], list[Tensor]]:
+        """Return the clients that have been observed, and the `latest` update of each."""
+        found = {client: self.latest(client, round_) for client in clients}
+        known = {client: update for client, update in found.items() if update is not None}
+        return list(known), list(known.values())
+
+
+def stacked(updates: list[Tensor], otherwise: Tensor) -> Tensor:
+    """Return the updates as rows, or one substitute row if there are none."""
+    return torch.stack(updates) if updates else otherwise.unsqueeze(0)
+
 
 Level = Literal["own", "neighbourhood", "omniscient"]
 

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import ClientSet, Count, Doc, Fraction, NonNegative, client_ids
 from rdpfl_sim.components.registry import Facts, Registry
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import uniform
 
 MEMORY_ROUNDS = 16

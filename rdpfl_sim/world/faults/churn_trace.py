@@ -9,11 +9,10 @@ from typing import Annotated, NamedTuple
 
 from rdpfl_sim.components.options import LARGE, MAX_INPUT_BYTES, Doc
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.system.files import read_input
+from rdpfl_sim.files import read_input
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import Change, End, FaultContext, Schedule, Start, fault
+from rdpfl_sim.world.faults.fault import CatchUp, Change, End, FaultContext, Schedule, Start, fault
 from rdpfl_sim.world.faults.join_and_leave import Absence
-from rdpfl_sim.world.faults.options import CatchUp
 
 _HEADER = ["time_s", "client", "state"]
 

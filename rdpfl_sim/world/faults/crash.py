@@ -13,25 +13,25 @@ from typing_extensions import override
 from rdpfl_sim.components.options import ClientSet, Doc, NonNegative, Positive, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
+    CatchUp,
+    ChosenClients,
+    ChosenFraction,
+    Clients,
+    Condition,
     End,
     Fault,
     FaultContext,
     FaultFields,
-    Schedule,
-    Start,
-    fault,
-)
-from rdpfl_sim.world.faults.options import (
-    CatchUp,
-    ChosenClients,
-    ChosenFraction,
     MeanTime,
     RecoveredState,
+    Schedule,
+    Start,
     chosen_clients,
+    fault,
+    once,
+    random_intervals,
 )
-from rdpfl_sim.world.faults.times import once, random_intervals
 
 TOO_FREQUENT = (
     "clients crash every {} s on average and train for at least {} s per round; "

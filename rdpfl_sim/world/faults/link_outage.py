@@ -12,17 +12,20 @@ from annotated_types import MaxLen, MinLen
 from rdpfl_sim.components.options import Doc, NonNegativeInt, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.fault import (
+    Condition,
     End,
     Fault,
     FaultContext,
+    From,
+    MeanTime,
     Schedule,
     Start,
+    Until,
     fault,
+    once,
+    random_intervals,
 )
-from rdpfl_sim.world.faults.options import From, MeanTime, Until
-from rdpfl_sim.world.faults.times import once, random_intervals
 from rdpfl_sim.world.network.obstacles import DirectedLink
 
 Pair: TypeAlias = Annotated[list[NonNegativeInt], MinLen(2), MaxLen(2)]

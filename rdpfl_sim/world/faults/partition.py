@@ -11,18 +11,23 @@ from typing_extensions import override
 from rdpfl_sim.components.options import ClientSet, Doc, client_ids
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.faults.condition import Condition
 from rdpfl_sim.world.faults.fault import (
+    Condition,
     End,
     Fault,
     FaultContext,
     FaultFields,
+    From,
+    MeanTime,
     Schedule,
     Start,
+    Until,
     fault,
+    num_clients_in,
+    once,
+    random_intervals,
+    shuffled,
 )
-from rdpfl_sim.world.faults.options import From, MeanTime, Until, num_clients_in, shuffled
-from rdpfl_sim.world.faults.times import once, random_intervals
 from rdpfl_sim.world.network.obstacles import Sides
 
 

@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from rdpfl_sim.components.options import Doc, Positive
-from rdpfl_sim.world.faults.condition import Clients, Condition
 from rdpfl_sim.world.faults.fault import (
+    ChosenClients,
+    ChosenFraction,
+    Clients,
+    Condition,
     Fault,
     FaultContext,
+    From,
     Schedule,
+    Until,
+    chosen_clients,
     fault,
+    once,
 )
-from rdpfl_sim.world.faults.options import ChosenClients, ChosenFraction, From, Until, chosen_clients
-from rdpfl_sim.world.faults.times import once
 
 
 @dataclass(frozen=True)

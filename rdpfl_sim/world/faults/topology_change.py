@@ -10,20 +10,21 @@ from typing import Annotated
 import networkx as nx
 from typing_extensions import override
 
-from rdpfl_sim.components.choice import OneOf
 from rdpfl_sim.components.options import Doc, NonNegative
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.world.faults.condition import FaultTarget, Neighbours
 from rdpfl_sim.world.faults.fault import (
     Fault,
     FaultContext,
     FaultFields,
+    FaultTarget,
+    MeanTime,
+    Neighbours,
     Schedule,
     Start,
     fault,
+    once,
 )
-from rdpfl_sim.world.faults.options import MeanTime
-from rdpfl_sim.world.faults.times import once
 from rdpfl_sim.world.network.topology import TOPOLOGIES
 
 

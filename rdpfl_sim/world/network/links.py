@@ -10,9 +10,8 @@ from annotated_types import Ge, Le
 
 from rdpfl_sim.components.options import LARGE, Doc, Fraction, Probability
 from rdpfl_sim.components.registry import Facts, Registry
-from rdpfl_sim.randomness import uniform
+from rdpfl_sim.randomness import exponential_quantile, uniform
 from rdpfl_sim.world.network.latency import Latency
-from rdpfl_sim.world.quantiles import exponential
 
 LOSSES = Registry("loss", Facts)
 loss = LOSSES.register
@@ -124,5 +123,5 @@ def gilbert_elliott(
         link.num_states += 1
         link.in_burst = not link.in_burst
         mean_s = mean_burst_s if link.in_burst else mean_calm_s
-        link.state_ends_s += exponential(uniform(link.key, draws + link.num_states), mean_s)
+        link.state_ends_s += exponential_quantile(uniform(link.key, draws + link.num_states), mean_s)
     return uniform(link.key, draw + LOSS) < (loss_burst if link.in_burst else loss_calm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.world.network.links import ROUND, Link
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import uniform
 from rdpfl_sim.world.kernel import Kernel
 from rdpfl_sim.world.network.bandwidth import Bandwidth

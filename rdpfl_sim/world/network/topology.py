@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from rdpfl_sim.components.options import MAX_INPUT_BYTES, Count, Doc, Fraction
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.system.files import read_input
+from rdpfl_sim.files import read_input
 
 TOPOLOGIES = Registry("topology", Facts)
 topology = TOPOLOGIES.register

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rdpfl_sim.learning.datasets.arrays import ARRAYS, Arrays, DataError, read
+from rdpfl_sim.learning.datasets.dataset import ARRAYS, Arrays, DataError, read
 
 
 def test_damage_anywhere_is_an_error_or_harmless(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from PIL import Image
 from torchvision import datasets  # type: ignore[import-untyped]
 
 from rdpfl_sim.learning.datasets import download as fetching
-from rdpfl_sim.learning.datasets.arrays import ARRAYS, Arrays, DataError, read
+from rdpfl_sim.learning.datasets.dataset import ARRAYS, Arrays, DataError, read
 from rdpfl_sim.learning.datasets.download import data_folder, digest, fetch
 
 ROWS = 4  # images per batch; the real one has 10,000

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets import embedded
-from rdpfl_sim.learning.datasets.dataset import DATASETS, Shard
-from rdpfl_sim.learning.datasets.embedded import _digits, digits, synthetic
+from rdpfl_sim.learning.datasets import dataset
+from rdpfl_sim.learning.datasets.dataset import DATASETS, Shard, _digits, digits, synthetic
 
 
 def generator(seed: int = 0) -> np.random.Generator:
@@ -49,7 +48,7 @@ def test_digits_are_the_test_part_of_the_uci_data_set() -> None:
 
 
 def test_digits_come_with_their_citation_and_licence() -> None:
-    text = Path(embedded.__file__).with_name("digits.md").read_text()
+    text = Path(dataset.__file__).with_name("digits.md").read_text()
     assert "Alpaydin and C. Kaynak (1998)" in text
     assert "CC BY 4.0" in text
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
-from rdpfl_sim.learning.datasets.arrays import read
-from rdpfl_sim.learning.datasets.dataset import DATASETS, Dataset, Shard
+from rdpfl_sim.learning.datasets.dataset import DATASETS, Dataset, Shard, read
 from rdpfl_sim.learning.datasets.download import DIGESTS, data_folder, digest
 from rdpfl_sim.learning.datasets.images import cifar10, crop_flip, even_subset, npz, statistics
 from rdpfl_sim.learning.evaluation import evaluate

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.records.metrics_file import HEADER
+from rdpfl_sim.records.metrics import HEADER
 from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun

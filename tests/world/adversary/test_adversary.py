@@ -11,22 +11,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from rdpfl_sim.maths.aggregators import mean
-from rdpfl_sim.maths.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
-from rdpfl_sim.maths.attacks.equivocation import mirrored, scaled
+from rdpfl_sim.aggregators import mean
+from rdpfl_sim.attacks import View, dissensus, ipm, mimic, min_max, noise, sign_flip
+from rdpfl_sim.attacks.equivocation import mirrored, scaled
 from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
     Inbox,
+    Payload,
     RunInfo,
     State,
     Trained,
 )
 from rdpfl_sim.methods.direct import Direct
 from rdpfl_sim.methods.dpsgd import Dpsgd
-from rdpfl_sim.methods.payload import Payload
-from rdpfl_sim.world.adversary.adversary import Adversary, Plan
-from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS
+from rdpfl_sim.world.adversary.adversary import MEMORY_ROUNDS, Adversary, Plan
 from rdpfl_sim.world.adversary.timing import delayed, flood, just_in_time, replay, wrong_stamp
 from rdpfl_sim.world.faults.crash import Crash
 from rdpfl_sim.world.faults.fault import Change, End, Start

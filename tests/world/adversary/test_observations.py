@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from rdpfl_sim.world.adversary.observations import MEMORY_ROUNDS, Observations, stacked
+from rdpfl_sim.world.adversary.adversary import MEMORY_ROUNDS, Observations, stacked
 
 
 def update(value: float) -> Tensor:

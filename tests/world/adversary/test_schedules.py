@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.maths.attacks import label_flip, min_max
-from rdpfl_sim.maths.attacks.equivocation import mirrored
+from rdpfl_sim.attacks import label_flip, min_max
+from rdpfl_sim.attacks.equivocation import mirrored
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.schedules import (
     SCHEDULES,

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor
 
-from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.attacks import View, min_max, sign_flip
+from rdpfl_sim.components.schema import Component, OneOf, Strict
 from rdpfl_sim.errors import OptionError, ScenarioError
-from rdpfl_sim.maths.attacks import View, min_max, sign_flip
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import (

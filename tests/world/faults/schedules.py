@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Component, OneOf, Strict
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.faults.fault import Change, FaultContext

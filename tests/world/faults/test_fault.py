@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import orjson
 import pytest
 
-from rdpfl_sim.records.state_codec import Decoder, Encoder
-from rdpfl_sim.world.faults.condition import Condition
+from rdpfl_sim.simulation.checkpoint_file import Decoder, Encoder
 from rdpfl_sim.world.faults.crash import Crash
-from rdpfl_sim.world.faults.fault import End, Fault, Start, fault_class, fault_classes
+from rdpfl_sim.world.faults.fault import Condition, End, Fault, Start, fault_class, fault_classes
 from rdpfl_sim.world.faults.join_and_leave import Absence, Leave
 from rdpfl_sim.world.faults.link_outage import LinkOutage
 from rdpfl_sim.world.faults.partition import Partition

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rdpfl_sim.components.options import ClientSet, client_ids
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Strict
 from rdpfl_sim.errors import OptionError
 from tests.world.faults.schedules import Section, context, problems, refusal, schedule
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.bandwidth import BANDWIDTHS, Bandwidth, Shared, Unlimited, Uplink
 

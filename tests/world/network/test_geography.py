@@ -5,12 +5,10 @@ from typing import Annotated, Any
 import pytest
 from pydantic import ValidationError
 
-from rdpfl_sim.components.choice import OneOf
-from rdpfl_sim.components.option_table import Component
-from rdpfl_sim.components.table import Strict
+from rdpfl_sim.components.schema import Component, OneOf, Strict
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams
-from rdpfl_sim.world.network.geography import GEOGRAPHIES, Propagation, nowhere, per_link, plane, regions
+from rdpfl_sim.world.network.latency import GEOGRAPHIES, Propagation, nowhere, per_link, plane, regions
 
 NUM_CLIENTS = 12
 PAIRS = list(permutations(range(NUM_CLIENTS), 2))

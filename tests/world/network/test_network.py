@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.methods.payload import Payload
+from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.kernel import Call, Kernel
 from rdpfl_sim.world.network.bandwidth import Shared, Unlimited, Uplink

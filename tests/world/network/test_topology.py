@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rdpfl_sim.components.choice import OneOf
+from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.world.network import topology
 from rdpfl_sim.world.network.topology import TOPOLOGIES, neighbours

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.accuracy_curves import Curve, frame_curves, honest_mean
+from rdpfl_sim.reports.figures import Curve, frame_curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import multiple, score
+from rdpfl_sim.results import Run
 
 MAX_CURVES = 60
 MAX_ROWS = 300

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from rdpfl_sim.frames.run import last_evaluations
-from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import HONEST, INK, Plot, axis, compact, dots, line, round_axis
+from rdpfl_sim.reports.html.page import HONEST, INK, Card, Plot, axis, compact, dots, line, round_axis
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
+from rdpfl_sim.results.run import last_evaluations
 
 MAX_POINTS = 2_000
 MAX_LINES = 8

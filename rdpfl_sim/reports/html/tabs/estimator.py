@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import (
+from rdpfl_sim.reports.chart_figure import spans_decades
+from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
+    Card,
     Plot,
     Trace,
     axis,
@@ -22,7 +23,6 @@ from rdpfl_sim.reports.html.plot import (
     round_axis,
 )
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
-from rdpfl_sim.reports.scales import spans_decades
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240

@@ -7,12 +7,11 @@ from itertools import accumulate
 
 import polars as pl
 
-from rdpfl_sim.records.fault_timeline import FaultInterval, condition_of, fault_intervals
-from rdpfl_sim.reports.html.page import Card, HtmlTable
-from rdpfl_sim.reports.html.plot import Plot, Trace, axis, bars, line, round_times
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Plot, Trace, axis, bars, line, round_times
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.reports.text import affected_text, change_text, quantity
-from rdpfl_sim.world.faults.condition import Condition
+from rdpfl_sim.world.faults.fault import Condition
+from rdpfl_sim.world.faults.timeline import FaultInterval, condition_of, fault_intervals
 
 MAX_CLIENTS = 60
 MAX_ROWS = 200

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from rdpfl_sim.reports.accuracy_curves import frame_curves, latest_values
-from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import (
+from rdpfl_sim.reports.figures import frame_curves, latest_values
+from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
+    Card,
     Plot,
     Trace,
     axis,

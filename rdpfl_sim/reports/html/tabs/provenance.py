@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rdpfl_sim.frames import Run
-from rdpfl_sim.records.json_file import JsonObject
+from rdpfl_sim.files import JsonObject
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
+from rdpfl_sim.results import Run
 
 MAX_ROWS = 100
 

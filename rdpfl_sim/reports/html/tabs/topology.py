@@ -9,12 +9,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rdpfl_sim.frames import Run
-from rdpfl_sim.reports.graph_layout import graph_layout
-from rdpfl_sim.reports.html.page import Card
-from rdpfl_sim.reports.html.plot import BYZANTINE, INK, Plot, Points, Trace, compact, dots, line, segments
+from rdpfl_sim.reports.figures import graph_layout
+from rdpfl_sim.reports.html.page import (
+    BYZANTINE,
+    INK,
+    Card,
+    Plot,
+    Points,
+    Trace,
+    compact,
+    dots,
+    line,
+    segments,
+)
 from rdpfl_sim.reports.html.tab import RunRecords, run_tab
 from rdpfl_sim.reports.text import score
+from rdpfl_sim.results import Run
 from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
 
 MAX_LINKS = 3_000

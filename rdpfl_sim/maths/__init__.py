@@ -1,1 +1,0 @@
-"""Pure functions on tensors. They return new tensors and never modify their arguments."""

@@ -1,0 +1,153 @@
+"""The rows of metrics.csv: one row per client and evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rdpfl_sim.files import JsonObject
+from rdpfl_sim.records.field import Field
+
+
+class MetricsRow(TypedDict):
+    """One evaluation of one client; None if a value was not measured.
+
+    The values from `used_per_round` on are means since the client's previous evaluation.
+    """
+
+    time_s: Annotated[float, Field("s", "simulated time of the evaluation")]
+    client: Annotated[int, Field("id", "client, counted from 0")]
+    byzantine: Annotated[int, Field("0 or 1", "1 if the client is Byzantine")]
+    round: Annotated[int, Field("rounds", "last finished round of the client; 0 before training")]
+    hops: Annotated[
+        int | None,
+        Field("links", "distance to the nearest Byzantine client in the first graph; empty if there is none"),
+    ]
+    personal_accuracy: Annotated[
+        float | None, Field("fraction", "accuracy on test data with the label mix of the client")
+    ]
+    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    global_accuracy: Annotated[float | None, Field("fraction", "accuracy on test data of all classes")]
+    global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+    used_per_round: Annotated[float | None, Field("messages", "used messages per round")]
+    mean_age: Annotated[
+        float | None, Field("rounds", "mean age of the used messages; negative if senders are ahead")
+    ]
+    clipped: Annotated[float | None, Field("fraction", "rounds in which the deviation was clipped to tau")]
+    bounded: Annotated[float | None, Field("fraction", "rounds in which the result was clipped to G_d")]
+    byzantine_weight: Annotated[
+        float | None, Field("fraction", "total weight of Byzantine messages in the aggregate")
+    ]
+    neighbour_share: Annotated[
+        float | None,
+        Field("ratio", "distance that neighbours moved the model, divided by that of local training"),
+    ]
+
+
+METRICS = tuple(MetricsRow.__annotations__)
+"""The columns of metrics.csv, in order."""
+
+HEADER = ",".join(METRICS)
+INTEGERS = frozenset(("client", "byzantine", "round", "hops"))
+
+
+def parse_metrics(lines: Iterable[str]) -> Iterator[MetricsRow]:
+    """Yield the rows in lines of metrics.csv, which may include the header.
+
+    Raise `ValueError` if any other line is not a row.
+    """
+    for line in lines:
+        text = line.rstrip("\r\n")
+        if text == HEADER:
+            continue
+        row = {
+            column: None if cell == "" else int(cell) if column in INTEGERS else float(cell)
+            for column, cell in zip(METRICS, text.split(","), strict=True)
+        }
+        yield cast("MetricsRow", row)
+
+
+class Statistic(NamedTuple):
+    """One number that summarises the accuracy of several clients."""
+
+    key: str
+    """Its name in summary.json."""
+    heading: str
+    """The heading of its column in a table."""
+    phrase: str
+    """The words before "accuracy of honest clients" in a sentence."""
+    compute: Callable[[NDArray[np.float64]], float]
+    is_accuracy: bool = True
+    """Whether the statistic is an accuracy, so that larger values are better."""
+
+    @property
+    def path(self) -> str:
+        """The path in summary.json of its value for the personal accuracy of honest clients."""
+        return f"accuracy.honest.personal.{self.key}"
+
+    @property
+    def direction(self) -> str:
+        """Which values are better, in words."""
+        return "larger is better" if self.is_accuracy else "smaller means more equal clients"
+
+
+STATISTICS = (
+    Statistic("mean", "mean", "mean", lambda values: float(values.mean())),
+    Statistic("worst", "worst", "worst", lambda values: float(values.min())),
+    Statistic("p10", "10th pct.", "10th percentile of", lambda values: float(np.percentile(values, 10))),
+    Statistic(
+        "spread", "spread", "standard deviation of", lambda values: float(values.std()), is_accuracy=False
+    ),
+)
+TESTS = ("personal", "global")
+"""The test sets on which a client's model is evaluated."""
+
+TARGETS = [percent / 100 for percent in range(10, 100, 5)]
+"""Target accuracies. The log contains the time at which each is first reached."""
+
+HONEST_ACCURACIES = [
+    f"accuracy.honest.{test}.{statistic.key}"
+    for test in TESTS
+    for statistic in STATISTICS
+    if statistic.is_accuracy
+]
+"""The paths in a summary of the accuracies of honest clients."""
+
+
+def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
+    """Return the section `accuracy` of a summary, from the latest metrics row of each client."""
+    rows = list(rows)
+    groups = {"honest": [row for row in rows if not row["byzantine"]], "all": rows}
+    return {
+        group: {
+            test: _statistics_of(
+                [row[f"{test}_accuracy"] for row in members if row[f"{test}_accuracy"] is not None]
+            )
+            for test in TESTS
+        }
+        for group, members in groups.items()
+    }
+
+
+def with_accuracy(by_hops: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> JsonObject:
+    """Add the accuracy of honest clients to statistics by distance to the nearest Byzantine client."""
+    accuracies: dict[str, list[float]] = {}
+    for row in rows:
+        if not row["byzantine"] and row["hops"] is not None:
+            accuracies.setdefault(str(row["hops"]), []).append(row["personal_accuracy"])
+    return {
+        hops: {
+            "num_clients": len(values),
+            "personal_accuracy": float(np.mean(values)),
+            **by_hops.get(hops, {}),
+        }
+        for hops, values in sorted(accuracies.items(), key=lambda item: int(item[0]))
+    }
+
+
+def _statistics_of(values: Sequence[float]) -> dict[str, float] | None:
+    array = np.asarray(values, dtype=float)
+    return {statistic.key: statistic.compute(array) for statistic in STATISTICS} if values else None

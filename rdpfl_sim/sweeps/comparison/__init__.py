@@ -1,1 +1,0 @@
-"""Compare runs, paired by seed: `rdpfl-sim compare`."""

@@ -1,1 +1,0 @@
-"""Access to the machine: files, memory limits, Ray."""

@@ -1,0 +1,116 @@
+"""Hand-written run folders, in which every value is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tomli_w
+
+from rdpfl_sim.records.metrics import METRICS
+
+SCENARIO: dict[str, Any] = {
+    "name": "by hand",
+    "seed": 5,
+    "rounds": 2,
+    "clients": {"count": 3},
+    "output": {"events": True, "message_events": 1.0},
+}
+MESSAGE = {"sender": 0, "recipient": 1, "round": 1}
+EVENTS: list[dict[str, Any]] = [
+    {"event": "run_started", "time_s": 0.0, "schema": 2, "seed": 5, "num_parameters": 7, "byzantine": [2]},
+    {
+        "event": "fault",
+        "time_s": 0.0,
+        "fault": 0,
+        "kind": "slow_down",
+        "phase": "start",
+        "clients": [1],
+        "factor": 3.0,
+    },
+    {"event": "training_started", "time_s": 0.0, "client": 0, "round": 1, "duration_s": 1.0},
+    {"event": "training_started", "time_s": 0.0, "client": 1, "round": 1, "duration_s": 3.0},
+    {"event": "training_finished", "time_s": 1.0, "client": 0, "round": 1, "loss": 2.5, "num_steps": 4},
+    {"event": "message_sent", "time_s": 1.0, "message": 0, **MESSAGE, "true_round": 1, "size_bytes": 28.0},
+    {"event": "message_copied", "time_s": 1.2, "message": 1, **MESSAGE, "original": 0},
+    {"event": "message_delivered", "time_s": 1.5, "message": 0, **MESSAGE, "delay_s": 0.5},
+    {
+        "event": "fault",
+        "time_s": 2.0,
+        "fault": 1,
+        "kind": "crash",
+        "phase": "start",
+        "clients": [0],
+        "for_good": False,
+    },
+    {"event": "message_sent", "time_s": 2.0, "message": 2, "sender": 2, "recipient": 1, "round": 9},
+    {"event": "message_rejected", "time_s": 2.5, "message": 1, **MESSAGE, "reason": "not finite"},
+    {
+        "event": "message_lost",
+        "time_s": 2.5,
+        "message": 2,
+        "sender": 2,
+        "recipient": 1,
+        "round": 9,
+        "reason": "loss",
+    },
+    {"event": "training_finished", "time_s": 3.0, "client": 1, "round": 1, "loss": None, "num_steps": 1},
+    {"event": "training_started", "time_s": 3.0, "client": 0, "round": 1, "duration_s": 0.5},
+    {
+        "event": "round_finished",
+        "time_s": 3.0,
+        "client": 1,
+        "round": 1,
+        "num_used": 1,
+        "max_age": 0,
+    },
+    {"event": "message_used", "time_s": 3.0, "message": 0, **MESSAGE, "age": 0},
+    {"event": "message_sent", "time_s": 3.0, "message": 3, "sender": 1, "recipient": 0, "round": 1},
+    {"event": "message_sent", "time_s": 3.1, "message": 4, "sender": 1, "recipient": 2, "round": 1},
+    {"event": "estimate", "time_s": 3.2, "client": 1, "round": 1, "moved": 0.25},
+    {"event": "message_stats", "time_s": 3.2, "message": 0, **MESSAGE, "weight": 0.75},
+    {
+        "event": "message_delivered",
+        "time_s": 3.5,
+        "message": 4,
+        "sender": 1,
+        "recipient": 2,
+        "round": 1,
+        "delay_s": 0.4,
+    },
+]
+EVALUATIONS = [
+    {"time_s": 0.0, "client": 0, "byzantine": 0, "round": 0, "hops": 2, "personal_accuracy": 0.25},
+    {"time_s": 0.0, "client": 2, "byzantine": 1, "round": 0, "hops": 0, "personal_accuracy": 0.5},
+    {
+        "time_s": 3.0,
+        "client": 0,
+        "byzantine": 0,
+        "round": 1,
+        "personal_accuracy": 0.75,
+        "personal_loss": "inf",
+    },
+]
+
+
+def write_run(
+    folder: Path,
+    events: Iterable[dict[str, Any]] = EVENTS,
+    summary: dict[str, Any] | None = None,
+    scenario: dict[str, Any] = SCENARIO,
+    byzantine: Iterable[int] = (2,),
+) -> Path:
+    """Write a run folder with these records."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
+    topology = {"num_clients": 3, "edges": [[0, 1], [1, 2]], "byzantine": list(byzantine)}
+    (folder / "topology.json").write_text(json.dumps(topology))
+    (folder / "events.jsonl").write_text("".join(orjson.dumps(event).decode() + "\n" for event in events))
+    rows = [",".join(METRICS), *(",".join(str(row.get(key, "")) for key in METRICS) for row in EVALUATIONS)]
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    if summary is not None:
+        (folder / "summary.json").write_text(json.dumps({"schema": 2, **summary}))
+    return folder
