@@ -6,9 +6,9 @@ Records are flat JSON objects, one per line. `verify`, `results` and the referen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, TypeAlias, TypedDict
 
-from rdpfl_sim.records.field import Field
+from rdpfl_sim.records.field import Field, Ratio
 
 
 class RecordHead(TypedDict):
@@ -56,6 +56,18 @@ class RoundFinished(RoundRecord):
     ]
 
 
+NeighbourShare: TypeAlias = Annotated[
+    float | None,
+    Field(
+        "ratio",
+        "distance that neighbours moved the model, divided by that of local training",
+        "mean step due to neighbours",
+        heading="neighbour step",
+    ),
+    Ratio("neighbour_share", "num_shares"),
+]
+
+
 class EstimateRecord(RoundRecord, total=False):
     """The method's diagnostics of a finished round. The fields depend on the method; it may add others.
 
@@ -68,10 +80,7 @@ class EstimateRecord(RoundRecord, total=False):
     d_norm: Annotated[
         float | None, Field("norm of a mean gradient", "|d|, length of the direction taken from neighbours")
     ]
-    neighbour_share: Annotated[
-        float | None,
-        Field("ratio", "distance that neighbours moved the model, divided by that of local training"),
-    ]
+    neighbour_share: NeighbourShare
     delta_norm: Annotated[
         float | None,
         Field("norm of a mean gradient", "|Delta|, deviation of the aggregate from the prediction"),
@@ -84,15 +93,24 @@ class EstimateRecord(RoundRecord, total=False):
     bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
 
-class Evaluated(RoundRecord):
-    """A client's model is evaluated; `round` is the client's last finished round."""
+class Scores(TypedDict):
+    """The result of an evaluation; None if a value was not measured."""
 
     personal_accuracy: Annotated[
-        float | None, Field("fraction", "accuracy on test data with the label mix of the client")
+        float | None,
+        Field(
+            "fraction", "accuracy on test data with the label mix of the client", heading="personal accuracy"
+        ),
     ]
-    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
-    global_accuracy: Annotated[float | None, Field("fraction", "accuracy on test data of all classes")]
+    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data", heading="loss")]
+    global_accuracy: Annotated[
+        float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
+    ]
     global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+
+
+class Evaluated(RoundRecord, Scores):
+    """A client's model is evaluated; `round` is the client's last finished round."""
 
 
 class Theory(RoundRecord):
