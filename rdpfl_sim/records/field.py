@@ -20,7 +20,9 @@ class Field(NamedTuple):
     words: str = ""
     """The label of a number in summary.json."""
     heading: str = ""
-    """The heading of its column in the table of clients, or the title of its figure."""
+    """The heading of its column in the table of clients, if it has one."""
+    title: str = ""
+    """The title of its figure; the part before a comma labels the axis."""
 
 
 class Ratio(NamedTuple):

@@ -63,6 +63,7 @@ NeighbourShare: TypeAlias = Annotated[
         "distance that neighbours moved the model, divided by that of local training",
         "mean step due to neighbours",
         heading="neighbour step",
+        title="Step due to neighbours, relative to local training",
     ),
     Ratio("neighbour_share", "num_shares"),
 ]
@@ -76,19 +77,42 @@ class EstimateRecord(RoundRecord, total=False):
     record until it is resumed. A method without diagnostics writes no estimate.
     """
 
-    u_norm: Annotated[float | None, Field("norm of a mean gradient", "|u|, length of the own direction")]
+    u_norm: Annotated[
+        float | None,
+        Field(
+            "norm of a mean gradient",
+            "|u|, length of the own direction",
+            title="|u|, the client's own update",
+        ),
+    ]
     d_norm: Annotated[
-        float | None, Field("norm of a mean gradient", "|d|, length of the direction taken from neighbours")
+        float | None,
+        Field(
+            "norm of a mean gradient",
+            "|d|, length of the direction taken from neighbours",
+            title="|d|, the direction used",
+        ),
     ]
     neighbour_share: NeighbourShare
     delta_norm: Annotated[
         float | None,
-        Field("norm of a mean gradient", "|Delta|, deviation of the aggregate from the prediction"),
+        Field(
+            "norm of a mean gradient",
+            "|Delta|, deviation of the aggregate from the prediction",
+            title="|Δ|, the deviation",
+        ),
     ]
     beta: Annotated[
-        float | None, Field("gradient per distance", "coefficient of the prediction; either sign")
+        float | None,
+        Field(
+            "gradient per distance",
+            "coefficient of the prediction; either sign",
+            title="β, the prediction coefficient",
+        ),
     ]
-    tau: Annotated[float | None, Field("norm of a mean gradient", "threshold of the clip")]
+    tau: Annotated[
+        float | None, Field("norm of a mean gradient", "threshold of the clip", title="τ, the threshold")
+    ]
     clipped: Annotated[bool | None, Field("true or false", "whether the deviation was clipped to tau")]
     bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
@@ -226,7 +250,7 @@ class FaultRecord(FaultHead, total=False):
     for_good: Annotated[bool, Field("true or false", "whether the clients never come back")]
     fresh: Annotated[bool, Field("true or false", "whether they come back with a new model")]
     catch_up: Annotated[
-        bool, Field("true or false", "whether they come back at the round of their furthest neighbour")
+        bool, Field("true or false", "whether they resume in the latest round among their neighbours")
     ]
 
 
@@ -243,13 +267,15 @@ class RunFinished(RecordHead):
     status: Annotated[str, Field("text", "`finished`, `out of time`, `interrupted` or `failed`")]
     sent: Annotated[int, Field("count", "messages sent, copies included")]
     delivered: Annotated[int, Field("count", "messages that reached their recipient")]
-    lost: Annotated[int, Field("count", "messages lost on the way")]
-    in_flight: Annotated[int, Field("count", "messages on the way at the end")]
+    lost: Annotated[int, Field("count", "messages lost in transit")]
+    in_flight: Annotated[int, Field("count", "messages in transit at the end")]
     used: Annotated[int, Field("count", "delivered messages that a round used")]
     stale: Annotated[int, Field("count", "delivered messages that were too late")]
-    duplicate: Annotated[int, Field("count", "delivered messages that were already there")]
+    duplicate: Annotated[
+        int, Field("count", "delivered messages with the sender and round of an earlier message")
+    ]
     rejected: Annotated[int, Field("count", "delivered messages that were invalid")]
-    left_over: Annotated[int, Field("count", "delivered messages that no round took before the end")]
+    left_over: Annotated[int, Field("count", "delivered messages unread at the end")]
     copied: Annotated[int, Field("count", "copies made by the network")]
     reordered: Annotated[int, Field("count", "messages that overtook an earlier one on their link")]
     bytes: Annotated[int, Field("bytes", "bytes sent, repetitions included")]
@@ -278,13 +304,20 @@ RECORDS: Mapping[str, type[RecordHead]] = {
 }
 """All records by name; a run writes no others."""
 
+MESSAGE_PREFIX = b'{"event":"message_'
+"""The beginning of the line of a message record."""
+
 OPEN = ("estimate", "fault")
 """Records that may have additional fields: diagnostics of a method, parameters of a fault."""
 
 OTHER_DIAGNOSTICS: Mapping[str, Field] = {
-    "moved": Field("norm of a model", "distance that neighbours moved the model"),
-    "num_accepted": Field("count", "messages with a weight above zero"),
-    "num_clipped": Field("count", "messages that were clipped"),
-    "density": Field("fraction", "share of parameters in the mask of the client"),
+    "moved": Field(
+        "norm of a model", "distance that neighbours moved the model", title="Distance moved by mixing"
+    ),
+    "num_accepted": Field("count", "messages with a weight above zero", title="Messages accepted"),
+    "num_clipped": Field("count", "messages that were clipped", title="Messages clipped"),
+    "density": Field(
+        "fraction", "share of parameters in the mask of the client", title="Density of the mask"
+    ),
 }
 """Fields of `estimate` that only some built-in methods have."""

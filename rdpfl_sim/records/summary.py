@@ -87,7 +87,7 @@ def _means(key: str, where: str, clients: str) -> Mapping[str, Field]:
 
 def _rounds(kind: str, where: str, clients: str) -> Mapping[str, Field]:
     key = f"telemetry.rounds.{kind}"
-    num = Field("count", f"rounds: {where}", f"number of rounds, {clients}")
+    num = Field("count", where, f"number of rounds, {clients}")
     return {f"{key}.num": num, **_means(key, where, clients)}
 
 
@@ -173,8 +173,8 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
         "share of messages in a full mailbox",
     ),
     **_rounds("all", "all rounds of honest clients", "honest clients"),
-    **_rounds("clean", "those without a Byzantine message", "honest clients without a Byzantine message"),
-    **_rounds("attacked", "those with one", "honest clients with a Byzantine message"),
+    **_rounds("clean", "rounds without a Byzantine message", "honest clients without a Byzantine message"),
+    **_rounds("attacked", "rounds that used a Byzantine message", "honest clients with a Byzantine message"),
     "telemetry.num_trimmed_less": Field(
         "count",
         "rounds in which `trimmed_mean` had too few messages and cut fewer than ceil(trim n) per side",
@@ -191,10 +191,10 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     **_means("telemetry.by_hops.<hops>", "their rounds", "honest clients at distance <hops>"),
     "theory.num_judged": _number("count", "honest clients to which the theorem applies"),
     "theory.num_gamma_small_enough": Field(
-        "count", "clients of these with gamma <= 1 / (8 L)", "clients with a small enough step size"
+        "count", "of these, clients with gamma <= 1 / (8 L)", "clients with a small enough step size"
     ),
     "theory.num_bound_holds": Field(
-        "count", "clients of these for which the bound holds", "clients for which the bound holds"
+        "count", "of these, clients for which the bound holds", "clients for which the bound holds"
     ),
     **{
         f"theory.clients.<client>.{name}": field._replace(words=f"{field.words}, client <client>")

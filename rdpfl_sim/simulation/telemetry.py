@@ -67,8 +67,10 @@ class RoundStats:
 
     def means(self) -> dict[str, float | None]:
         """Return the `RoundMeans`; None where nothing was counted."""
-        sums = vars(self)
-        return {name: _ratio(sums[amount], sums[number]) for name, (amount, number) in ROUND_RATIOS.items()}
+        return {
+            name: _ratio(getattr(self, amount), getattr(self, number))
+            for name, (amount, number) in ROUND_RATIOS.items()
+        }
 
 
 @dataclass

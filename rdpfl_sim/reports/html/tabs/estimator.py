@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, EstimateRecord
 from rdpfl_sim.reports.chart_figure import spans_decades
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
@@ -23,26 +25,17 @@ from rdpfl_sim.reports.html.page import (
     round_axis,
 )
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
+from rdpfl_sim.results.run import FRAME_FIELDS, TIMES, schema_of
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
 MAX_POINTS = 400
-COMMON_COLUMNS = {
-    *("client", "round", "is_byzantine", "started_s", "trained_s", "finished_s", "duration_s", "loss"),
-    *("num_steps", "num_used", "max_age"),
-}
+COMMON_COLUMNS = {*FRAME_FIELDS, *schema_of(TIMES.values())}
 """Columns of `Run.rounds` that are common to all methods."""
 TITLES = {
-    "u_norm": "|u|, the client's own update",
-    "d_norm": "|d|, the direction used",
-    "neighbour_share": "Step due to neighbours, relative to local training",
-    "delta_norm": "|Δ|, the deviation",
-    "tau": "τ, the threshold",
-    "beta": "β, the prediction coefficient",
-    "num_accepted": "Messages accepted",
-    "num_clipped": "Messages clipped",
-    "moved": "Distance moved by mixing",
-    "density": "Density of the mask",
+    name: field.title
+    for name, field in (*fields_of(EstimateRecord).items(), *OTHER_DIAGNOSTICS.items())
+    if field.title
 }
 """Titles of diagnostics; the part before the comma labels the axis."""
 STATES = ("no messages", "within both limits", "clipped", "bounded by G_d", "clipped and bounded")

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rdpfl_sim.records.reader import Record
+from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
@@ -28,7 +29,7 @@ from rdpfl_sim.reports.html.page import (
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.results import Run
 
-OUTCOMES = ("used", "stale", "duplicate", "rejected", "left over", "lost", "in flight")
+FATES = (*OUTCOMES, "left over", "lost", "in flight")
 SENDERS = ((False, "from honest clients", HONEST), (True, "from Byzantine clients", BYZANTINE))
 MAX_REASONS = 10
 NUM_BINS = 60
@@ -59,7 +60,7 @@ def outcomes_card(messages: pl.DataFrame) -> Card:
     outcome_and_reason = pl.concat_str("outcome", "reason", separator=": ", ignore_nulls=True)
     reasons = messages.select("is_byzantine", outcome_and_reason.alias("reason"))
     counts = reasons["reason"].value_counts().sort("count", "reason", descending=[True, False])
-    outcomes = [name for name in OUTCOMES if name in set(messages["outcome"])]
+    outcomes = [name for name in FATES if name in set(messages["outcome"])]
     views = {
         "outcomes": _outcome_bars(messages, "outcome", outcomes),
         "reasons": _outcome_bars(reasons, "reason", counts["reason"].head(MAX_REASONS).to_list()),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.record_types import Scores
 from rdpfl_sim.reports.figures import frame_curves, latest_values
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
@@ -86,7 +88,7 @@ def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
 
 
 def _layout(last_round: int, column: str, by: str) -> dict[str, object]:
-    y = axis(column.replace("_", " "), rangemode="tozero")
+    y = axis(fields_of(Scores)[column].heading, rangemode="tozero")
     if column == "personal_loss":
         y = axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
     x = round_axis(last_round) if by == "round" else axis("simulated time (s)")
