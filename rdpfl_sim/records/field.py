@@ -21,8 +21,6 @@ class Field(NamedTuple):
     """The label of a number in summary.json."""
     heading: str = ""
     """The heading of its column in the table of clients, if it has one."""
-    title: str = ""
-    """The title of its figure; the part before a comma labels the axis."""
 
 
 class Ratio(NamedTuple):

@@ -63,7 +63,6 @@ NeighbourShare: TypeAlias = Annotated[
         "distance that neighbours moved the model, divided by that of local training",
         "mean step due to neighbours",
         heading="neighbour step",
-        title="Step due to neighbours, relative to local training",
     ),
     Ratio("neighbour_share", "num_shares"),
 ]
@@ -79,40 +78,22 @@ class EstimateRecord(RoundRecord, total=False):
 
     u_norm: Annotated[
         float | None,
-        Field(
-            "norm of a mean gradient",
-            "|u|, length of the own direction",
-            title="|u|, the client's own update",
-        ),
+        Field("norm of a mean gradient", "|u|, length of the own direction"),
     ]
     d_norm: Annotated[
         float | None,
-        Field(
-            "norm of a mean gradient",
-            "|d|, length of the direction taken from neighbours",
-            title="|d|, the direction used",
-        ),
+        Field("norm of a mean gradient", "|d|, length of the direction taken from neighbours"),
     ]
     neighbour_share: NeighbourShare
     delta_norm: Annotated[
         float | None,
-        Field(
-            "norm of a mean gradient",
-            "|Delta|, deviation of the aggregate from the prediction",
-            title="|Δ|, the deviation",
-        ),
+        Field("norm of a mean gradient", "|Δ|, deviation of the aggregate from the prediction"),
     ]
     beta: Annotated[
         float | None,
-        Field(
-            "gradient per distance",
-            "coefficient of the prediction; either sign",
-            title="β, the prediction coefficient",
-        ),
+        Field("gradient per distance", "β, coefficient of the prediction; either sign"),
     ]
-    tau: Annotated[
-        float | None, Field("norm of a mean gradient", "threshold of the clip", title="τ, the threshold")
-    ]
+    tau: Annotated[float | None, Field("norm of a mean gradient", "τ, threshold of the clip")]
     clipped: Annotated[bool | None, Field("true or false", "whether the deviation was clipped to tau")]
     bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
@@ -311,13 +292,9 @@ OPEN = ("estimate", "fault")
 """Records that may have additional fields: diagnostics of a method, parameters of a fault."""
 
 OTHER_DIAGNOSTICS: Mapping[str, Field] = {
-    "moved": Field(
-        "norm of a model", "distance that neighbours moved the model", title="Distance moved by mixing"
-    ),
-    "num_accepted": Field("count", "messages with a weight above zero", title="Messages accepted"),
-    "num_clipped": Field("count", "messages that were clipped", title="Messages clipped"),
-    "density": Field(
-        "fraction", "share of parameters in the mask of the client", title="Density of the mask"
-    ),
+    "moved": Field("norm of a model", "distance that neighbours moved the model"),
+    "num_accepted": Field("count", "messages with a weight above zero"),
+    "num_clipped": Field("count", "messages that were clipped"),
+    "density": Field("fraction", "share of parameters in the mask of the client"),
 }
 """Fields of `estimate` that only some built-in methods have."""
