@@ -17,6 +17,7 @@ from rdpfl_sim.reports.html.page import (
     Plot,
     Points,
     Trace,
+    chart,
     compact,
     dots,
     line,
@@ -87,13 +88,9 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
 
 
 def _figure(traces: Sequence[Trace]) -> Plot:
-    layout = {
-        "xaxis": {"visible": False},
-        "yaxis": {"visible": False, "scaleanchor": "x", "constrain": "domain"},
-        "margin": {"l": 10, "r": 10, "t": 40, "b": 10},
-        "meta": {"scroll": True},
-    }
-    return Plot(traces, layout, 620)
+    y = {"visible": False, "scaleanchor": "x", "constrain": "domain"}
+    margin = {"l": 10, "r": 10, "t": 40, "b": 10}
+    return chart(traces, {"visible": False}, y, 620, margin=margin, meta={"scroll": True})
 
 
 def _link_counts(run: Run, messages: pl.DataFrame) -> pl.DataFrame:
