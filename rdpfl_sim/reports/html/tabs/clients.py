@@ -13,7 +13,7 @@ import polars as pl
 from rdpfl_sim.records.field import fields_of
 from rdpfl_sim.records.metrics import EvaluatedClient, MetricsRow, RoundMeans
 from rdpfl_sim.records.record_types import Scores
-from rdpfl_sim.reports.figures import Curve, frame_curves, honest_mean
+from rdpfl_sim.reports.figures import frame_curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import number, score
@@ -73,10 +73,12 @@ def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame, last_round: int) -> 
     shown = sample_clients(last, MAX_CURVES)
     top = max((float(curve.accuracy.max()) for curve in by_client.values()), default=1) or 1
     is_byzantine = dict(last.select("client", "is_byzantine").rows())
-    small_curves = [
-        _client_curve(client, by_client.get(client), is_byzantine[client], last_round or 1, top)
-        for client in shown
-    ]
+    small_curves = []
+    for client in shown:
+        curve = by_client.get(client)
+        x, y = ([], []) if curve is None else (curve.round.tolist(), curve.accuracy.tolist())
+        role, last_score = "Byzantine" if is_byzantine[client] else "honest", score(y[-1] if y else None)
+        small_curves.append(ClientCurve(client, role, last_score, _svg_path(x, y, last_round or 1, top)))
     note = ""
     if len(shown) < last.height:
         note = f"{len(shown)} of {last.height:,} clients are shown, at equal steps in the accuracy ranking."
@@ -87,16 +89,6 @@ def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame, last_round: int) -> 
         note=note,
         wide=True,
     )
-
-
-def _client_curve(
-    client: int, curve: Curve | None, is_byzantine: bool, last_round: int, top: float
-) -> ClientCurve:
-    role = "Byzantine" if is_byzantine else "honest"
-    if curve is None:
-        return ClientCurve(client, role, "-", "")
-    path = _svg_path(curve.round.tolist(), curve.accuracy.tolist(), last_round, top)
-    return ClientCurve(client, role, score(curve.accuracy[-1]), path)
 
 
 def _svg_path(x: Sequence[float], y: Sequence[float], x_max: float, y_max: float) -> str:

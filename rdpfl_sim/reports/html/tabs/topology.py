@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -153,28 +153,37 @@ def _client_markers(
     honest = [client for client in range(run.num_clients) if client not in run.byzantine]
     fills = compact(accuracy.get(client) for client in honest)
     known = [fill for fill in fills if fill is not None]
+    low, high = min(known, default=0), max(known, default=0)
     size = float(np.clip(130 / sqrt(run.num_clients), 5, 34))
     style: dict[str, object] = {"size": size, "line": {"color": "@ground", "width": 1}}
     circle = {**style, "color": "@faint"}
     if known:
         circle |= {"color": fills, "colorscale": "Viridis", "showscale": True, "colorbar": COLOUR_BAR}
     square = {**style, "symbol": "square", "color": BYZANTINE}
-    text_colours = [
-        _text_colour(accuracy.get(client), min(known, default=0), max(known, default=0)) for client in honest
-    ]
+    text_colours = [_text_colour(accuracy.get(client), low, high) for client in honest]
     traces = []
     if ringed:
         ring = {"size": size + 9, "color": TRANSPARENT, "line": {"color": BYZANTINE, "width": 2}}
-        x, y = positions[ringed].T
-        traces.append(dots(compact(x), compact(y), "", ring, hoverinfo="skip", showlegend=False))
+        traces.append(dots(*_places(ringed, positions), "", ring, hoverinfo="skip", showlegend=False))
     for name, clients, marker, colour in (
         ("honest", honest, circle, text_colours),
         ("Byzantine", sorted(run.byzantine), square, DARK),
     ):
-        if clients:
+        labels: dict[str, object] = {}
+        if len(positions) <= MAX_LABELS:
             font = {"size": max(10, size / 2.6), "color": colour}
-            traces.append(_markers(clients, positions, name, marker, font, accuracy))
+            labels = {"mode": "markers+text", "text": [*map(str, clients)], "textfont": font}
+        labels["customdata"] = [[client, score(accuracy.get(client))] for client in clients]
+        text = f"{name}, accuracy %{{customdata[1]}}<extra></extra>"
+        labels["hovertemplate"] = f"<b>client %{{customdata[0]}}</b><br>{text}"
+        if clients:
+            traces.append(dots(*_places(clients, positions), name, marker, **labels))
     return traces
+
+
+def _places(clients: list[int], positions: NDArray[np.float64]) -> tuple[Points, Points]:
+    x, y = positions[clients].T
+    return compact(x), compact(y)
 
 
 def _text_colour(accuracy: float | None, low: float, high: float) -> str:
@@ -182,27 +191,3 @@ def _text_colour(accuracy: float | None, low: float, high: float) -> str:
     if accuracy is None or high <= low:
         return INK
     return LIGHT if (accuracy - low) / (high - low) < 0.5 else DARK
-
-
-def _markers(
-    clients: list[int],
-    positions: NDArray[np.float64],
-    name: str,
-    marker: Mapping[str, object],
-    font: Mapping[str, object],
-    accuracy: Mapping[int, float | None],
-) -> Trace:
-    x, y = positions[clients].T
-    labels: dict[str, object] = {}
-    if len(positions) <= MAX_LABELS:
-        labels = {"mode": "markers+text", "text": [str(client) for client in clients], "textfont": font}
-    return dots(
-        compact(x),
-        compact(y),
-        name,
-        marker,
-        customdata=[[client, score(accuracy.get(client))] for client in clients],
-        hovertemplate=f"<b>client %{{customdata[0]}}</b><br>{name}, accuracy %{{customdata[1]}}"
-        "<extra></extra>",
-        **labels,
-    )
