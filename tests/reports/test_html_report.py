@@ -248,7 +248,7 @@ def test_clipping_is_shown_per_client_and_round() -> None:
 def test_threshold_is_shown_also_without_a_deviation() -> None:
     row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.5, "num_clipped": 1}
     cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": r} for r in range(3)]), last_round=2)
-    assert [card.title for card in cards] == ["τ, the threshold", "Messages clipped"]
+    assert [card.title for card in cards] == ["τ, threshold of the clip", "Messages that were clipped"]
 
 
 def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
@@ -374,7 +374,7 @@ def test_values_that_are_not_finite_are_omitted_without_warnings(tmp_path: Path)
 
 def test_diagnostics_of_any_method_are_shown(tmp_path: Path) -> None:
     page = run_page(Run(write_run(tmp_path)))
-    assert "Distance moved by mixing" in cards(page)
+    assert "Distance that neighbours moved the model" in cards(page)
     events = [{**event, "strange": 3.5} if event["event"] == "estimate" else event for event in EVENTS]
     assert "strange" in cards(run_page(Run(write_run(tmp_path, events))))
 
