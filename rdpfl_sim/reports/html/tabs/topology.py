@@ -177,7 +177,8 @@ def _client_markers(
         text = f"{name}, accuracy %{{customdata[1]}}<extra></extra>"
         labels["hovertemplate"] = f"<b>client %{{customdata[0]}}</b><br>{text}"
         if clients:
-            traces.append(dots(*_places(clients, positions), name, marker, **labels))
+            x, y = _places(clients, positions)
+            traces.append(dots(x, y, name, marker, **labels))
     return traces
 
 
