@@ -148,9 +148,9 @@ def _limits_card(honest: pl.DataFrame, last_round: int) -> Card:
     all_clients, all_rounds = (sorted(set(honest[column])) for column in ("client", "round"))
     step = -(-len(all_rounds) // MAX_COLUMNS)
     clients, rounds = all_clients[:: -(-len(all_clients) // MAX_ROWS)], all_rounds[::step]
-    states = {
-        (client, round_): value for client, round_, value in honest.select("client", "round", state).rows()
-    }
+    shown = honest.filter(pl.col("client").is_in(clients), pl.col("round").is_in(rounds))
+    found = shown.select("client", "round", state.alias("state"))
+    states = {(client, round_): value for client, round_, value in found.rows()}
     cells = [[states.get((client, round_)) for round_ in rounds] for client in clients]
     num_states = len(STATES)
     scale = [[(index + side) / num_states, shade] for index, shade in enumerate(SHADES) for side in (0, 1)]
