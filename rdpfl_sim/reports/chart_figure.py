@@ -54,7 +54,7 @@ MAX_PANEL_COLUMNS = 3
 
 
 def save_chart(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure in the format of the path's ending, or as PNG and PDF if it has none of both."""
+    """Write `path`; without a .png or .pdf suffix, write both."""
     paths = [path] if path.suffix in FORMATS else [path.with_name(path.name + ending) for ending in FORMATS]
     return [save(figure, each, DPI) for each in paths]
 

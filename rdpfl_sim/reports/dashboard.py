@@ -16,6 +16,7 @@ from rich.text import Text
 
 from rdpfl_sim.records.metrics import parse_metrics
 from rdpfl_sim.records.reader import Record
+from rdpfl_sim.records.record_types import MESSAGE_PREFIX
 from rdpfl_sim.reports.text import duration, escape_control, fault_text, quantity, score, short_count
 from rdpfl_sim.world.faults.timeline import FaultTimeline
 
@@ -211,7 +212,6 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-MESSAGE_PREFIX = b'{"event":"message_'
 MAX_FAULTS = 100
 
 

@@ -13,15 +13,11 @@ import orjson
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import make_folder
 from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.records.record_types import RoundRecord, Scores
 
-EVALUATION_TAGS = {
-    "personal_accuracy": "accuracy/personal",
-    "personal_loss": "loss/personal",
-    "global_accuracy": "accuracy/global",
-    "global_loss": "loss/global",
-}
+EVALUATION_TAGS = {name: "/".join(reversed(name.split("_"))) for name in Scores.__annotations__}
+"""The tags of scores, such as `accuracy/personal`."""
 HONEST_MEAN = "honest-mean"
-COMMON_FIELDS = ("event", "time_s", "client", "round")
 
 Series: TypeAlias = "dict[str, array[float]]"
 """For each tag, the interleaved rounds, simulated times and values."""
@@ -74,7 +70,7 @@ def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
         case "training_finished":
             tags = {"loss": "loss/training"}
         case "round_finished" | "estimate":
-            tags = {key: f"round/{key}" for key in record if key not in COMMON_FIELDS}
+            tags = {key: f"round/{key}" for key in record if key not in RoundRecord.__annotations__}
         case _:
             return
     for key, tag in tags.items():

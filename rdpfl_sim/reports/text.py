@@ -66,6 +66,20 @@ def multiple(ratio: float) -> str:
     return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
 
 
+def number(value: float | None, unit: str = "") -> str:
+    """Return a number with as many digits as its unit needs, or a dash if it is missing.
+
+    >>> number(0.25, "fraction"), number(0.31, "ratio"), number(2.0, "messages"), number(3, "links")
+    ('0.250', '0.31', '2.00', '3')
+    """
+    if value is None or isinstance(value, int):
+        return "-" if value is None else str(value)
+    if unit == "ratio":
+        return multiple(value)
+    digits = 3 if unit in ("fraction", "nats") else 2
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2g}"
+
+
 def short_count(number: int) -> str:
     """Return a count in at most six characters, if it is below 10^9.
 

@@ -18,14 +18,11 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field
 from rdpfl_sim.records.files import EVENTS as EVENTS_FILE
-from rdpfl_sim.records.metrics import METRICS
+from rdpfl_sim.records.metrics import MetricsRow
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import RoundRange
-
-INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
-METRIC_TYPES: dict[str, type[pl.DataType]] = {name: INTEGER_COLUMNS.get(name, pl.Float64) for name in METRICS}
 
 
 class Run:
@@ -116,7 +113,7 @@ class Run:
     def metrics(self) -> pl.DataFrame:
         """One row per client and evaluation, from metrics.csv, with the Boolean `is_byzantine`."""
         rows = self._reader.read_metrics() if self._reader.has_metrics() else []
-        metrics = pl.DataFrame(rows, schema=METRIC_TYPES)
+        metrics = pl.DataFrame(rows, schema=_columns_of(MetricsRow))
         return metrics.with_columns(pl.col("byzantine").cast(pl.Boolean)).rename(
             {"byzantine": "is_byzantine"}
         )
@@ -168,11 +165,11 @@ def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:
 
 Schema: TypeAlias = dict[str, Any]
 
-SMALL = ("client", "sender", "recipient", "fault")
+SMALL = ("client", "sender", "recipient", "fault", "hops")
 """Integer fields stored in 32 bits to save memory; their values are small."""
 
 
-def _columns_of(record: type[RecordHead]) -> Schema:
+def _columns_of(record: type[Any]) -> Schema:
     return {field: _column_type(field, kind) for field, kind in get_type_hints(record).items()}
 
 

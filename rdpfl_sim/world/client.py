@@ -137,7 +137,7 @@ class Client:
         self.pending_event: Event | None = None
         """The event that the client's process waits for. It may already be triggered at this instant.
 
-        At the start of a phase it is set only in a restored run, if the client was waiting.
+        Set before a phase only when a run is restored during a wait.
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 

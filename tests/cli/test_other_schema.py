@@ -139,8 +139,8 @@ def test_failed_run_of_another_schema_is_rejected(run: Path) -> None:
 
 
 def test_later_schema_is_rejected(run: Path) -> None:
-    (run / "summary.json").write_text(json.dumps({"schema": 3, "status": "finished"}))
-    with pytest.raises(SchemaError, match=r"\(record schema 3\)"):
+    (run / "summary.json").write_text(json.dumps({"schema": SCHEMA + 1, "status": "finished"}))
+    with pytest.raises(SchemaError, match=rf"\(record schema {SCHEMA + 1}\)"):
         check_schema(run)
 
 

@@ -15,6 +15,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.aggregators.aggregator import FixedSeed
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import PluginError
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.resume import resume
 from tests.contracts.using import HEAD, METHOD, using
 from tests.packages import Packages
@@ -68,7 +69,7 @@ def test_failure_during_a_run_is_reported_and_no_records_are_lost(
     assert re.search(r", in round [1-4] of client [0-5]; see ", str(caught.value))
     assert str(caught.value).endswith(f"; see {folder / 'traceback.txt'}")
     summary = orjson.loads((folder / "summary.json").read_bytes())
-    assert summary == {"schema": 2, "status": "failed", "error": str(caught.value)}
+    assert summary == {"schema": SCHEMA, "status": "failed", "error": str(caught.value)}
     assert "Traceback (most recent call last)" in (folder / "traceback.txt").read_text()
     assert (folder / "events.jsonl").stat().st_size > 0
     assert list((folder / "checkpoints").iterdir())

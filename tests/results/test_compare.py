@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tomli_w
 
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.results.compare import Comparison, compare
 from rdpfl_sim.results.groups import ComparisonError, baseline_first, find_runs, group_runs
 from tests.support import small_scenario
@@ -18,7 +19,7 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
     folder.mkdir(parents=True)
     scenario = small_scenario(name=name, seed=seed, **changes).to_dict()
     (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
-    summary = {"schema": 2, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
+    summary = {"schema": SCHEMA, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
     summary |= {"accuracy": {"honest": {"personal": None if accuracy is None else {"mean": accuracy}}}}
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
@@ -100,7 +101,7 @@ def test_seeds_without_a_partner_are_omitted_with_a_note(tmp_path: Path) -> None
 def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     (tmp_path / "b3" / "summary.json").write_text(
-        json.dumps({"schema": 2, "status": "failed", "error": "out of memory"})
+        json.dumps({"schema": SCHEMA, "status": "failed", "error": "out of memory"})
     )
     (tmp_path / "a1" / "summary.json").unlink()
     found = compared(tmp_path)

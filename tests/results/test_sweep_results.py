@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.records.metrics import STATISTICS
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.summary import METRIC_NAMES
 from rdpfl_sim.results.sweep import (
     MAX_COLUMNS,
@@ -37,7 +38,7 @@ def finished(tmp_path: Path, **summary: object) -> list:
         folder.mkdir(parents=True)
         score = run.scenario.method.lambda_ + run.scenario.seed / 10
         (folder / "summary.json").write_text(
-            json.dumps({"schema": 2, "score": score, "deep": {"list": [1, 2]}, **summary})
+            json.dumps({"schema": SCHEMA, "score": score, "deep": {"list": [1, 2]}, **summary})
         )
     return read_results(runs, tmp_path)
 
@@ -82,7 +83,10 @@ def test_results_file_has_at_most_60_columns_by_default_the_most_important_ones(
 def test_results_file_with_many_settings_that_vary_has_at_most_60_columns(tmp_path: Path) -> None:
     options = {f"adversary.attack.part_{number}": number for number in range(100)}
     results = [
-        (run, {"schema": 2, "status": "finished", "score": 1.0, **{f"deep.{path}": 1 for path in options}})
+        (
+            run,
+            {"schema": SCHEMA, "status": "finished", "score": 1.0, **{f"deep.{path}": 1 for path in options}},
+        )
         for run in plan_runs(SWEEP)
     ]
     write_csv(tmp_path / "results.csv", results, [f"deep.{path}" for path in options])
@@ -101,7 +105,7 @@ def test_run_folders_stand_apart_from_the_results_and_those_of_earlier_versions_
     assert run_folders(tmp_path) == [folder_of(old, tmp_path), folder_of(new, tmp_path)]
 
 
-SUMMARY = '{"schema": 2, "status": "finished"}'
+SUMMARY = json.dumps({"schema": SCHEMA, "status": "finished"})
 
 
 def test_run_without_a_summary_is_missing_each_scenario_once(tmp_path: Path) -> None:
@@ -109,7 +113,7 @@ def test_run_without_a_summary_is_missing_each_scenario_once(tmp_path: Path) -> 
     for run in (complete, empty):
         folder_of(run, tmp_path).mkdir(parents=True)
     (folder_of(complete, tmp_path) / "summary.json").write_text(SUMMARY)
-    assert read_summary(complete, tmp_path) == {"schema": 2, "status": "finished"}
+    assert read_summary(complete, tmp_path) == json.loads(SUMMARY)
     assert missing_runs([complete, other, other, empty], tmp_path) == [other, empty]
     assert damaged_folders([other, empty], tmp_path) == [folder_of(empty, tmp_path)]
 

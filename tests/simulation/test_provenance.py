@@ -12,6 +12,7 @@ import simpy
 import torch
 
 from rdpfl_sim import simulate
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation import provenance as origin
 from rdpfl_sim.simulation.provenance import changes, environment, provenance, session
 from tests.support import small_scenario
@@ -46,7 +47,7 @@ def test_failed_run_has_provenance(tmp_path: Path) -> None:
     [folder] = tmp_path.iterdir()
     assert (folder / "provenance.json").exists()
     assert json.loads((folder / "summary.json").read_text()) == {
-        "schema": 2,
+        "schema": SCHEMA,
         "status": "failed",
         "error": "ZeroDivisionError: ",
     }

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
-from rdpfl_sim.records.metrics import HEADER
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun
@@ -30,6 +30,7 @@ from rdpfl_sim.sweeps.strategies.bisection import (
     write_breakdown,
 )
 from rdpfl_sim.sweeps.strategies.strategy import run_strategy
+from tests.results.run_folders import metrics_text
 from tests.support import small_scenario
 from tests.sweeps.sweeping import FakeRunner, RecordingListener
 
@@ -48,9 +49,14 @@ def search(spec: BreakdownSpec, output: Path, accuracy: Callable[[float, int], f
         method = run.scenario.method
         score = 0.5 if method.name == "local" else accuracy(method.lambda_, run.scenario.seed)
         if score is not None:
-            summary = {"schema": 2, "byzantine": [], "accuracy": {"honest": {"personal": {"mean": score}}}}
+            summary = {
+                "schema": SCHEMA,
+                "byzantine": [],
+                "accuracy": {"honest": {"personal": {"mean": score}}},
+            }
+            row = {"time_s": 1.0, "client": 0, "byzantine": 0, "round": 4, "personal_accuracy": score}
             (folder / "summary.json").write_text(json.dumps(summary))
-            (folder / "metrics.csv").write_text(f"{HEADER}\n1.0,0,0,4,,{score},,,,,,,,,\n")
+            (folder / "metrics.csv").write_text(metrics_text([row]))
         return score is not None
 
     found = Bisection(spec)
