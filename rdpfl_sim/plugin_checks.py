@@ -387,6 +387,7 @@ def _check_placement(
     result: object, graph: nx.Graph, num: int, rng: np.random.Generator, taken: Iterable[int]
 ) -> None:
     chosen = check_type(result, list, "a list of clients")
+    require(all(type(client) is int for client in chosen), f"returns {chosen}, not a list of clients")
     is_valid = len(chosen) == num == len(set(chosen)) and set(chosen) <= set(graph) - set(taken)
     require(is_valid, f"returns {chosen}; it must return {num} different clients that are still free")
 

@@ -93,7 +93,10 @@ BROKEN = {
         "nx.gnp_random_graph(u, 0.5)": TWO_ANSWERS,
         "nx.relabel_nodes(nx.path_graph(u), str)": "returns a graph whose nodes are not the clients",
     },
-    "placement": {"[0, 0]": "returns [0, 0]; it must return 1 different clients that are still free"},
+    "placement": {
+        "[0, 0]": "returns [0, 0]; it must return 1 different clients that are still free",
+        "[np.int64(0)]": "returns [np.int64(0)], not a list of clients",
+    },
     "partition": {
         "[np.arange(5)] * v": "assigns an example twice",
         "[np.arange(5)]": "returns an object of type list, not a list of 6 arrays, one per client",
