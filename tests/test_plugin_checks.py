@@ -45,6 +45,7 @@ BROKEN = {
         "u.mean(dim=0) + random.random()": TWO_ANSWERS,
         "u[2]": "raises IndexError: index 2 is out of bounds for dimension 0 with size 1 (odds.py, line ",
         "None": "returns None, not a tensor",
+        "exit('bye')": "raises SystemExit: bye (odds.py, line ",
     },
     "pre_aggregator": {
         "u[0]": "returns shape [6]; expected shape [m, 6] with at least one row",
@@ -280,6 +281,31 @@ def odd(context): return iter([(1.0, {phase}(Odd((1,))))])
     [problem] = caught.value.problems
     assert problem.path == "faults[0]"
     assert problem.message.startswith(f"the fault 'odd' from the package odds 1.0 {FAULTS[case]}")
+
+
+REJECTS = """
+@{kind}
+def odd(first, *others, size: int = 6):
+    if first != size:
+        raise OptionError("size", "does not fit")
+    return lambda i, j: 0.1
+"""
+
+
+def test_option_that_fits_the_run_but_not_the_sample_is_accepted(packages: Packages) -> None:
+    packages.install("odds", HEAD + REJECTS.format(kind="geography"), {"geography": ["odd"]})
+    Experiment(small_scenario(**using("geography")))
+
+
+def test_option_that_an_attack_rejects_is_reported(packages: Packages) -> None:
+    packages.install("odds", HEAD + REJECTS.format(kind="attack"), {"attack": ["odd"]})
+    with pytest.raises(ScenarioError) as caught:
+        small_scenario(**using("attack"))
+    [problem] = caught.value.problems
+    assert (
+        problem.message
+        == "the attack 'odd' from the package odds 1.0 rejects its option 'size': does not fit"
+    )
 
 
 NOT_THE_SUM = "returns weights for which the weighted sum of the messages is not the result"
