@@ -23,7 +23,7 @@ ORDER = [
     "learning",
     "world",
     "execution",
-    "contracts",
+    "plugin_checks",
     "scenario",
     "simulation",
     "sweeps",

@@ -13,7 +13,7 @@ from typing import Annotated, TypeAlias
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
-from typing_extensions import Doc
+from typing_extensions import Doc as Doc  # for components and plug-ins
 
 from rdpfl_sim.errors import OptionError
 
@@ -89,20 +89,6 @@ def _id_range(option: str, text: str) -> range:
     if not ids:
         raise OptionError(option, f"a range must be in ascending order; given: {text.strip()!r}")
     return ids
-
-
-__all__ = [
-    "ClientSet",
-    "Count",
-    "Doc",
-    "Fraction",
-    "NonNegative",
-    "NonNegativeInt",
-    "Positive",
-    "PositiveFraction",
-    "Probability",
-    "client_ids",
-]
 
 
 SLACK = 1e-9

@@ -18,8 +18,8 @@ from rich.text import Text
 from rdpfl_sim.aggregators import AGGREGATORS, PRE_AGGREGATORS
 from rdpfl_sim.components.options import LARGE, describe_bound
 from rdpfl_sim.components.schema import Component, OneOf, Strict
-from rdpfl_sim.contracts.plugin_check import guard_and_try
 from rdpfl_sim.methods.directions import aggregation_components
+from rdpfl_sim.plugin_checks import guard_and_try
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
 from rdpfl_sim.toml import TomlTable, to_toml

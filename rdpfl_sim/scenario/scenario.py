@@ -18,10 +18,10 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rdpfl_sim.components.options import Count
 from rdpfl_sim.components.schema import Component, Strict
-from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution import arithmetic
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
+from rdpfl_sim.plugin_checks import guard_and_try, plugins_in
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.checks import CHECKS
 from rdpfl_sim.scenario.overrides import Draft, paths_of_key

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from rdpfl_sim.attacks import ATTACKS
-from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import arithmetic, devices
 from rdpfl_sim.execution.executor import Executor, RoundComputation, TrainingConfig, TrainingData
@@ -22,6 +21,7 @@ from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel, seeded
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
+from rdpfl_sim.plugin_checks import rehearse
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rdpfl_sim.contracts.plugin_check import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, RunError, is_out_of_memory
 from rdpfl_sim.files import UnsafeFileError
+from rdpfl_sim.plugin_checks import plugins_in
 from rdpfl_sim.records.files import TRACEBACK
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.run_folder import RunFolder

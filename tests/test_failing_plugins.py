@@ -17,9 +17,9 @@ from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import PluginError
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.resume import resume
-from tests.contracts.using import HEAD, METHOD, using
 from tests.packages import Packages
 from tests.support import small_scenario
+from tests.using_plugins import HEAD, METHOD, using
 
 LATE = {
     "aggregator": (
