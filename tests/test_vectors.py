@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rdpfl_sim import vectors
 from rdpfl_sim.execution.devices import deterministic_torch
-from rdpfl_sim.vectors import LARGEST, bb_coefficients, clip_rows, norm, row_norms
+from rdpfl_sim.methods.rdpfl import bb_coefficients
+from rdpfl_sim.vectors import LARGEST, clip_rows, norm, row_norms
 
 entries = st.floats(-LARGEST, LARGEST, width=32)
 some_vectors = st.lists(entries, min_size=1, max_size=6).map(torch.tensor)

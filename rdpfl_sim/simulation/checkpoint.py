@@ -219,7 +219,6 @@ def _stateful_components(simulation: Simulation) -> JsonObject:
         "time_limit": simulation.time_limit,
         "digest": simulation.recorder.digest,
         "telemetry": simulation.telemetry,
-        "scores": simulation.scores,
         "evaluations": simulation.evaluations,
         "world": simulation.world,
         "training_times": simulation.training_times,

@@ -124,8 +124,6 @@ def _last_state(files: RunFolder, simulation: Simulation) -> tuple[Snapshot | No
             files.start_afresh()
             return None, []
         state, tensors = found
-        if "environment" not in state["about"]:
-            raise CodecError("it was written by an older version")
         here = environment(simulation.executor.device_kind, simulation.experiment.arithmetic)
         differences = changes(state["about"]["environment"], here)
         snapshot = Snapshot(state["run"], tensors)

@@ -1,6 +1,7 @@
 """Bandwidth models: the transmission time of a message, which precedes the latency of its link.
 
-A bandwidth model calls `done(message)` when the last byte is transmitted, in simulated time.
+A bandwidth model calls `done(message)` when the last byte is transmitted, in simulated time. None stands for
+unlimited bandwidth.
 """
 
 from __future__ import annotations
@@ -51,22 +52,8 @@ class Bandwidth(Protocol):
 
 
 @bandwidth
-class Unlimited:
+def unlimited(kernel: Kernel) -> None:
     """Transmission takes no time."""
-
-    STATE = ()
-    CALLS = ()
-
-    def __init__(self, kernel: Kernel) -> None:
-        pass
-
-    def transmit(self, message: Sized, done: Done) -> None:
-        """Call `done(message)` immediately."""
-        done(message)
-
-    def drop(self, sender: int) -> list[Any]:
-        """Return an empty list: no message is ever queued."""
-        return []
 
 
 class Departure(NamedTuple):
