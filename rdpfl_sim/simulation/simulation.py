@@ -37,6 +37,7 @@ from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.kernel import Kernel, Timer
+from rdpfl_sim.world.network.bandwidth import BANDWIDTHS
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.world import World
 
@@ -221,13 +222,14 @@ class Simulation:
 
     def _build_network(self) -> Network:
         section = self.scenario.network
+        is_limited = BANDWIDTHS.facts(section.bandwidth.name).is_limited
         return Network(
             self.kernel,
             self.scenario.clients.count,
             self.clients,
             self.recorder,
             self.experiment.deployment.link,
-            bandwidth=section.bandwidth.bind()(self.kernel),
+            bandwidth=section.bandwidth.bind()(self.kernel) if is_limited else None,
             transport=section.transport.bind()(),
             duplication=section.duplication,
             compression=section.compression,

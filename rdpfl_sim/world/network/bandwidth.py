@@ -1,7 +1,6 @@
 """Bandwidth models: the transmission time of a message, which precedes the latency of its link.
 
-A bandwidth model calls `done(message)` when the last byte is transmitted, in simulated time. None stands for
-unlimited bandwidth.
+A bandwidth model calls `done(message)` when the last byte is transmitted, in simulated time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,17 @@ from rdpfl_sim.components.options import Doc, Positive
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world.kernel import Call, Kernel
 
-BANDWIDTHS = Registry("bandwidth", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class BandwidthFacts(Facts):
+    """Metadata of a bandwidth model, set by its decorator."""
+
+    is_limited: bool = True
+    """Whether transmission takes time. Clients with limited bandwidth start with a different recipient in
+    every round."""
+
+
+BANDWIDTHS = Registry("bandwidth", BandwidthFacts)
 bandwidth = BANDWIDTHS.register
 
 Done: TypeAlias = Callable[[Any], None]
@@ -51,9 +60,23 @@ class Bandwidth(Protocol):
         """Remove and return the messages of a sender that are not fully transmitted."""
 
 
-@bandwidth
-def unlimited(kernel: Kernel) -> None:
+@bandwidth(is_limited=False)
+class Unlimited:
     """Transmission takes no time."""
+
+    STATE = ()
+    CALLS = ()
+
+    def __init__(self, kernel: Kernel) -> None:
+        pass
+
+    def transmit(self, message: Sized, done: Done) -> None:
+        """Call `done(message)` immediately."""
+        done(message)
+
+    def drop(self, sender: int) -> list[Any]:
+        """Return an empty list: no message is ever queued."""
+        return []
 
 
 class Departure(NamedTuple):

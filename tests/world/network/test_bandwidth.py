@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rdpfl_sim.components.schema import OneOf
 from rdpfl_sim.world.kernel import Call, Kernel
-from rdpfl_sim.world.network.bandwidth import BANDWIDTHS, Bandwidth, Shared, Uplink
+from rdpfl_sim.world.network.bandwidth import BANDWIDTHS, Bandwidth, Shared, Unlimited, Uplink
 
 quick = settings(max_examples=100, deadline=None)
 
@@ -50,6 +50,15 @@ def shared(up: float, down: float) -> Callable[[Kernel], Shared]:
 
 def uplink(bytes_per_s: float) -> Callable[[Kernel], Uplink]:
     return lambda kernel: Uplink(kernel, bytes_per_s=bytes_per_s)
+
+
+def test_unlimited_bandwidth_transmits_immediately_without_an_event() -> None:
+    kernel = Kernel()
+    through: list[Sent] = []
+    parcel = Sent(0, 1, 1e9)
+    Unlimited(kernel).transmit(parcel, through.append)
+    assert through == [parcel]
+    assert kernel.peek() == float("inf")
 
 
 def test_uplink_sends_one_message_after_the_other() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.kernel import Call, Kernel
-from rdpfl_sim.world.network.bandwidth import Shared, Uplink
+from rdpfl_sim.world.network.bandwidth import Shared, Unlimited, Uplink
 from rdpfl_sim.world.network.latency import LATENCIES
 from rdpfl_sim.world.network.links import Link, bernoulli, gilbert_elliott, lossless
 from rdpfl_sim.world.network.message import Message
@@ -362,7 +362,9 @@ def networks(draw: st.DrawFn) -> dict[str, Any]:
             st.sampled_from([datagram(), reliable(timeout_s=0.3), reliable(timeout_s=0.05, max_attempts=2)])
         ),
         "bandwidth": draw(
-            st.sampled_from([None, partial(Uplink, bytes_per_s=5e3), partial(Shared, up_bytes_per_s=5e3)])
+            st.sampled_from(
+                [None, Unlimited, partial(Uplink, bytes_per_s=5e3), partial(Shared, up_bytes_per_s=5e3)]
+            )
         ),
         "compression": draw(st.sampled_from([1.0, 3.0])),
     }
