@@ -204,15 +204,6 @@ def read_run(path: Path) -> TomlTable:
     return raw
 
 
-def is_older(path: Path) -> bool:
-    """Return whether the scenario file of a run folder was written without `execution.arithmetic`."""
-    try:
-        execution = read_toml(path, follow_links=False).get("execution")
-    except ScenarioError:
-        return False
-    return isinstance(execution, dict) and "arithmetic" not in execution
-
-
 def arithmetic_of(folder: Path) -> object:
     """Return the arithmetic of a run folder; for an invalid scenario, any value."""
     execution = read_run(folder / "scenario.toml")["execution"]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
-from rdpfl_sim.errors import Problem, RunError, ScenarioError, is_out_of_memory
+from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.devices import deterministic_torch, gc_paused
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.files import CHECKPOINTS, SUMMARY, TRACEBACK
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.schema import check_schema
 from rdpfl_sim.scenario.scenario import Scenario, reject_network_access
-from rdpfl_sim.simulation.checkpoint import Snapshot
-from rdpfl_sim.simulation.checkpoint_file import Checkpoints, CodecError, decoding
+from rdpfl_sim.simulation.checkpoint import Snapshot, stateful_components, value_classes
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints, CodecError, Decoder, decoding
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environment
 from rdpfl_sim.simulation.run_folder import RunFolder
@@ -55,8 +54,10 @@ def resume(
                 snapshot, warnings = _last_state(files, simulation)
                 for name in (SUMMARY, TRACEBACK):  # from the previous session
                     (folder / name).unlink(missing_ok=True)
-                with _blame_checkpoint(folder, snapshot), record_failure(files, experiment.scenario):
-                    return simulation.run(snapshot, warnings)
+                with record_failure(files, experiment.scenario):
+                    if snapshot is not None:
+                        restore(simulation, snapshot)
+                    return simulation.run(warnings)
     except CodecError as error:
         raise _folder_error(folder, f"has a checkpoint that this version cannot resume: {error}") from error
     finally:
@@ -79,23 +80,31 @@ def scenario_of(folder: Path) -> Scenario:
     return Scenario.of_run(folder)
 
 
-@contextmanager
-def _blame_checkpoint(folder: Path, snapshot: Snapshot | None) -> Iterator[None]:
-    """Report errors of a resumed run as errors of its checkpoint, which may be damaged or forged."""
-    try:
-        yield
-    except (ScenarioError, CodecError):
-        raise
-    except (
-        *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
-    ) as error:
-        if snapshot is None or is_out_of_memory(error):
-            raise
-        reason = f"{type(error).__name__}: {error}"
-        message = (
-            f"{folder}: the run cannot continue from its checkpoint ({reason}); see {folder / TRACEBACK}"
-        )
-        raise RunError(message) from error
+def restore(simulation: Simulation, snapshot: Snapshot) -> None:
+    """Restore a snapshot into a simulation that has not begun yet.
+
+    Raises a `CodecError` if the snapshot belongs to a different scenario.
+    """
+    state, world, kernel = snapshot.state, simulation.world, simulation.kernel
+    with decoding():
+        for kind, *ends in map(str.split, state["parts"]):
+            if kind == "link":
+                _ = simulation.network.links[int(ends[0])][int(ends[1])]  # links are created on first use
+        components = stateful_components(simulation)
+        if components.keys() != state["parts"].keys():
+            raise CodecError(f"different components: {sorted(components.keys() ^ state['parts'].keys())}")
+        decoder = Decoder(components, value_classes(simulation), state["values"], snapshot.tensors)
+        for name, component in components.items():
+            decoder.restore(component, state["parts"][name])
+        world.resume(state["waiting"])
+        for time_s, priority, entry in state["queue"]:
+            if entry[0] != "client":
+                kernel.call_at(decoder.decode(entry), time_s, priority)
+            elif entry[1] in world.processes:
+                kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)
+            else:
+                world.start_client(entry[1])
+    simulation.is_restored = True
 
 
 def _open_folder(folder: Path) -> RunFolder:

@@ -24,7 +24,7 @@ from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import message_counts
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.checkpoint import CheckpointWriter, Snapshot, restore
+from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import provenance
@@ -147,6 +147,8 @@ class Simulation:
             None if files is None else CheckpointWriter(scenario.checkpoint, scenario.clients.count, files)
         )
         self.is_checkpoint_due = False
+        self.is_restored = False
+        """Whether the run continues from a snapshot."""
         self.num_trained = 0
         self.started_s = time.monotonic()
         self.wall_s = 0.0
@@ -156,35 +158,31 @@ class Simulation:
         self.status: RunStatus | None = None
         """The final status; None while the run continues."""
 
-    def run(self, snapshot: Snapshot | None = None, warnings: Sequence[str] = ()) -> Result:
-        """Run to the end, or until interrupted, and write all files.
-
-        Continue from a snapshot of the same scenario, if given. `warnings` are added to the run's warnings.
-        """
+    def run(self, warnings: Sequence[str] = ()) -> Result:
+        """Run to the end, or until interrupted, and write all files. Add `warnings` to the run's warnings."""
         with closing(self.executor):
             with on_interrupt(self._interrupt):
-                self.begin(snapshot)
+                self.begin()
                 self.warnings += warnings
                 self._run_events()
             return self.finish()
 
-    def begin(self, snapshot: Snapshot | None = None) -> None:
-        """Schedule the first events, or restore the events of a snapshot."""
+    def begin(self) -> None:
+        """Schedule the first events, unless a snapshot has been restored."""
         if self.files is not None:
             experiment = self.experiment
             content = provenance(
                 self.files.path, self.scenario.hash, experiment.device, experiment.arithmetic
             )
             self.files.write_json(PROVENANCE, content)
-        if snapshot is None:
+        if self.is_restored:
+            self.started_s -= self.wall_s
+        else:
             self._record_start()
             self.evaluations.begin(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
             self.world.start()
-        else:
-            restore(self, snapshot)
-            self.started_s -= self.wall_s
         self._show_progress()
 
     def finish(self) -> Result:

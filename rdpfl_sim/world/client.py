@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from simpy import Event, Interrupt
 
@@ -32,13 +31,6 @@ class Phase:
     FINISHED = "finished"
 
 
-class FinishedRound(NamedTuple):
-    """A finished round whose update has not yet been reported to the observer."""
-
-    round: int
-    messages: list[UsedMessage]
-
-
 @dataclass
 class ClientState:
     """Everything about a client that changes during a run, except its mailbox and its neighbours.
@@ -53,8 +45,8 @@ class ClientState:
 
     job: Job
     """The latest job: the update after the last finished round and the training of the current round."""
-    unreported: FinishedRound | None = None
-    """The last finished round, until its update is reported."""
+    unreported: list[UsedMessage] | None = None
+    """The messages used in the last finished round, until its update is reported."""
     round: int = 1
     num_rounds: int = 0
     """Finished rounds; fewer than `round` - 1 if rounds were skipped to catch up."""
@@ -137,7 +129,7 @@ class Client:
         self.pending_event: Event | None = None
         """The event that the client's process waits for. It may already be triggered at this instant.
 
-        At the start of a phase it is set only in a restored run, if the client was waiting.
+        Set before a phase only when a run is restored during a wait.
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
@@ -193,7 +185,7 @@ class Client:
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]  # before the round changes
-        state.unreported = FinishedRound(round_, used)
+        state.unreported = used
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
@@ -207,10 +199,10 @@ class Client:
         Called at the end of the next training, at an evaluation, and when the client stops. These are
         simulated times, so records do not depend on when an executor computes a job.
         """
-        finished, self.state.unreported = self.state.unreported, None
-        if finished is not None:
-            updated = self.state.job.updated
-            self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
+        state, messages = self.state, self.state.unreported
+        if messages is not None:
+            state.unreported = None
+            self.context.observer.update_reported(self.id, state.last_round, messages, state.job.updated)
 
     def receive(self, message: Message) -> None:
         """Put an arriving message into the mailbox. The adversary of a Byzantine client observes it."""
