@@ -87,22 +87,9 @@ class CheckpointWriter:
 
 
 VALUES: tuple[type, ...] = (
-    *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call),
-    *(
-        DelayedMessage,
-        ScheduledMessage,
-        Observations,
-        Histogram,
-        RoundStats,
-        SenderStats,
-        Trajectory,
-        Candidate,
-        FinishedJob,
-        JobResult,
-        Updated,
-        UsedMessage,
-    ),
-    *(Start, End),
+    *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call, UsedMessage),
+    *(DelayedMessage, ScheduledMessage, Observations, Histogram, RoundStats, SenderStats),
+    *(Trajectory, Candidate, FinishedJob, JobResult, Updated, Start, End),
 )
 """Classes of the values that a run creates, other than method states."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -105,7 +106,7 @@ class Simulation:
         self.byzantine = frozenset(deployment.byzantine)
         self.executor = experiment.make_executor()
         self.kernel = Kernel(initial_time=0.0)
-        self.time_limit = Timer(self.kernel, self._on_time_limit)
+        self.time_limit = Timer(self.kernel, partial(self._end, RunStatus.OUT_OF_TIME))
         self.telemetry = Telemetry(self.byzantine, deployment.hops, when_too_few(scenario.method))
         self.recorder = Recorder(
             self.kernel,
@@ -140,8 +141,8 @@ class Simulation:
             self.training_times,
             changes=deployment.changes(),
             initial_state=experiment.initial_state,
-            on_departure=self._on_departure,
-            on_end=self._on_end,
+            on_departure=self.evaluations.evaluate_changed,
+            on_end=partial(self._end, RunStatus.FINISHED),
         )
         self.checkpoint_writer = (
             None if files is None else CheckpointWriter(scenario.checkpoint, scenario.clients.count, files)
@@ -161,7 +162,7 @@ class Simulation:
     def run(self, warnings: Sequence[str] = ()) -> Result:
         """Run to the end, or until interrupted, and write all files. Add `warnings` to the run's warnings."""
         with closing(self.executor):
-            with on_interrupt(self._interrupt):
+            with on_interrupt(partial(self._end, RunStatus.INTERRUPTED)):
                 self.begin()
                 self.warnings += warnings
                 self._run_events()
@@ -291,18 +292,6 @@ class Simulation:
             self.progress.update(
                 self.num_trained, self.kernel.now, self.evaluations.honest_mean, self.network.num_sent
             )
-
-    def _on_departure(self, client: Client) -> None:
-        self.evaluations.evaluate_changed([client])
-
-    def _on_end(self) -> None:
-        self._end(RunStatus.FINISHED)
-
-    def _interrupt(self) -> None:
-        self._end(RunStatus.INTERRUPTED)
-
-    def _on_time_limit(self) -> None:
-        self._end(RunStatus.OUT_OF_TIME)
 
     def _end(self, status: RunStatus) -> None:
         """End the run. If a signal arrives during the last event, the run is not interrupted but complete."""

@@ -45,7 +45,7 @@ class World:
         *,
         changes: Iterator[tuple[float, int, Change]],
         initial_state: Callable[[int], State],
-        on_departure: Callable[[Client], None],
+        on_departure: Callable[[Sequence[Client]], None],
         on_end: Callable[[], None],
     ) -> None:
         self.kernel = kernel
@@ -133,7 +133,7 @@ class World:
                 process.interrupt()
             if for_good and client not in self.departed:
                 self.departed.add(client)
-                self.on_departure(self.clients[client])
+                self.on_departure([self.clients[client]])
                 self._finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:

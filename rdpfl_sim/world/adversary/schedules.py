@@ -27,7 +27,7 @@ attack_schedule = SCHEDULES.register
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The situation of a Byzantine client: the input of a schedule."""
+    """The situation of a Byzantine client: the input of a schedule. `Adversary.is_active` observes it."""
 
     round: int
     time_s: float
