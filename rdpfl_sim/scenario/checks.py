@@ -6,10 +6,11 @@ Each check yields a `Problem` per mistake. Its parameters name the sections that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from rdpfl_sim.components.options import client_ids, round_down
 from rdpfl_sim.components.schema import Component, components_in
-from rdpfl_sim.errors import OptionError, Problem, ScenarioError, errors_at
+from rdpfl_sim.errors import OptionError, PluginError, Problem, ScenarioError, errors_at
 from rdpfl_sim.scenario.sections import (
     AdversarySection,
     ClientsSection,
@@ -22,6 +23,9 @@ from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.network.links import LOSSES
 from rdpfl_sim.world.network.topology import TopologyFacts
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_LINKS = 10_000_000
 
@@ -48,7 +52,7 @@ def _causes_of_missing_messages(
     losses = {"network.loss": network.loss}
     losses |= {f"network.links[{i}].loss": link.loss for i, link in enumerate(network.links) if link.loss}
     for path, loss in losses.items():
-        if LOSSES.facts(loss.name).loses(**loss.options):
+        if of_plugin(loss, LOSSES.facts(loss.name).loses, **loss.options):
             yield path, loss.name
     for path, group in groups_by_path(adversary).items():
         if TIMING_ATTACKS.facts(group.timing.name).withholds:
@@ -118,7 +122,7 @@ def links_fit_into_memory(
     for location, chosen in everywhere:
         if not isinstance(chosen.facts, TopologyFacts):
             continue
-        num_links = chosen.facts.num_links(clients.count, **chosen.options)
+        num_links = of_plugin(chosen, chosen.facts.num_links, clients.count, **chosen.options)
         if num_links > MAX_LINKS:
             message = f"{clients.count:,} clients would have {num_links:,.0f} links; allowed: {MAX_LINKS:,}"
             yield Problem(join_path(location), message, chosen.name)
@@ -160,6 +164,19 @@ def component_problems(path: str, component: Component, num_clients: int) -> Ite
     if facts.check is not None:
         try:
             with errors_at(path, component):
-                facts.check(component, num_clients)
+                of_plugin(component, facts.check, component, num_clients)
         except ScenarioError as error:
             yield from error.problems
+
+
+def of_plugin(component: Component, fact: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return the result of a fact that is a function; an error in a plug-in names the plug-in."""
+    try:
+        return fact(*arguments, **options)
+    except OptionError:
+        raise
+    except Exception as error:
+        if component.plugin is None:
+            raise
+        flaw = f"declares a fact that fails: {component.plugin.explain(error)}"
+        raise PluginError(component.plugin, flaw) from error

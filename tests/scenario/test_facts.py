@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from rdpfl_sim.errors import OptionError, ScenarioError
+from rdpfl_sim.errors import OptionError, PluginError, ScenarioError
 from rdpfl_sim.plugins import (
     Count,
     Fraction,
@@ -124,3 +124,13 @@ def test_schedule_that_never_starts_and_equivocation_of_an_own_update_cause_warn
     assert "an attack split never starts: no fault is a partition" in found
     assert "an attack with start = 9 never starts: rounds = 8" in found
     assert "equivocation has no effect: the attack sends the client's own update" in found
+
+
+def test_error_in_a_fact_names_the_plugin() -> None:
+    @loss(loses=lambda share: 1 / share)
+    def broken(link: Link, draw: int, now_s: float, *, share: Fraction = 0.0) -> bool:
+        """Declare a fact that fails."""
+        return False
+
+    with pytest.raises(PluginError, match=r"'broken'.* declares a fact that fails: ZeroDivisionError"):
+        Scenario.from_dict({"network": {"loss": "broken"}})
