@@ -21,7 +21,7 @@ from rdpfl_sim.scenario.sections import (
 from rdpfl_sim.toml import join_path
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults import FAULTS
-from rdpfl_sim.world.network.links import LOSSES
+from rdpfl_sim.world.network.links import LossFacts
 from rdpfl_sim.world.network.topology import TopologyFacts
 
 P = ParamSpec("P")
@@ -49,11 +49,9 @@ def no_deadlock(
 def _causes_of_missing_messages(
     network: NetworkSection, adversary: list[AdversarySection], faults: list[Component]
 ) -> Iterator[tuple[str, str]]:
-    losses = {"network.loss": network.loss}
-    losses |= {f"network.links[{i}].loss": link.loss for i, link in enumerate(network.links) if link.loss}
-    for path, loss in losses.items():
-        if of_plugin(loss, LOSSES.facts(loss.name).loses, **loss.options):
-            yield path, loss.name
+    for location, part in components_in(network, ("network",)):
+        if isinstance(part.facts, LossFacts) and of_plugin(part, part.facts.loses, **part.options):
+            yield join_path(location), part.name
     for path, group in groups_by_path(adversary).items():
         if TIMING_ATTACKS.facts(group.timing.name).withholds:
             yield f"{path}.timing", group.timing.name
