@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from math import inf
 from pathlib import Path
+from typing import Any
 
-from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.errors import Problem, RunError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.devices import deterministic_torch, gc_paused
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.files import CHECKPOINTS, SUMMARY, TRACEBACK
@@ -20,6 +23,12 @@ from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, changes, environm
 from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.simulation.signals import record_failure
 from rdpfl_sim.simulation.simulation import Progress, Result, Simulation
+
+PRIORITIES = range(10)
+SHORTEST_RECORD = 40
+"""Minimum size in bytes of a fault record in events.jsonl."""
+MAX_CHANGES = 100_000_000
+"""Maximum number of changes to the world without fault records. Skipping this many takes a minute or two."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +63,7 @@ def resume(
                 snapshot, warnings = _last_state(files, simulation)
                 for name in (SUMMARY, TRACEBACK):  # from the previous session
                     (folder / name).unlink(missing_ok=True)
-                with record_failure(files, experiment.scenario):
+                with _blame_checkpoint(folder, snapshot), record_failure(files, experiment.scenario):
                     if snapshot is not None:
                         restore(simulation, snapshot)
                     return simulation.run(warnings)
@@ -80,6 +89,25 @@ def scenario_of(folder: Path) -> Scenario:
     return Scenario.of_run(folder)
 
 
+@contextmanager
+def _blame_checkpoint(folder: Path, snapshot: Snapshot | None) -> Iterator[None]:
+    """Report errors of a resumed run as errors of its checkpoint, which may be damaged or forged."""
+    try:
+        yield
+    except (ScenarioError, CodecError):
+        raise
+    except (
+        *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+    ) as error:
+        if snapshot is None or is_out_of_memory(error):
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        message = (
+            f"{folder}: the run cannot continue from its checkpoint ({reason}); see {folder / TRACEBACK}"
+        )
+        raise RunError(message) from error
+
+
 def restore(simulation: Simulation, snapshot: Snapshot) -> None:
     """Restore a snapshot into a simulation that has not begun yet.
 
@@ -96,15 +124,41 @@ def restore(simulation: Simulation, snapshot: Snapshot) -> None:
         decoder = Decoder(components, value_classes(simulation), state["values"], snapshot.tensors)
         for name, component in components.items():
             decoder.restore(component, state["parts"][name])
+        _check_numbers(simulation, state["waiting"])
         world.resume(state["waiting"])
         for time_s, priority, entry in state["queue"]:
+            if not time_s >= kernel.now or priority not in PRIORITIES:
+                event = f"an event at {time_s} s with priority {priority}"
+                raise CodecError(f"its queue has {event}; the time is {kernel.now} s")
             if entry[0] != "client":
-                kernel.call_at(decoder.decode(entry), time_s, priority)
+                event = decoder.decode(entry)
+                if not callable(event.callback):
+                    raise CodecError(f"its queue contains {entry}, which cannot be called")
+                kernel.call_at(event, time_s, priority)
             elif entry[1] in world.processes:
                 kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)
             else:
                 world.start_client(entry[1])
     simulation.is_restored = True
+
+
+def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
+    """Reject numbers that would corrupt the run or prevent it from ending."""
+    if not 0 <= simulation.kernel.now < inf:
+        raise CodecError(f"its time is {simulation.kernel.now} s")
+    for client in simulation.clients:
+        round_ = client.state.round
+        if type(round_) is not int or not 0 <= round_ <= simulation.scenario.rounds + 1:
+            raise CodecError(f"client {client.id} is in round {round_!r}")
+    if len(set(waiting)) < len(waiting) or not set(waiting) <= set(range(len(simulation.clients))):
+        raise CodecError(f"its list of waiting clients is invalid: {waiting}")
+    num_changes, files = simulation.world.num_changes, simulation.files
+    recorded = files is not None and simulation.scenario.output.events
+    max_changes = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MAX_CHANGES
+    if type(num_changes) is not int or not 0 <= num_changes <= max_changes:
+        raise CodecError(
+            f"its number of changes to the world is {num_changes!r}; the maximum is {max_changes:,}"
+        )
 
 
 def _open_folder(folder: Path) -> RunFolder:

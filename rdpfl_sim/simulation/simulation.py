@@ -106,7 +106,7 @@ class Simulation:
         self.byzantine = frozenset(deployment.byzantine)
         self.executor = experiment.make_executor()
         self.kernel = Kernel(initial_time=0.0)
-        self.time_limit = Timer(self.kernel, partial(self._end, RunStatus.OUT_OF_TIME))
+        self.time_limit = Timer(self.kernel, partial(self.end, RunStatus.OUT_OF_TIME))
         self.telemetry = Telemetry(self.byzantine, deployment.hops, when_too_few(scenario.method))
         self.recorder = Recorder(
             self.kernel,
@@ -142,7 +142,7 @@ class Simulation:
             changes=deployment.changes(),
             initial_state=experiment.initial_state,
             on_departure=self.evaluations.evaluate_changed,
-            on_end=partial(self._end, RunStatus.FINISHED),
+            on_end=partial(self.end, RunStatus.FINISHED),
         )
         self.checkpoint_writer = (
             None if files is None else CheckpointWriter(scenario.checkpoint, scenario.clients.count, files)
@@ -162,7 +162,7 @@ class Simulation:
     def run(self, warnings: Sequence[str] = ()) -> Result:
         """Run to the end, or until interrupted, and write all files. Add `warnings` to the run's warnings."""
         with closing(self.executor):
-            with on_interrupt(partial(self._end, RunStatus.INTERRUPTED)):
+            with on_interrupt(partial(self.end, RunStatus.INTERRUPTED)):
                 self.begin()
                 self.warnings += warnings
                 self._run_events()
@@ -293,7 +293,7 @@ class Simulation:
                 self.num_trained, self.kernel.now, self.evaluations.honest_mean, self.network.num_sent
             )
 
-    def _end(self, status: RunStatus) -> None:
+    def end(self, status: RunStatus) -> None:
         """End the run. If a signal arrives during the last event, the run is not interrupted but complete."""
         if self.status in (None, RunStatus.INTERRUPTED):
             self.status = status
