@@ -128,8 +128,8 @@ def restore(simulation: Simulation, snapshot: Snapshot) -> None:
         world.resume(state["waiting"])
         for time_s, priority, entry in state["queue"]:
             if not time_s >= kernel.now or priority not in PRIORITIES:
-                event = f"an event at {time_s} s with priority {priority}"
-                raise CodecError(f"its queue has {event}; the time is {kernel.now} s")
+                found = f"an event at {time_s} s with priority {priority}"
+                raise CodecError(f"its queue has {found}; the time is {kernel.now} s")
             if entry[0] != "client":
                 event = decoder.decode(entry)
                 if not callable(event.callback):
