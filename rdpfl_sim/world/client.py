@@ -152,7 +152,8 @@ class Client:
         self.pending_event = None
         result = state.job.result
         self.report_update()
-        context.observer.training_finished(self.id, state.round, result.loss, result.num_steps)
+        [loss], [num_steps] = result.trained.losses, result.trained.num_steps
+        context.observer.training_finished(self.id, state.round, loss, num_steps)
         context.on_training()
         if not context.exchanges:
             state.phase = Phase.GATHERING  # no neighbour is pending

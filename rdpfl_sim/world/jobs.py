@@ -28,16 +28,6 @@ class JobResult(NamedTuple):
     trained: Trained
     payload: Payload
 
-    @property
-    def num_steps(self) -> int:
-        """K, the number of local steps."""
-        return self.trained.num_steps[0]
-
-    @property
-    def loss(self) -> float:
-        """Mean training loss over the local steps."""
-        return self.trained.losses[0]
-
 
 class Job(Protocol):
     """A submitted job. Reading a pending result waits for it."""
