@@ -133,8 +133,8 @@ class Client:
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
-    def run(self) -> Generator[Event, object, None]:
-        """Run Algorithm 1. A restored client continues in the phase it was in."""
+    def run(self, on_finish: Callable[[int], None]) -> Generator[Event, object, None]:
+        """Run Algorithm 1, then call `on_finish`. A restored client continues in the phase it was in."""
         try:
             while self.state.round <= self.context.rounds:
                 yield from self.phases[self.state.phase]()
@@ -144,6 +144,7 @@ class Client:
             note_client_round(error, self.id, self.state.round)
             raise
         self.state.phase = Phase.FINISHED
+        on_finish(self.id)
 
     def train(self) -> Generator[Event, object, None]:
         """Wait for the simulated duration of the local training, then read the result."""
