@@ -15,7 +15,6 @@ import networkx as nx
 import numpy as np
 import orjson
 import torch
-from pydantic import BaseModel
 from torch import Tensor, nn
 
 from rdpfl_sim.aggregators import AGGREGATORS, PRE_AGGREGATORS, aggregate
@@ -23,7 +22,7 @@ from rdpfl_sim.aggregators.aggregation import aggregator_weights, pre_aggregate,
 from rdpfl_sim.aggregators.aggregator import AggregatorFacts, FixedSeed, PreAggregatorFacts, generator_of
 from rdpfl_sim.attacks import ATTACKS, View
 from rdpfl_sim.components.registry import Plugin, Target
-from rdpfl_sim.components.schema import Component
+from rdpfl_sim.components.schema import Component, components_in
 from rdpfl_sim.errors import OptionError, PluginError, ScenarioError, is_out_of_memory
 from rdpfl_sim.execution.executor import Executor
 from rdpfl_sim.inputs import Inputs, same_bits, tensors_in
@@ -221,14 +220,7 @@ def call_plugin(plugin: Plugin, function: Callable[P, T], *arguments: P.args, **
 
 def plugins_in(part: object, location: Location = ()) -> Iterator[tuple[Location, Component]]:
     """Yield the plug-ins in a part of a scenario with their locations, nested ones first."""
-    if isinstance(part, BaseModel):
-        for name, info in type(part).model_fields.items():
-            yield from plugins_in(getattr(part, name), (*location, info.alias or name))
-    if isinstance(part, list | tuple):
-        for place, item in enumerate(part):
-            yield from plugins_in(item, (*location, place))
-    if isinstance(part, Component) and type(part).plugin is not None:
-        yield location, part
+    return (found for found in components_in(part, location) if type(found[1]).plugin is not None)
 
 
 def guard_and_try(component: Component) -> str | None:

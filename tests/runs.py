@@ -16,6 +16,7 @@ from rdpfl_sim.records.metrics import METRICS
 from rdpfl_sim.simulation import checkpoint
 from rdpfl_sim.simulation.checkpoint_file import packed, unpacked
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.resume import restore
 from rdpfl_sim.simulation.simulation import Result, Simulation
 from tests.support import odd_payloads
 
@@ -90,7 +91,8 @@ def lived(
             if simulation.status is None and leave_after(num_events):
                 content = bytearray().join(packed(*checkpoint.take_snapshot(simulation)))
                 simulation = _simulation(experiment, folder)
-                simulation.begin(checkpoint.Snapshot(*unpacked(content, experiment.device)))
+                restore(simulation, checkpoint.Snapshot(*unpacked(content, experiment.device)))
+                simulation.begin()
         return Lived(simulation, simulation.finish(), folder, num_events)
 
 

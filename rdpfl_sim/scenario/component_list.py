@@ -174,8 +174,7 @@ def describe_method(method: Component) -> str:
 
 def describe_attack(section: AdversarySection) -> str:
     """Return the attack of a group of Byzantine clients, with the settings that differ from defaults."""
-    components = [section.attack, section.timing, section.equivocation]
-    attacks = " + ".join(describe_component(part) for part in components if part.name != "none")
+    attacks = " + ".join(describe_component(getattr(section, key)) for key in section.attacks)
     if not attacks:
         return "none"
     shown = ("schedule", "knowledge", "collude", "patience_s")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rdpfl_sim.execution.devices import deterministic_torch
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.verification.replay import compare
@@ -24,7 +25,7 @@ def stopped_after(num_events: int, folder: Path, **changes: Any) -> Path:
         simulation.begin()
         for _ in range(num_events):
             simulation.kernel.step()
-        simulation._interrupt()
+        simulation.end(RunStatus.INTERRUPTED)
         simulation.finish()
     files.close()
     return files.path

@@ -1,21 +1,26 @@
 """The mean accuracy of honest clients, and the times at which it first reached each target."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rdpfl_sim.records.metrics import TARGETS
 from rdpfl_sim.simulation.checkpoint_file import Decoder, Encoder
-from rdpfl_sim.simulation.evaluation import EvaluationLog
+from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.simulation import simulate
 from tests.support import small_scenario
 
 
-def scoreboard(byzantine: tuple[int, ...] = (), num_honest: int = 1) -> EvaluationLog:
-    return EvaluationLog(byzantine, num_honest, write=lambda row: None)
+def scoreboard(byzantine: tuple[int, ...] = (), num_honest: int = 1) -> Evaluations:
+    scenario = small_scenario(clients={"count": num_honest + len(byzantine)})
+    deployment = SimpleNamespace(byzantine=byzantine, hops=[])
+    experiment: Any = SimpleNamespace(scenario=scenario, deployment=deployment)
+    nothing: Any = None
+    return Evaluations(experiment, nothing, nothing, nothing, write=lambda row: None)
 
 
-def add(scores: EvaluationLog, time_s: float, client: int, accuracy: float) -> None:
+def add(scores: Evaluations, time_s: float, client: int, accuracy: float) -> None:
     scores.add(time_s, client, round_=1, scores={"personal_accuracy": accuracy})
 
 
@@ -55,7 +60,7 @@ def test_target_is_reached_if_all_clients_have_exactly_that_accuracy(target: flo
 
 
 def test_times_to_accuracy_survive_a_checkpoint() -> None:
-    def grown(scores: EvaluationLog, more: list[tuple[float, float]]) -> EvaluationLog:
+    def grown(scores: Evaluations, more: list[tuple[float, float]]) -> Evaluations:
         for time_s, accuracy in more:
             add(scores, time_s, 0, accuracy)
         return scores
