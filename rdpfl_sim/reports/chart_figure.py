@@ -10,7 +10,6 @@ from itertools import pairwise
 from math import ceil, log, radians, sin
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -37,10 +36,7 @@ from rdpfl_sim.reports.figures import Array
 from rdpfl_sim.reports.text import escape_control
 from rdpfl_sim.results import Sweep
 from rdpfl_sim.results.charts import Chart, Kind, Point, Series, Variable
-from rdpfl_sim.sweeps.plan import setting_name
-
-if TYPE_CHECKING:
-    from rdpfl_sim.results.tables import Table
+from rdpfl_sim.results.tables import Table
 
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 """Widths of a column and of a page in two columns."""
@@ -121,12 +117,18 @@ def _add_legend(figure: Figure, title: str, groups: Mapping[int, str], is_joined
 
 
 def variable_label(sweep: Sweep, variable: Variable) -> str:
-    """Return a variable in words, with its unit."""
+    """Return a variable in words, with its unit: as sweep.json names it, or as its component describes it."""
     if variable.kind is Kind.METRIC:
         return metric_name(variable.name).label
+    words = sweep.plan.get("words", {})
+    for name in (variable.name, f"{variable.name}.name"):
+        if name in words:
+            return str(words[name])
     for run in sweep.runs:
         setting = Variable(variable.name, Kind.SETTING)
         if setting.value(run) is not None:
+            from rdpfl_sim.sweeps.plan import setting_name  # imports torch
+
             return setting_name(variable.name, run.run.scenario).label
     return name_from_path(variable.name).label
 

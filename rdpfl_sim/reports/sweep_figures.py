@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import rich.table
 from matplotlib.figure import Figure
@@ -29,11 +28,7 @@ from rdpfl_sim.reports.chart_figure import (
 from rdpfl_sim.reports.text import escape_control
 from rdpfl_sim.results import Sweep
 from rdpfl_sim.results.charts import Kind, Variable, heat_map_table, table_panels
-from rdpfl_sim.results.tables import explanations
-from rdpfl_sim.sweeps.spec import TableLayout
-
-if TYPE_CHECKING:
-    from rdpfl_sim.results.tables import Labels, Table
+from rdpfl_sim.results.tables import Labels, Table, TableLayout, explanations, read_layouts
 
 MAX_CELLS = 2_000  # with more cells, the numbers would be illegible
 MAX_NARROW = 6
@@ -46,8 +41,8 @@ def draw_sweep_figures(sweep: Sweep) -> list[Path]:
     If a table has several metrics, the names of the files contain the names of the metrics.
     """
     paths: list[Path] = []
-    for number, raw in enumerate(sweep.plan.get("tables") or [{}], start=1):
-        layout = TableLayout.model_validate(raw)
+    layouts = read_layouts(sweep.plan.get("tables") or [{}], sweep.axes)
+    for number, layout in enumerate(layouts, start=1):
         for name, metric in layout.metrics.items():
             figure = metric_figure(sweep, layout, name)
             if figure is not None:

@@ -8,17 +8,14 @@ from enum import Enum
 from itertools import product
 from math import isfinite
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.results.sweep import Sweep, SweepRun, finite_number
+from rdpfl_sim.results.run import finite_number
+from rdpfl_sim.results.sweep import Sweep, SweepRun, compared_axis, differing_settings
+from rdpfl_sim.results.tables import Table, TableLayout, make_table
 from rdpfl_sim.toml import ValueSyntaxError, get_value, parse_value, to_toml
-
-if TYPE_CHECKING:  # these modules import torch, which takes seconds
-    from rdpfl_sim.results.tables import Table
-    from rdpfl_sim.sweeps.spec import TableLayout
 
 MAX_SERIES = 16
 """Maximum number of series that can be distinguished in one figure."""
@@ -148,9 +145,7 @@ def find_metric(sweep: Sweep, option: str, name: str) -> str:
 
 def varying_names(sweep: Sweep) -> list[str]:
     """Return the axes, and the settings in which the runs differ."""
-    from rdpfl_sim.results.groups import differing_settings
-
-    settings = differing_settings([run.run.scenario for run in sweep.runs])
+    settings = differing_settings([run.run for run in sweep.runs])
     return list(dict.fromkeys([*sweep.axes, *settings]))
 
 
@@ -300,18 +295,12 @@ def table_panels(
 
 def heat_map_table(sweep: Sweep, layout: TableLayout, name: str) -> Table:
     """Return the table of one metric with at least one axis across, as a heat map needs it."""
-    raw = {**layout.model_dump(), "metrics": {name: layout.metrics[name]}, "paper": {}}
+    changes: dict[str, object] = {"metrics": {name: layout.metrics[name]}, "paper": {}}
     if not layout.columns:
         axes = [axis for axis in sweep.axes if axis not in layout.where]
         column = compared_axis([axis for axis in axes if len(sweep.axes[axis]) > 1] or axes)
-        raw |= {"rows": [axis for axis in axes if axis != column], "columns": [column]}
-    [table] = sweep.tables([raw])
-    return table
-
-
-def compared_axis(axes: Sequence[str]) -> str:
-    """Return the axis of methods if there is one, otherwise the last axis."""
-    return next((name for name in axes if "method" in name.lower()), axes[-1])
+        changes |= {"rows": [axis for axis in axes if axis != column], "columns": [column]}
+    return make_table(sweep, layout.model_copy(update=changes))
 
 
 def _text(value: object) -> str:

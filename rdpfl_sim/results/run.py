@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import islice
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
@@ -50,6 +51,20 @@ class Run:
     def summary(self) -> JsonObject:
         """The content of summary.json: only `status` and `error` if the run failed, empty if unfinished."""
         return self._reader.read_summary() or {}
+
+    @cached_property
+    def flat_summary(self) -> JsonObject:
+        """The summary with dotted keys."""
+        return flatten(self.summary)
+
+    def value(self, metric: str) -> float | None:
+        """Return a number in the summary, such as `messages.sent`, or None if it is missing or not finite."""
+        return finite_number(self.flat_summary.get(metric))
+
+    @property
+    def seed(self) -> int:
+        """The seed in the scenario."""
+        return int(self.scenario.get("seed", 1))
 
     @cached_property
     def provenance(self) -> JsonObject:
@@ -159,6 +174,28 @@ class Run:
         if not self.has_events:
             return pl.LazyFrame(schema=schema_of(names))
         return scan(self._reader, names)
+
+
+def flatten(table: Mapping[str, object], prefix: str = "") -> JsonObject:
+    """Return nested tables as one table with dotted keys.
+
+    >>> flatten({"a": {"b": 1}, "c": [2]})
+    {'a.b': 1, 'c': [2]}
+    """
+    flat: JsonObject = {}
+    for key, item in table.items():
+        if isinstance(item, Mapping):
+            flat |= flatten(item, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = item
+    return flat
+
+
+def finite_number(value: object) -> float | None:
+    """Return a value of a summary as a float, or None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
 
 
 def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:

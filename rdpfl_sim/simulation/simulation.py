@@ -180,9 +180,7 @@ class Simulation:
         """Schedule the first events, or restore the events of a snapshot."""
         if self.files is not None:
             experiment = self.experiment
-            content = provenance(
-                self.files.path, self.scenario.hash, experiment.device, experiment.arithmetic
-            )
+            content = provenance(self.files.path, self.scenario, experiment.device, experiment.arithmetic)
             self.files.write_json(PROVENANCE, content)
         if snapshot is None:
             self._record_start()

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,18 +37,12 @@ from rdpfl_sim.results.charts import (
     Chart,
     Point,
     Series,
-    compared_axis,
     heat_map_table,
     number_of,
     table_panels,
 )
-from rdpfl_sim.results.sweep import HEADLINE, SweepRun
-from rdpfl_sim.results.tables import explanations
-from rdpfl_sim.sweeps.spec import TableLayout
-
-if TYPE_CHECKING:
-    from rdpfl_sim.intervals import MeanInterval
-    from rdpfl_sim.results.tables import Labels, Table
+from rdpfl_sim.results.sweep import HEADLINE, SweepRun, baseline_case, compared_axis
+from rdpfl_sim.results.tables import Labels, Table, TableLayout, explanations, make_table, read_layouts
 
 WORST = "accuracy.honest.personal.worst"
 MAX_CELLS = 1_500
@@ -91,14 +84,15 @@ def _no_runs(title: str) -> Card:
     return Card(title, missing="No run is complete yet.")
 
 
-def _layouts(sweep: Sweep) -> list[dict[str, object]]:
+def _layouts(sweep: Sweep) -> list[TableLayout]:
     """Return the tables of the sweep or, if it has none, the mean and the worst accuracy of each case."""
     if sweep.plan.get("tables"):
-        return list(sweep.plan["tables"])
+        return read_layouts(sweep.plan["tables"], sweep.axes)
     columns = [_compared_axis(sweep)] if len(sweep.axes) > 1 else []
     metrics = {"Mean accuracy of honest clients": HEADLINE, "Worst honest client": WORST}
     return [
-        {"title": title, "columns": columns, "metrics": {"accuracy": path}} for title, path in metrics.items()
+        TableLayout(title=title, columns=columns, metrics={"accuracy": path})
+        for title, path in metrics.items()
     ]
 
 
@@ -108,13 +102,12 @@ def _compared_axis(sweep: Sweep) -> str:
     return compared_axis(varying)
 
 
-def _layout_cards(sweep: Sweep, layout: Mapping[str, object]) -> list[Card]:
+def _layout_cards(sweep: Sweep, layout: TableLayout) -> list[Card]:
     """Show each metric of a table as a chart or a heat map, and the table itself."""
-    [table] = sweep.tables([layout])
+    table = make_table(sweep, layout)
     if not table.cells:
         return [Card(table.title, missing="No complete run has values for this table.")]
-    chosen = TableLayout.model_validate(layout)
-    cards = [_metric_card(sweep, chosen, name, table.title) for name in chosen.metrics]
+    cards = [_metric_card(sweep, layout, name, table.title) for name in layout.metrics]
     return [*(card for card in cards if card is not None), _values_card(table)]
 
 
@@ -213,7 +206,7 @@ def _difference_cards(sweep: Sweep) -> list[Card]:
 
 
 def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
-    baseline = next((label for label in cases if label.lower() == "local"), cases[0])
+    baseline = baseline_case(cases)
     found = {
         view: differences
         for view, metric in (("mean", HEADLINE), ("worst client", WORST))
