@@ -5,7 +5,7 @@ All text has at least 8 points when the figure is printed at its own width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from math import ceil, log, radians, sin
 from pathlib import Path
@@ -35,7 +35,7 @@ from rdpfl_sim.reports.figure_style import (
 from rdpfl_sim.reports.figures import Array
 from rdpfl_sim.reports.text import escape_control
 from rdpfl_sim.results import Sweep
-from rdpfl_sim.results.charts import Chart, Kind, Point, Series, Variable
+from rdpfl_sim.results.charts import Chart, Kind, Point, Series, Variable, scales_of
 from rdpfl_sim.results.tables import Table
 
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
@@ -186,12 +186,13 @@ def _position(chart: Chart, point: Point, index: int, num_series: int) -> float:
 
 
 def _set_scales(axes: Axes, charts: list[Chart]) -> None:
-    points = [point for chart in charts for series in chart.series for point in series.points]
-    if spans_decades([point.y.mean for point in points]):
+    x_scale, y_scale = scales_of(charts)
+    if y_scale == "log":
         axes.set_yscale("log", nonpositive="clip")
         axes.yaxis.set_minor_formatter(NullFormatter())
+    points = [point for chart in charts for series in chart.series for point in series.points]
     numbers = sorted({point.x for point in points if not isinstance(point.x, str)})
-    is_log = spans_decades(numbers)
+    is_log = x_scale == "log"
     if is_log:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(numticks=8))
@@ -310,17 +311,3 @@ def _write_means(axes: Axes, means: Array, shades: Array, digits: int) -> None:
             colour = text_colour(COLOURS(float(shades[row, column])))
             text = f"{mean:,.{digits}f}"
             axes.text(column, row, text, ha="center", va="center", fontsize=FONT_SIZE, color=colour)
-
-
-DECADES = 100.0
-"""Ratio of the largest to the smallest value from which a scale is logarithmic."""
-
-
-def spans_decades(values: Iterable[float | None]) -> bool:
-    """Return whether all values are positive and the largest is at least 100 times the smallest.
-
-    >>> spans_decades([0.01, 0.1, 1.0]), spans_decades([0.0, 0.01, 1.0]), spans_decades([0.1, 5.0])
-    (True, False, False)
-    """
-    known = [value for value in values if value is not None]
-    return bool(known) and min(known) > 0 and max(known) / min(known) >= DECADES

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from rdpfl_sim.reports.chart_figure import spans_decades
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
@@ -23,6 +22,7 @@ from rdpfl_sim.reports.html.page import (
     round_axis,
 )
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
+from rdpfl_sim.results.charts import scale_of
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
@@ -260,7 +260,7 @@ def _diagnostic_card(honest: pl.DataFrame, name: str, last_round: int) -> Card:
     traces = _median_and_band(honest, name, label, "@green")
     layout = {
         "xaxis": round_axis(last_round),
-        "yaxis": axis(label, type="log" if spans_decades(_medians(traces)) else "linear"),
+        "yaxis": axis(label, type=scale_of(_medians(traces))),
         "hovermode": "x unified",
     }
     return Card(
