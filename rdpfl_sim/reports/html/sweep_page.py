@@ -251,13 +251,13 @@ def _difference_cell(difference: MeanInterval | None) -> str:
 
 def _difference_map(sweep: Sweep, name: str, differences: Mapping[Labels, MeanInterval]) -> Plot:
     index = [*sweep.axes].index(name)
-    cells = {
+    cells: dict[tuple[Labels, Labels], MeanInterval] = {
         ((*labels[:index], *labels[index + 1 :]) or ("all",), (labels[index],)): difference
         for labels, difference in differences.items()
     }
     rows = list(dict.fromkeys(row for row, _ in cells))[:MAX_ROWS]
     found = {column for _, column in cells}
-    columns = [(label,) for label in sweep.axes[name] if (label,) in found]
+    columns: list[Labels] = [(label,) for label in sweep.axes[name] if (label,) in found]
     others = tuple(axis for axis in sweep.axes if axis != name)
     table = Table("", others, (name,), rows, columns, cells, {}, 4)
     return _heat_map(table, "Difference in accuracy", differences=True)
