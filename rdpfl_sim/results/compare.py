@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
 from string import ascii_uppercase
 
 from rdpfl_sim.components.schema import suggest
-from rdpfl_sim.errors import RunError, SchemaError
+from rdpfl_sim.errors import RunError
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records import metrics
-from rdpfl_sim.records.files import SCENARIO
+from rdpfl_sim.records.files import PROVENANCE, SCENARIO
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import RoundRange
 from rdpfl_sim.results.run import Run
@@ -173,14 +172,17 @@ def _seed_list(seeds: Iterable[int]) -> str:
 
 def find_runs(arguments: Sequence[Path]) -> list[list[Run]]:
     """Read the runs of each argument: a run folder, or a folder that contains run folders."""
-    folders = [_run_folders(argument) for argument in arguments]
     seen: set[Path] = set()
-    for folder in (folder for found in folders for folder in found):
-        if folder.resolve() in seen:
-            raise ComparisonError(f"{folder} is given twice")
-        seen.add(folder.resolve())
-    with _reading():
-        return [[_read(Run(folder)) for folder in found] for found in folders]
+    runs = []
+    for argument in arguments:
+        folders = _run_folders(argument)
+        for folder in folders:
+            if folder.resolve() in seen:
+                raise ComparisonError(f"{folder} is given twice")
+            seen.add(folder.resolve())
+        runs.append([Run(folder) for folder in folders])
+        _read_files(runs[-1])
+    return runs
 
 
 def _run_folders(path: Path) -> list[Path]:
@@ -199,19 +201,11 @@ def _run_folders(path: Path) -> list[Path]:
     return folders
 
 
-def _read(run: Run) -> Run:
-    """Read the files of a run that are compared."""
-    _ = run.scenario, run.summary
-    return run
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Convert the errors of files that cannot be read."""
+def _read_files(runs: Iterable[Run]) -> None:
+    """Read the files that are compared; raise a `ComparisonError` if a summary cannot be read."""
     try:
-        yield
-    except SchemaError:
-        raise
+        for run in runs:
+            _ = run.scenario, run.summary
     except OSError as error:
         raise ComparisonError(f"{error.filename} cannot be read: {error.strerror}") from error
     except RunError as error:
@@ -267,7 +261,12 @@ def group_runs(arguments: Sequence[Sequence[Run]], by_argument: bool = False) ->
 
 def _started_at(run: Run) -> str:
     """Return the time at which a run was started first, in ISO format; unknown times come last."""
-    return str(run.provenance["sessions"][0]["started_at"]) if run.provenance else "unknown"
+    if not run.provenance:
+        return "unknown"
+    try:
+        return str(run.provenance["sessions"][0]["started_at"])
+    except (LookupError, TypeError) as error:
+        raise RunError(f"{run.folder / PROVENANCE} is damaged: it has no start time") from error
 
 
 def _sort_key(value: object) -> tuple[int, float, str]:
@@ -339,10 +338,8 @@ def compare_sweep(sweep: Sweep, baseline: str | None = None, metrics: Iterable[s
     By default, the axis of methods is compared, or the last one; the baseline is its case `local`, or its
     first one. Runs that are not in the plan are ignored.
     """
-    with _reading():
-        runs = sweep.runs
-        for run in runs:
-            _read(run.run)
+    runs = sweep.runs
+    _read_files(run.run for run in runs)
     axes = {axis: cases for axis, cases in sweep.axes.items() if len({run.labels[axis] for run in runs}) > 1}
     if not axes:
         raise ComparisonError(

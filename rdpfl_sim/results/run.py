@@ -19,6 +19,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field
 from rdpfl_sim.records.files import EVENTS as EVENTS_FILE
+from rdpfl_sim.records.files import PROVENANCE
 from rdpfl_sim.records.metrics import METRICS
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
@@ -70,6 +71,14 @@ class Run:
     def provenance(self) -> JsonObject:
         """Commit, versions, command and machine; empty if provenance.json is missing."""
         return self._reader.read_provenance() or {}
+
+    @cached_property
+    def defaults(self) -> frozenset[str]:
+        """The paths of the settings at their default, from provenance.json; empty if they are unknown."""
+        paths = self.provenance.get("defaults", [])
+        if not isinstance(paths, list):
+            raise RunError(f"{self.folder / PROVENANCE} is damaged: defaults is not a list")
+        return frozenset(map(str, paths))
 
     @cached_property
     def topology(self) -> Topology:

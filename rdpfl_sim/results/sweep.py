@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Required
 
 import polars as pl
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import RunError
@@ -18,7 +20,7 @@ from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.files import RUNS, SCENARIO
 from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.results.run import Run
-from rdpfl_sim.toml import TomlTable, leaves
+from rdpfl_sim.toml import TomlTable, join_path, leaves
 
 if TYPE_CHECKING:
     from rdpfl_sim.results.tables import Table
@@ -85,7 +87,11 @@ class Sweep:
     @cached_property
     def plan(self) -> JsonObject:
         """The content of sweep.json: name, axes, words, runs and tables; empty if the file is missing."""
-        return read_json_if_present(self.folder / PLAN) or {}
+        plan = read_json_if_present(self.folder / PLAN) or {}
+        problem = _plan_problem(plan) if plan else None
+        if problem is not None:
+            raise RunError(f"{self.folder / PLAN} is damaged: {problem}")
+        return plan
 
     @cached_property
     def _folders(self) -> list[Path]:
@@ -219,6 +225,40 @@ class Sweep:
         return [make_table(self, layout) for layout in read_layouts(chosen, self.axes)]
 
 
+class _PlannedAxis(TypedDict):
+    name: str
+    labels: list[str]
+
+
+class _PlannedFolder(TypedDict):
+    folder: str
+    labels: dict[str, str]
+
+
+class _Plan(TypedDict, total=False):
+    """The content of sweep.json."""
+
+    name: str
+    axes: Required[list[_PlannedAxis]]
+    words: dict[str, str]
+    runs: Required[list[_PlannedFolder]]
+    tables: list[dict[str, object]]
+
+
+def _plan_problem(content: JsonObject) -> str | None:
+    """Return the reason why this is not the content of a sweep.json, or None if it is."""
+    try:
+        plan = TypeAdapter(_Plan).validate_python(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{join_path(first['loc'])}: {first['msg']}"
+    axes = {axis["name"]: axis["labels"] for axis in plan["axes"]}
+    for run in plan["runs"]:
+        if any(run["labels"].get(name) not in labels for name, labels in axes.items()):
+            return f"the run {run['folder']} has no label of each axis"
+    return None
+
+
 def _estimate_row(metric: str, interval: MeanInterval) -> tuple[object, ...]:
     has_interval = interval.half_width is not None
     ends = (interval.low, interval.high) if has_interval else (None, None)
@@ -275,14 +315,10 @@ def all_differing_settings(scenarios: Iterable[TomlTable]) -> dict[str, list[obj
 
 
 def differing_settings(runs: Sequence[Run]) -> dict[str, list[object]]:
-    """Return the settings that differ, without options that only some runs have, all at their default.
-
-    provenance.json lists the settings at their default. All settings of a run without the list are included.
-    """
-    defaults = [{*run.provenance.get("defaults", ())} for run in runs]
+    """Return the settings that differ, without options that only some runs have, all at their default."""
     return {
         path: row
         for path, row in all_differing_settings(run.scenario for run in runs).items()
         if None not in row
-        or any(v is not None and path not in at for v, at in zip(row, defaults, strict=True))
+        or any(v is not None and path not in run.defaults for v, run in zip(row, runs, strict=True))
     }

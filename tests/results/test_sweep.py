@@ -164,3 +164,20 @@ def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
 def test_a_folder_without_runs_is_rejected(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
         Sweep(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"axes": {}}, "axes: Input should be a valid list"),
+        ({"runs": [{"folder": "none-2-1"}]}, r"runs\[0\]\.labels: Field required"),
+        ({"runs": [{"folder": "none-2-1", "labels": {"attack": "none"}}]}, "none-2-1 has no label of each"),
+        ({"runs": [{"folder": "x", "labels": {"attack": "none", "rounds": "9"}}]}, "no label of each axis"),
+    ],
+)
+def test_a_damaged_plan_is_rejected(tmp_path: Path, change: dict, problem: str) -> None:
+    write_sweep(tmp_path)
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RunError, match=rf"sweep\.json is damaged: .*{problem}"):
+        _ = Sweep(tmp_path).axes
