@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Required
+from typing import TYPE_CHECKING
 
 import polars as pl
-from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
 
 from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import RunError
@@ -20,7 +18,7 @@ from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
 from rdpfl_sim.records.files import RUNS, SCENARIO
 from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.results.run import Run
-from rdpfl_sim.toml import TomlTable, join_path, leaves
+from rdpfl_sim.toml import TomlTable, leaves
 
 if TYPE_CHECKING:
     from rdpfl_sim.results.tables import Table
@@ -87,10 +85,17 @@ class Sweep:
     @cached_property
     def plan(self) -> JsonObject:
         """The content of sweep.json: name, axes, words, runs and tables; empty if the file is missing."""
-        plan = read_json_if_present(self.folder / PLAN) or {}
-        problem = _plan_problem(plan) if plan else None
-        if problem is not None:
-            raise RunError(f"{self.folder / PLAN} is damaged: {problem}")
+        plan = read_json_if_present(self.folder / PLAN)
+        if plan is None:
+            return {}
+        try:
+            axes = {axis["name"]: list(axis["labels"]) for axis in plan["axes"]}
+            for run in plan["runs"]:
+                Path(run["folder"])
+                for axis, labels in axes.items():
+                    labels.index(run["labels"][axis])
+        except (LookupError, TypeError, ValueError) as error:
+            raise RunError(f"{self.folder / PLAN} is damaged: an axis or a run is incomplete") from error
         return plan
 
     @cached_property
@@ -223,40 +228,6 @@ class Sweep:
 
         chosen = [*(layouts or self.plan.get("tables", ()))] or [{}]
         return [make_table(self, layout) for layout in read_layouts(chosen, self.axes)]
-
-
-class _PlannedAxis(TypedDict):
-    name: str
-    labels: list[str]
-
-
-class _PlannedFolder(TypedDict):
-    folder: str
-    labels: dict[str, str]
-
-
-class _Plan(TypedDict, total=False):
-    """The content of sweep.json."""
-
-    name: str
-    axes: Required[list[_PlannedAxis]]
-    words: dict[str, str]
-    runs: Required[list[_PlannedFolder]]
-    tables: list[dict[str, object]]
-
-
-def _plan_problem(content: JsonObject) -> str | None:
-    """Return the reason why this is not the content of a sweep.json, or None if it is."""
-    try:
-        plan = TypeAdapter(_Plan).validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        return f"{join_path(first['loc'])}: {first['msg']}"
-    axes = {axis["name"]: axis["labels"] for axis in plan["axes"]}
-    for run in plan["runs"]:
-        if any(run["labels"].get(name) not in labels for name, labels in axes.items()):
-            return f"the run {run['folder']} has no label of each axis"
-    return None
 
 
 def _estimate_row(metric: str, interval: MeanInterval) -> tuple[object, ...]:

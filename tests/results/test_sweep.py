@@ -167,17 +167,18 @@ def test_a_folder_without_runs_is_rejected(tmp_path: Path, name: str, message: s
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    "change",
     [
-        ({"axes": {}}, "axes: Input should be a valid list"),
-        ({"runs": [{"folder": "none-2-1"}]}, r"runs\[0\]\.labels: Field required"),
-        ({"runs": [{"folder": "none-2-1", "labels": {"attack": "none"}}]}, "none-2-1 has no label of each"),
-        ({"runs": [{"folder": "x", "labels": {"attack": "none", "rounds": "9"}}]}, "no label of each axis"),
+        {"axes": {"attack": 1}},
+        {"runs": [{"folder": "none-2-1"}]},
+        {"runs": [{"folder": "none-2-1", "labels": {"attack": "none"}}]},
+        {"runs": [{"folder": "x", "labels": {"attack": "none", "rounds": "9"}}]},
+        {"runs": [{"folder": 1, "labels": {"attack": "none", "rounds": "2"}}]},
     ],
 )
-def test_a_damaged_plan_is_rejected(tmp_path: Path, change: dict, problem: str) -> None:
+def test_a_damaged_plan_is_rejected(tmp_path: Path, change: dict) -> None:
     write_sweep(tmp_path)
     path = tmp_path / "sweep.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(RunError, match=rf"sweep\.json is damaged: .*{problem}"):
+    with pytest.raises(RunError, match=r"sweep\.json is damaged: an axis or a run is incomplete"):
         _ = Sweep(tmp_path).axes
