@@ -172,9 +172,7 @@ class Simulation:
         """Schedule the first events, unless a snapshot has been restored."""
         if self.files is not None:
             experiment = self.experiment
-            content = provenance(
-                self.files.path, self.scenario.hash, experiment.device, experiment.arithmetic
-            )
+            content = provenance(self.files.path, self.scenario, experiment.device, experiment.arithmetic)
             self.files.write_json(PROVENANCE, content)
         if self.is_restored:
             self.started_s -= self.wall_s

@@ -14,8 +14,8 @@ from rdpfl_sim.cli.main import COMMANDS, main
 from rdpfl_sim.errors import SchemaError
 from rdpfl_sim.records.schema import SCHEMA, check_schema
 from rdpfl_sim.results import Run
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.simulation.resume import resume
+from rdpfl_sim.sweeps.runner import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.bisection import Bisection, make_spec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs

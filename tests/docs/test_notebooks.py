@@ -11,8 +11,8 @@ import nbformat
 import pytest
 
 from rdpfl_sim import simulate
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps.plan import missing_runs, write_plan
+from rdpfl_sim.sweeps.runner import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.docs.pages import numbers, prose, sentences
@@ -37,7 +37,7 @@ def run_small(name: str, folder: Path) -> None:
     """Run `rdpfl-sim sweep --profile tiny` without worker processes, which are slow to start."""
     planned = SweepSpec.load(ANALYSIS / "scenarios" / f"{name}.toml")
     runs, output = plan_runs(planned, "tiny"), folder / f"{name}-tiny"
-    write_plan(output / "sweep.json", planned, output.name, runs)
+    write_plan(output, planned, output.name, runs)
     for run in missing_runs(runs, output):
         done = simulate(run.scenario, folder / "scratch").folder
         assert done is not None

@@ -15,7 +15,7 @@ from rdpfl_sim.records.field import fields_of
 from rdpfl_sim.records.metrics import METRICS
 from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, RECORDS, EstimateRecord
 from rdpfl_sim.records.summary import SUMMARY_FIELDS
-from rdpfl_sim.results.sweep import flatten
+from rdpfl_sim.results.run import flatten
 from rdpfl_sim.scenario.component_list import list_components
 from rdpfl_sim.verification.messages import DUPLICATE, OBSTACLES, REJECTED, STALE
 from rdpfl_sim.world.network.network import LOSS

@@ -17,8 +17,9 @@ from rdpfl_sim.results.charts import (
     find_variable,
     make_chart,
     select_runs,
-    table_panels,
+    table_charts,
 )
+from rdpfl_sim.results.tables import Table, TableLayout
 from tests.results.run_folders import SCENARIO, write_run
 
 LOSSES = (0.5, 0.0, 0.25)
@@ -168,9 +169,13 @@ def test_a_variable_must_vary_and_be_set_in_all_runs(sweep: Sweep, tmp_path: Pat
         check_varies("--x", Variable("extra.k", Kind.SETTING), mixed.runs)
 
 
+def charts_of(sweep: Sweep, **where: str) -> dict[str, Chart] | Table:
+    return table_charts(sweep, TableLayout(metrics={"Score": "score"}, where=where), "Score")
+
+
 def test_a_table_with_a_numeric_axis_has_one_panel_per_other_case(sweep: Sweep) -> None:
-    panels = table_panels(sweep, [*sweep.axes], {}, "score")
-    assert panels is not None
+    panels = charts_of(sweep)
+    assert not isinstance(panels, Table)
     assert list(panels) == ["attack: none", "attack: noise"]
     for found in panels.values():
         assert found.x.name == "network.loss.probability"
@@ -179,7 +184,9 @@ def test_a_table_with_a_numeric_axis_has_one_panel_per_other_case(sweep: Sweep) 
 
 def test_a_table_of_categories_has_no_chart_unless_one_axis_varies(sweep: Sweep) -> None:
     where = {"network.loss.probability": "0.25"}
-    assert table_panels(sweep, ["Method", "attack"], where, "score") is None
-    panels = table_panels(sweep, ["Method"], {**where, "attack": "none"}, "score")
-    assert panels is not None
+    table = charts_of(sweep, **where)
+    assert isinstance(table, Table)
+    assert (table.corner, table.across) == (("attack",), ("Method",))
+    panels = charts_of(sweep, **where, attack="none")
+    assert not isinstance(panels, Table)
     assert [found.categories for found in panels.values()] == [["local", "rdpfl"]]

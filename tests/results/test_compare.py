@@ -6,8 +6,15 @@ import pytest
 import tomli_w
 
 from rdpfl_sim.records.schema import SCHEMA
-from rdpfl_sim.results.compare import Comparison, compare
-from rdpfl_sim.results.groups import ComparisonError, baseline_first, find_runs, group_runs
+from rdpfl_sim.results.compare import (
+    Comparison,
+    ComparisonError,
+    baseline_first,
+    compare,
+    find_runs,
+    group_runs,
+)
+from rdpfl_sim.simulation.provenance import default_paths
 from tests.support import small_scenario
 
 MEAN = "accuracy.honest.personal.mean"
@@ -17,8 +24,11 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
     """Write a run folder with an invented accuracy."""
     folder = parent / name
     folder.mkdir(parents=True)
-    scenario = small_scenario(name=name, seed=seed, **changes).to_dict()
-    (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
+    scenario = small_scenario(name=name, seed=seed, **changes)
+    (folder / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()))
+    (folder / "provenance.json").write_text(
+        json.dumps({"defaults": [*default_paths(scenario)], "sessions": [{"started_at": "unknown"}]})
+    )
     summary = {"schema": SCHEMA, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
     summary |= {"accuracy": {"honest": {"personal": None if accuracy is None else {"mean": accuracy}}}}
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -63,7 +73,8 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
 def started(folder: Path, *times: str) -> Path:
     """Write the start times of the sessions of a run."""
     sessions = [{"started_at": f"2026-01-01T{time}+00:00"} for time in times]
-    (folder / "provenance.json").write_text(json.dumps({"sessions": sessions}))
+    provenance = json.loads((folder / "provenance.json").read_text())
+    (folder / "provenance.json").write_text(json.dumps({**provenance, "sessions": sessions}))
     return folder
 
 

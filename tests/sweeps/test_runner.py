@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.records.schema import SCHEMA
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps import runner as module
-from rdpfl_sim.sweeps.runner import LOG, run_one, staging_folder
+from rdpfl_sim.sweeps.runner import LOG, folder_of, run_one, staging_folder
 from tests.support import small_scenario
 from tests.sweeps.sweeping import make_run
 

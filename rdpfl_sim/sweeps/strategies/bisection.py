@@ -25,10 +25,10 @@ from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.results.sweep import flatten, folder_of, read_summary
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.runner import folder_of, read_summary
 from rdpfl_sim.toml import get_value, leaves, set_value
 
 LOCAL_TRAINING: Mapping[str, object] = {
@@ -176,13 +176,13 @@ class Bisection:
 
     def next_runs(self) -> list[PlannedRun]:
         """Return the next runs: at both ends of the range, then in the middle of each seed's interval."""
-        runs = [run for seed, index in self._next_points() for run in self._runs(index, seed)]
+        runs = [run for seed, index in self.next_points() for run in self._runs(index, seed)]
         return [*{run.key: run for run in runs}.values()]
 
     def num_later_runs(self) -> int:
         """Return the maximum number of values to test after the next round, for all seeds together."""
         total = 0
-        for seed in {seed for seed, _ in self._next_points()}:
+        for seed in {seed for seed, _ in self.next_points()}:
             crossing = self._crossing(seed)
             if crossing is None:
                 total += ceil(log2(len(self.spec.values) - 1))
@@ -192,7 +192,7 @@ class Bisection:
 
     def read_results(self, output: Path) -> None:
         """Read the results of this round; the search for a seed stops if one of its runs failed."""
-        for seed, index in list(self._next_points()):
+        for seed, index in self.next_points():
             point = self._read_point(index, seed, output)
             if point is None:
                 self.failed.add(seed)
@@ -205,11 +205,14 @@ class Bisection:
         points = sorted(self.points.values(), key=lambda point: (point.index, point.seed))
         return Breakdown(self.spec, [crossing for crossing in crossings if crossing is not None], points)
 
-    def _next_points(self) -> Iterator[tuple[int, int]]:
-        """Yield the seeds and indices to test next."""
-        for seed in self.spec.seeds:
-            if seed not in self.failed:
-                yield from ((seed, index) for index in self._next_indices(self._crossing(seed)))
+    def next_points(self) -> list[tuple[int, int]]:
+        """Return the seeds and indices to test next."""
+        return [
+            (seed, index)
+            for seed in self.spec.seeds
+            if seed not in self.failed
+            for index in self._next_indices(self._crossing(seed))
+        ]
 
     def _next_indices(self, crossing: Crossing | None) -> Sequence[int]:
         values = self.spec.values
@@ -241,7 +244,7 @@ class Bisection:
             return None
         local = local_accuracy(folder_of(local_run, output), summary["byzantine"])
         metric, value = self.spec.metric, self.spec.values[index]
-        return Point(index, value, seed, float(flatten(summary)[metric]), float(flatten(local)[metric]))
+        return Point(index, value, seed, get_value(summary, metric), get_value(local, metric))
 
 
 def local_accuracy(folder: Path, byzantine: Sequence[int]) -> JsonObject:
@@ -362,14 +365,6 @@ def _has_fixed_range(path: str) -> bool:
     return bool(_BYZANTINE_FRACTION.fullmatch(path)) or key in ("probability", "duplication")
 
 
-def default_range(base: Scenario, path: str) -> tuple[float | None, float | None]:
-    """Return 0 to 0.5 for attacker fractions, 0 to 0.9 for probabilities, otherwise value to 10 x value."""
-    key, value = path.rpartition(".")[2], get_value(base.to_dict(), path)
-    if _has_fixed_range(path):
-        return 0.0, 0.5 if _BYZANTINE_FRACTION.fullmatch(path) else 0.9
-    return (value, 10 * value) if value > 0 and key != "fraction" else (None, None)
-
-
 def values_between(
     base: Scenario,
     path: str,
@@ -379,11 +374,18 @@ def values_between(
 ) -> Sequence[float]:
     """Return the distinct values from start to end.
 
-    Attacker fractions correspond to whole numbers of clients, and integers stay integers. Any other range is
-    divided into 2^n intervals no longer than the tolerance.
+    The default range is 0 to 0.5 for attacker fractions, 0 to 0.9 for probabilities, and otherwise from the
+    value in the scenario to its tenfold. Attacker fractions correspond to whole numbers of clients, and
+    integers stay integers. Any other range is divided into 2^n intervals no longer than the tolerance.
     """
-    default_start, default_end = default_range(base, path)
-    start, end = default_start if start is None else start, default_end if end is None else end
+    value = get_value(base.to_dict(), path)
+    low: float | None = None
+    high: float | None = None
+    if _has_fixed_range(path):
+        low, high = 0.0, 0.5 if _BYZANTINE_FRACTION.fullmatch(path) else 0.9
+    elif value > 0 and path.rpartition(".")[2] != "fraction":
+        low, high = value, 10 * value
+    start, end = low if start is None else start, high if end is None else end
     if start is None or end is None:
         raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
     found = _ascending_values(base, path, min(start, end), max(start, end), tolerance)

@@ -10,7 +10,6 @@ import polars as pl
 
 from rdpfl_sim.records.field import fields_of
 from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, EstimateRecord
-from rdpfl_sim.reports.chart_figure import spans_decades
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
@@ -26,6 +25,7 @@ from rdpfl_sim.reports.html.page import (
     round_axis,
 )
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
+from rdpfl_sim.results.charts import scale_of
 from rdpfl_sim.results.run import FRAME_FIELDS, TIMES, schema_of
 
 MAX_ROWS = 60
@@ -196,7 +196,7 @@ def _diagnostic_card(honest: pl.DataFrame, name: str, last_round: int) -> Card:
             name: chart(
                 [*area, median],
                 round_axis(last_round),
-                axis(label, type="log" if spans_decades(medians) else "linear"),
+                axis(label, type=scale_of(medians)),
                 300,
                 hovermode="x unified",
             )
