@@ -18,7 +18,7 @@ from tests.packages import Packages
 from tests.registries import temporary_components
 from tests.support import small_scenario
 
-GUIDE = Path(__file__).parents[2] / "docs/guides/plugins.md"
+GUIDE = Path(__file__).parents[2] / "docs/extend/plugins.md"
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
 TWO_ANSWERS = "returns two different results for the same arguments, so runs would not be reproducible"
 DRAWS = "draws from torch's global generator ("
