@@ -7,7 +7,7 @@ machine, or in a batch with the jobs of other clients. No other part of the prog
 happens.
 
 By default small models use the executor `stacked`, which computes all pending jobs when the first result is
-needed (execution/choice.py, execution/stacked.py).
+needed (execution/auto.py, execution/stacked.py).
 """
 
 from __future__ import annotations
