@@ -18,7 +18,7 @@ from rdpfl_sim.reports.tensorboard import read_series
 from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.sweeps.runner import staging_folder
 from rdpfl_sim.verification.replay import replay
-from tests.simulation.test_resume import interrupt, left
+from tests.runs import interrupt, left
 from tests.support import small_scenario
 
 READ = ("scenario.toml", "events.jsonl", "metrics.csv", "summary.json", "topology.json", "provenance.json")

@@ -221,7 +221,8 @@ class Session:
         if command == "run" and not any(word.startswith("rounds=") for word in words):
             return ["--set", "rounds=2"]
         if command == "sweep":
-            return ["--set", "clients.count=4", "--workers", "2"]
+            few = [] if "--profile" in words else ["--set", "rounds=2"]
+            return ["--set", "clients.count=4", *few, "--workers", "2"]
         return ["--set", "rounds=2", "--seeds", "1,", "--workers", "2"] if command == "breakdown" else []
 
 
