@@ -36,7 +36,9 @@ def test_reading_commands_do_not_import_torch(tmp_path: Path) -> None:
             labels = {"network.loss.probability": str(probability)}
             runs.append({"folder": f"runs/{folder.name}", "labels": labels})
     axes = [{"name": "network.loss.probability", "labels": ["0.0", "0.5"]}]
-    (sweep / "sweep.json").write_text(json.dumps({"name": "loss", "axes": axes, "runs": runs}))
+    words = {"network.loss.probability": "Probability that a message is lost"}
+    plan = {"name": "loss", "axes": axes, "words": words, "runs": runs}
+    (sweep / "sweep.json").write_text(json.dumps(plan))
     run = sweep / runs[0]["folder"]
     commands = [
         ["list", "scenarios"],
@@ -49,6 +51,6 @@ def test_reading_commands_do_not_import_torch(tmp_path: Path) -> None:
         ["report", run],
         ["report", sweep],
     ]
-    words = json.dumps([[str(word) for word in command] for command in commands])
-    done = subprocess.run([sys.executable, "-c", PROGRAM, words], capture_output=True, text=True)
+    arguments = json.dumps([[str(word) for word in command] for command in commands])
+    done = subprocess.run([sys.executable, "-c", PROGRAM, arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
