@@ -67,7 +67,7 @@ findings-cifar10: $(DEV)  # the paper's tables: some hours on two cores; PROFILE
 	$(BIN)/python $(FOUND)/draw.py
 findings-cifar10: PROFILE ?= hour
 
-bench: $(DEV)  # about a quarter of an hour; writes docs/speed.md
+bench: $(DEV)  # about a quarter of an hour; writes docs/scale/speed.md
 	$(BIN)/python benchmarks/bench.py
 
 # The package and what a run needs. TORCH_INDEX is a package index with another build of PyTorch.

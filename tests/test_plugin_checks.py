@@ -27,7 +27,7 @@ from tests.registries import temporary_components
 from tests.support import small_scenario
 from tests.using_plugins import HEAD, METHOD, PATHS, using
 
-GUIDE = Path(__file__).parents[1] / "docs/guides/plugins.md"
+GUIDE = Path(__file__).parents[1] / "docs/extend/plugins.md"
 LAYERS = "nn.Flatten(), nn.Linear(8, 3)"
 TWO_ANSWERS = "returns two different results for the same arguments, so runs would not be reproducible"
 

@@ -3,7 +3,7 @@
 R-DPFL's threshold is a mean of past deviations, which the senders of the messages control: a constant attack
 raises the threshold until it is no longer clipped. Here the threshold follows the client's own update, which
 other clients cannot change. Clipping around the client's own vector follows He, Karimireddy and Jaggi 2022
-(ClippedGossip), but for directions. docs/anchored.md gives the reasons and the bound.
+(ClippedGossip), but for directions. docs/understand/anchored.md gives the reasons and the bound.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class PersonalStep:
         return (w - trained.w).div_(_column([self.learning_rate * k for k in trained.num_steps], w))
 
     def gamma(self, num_steps: Sequence[int]) -> list[float]:
-        """Return the clients' step sizes; docs/paper.md, item 4, explains the two readings."""
+        """Return the clients' step sizes; docs/understand/paper.md, item 4, explains the two readings."""
         if self.step == "local":  # limited to LARGE because of float32
             return [min(self.coefficient * self.learning_rate * k, LARGE) for k in num_steps]
         return [float(self.step)] * len(num_steps)

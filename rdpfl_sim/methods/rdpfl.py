@@ -2,7 +2,7 @@
 
 Ma, Shen, Tian, Lyu and Ke, "Robust Decentralized Personalized Federated Learning via Prediction-Constrained
 Neighborhood Collaboration", Algorithms 1 and 2. Where the paper is ambiguous, each reading is an option;
-docs/paper.md explains the defaults.
+docs/understand/paper.md explains the defaults.
 
 All tensors have one row per client. A single client is a batch of one.
 """

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 import rich.box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -266,6 +268,21 @@ def problem_lines(problems: Sequence[str], file: str) -> RenderableType:
         path, colon, rest = escape_control(problem).partition(": ")
         lines.add_row("  -", Text.assemble((path, "bold" if colon else ""), colon, rest, overflow="fold"))
     return Group(title, lines)
+
+
+@dataclass(frozen=True)
+class HangingIndent:
+    """A paragraph whose first line is indented by `indent`; further lines are indented a little more."""
+
+    text: Text
+    indent: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        deeper = self.indent + 2
+        lines = self.text.wrap(console, max(options.max_width - deeper, 1))
+        for index, line in enumerate(lines):
+            line.rstrip()
+            yield Padding(line, (0, 0, 0, self.indent if index == 0 else deeper), expand=False)
 
 
 def fact_grid(facts: Iterable[tuple[str, str]]) -> Table:

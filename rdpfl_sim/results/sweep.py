@@ -223,7 +223,7 @@ class Sweep:
         return values
 
     def tables(self, layouts: Sequence[Mapping[str, object]] = ()) -> list[Table]:
-        """Return the tables of the sweep file, or tables with the given layouts (see docs/sweeps.md)."""
+        """Return the tables of the sweep file, or those of these layouts (docs/experiments/sweeps.md)."""
         from rdpfl_sim.results.tables import make_table, read_layouts
 
         chosen = [*(layouts or self.plan.get("tables", ()))] or [{}]

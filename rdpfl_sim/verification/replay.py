@@ -31,7 +31,7 @@ UNREPEATABLE = {
 """Fields that differ between runs: wall-clock times, host, folder, start time.
 
 Figures and the warning that a run was resumed in a different environment are not compared either.
-docs/guides/verify.md has the same list.
+docs/experiments/verify.md has the same list.
 """
 
 ONLY_BY_REPLAY = (
@@ -42,7 +42,7 @@ ONLY_BY_REPLAY = (
     "the formatting of files, and additional keys",
     "consistent changes to several files",
 )
-"""Changes that `verify` may not detect without a replay; docs/guides/verify.md has the same list."""
+"""Changes that `verify` may not detect without a replay; docs/experiments/verify.md has the same list."""
 
 READERS: Mapping[str, Callable[[Path], JsonObject]] = {
     SCENARIO: read_run,

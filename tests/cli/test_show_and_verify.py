@@ -96,7 +96,7 @@ def test_verify_prints_in_one_line_that_some_changes_need_a_replay_and_lists_the
 
 
 def test_docs_list_every_invariant_and_the_changes_that_verify_cannot_detect() -> None:
-    page = " ".join((Path(__file__).parents[2] / "docs" / "guides" / "verify.md").read_text().split())
+    page = " ".join((Path(__file__).parents[2] / "docs" / "experiments" / "verify.md").read_text().split())
     assert [name for name, (_, text) in INVARIANTS.items() if f"| {name} | {text} |" not in page] == []
     assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
     fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]

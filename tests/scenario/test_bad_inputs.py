@@ -19,7 +19,7 @@ from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.checkpoint_file import packed, unpacked
-from tests.simulation.test_resume import interrupt, left
+from tests.runs import interrupt, left
 from tests.support import small_scenario
 
 SMALL = """

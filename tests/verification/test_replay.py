@@ -8,7 +8,7 @@ from rdpfl_sim.files import encode_json
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.summary import WALL
 from rdpfl_sim.verification.replay import compare, record_difference, replay
-from tests.simulation.test_resume import interrupt, left
+from tests.runs import interrupt, left
 from tests.support import small_scenario
 
 LATE = {"network": {"latency": "exponential"}, "timing": {"compute": "lognormal"}}
