@@ -29,7 +29,16 @@ from rdpfl_sim.files import (
     remove_partial,
     write_atomically,
 )
-from rdpfl_sim.records.files import EVENTS, METRICS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY, TRACEBACK
+from rdpfl_sim.records.files import (
+    EVENTS,
+    METRICS_FILE,
+    MODELS_FILE,
+    PROVENANCE,
+    SCENARIO,
+    SUMMARY,
+    TOPOLOGY,
+    TRACEBACK,
+)
 from rdpfl_sim.records.metrics import METRICS, MetricsRow
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
@@ -47,7 +56,7 @@ class RunFolder:
         self._metrics_file = TextIOWrapper(open_to_append(path / METRICS_FILE), newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _lock(path)
-        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY):
+        for name in (SCENARIO, TOPOLOGY, PROVENANCE, MODELS_FILE, SUMMARY):
             remove_partial(path / name)
         self._flushed_at_s = monotonic()
 
