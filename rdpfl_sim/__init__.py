@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from rdpfl_sim.simulation.simulation import Result, simulate
 
 __all__ = [
-    *("Result", "Run", "Scenario", "ScenarioError", "Sweep", "__version__"),
-    *("load_model", "resume", "simulate"),
+    "Result",
+    "Run",
+    "Scenario",
+    "ScenarioError",
+    "Sweep",
+    "__version__",
+    "load_model",
+    "resume",
+    "simulate",
 ]
 
 _MODULES = {

@@ -229,8 +229,7 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     "warnings": Field("texts", "warnings about the scenario and the run"),
     "error": Field("text", "only after a failure: what happened"),
 }
-"""Every key of summary.json by its path. `theory` and `consensus` exist only with the options `evaluation.theory` and
-`evaluation.consensus`."""
+"""Every key of summary.json by its path. `theory` and `consensus` exist only with these options."""
 
 
 class RoundRange(NamedTuple):

@@ -13,9 +13,12 @@ import orjson
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import make_folder
 from rdpfl_sim.records.reader import Record, Topology
-from rdpfl_sim.records.record_types import RoundRecord, Scores
+from rdpfl_sim.records.record_types import RoundRecord, Scores, ValidationScores
 
-EVALUATION_TAGS = {name: "/".join(reversed(name.split("_"))) for name in Scores.__annotations__}
+EVALUATION_TAGS = {
+    name: "/".join(reversed(name.split("_")))
+    for name in (*Scores.__annotations__, *ValidationScores.__annotations__)
+}
 """The tags of scores, such as `accuracy/personal`."""
 HONEST_MEAN = "honest-mean"
 

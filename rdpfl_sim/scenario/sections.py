@@ -33,7 +33,6 @@ from rdpfl_sim.world.staleness import STALENESS
 from rdpfl_sim.world.waiting import WAITS
 
 
-
 class ModelTable(Component):
     """The keys of every model."""
 

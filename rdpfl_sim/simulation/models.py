@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from rdpfl_sim.errors import OptionError, PluginError, Problem, RunError, ScenarioError
-from rdpfl_sim.files import open_atomic, open_inside, open_input, sync_folder
+from rdpfl_sim.files import Buffer, open_input, open_inside
 from rdpfl_sim.learning.models import FlatModel, seeded
 from rdpfl_sim.methods.base import is_finite
 from rdpfl_sim.records.files import MODELS_FILE
@@ -34,7 +34,7 @@ def headline_model(job: Job) -> Tensor:
 
 
 class BestModels:
-    """The model of each client at the evaluation with the highest validation accuracy, the first of equals."""
+    """Each client's model at the evaluation with the highest validation accuracy, the first of equals."""
 
     STATE = ("accuracies", "models")
 
@@ -132,17 +132,13 @@ def with_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
     return module.eval()
 
 
-def write_models(folder: Path, architecture: Architecture, model: FlatModel, vectors: Sequence[Tensor]) -> None:
-    """Write the models of all clients into a run folder, one at a time."""
-    path = folder / MODELS_FILE
+def blocks_of(architecture: Architecture, model: FlatModel, vectors: Sequence[Tensor]) -> Iterator[Buffer]:
+    """Yield the content of a file with the models of all clients, one tensor at a time."""
     names = model.shapes.items()
     tensors = ((f"{i}.{name}", torch.float32, shape) for i in range(len(vectors)) for name, shape in names)
-    with open_atomic(path) as file:
-        file.write(header(tensors, architecture.metadata))
-        for w in vectors:
-            for tensor in weights_of(model, w).values():
-                file.write(numbers(tensor))
-    sync_folder(folder)
+    yield header(tensors, architecture.metadata)
+    for w in vectors:
+        yield from map(numbers, weights_of(model, w).values())
 
 
 def load_model(run: Run | str | PathLike[str], client: int) -> nn.Module:
@@ -156,7 +152,7 @@ def load_model(run: Run | str | PathLike[str], client: int) -> nn.Module:
     if type(client) is not int or not 0 <= client < num_clients:
         raise RunError(f"{run.folder} has no client {client!r}; allowed: 0 to {num_clients - 1}")
     scenario = Scenario.of_run(run.folder)
-    with _models_of(run.folder, scenario) as file:
+    with models_of(run.folder, scenario) as file:
         architecture = Architecture.of_file(scenario, file)
         module = architecture.module()
         shapes = {name: p.shape for name, p in module.named_parameters()}
@@ -165,7 +161,7 @@ def load_model(run: Run | str | PathLike[str], client: int) -> nn.Module:
 
 
 @contextmanager
-def _models_of(folder: Path, scenario: Scenario) -> Iterator[TensorFile]:
+def models_of(folder: Path, scenario: Scenario) -> Iterator[TensorFile]:
     """Open the saved models of a run; raise a `RunError` if there are none or the file is invalid."""
     path = folder / MODELS_FILE
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from io import TextIOWrapper
@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import tomli_w
 
 from rdpfl_sim.files import (
+    Buffer,
     JsonObject,
     encode_json,
     open_inside,
@@ -83,6 +84,10 @@ class RunFolder:
     def write_json(self, name: str, value: Any) -> None:
         """Write a JSON file."""
         write_atomically(self.path / name, encode_json(value))
+
+    def write_models(self, blocks: Iterable[Buffer]) -> None:
+        """Write the saved models."""
+        write_atomically(self.path / MODELS_FILE, blocks)
 
     def write_metrics(self, row: MetricsRow) -> None:
         """Append one evaluation of one client to metrics.csv."""

@@ -97,7 +97,9 @@ class TensorFile:
         if not is_text:
             raise TensorFileError("has metadata that is not a table of texts")
         self.metadata: Mapping[str, str] = metadata
-        self.entries: Mapping[str, Entry] = {name: _entry(name, facts, start) for name, facts in table.items()}
+        self.entries: Mapping[str, Entry] = {
+            name: _entry(name, facts, start) for name, facts in table.items()
+        }
         ends = [(start, start), *sorted((entry.begin, entry.end) for entry in self.entries.values())]
         if any(end != begin for (_, end), (begin, _) in pairwise(ends)) or ends[-1][1] != size:
             raise TensorFileError("has numbers that its header does not describe, or describes twice")

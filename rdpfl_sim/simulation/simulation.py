@@ -27,7 +27,7 @@ from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.models import Models, headline_model, saved_models, write_models
+from rdpfl_sim.simulation.models import Models, blocks_of, headline_model, saved_models
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.run_folder import RunFolder
@@ -203,7 +203,7 @@ class Simulation:
         if self.files is not None:
             self.files.sync()
             if self.scenario.output.models != "none" and self.status is not RunStatus.INTERRUPTED:
-                write_models(self.files.path, experiment.architecture, experiment.model, vectors)
+                self.files.write_models(blocks_of(experiment.architecture, experiment.model, vectors))
             self.files.write_json(SUMMARY, summary)
         if self.checkpoint_writer is not None and self.status is not RunStatus.INTERRUPTED:
             self.checkpoint_writer.clear()

@@ -57,6 +57,7 @@ INVARIANTS = {
     "weights": (Needs.MESSAGES, "Used messages have weights; none is negative, the sum is at most 1."),
     "lemma 3": (Needs.RECORDS, "The norm of d is at most G_d in every round."),
     "evaluations": (Needs.RECORDS, "Clients are evaluated when due; metrics.csv agrees with the records."),
+    "models": (Needs.NOTHING, "Saved models fit the scenario's model; final ones have the recorded hashes."),
     "replay": (Needs.NOTHING, "Repeating the scenario gives the same files."),
 }
 """What each check requires, and its invariant, in the order of the table. The last is made by a replay."""

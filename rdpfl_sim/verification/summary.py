@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rdpfl_sim.files import JsonObject
-from rdpfl_sim.records.record_types import RunFinished, RunStarted
+from rdpfl_sim.records.record_types import Consensus, RecordHead, RunFinished, RunStarted
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.summary import MESSAGE_COUNTS, OUTCOMES
 from rdpfl_sim.verification.check import Checks, difference
@@ -35,12 +35,18 @@ class SummaryChecks:
         self.neighbours = clients.graph
         """The neighbours of every client at the start of the run."""
         self.theory = DerivedTheory()
+        self.average: Consensus | None = None
+        """The last average of the honest clients' models."""
         self.first: RunStarted | None = None
         self.last: RunFinished | None = None
 
     def run_started(self, record: RunStarted, line: int) -> None:
         """Store the first record."""
         self.first = record
+
+    def consensus(self, record: Consensus, line: int) -> None:
+        """Store the last average of the models."""
+        self.average = record
 
     def run_finished(self, record: RunFinished, line: int) -> None:
         """Store the last record."""
@@ -144,8 +150,13 @@ class SummaryChecks:
             "num_faults": self.clients.timeline.num_records,
             "messages": {key: counts[key] for key in MESSAGE_COUNTS},
             "telemetry": {**self.telemetry.summary(), "by_hops": by_hops},
+            **({} if self.average is None else {"consensus": _without_head(self.average)}),
             **({"theory": self.theory.summary(summary["theory"])} if self.theory.points else {}),
         }
+
+
+def _without_head(record: Mapping[str, Any]) -> JsonObject:
+    return {key: value for key, value in record.items() if key not in RecordHead.__annotations__}
 
 
 def _num_leaves(value: object) -> int:

@@ -29,11 +29,14 @@ from rdpfl_sim.verification.files import (
     hops_from,
 )
 from rdpfl_sim.verification.messages import MessageChecks
+from rdpfl_sim.verification.models import ModelChecks
 from rdpfl_sim.verification.rounds import EvaluationChecks, RoundChecks
 from rdpfl_sim.verification.summary import SummaryChecks
 
 FIELDS = {name: frozenset(getattr(kind, "__required_keys__")) for name, kind in RECORDS.items()}  # noqa: B009
-"""The required fields of every record; only those in `OPEN` may have others."""
+"""The required fields of every record."""
+OPTIONAL = {name: frozenset(kind.__annotations__) for name, kind in RECORDS.items()}
+"""All declared fields of every record; only those in `OPEN` may have others."""
 
 PROGRESS_EVERY = 50_000
 
@@ -57,7 +60,10 @@ class Verification:
         hops = hops_from(byzantine, self.clients.graph)
         self.telemetry = DerivedTelemetry(byzantine, hops, scenario.output.message_events == 1)
         self.rounds = RoundChecks(checks, scenario, self.clients, self.messages, byzantine, self.telemetry)
-        self.evaluations = EvaluationChecks(checks, files.metrics, scenario, self.clients, self.telemetry)
+        self.evaluations = EvaluationChecks(
+            checks, files.metrics, scenario, self.clients, byzantine, self.telemetry
+        )
+        self.models = ModelChecks(checks, folder, files)
         self.summary = SummaryChecks(checks, files, self.clients, self.telemetry)
 
     def run(self, progress: Callable[[int], None]) -> list[Check]:
@@ -67,6 +73,7 @@ class Verification:
             self._read(progress)
         self.summary.compare(self.messages, has_records=available > Needs.NOTHING)
         self.digest.compare(self.files.summary)
+        self.models.compare(has_records=available > Needs.NOTHING)
         for check in self.checks.values():
             check.limit(available)
         return list(self.checks.values())
@@ -87,7 +94,7 @@ class Verification:
         # Rounds are checked against the state before the record changes it, evaluations after it.
         parts = (
             *(self.rounds, self.clients, self.messages, self.telemetry, self.evaluations),
-            *(self.folder, self.summary, self.summary.theory),
+            *(self.folder, self.models, self.summary, self.summary.theory),
         )
         handlers: dict[str, list[Callable[[Any, int], None]]] = {
             name: [getattr(part, name) for part in parts if callable(getattr(part, name, None))]
@@ -129,10 +136,10 @@ def _problem(record: Mapping[str, Any]) -> str | None:
         return f"unknown record {event!r}"
     if record.keys() == FIELDS[event]:
         return None
-    missing, unexpected = FIELDS[event] - record.keys(), record.keys() - FIELDS[event]
+    missing, unexpected = FIELDS[event] - record.keys(), record.keys() - OPTIONAL[event]
     if missing:
         return f"{event} has no field {min(missing)}"
-    return None if event in OPEN else f"{event} has the unexpected field {min(unexpected)}"
+    return f"{event} has the unexpected field {min(unexpected)}" if unexpected and event not in OPEN else None
 
 
 def _sample(scenario: Scenario) -> Callable[[int], bool]:

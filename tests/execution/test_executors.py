@@ -68,7 +68,8 @@ def on(executor: str | dict[str, Any], **changes: Any) -> Scenario:
 
 def close(one: Result, other: Result) -> bool:
     return all(
-        torch.allclose(v, w, rtol=1e-4, atol=1e-6) for v, w in zip(one.models, other.models, strict=True)
+        torch.allclose(v, w, rtol=1e-4, atol=1e-6)
+        for v, w in zip(one.models.vectors, other.models.vectors, strict=True)
     )
 
 

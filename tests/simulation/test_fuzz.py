@@ -116,7 +116,9 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
         added = method.lambda_ * (method.max_norm if method.name == "rdpfl" else arrives)
     elif gamma > 1e30:  # less is lost in the rounding of the largest number
         return
-    honest = [w for client, w in enumerate(result.models) if client not in experiment.deployment.byzantine]
+    honest = [
+        w for client, w in enumerate(result.models.vectors) if client not in experiment.deployment.byzantine
+    ]
     num_diverged = sum(not torch.isfinite(w).all() for w in honest)
     if scenario.rounds * gamma * (2.0 + added) < 1e37:
         assert num_diverged == 0, "an honest model has diverged"
