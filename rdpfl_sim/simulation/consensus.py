@@ -38,7 +38,7 @@ class ConsensusMonitor:
         self.latest: JsonObject | None = None
         """The fields of the latest record."""
 
-    def add(self, client: int, round_: int, w: Tensor) -> None:
+    def observe(self, client: int, round_: int, w: Tensor) -> None:
         """Store the model of an honest client at its evaluation."""
         self.models[client] = round_, w.clone()  # a view would keep the matrix of its batch in memory
         self.is_current = False

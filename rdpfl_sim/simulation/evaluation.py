@@ -123,11 +123,11 @@ class Evaluations:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)
         if self.consensus is not None and client not in self.byzantine:
-            self.consensus.add(client, candidate.round, candidate.w)
+            self.consensus.observe(client, candidate.round, candidate.w)
         if self.best is not None:
             accuracy = scores["validation_accuracy"]
             assert accuracy is not None, "the best models are chosen by validation accuracy"
-            self.best.add(client, accuracy, candidate.w)
+            self.best.observe(client, accuracy, candidate.w)
         details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
         self.add(self.kernel.now, client, candidate.round, {**scores, **details})
 

@@ -42,7 +42,7 @@ class BestModels:
         self.accuracies: dict[int, float] = {}
         self.models: dict[int, Tensor] = {}
 
-    def add(self, client: int, accuracy: float, w: Tensor) -> None:
+    def observe(self, client: int, accuracy: float, w: Tensor) -> None:
         """Keep an evaluated model if it is the best so far. A model that has diverged is not kept."""
         if accuracy > self.accuracies.get(client, -1.0) and is_finite(w):
             self.accuracies[client] = accuracy

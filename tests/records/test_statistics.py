@@ -15,6 +15,7 @@ def row(byzantine: int, personal: float | None, hops: int | None = None) -> dict
         "hops": hops,
         "personal_accuracy": personal,
         "global_accuracy": None,
+        "validation_accuracy": None,
     }
 
 

@@ -23,6 +23,7 @@ DROPPED = {
     "training_finished": "rounds",
     "round_finished": "rounds",
     "evaluated": "evaluations",
+    "consensus": "evaluations",
     "estimate": "lemma 3",
     "message_sent": "numbering",
     "message_copied": "numbering",
@@ -50,6 +51,7 @@ DOUBLED = {
     "training_finished": "rounds",
     "round_finished": "rounds",
     "evaluated": "evaluations",
+    "consensus": "evaluations",
     "estimate": "estimates",
     "fault": "digest",
     "message_sent": "numbering",
@@ -92,6 +94,10 @@ CHANGED: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("lemma 3", "estimate", {"round": 2}, {"d_norm": 10.1}),
     ("lemma 3", "estimate", {"round": 2}, {"d_norm": None}),
     ("evaluations", "evaluated", {"round": 2}, {"personal_accuracy": 0.123}),
+    ("evaluations", "evaluated", {"round": 2}, {"validation_accuracy": 0.123}),
+    ("evaluations", "consensus", {"round": 2}, {"round": 3}),
+    ("summary", "consensus", {"round": 6}, {"distance": 0.123}),
+    ("models", "final_model", {"client": 3}, {"blake2b": "0" * 32}),
     ("summary", "run_finished", {}, {"status": "interrupted"}),
     ("summary", "run_finished", {}, {"used": 1}),
     ("form", "message_sent", {}, {"sender": 99}),
@@ -165,7 +171,7 @@ def test_run_without_a_summary_is_incomplete_and_its_records_are_checked(run: Pa
     (run / "summary.json").unlink()
     assert list(violated(run)) == ["complete"]
     unchecked = {check.name for check in verify(run) if check.outcome == "not checked"}
-    assert unchecked == {"conservation", "counts", "summary", "digest"}
+    assert unchecked == {"conservation", "counts", "summary", "digest", "models"}
 
 
 def test_sample_of_messages_is_checked(tmp_path: Path) -> None:
