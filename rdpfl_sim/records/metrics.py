@@ -144,7 +144,14 @@ STATISTICS = (
     ),
 )
 TESTS = ("personal", "global", "validation")
-"""The sets of examples on which a client's model is evaluated. Not every run has the last two."""
+"""The sets of examples on which a client's model is evaluated."""
+
+
+def tests_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the sets of examples in a summary: `validation` only if the run has such examples."""
+    is_validated = any(row.get("validation_accuracy") is not None for row in rows)
+    return [test for test in TESTS if test != "validation" or is_validated]
+
 
 TARGETS = [percent / 100 for percent in range(10, 100, 5)]
 """Target accuracies. The log contains the time at which each is first reached."""
@@ -167,7 +174,7 @@ def accuracy(rows: Iterable[Mapping[str, Any]]) -> JsonObject:
             test: _statistics_of(
                 [row[f"{test}_accuracy"] for row in members if row[f"{test}_accuracy"] is not None]
             )
-            for test in TESTS
+            for test in tests_of(rows)
         }
         for group, members in groups.items()
     }

@@ -318,13 +318,14 @@ def of_metrics(rows: Iterable[MetricsRow], byzantine: frozenset[int], num_honest
                 times_s[str(target)] = row["time_s"]
     honest = [row for client, row in latest.items() if client not in byzantine]
     groups = {"honest": honest, "all": [*latest.values()]}
+    tests = metrics.tests_of(groups["all"])
     by_hops: defaultdict[str, list[MetricsRow]] = defaultdict(list)
     for row in honest:
         if row["hops"] is not None:
             by_hops[str(row["hops"])].append(row)
     return {
         "accuracy": {
-            group: {test: _statistics(_accuracies(members, test)) for test in metrics.TESTS}
+            group: {test: _statistics(_accuracies(members, test)) for test in tests}
             for group, members in groups.items()
         },
         "time_to_accuracy_s": times_s,

@@ -15,7 +15,6 @@ def row(byzantine: int, personal: float | None, hops: int | None = None) -> dict
         "hops": hops,
         "personal_accuracy": personal,
         "global_accuracy": None,
-        "validation_accuracy": None,
     }
 
 
