@@ -21,13 +21,20 @@ EVALUATION_TAGS = {
 }
 """The tags of scores, such as `accuracy/personal`."""
 HONEST_MEAN = "honest-mean"
+AVERAGE_MODEL = "average-model"
+CONSENSUS_TAGS = {
+    "accuracy": "accuracy/global",
+    "loss": "loss/global",
+    "distance": "round/consensus_distance",
+}
+"""The tags of the average model (`evaluation.consensus`)."""
 
 Series: TypeAlias = "dict[str, array[float]]"
 """For each tag, the interleaved rounds, simulated times and values."""
 
 
 def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]:
-    """Return the series of every client, and of the mean over honest clients, by name."""
+    """Return the series of every client, of the mean over honest clients and of their average model."""
     num_clients, byzantine = topology["num_clients"], frozenset(topology["byzantine"])
     width = len(str(num_clients - 1))
     series: dict[str, Series] = defaultdict(lambda: defaultdict(lambda: array("d")))
@@ -35,6 +42,10 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
     for line in lines:
         record = orjson.loads(line)
         client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
+        if record["event"] == "consensus":
+            for key, tag in CONSENSUS_TAGS.items():
+                if record[key] is not None:
+                    series[AVERAGE_MODEL][tag].extend((round_, time_s, record[key]))
         for tag, value in _tagged_numbers(record):
             if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name
                 raise RunError(f"a record refers to client {client!r}; there are {num_clients} clients")

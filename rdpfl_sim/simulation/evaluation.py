@@ -13,7 +13,7 @@ from rdpfl_sim.records.metrics import TARGETS, MetricsRow
 from rdpfl_sim.records.record_types import ValidationScores
 from rdpfl_sim.simulation.consensus import ConsensusMonitor
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.models import BestModels, headline_model
+from rdpfl_sim.simulation.models import BestModels
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
@@ -36,7 +36,7 @@ class Candidate:
     @property
     def w(self) -> Tensor:
         """The model vector."""
-        return headline_model(self.job)
+        return self.job.updated.state.w[0]
 
 
 class Evaluations:

@@ -26,7 +26,7 @@ from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
 from rdpfl_sim.simulation.deployment import Deployment, collect_problems
-from rdpfl_sim.simulation.models import Architecture, read_weights
+from rdpfl_sim.simulation.models import Architecture, check_size, read_weights
 from rdpfl_sim.world.adversary.adversary import Plan
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.compute_time import ComputeTimes
@@ -90,6 +90,9 @@ class Experiment:
         )
         devices.prepare(self.device)
         self._build_learning(data, Split(shards, *parts), FlatModel(module, self.device))
+        if scenario.output.models != "none":
+            with errors_at("output", scenario.output):
+                check_size(self.model, scenario.clients.count)
         with errors_at("timing.compute", scenario.timing.compute):
             self.compute_times = self._compute_times()
         plugin = type(scenario.method).plugin

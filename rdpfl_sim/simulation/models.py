@@ -23,14 +23,19 @@ from rdpfl_sim.methods.base import is_finite
 from rdpfl_sim.records.files import MODELS_FILE
 from rdpfl_sim.results.run import Run
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.safetensors import TensorFile, TensorFileError, header, numbers
+from rdpfl_sim.simulation.safetensors import (
+    MAX_HEADER_BYTES,
+    TensorFile,
+    TensorFileError,
+    header,
+    numbers,
+)
 from rdpfl_sim.world.client import Client
-from rdpfl_sim.world.jobs import Job
 
 
-def headline_model(job: Job) -> Tensor:
-    """Return the model that the headline accuracy measures, which is the one that a run saves."""
-    return job.updated.state.w[0]
+def headline_model(client: Client) -> Tensor:
+    """Return the model of a client that the headline accuracy measures, which is the one that a run saves."""
+    return client.state.learning.w[0]
 
 
 class BestModels:
@@ -51,8 +56,7 @@ class BestModels:
 
 def saved_models(clients: Iterable[Client], best: BestModels | None) -> list[Tensor]:
     """Return the model of every client that a run leaves behind, on the CPU: the best, or else the last."""
-    models = (headline_model(each.state.job) if best is None else best.models[each.id] for each in clients)
-    return [w.cpu() for w in models]
+    return [(headline_model(each) if best is None else best.models[each.id]).cpu() for each in clients]
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,17 @@ def blocks_of(architecture: Architecture, model: FlatModel, vectors: Sequence[Te
     yield header(tensors, architecture.metadata)
     for w in vectors:
         yield from map(numbers, weights_of(model, w).values())
+
+
+def check_size(model: FlatModel, num_clients: int) -> None:
+    """Raise an `OptionError` if the file of all models would have a header that is too long."""
+    one = header((f"{num_clients}.{name}", torch.float32, shape) for name, shape in model.shapes.items())
+    if (len(one) + 2 * MAX_DIGITS * len(model.shapes)) * num_clients > MAX_HEADER_BYTES:
+        raise OptionError("models", f"one file cannot have the models of {num_clients:,} clients")
+
+
+MAX_DIGITS = 19
+"""Digits of a position in a file."""
 
 
 def load_model(run: Run | str | PathLike[str], client: int) -> nn.Module:

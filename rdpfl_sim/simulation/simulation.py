@@ -318,7 +318,7 @@ class Simulation:
 
     def _record_end(self) -> None:
         for client in self.clients:
-            self.recorder.model(client.id, headline_model(client.state.job))
+            self.recorder.model(client.id, headline_model(client))
         self.recorder.event("run_finished", status=self.status, **self.count_messages())
 
     def count_messages(self) -> dict[str, int]:

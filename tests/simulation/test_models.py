@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from rdpfl_sim import Run, Scenario, ScenarioError, load_model, resume, simulate
-from rdpfl_sim.errors import RunError
+from rdpfl_sim.errors import OptionError, RunError
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.learning.models import FlatModel
+from rdpfl_sim.plugins import Count, model
 from rdpfl_sim.records.files import MODELS_FILE
 from rdpfl_sim.simulation.experiment import Experiment
-from rdpfl_sim.simulation.models import BestModels, vector_of, weights_of
+from rdpfl_sim.simulation.models import BestModels, check_size, vector_of, weights_of
 from rdpfl_sim.simulation.safetensors import TensorFile, header, numbers
 from rdpfl_sim.simulation.simulation import Result
 from rdpfl_sim.verification.replay import replay
+from tests.registries import temporary_components
 from tests.runs import interrupt, left, lived
 from tests.simulation.test_snapshot import SMALL, assert_same
 from tests.support import cheap, small_scenario
@@ -281,6 +283,14 @@ def test_weights_and_vector_are_inverse_for_every_layout() -> None:
     assert torch.equal(weights["2.bias"], w[-2:]), "the weights do not share memory with the model"
 
 
+def test_file_that_would_be_too_large_to_read_is_rejected_before_time_zero() -> None:
+    model = FlatModel(nn.Linear(2, 2))
+    check_size(model, 100_000)
+    with pytest.raises(OptionError) as error:
+        check_size(model, 1_000_000)
+    assert error.value.message == "one file cannot have the models of 1,000,000 clients"
+
+
 # Initial weights
 
 
@@ -320,6 +330,34 @@ def test_restarted_client_gets_the_initial_weights_again(tmp_path: Path) -> None
     once = lived(experiment)
     (tmp_path / "w").unlink()  # the weights are in memory
     assert_same(once, lived(experiment, leave_after=lambda event: True))
+
+
+def test_model_of_a_plug_in_starts_from_a_file_and_is_saved(tmp_path: Path) -> None:
+    with temporary_components():
+
+        @model
+        def layered(shape: Sequence[int], num_classes: int, *, depth: Count = 1) -> nn.Module:
+            hidden = [nn.Linear(shape[0], shape[0]) for _ in range(depth)]
+            return nn.Sequential(*hidden, nn.Linear(shape[0], num_classes))
+
+        weights = {name: p.detach() for name, p in layered([8], 3, depth=2).named_parameters()}
+        path = write(tmp_path / "w", weights)
+        experiment = started_from(path, model={"name": "layered", "depth": 2}, output={"models": "final"})
+        expected = torch.cat([p.flatten() for p in weights.values()])
+        assert torch.equal(experiment.initial_state(3).w[0], expected)
+        result = simulate(experiment, tmp_path)
+        assert same(load_model(folder_of(result), 3), result.models[3])
+
+
+def test_option_of_a_plug_in_must_not_be_called_weights() -> None:
+    with temporary_components():
+
+        @model
+        def weighted(shape: Sequence[int], num_classes: int, *, weights: Count = 1) -> nn.Module:
+            raise AssertionError
+
+        with pytest.raises(ScenarioError, match="has an option 'weights' that must have a different name"):
+            small_scenario(model="weighted")
 
 
 GOOD = {"1.weight": torch.ones(3, 8), "1.bias": torch.ones(3)}
