@@ -25,7 +25,7 @@ AVERAGE_MODEL = "average-model"
 CONSENSUS_TAGS = {
     "accuracy": "accuracy/global",
     "loss": "loss/global",
-    "distance": "round/consensus_distance",
+    "distance": "consensus/distance",
 }
 """The tags of the average model (`evaluation.consensus`)."""
 
@@ -44,7 +44,7 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
         client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
         if record["event"] == "consensus":
             for key, tag in CONSENSUS_TAGS.items():
-                if record[key] is not None:
+                if record.get(key) is not None:
                     series[AVERAGE_MODEL][tag].extend((round_, time_s, record[key]))
         for tag, value in _tagged_numbers(record):
             if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name

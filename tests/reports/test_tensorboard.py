@@ -26,17 +26,25 @@ def test_series_contain_round_time_and_value_of_every_client_and_the_honest_mean
         line("round_finished", 2.0, 0, 2, max_age=None),
         line("estimate", 2.0, 0, 2, tau=3.0),
         line("evaluated", 2.0, 0, 2, personal_accuracy=0.5, personal_loss=None),
+        line("evaluated", 2.0, 1, 2, validation_accuracy=0.75),
+        b'{"event":"consensus","time_s":2.0,"round":2,"accuracy":0.25,"loss":null,"distance":1.5}\n',
         line("message_sent", 2.0, 0, 2, size_bytes=4),
     ]
     series = read_series(lines, {"num_clients": 3, "edges": [], "byzantine": [2]})
     assert {name: {tag: list(v) for tag, v in tags.items()} for name, tags in series.items()} == {
         "client-0-honest": {"round/tau": [1, 1.0, 2.0, 2, 2.0, 3.0], "accuracy/personal": [2, 2.0, 0.5]},
-        "client-1-honest": {"round/tau": [1, 1.5, 4.0], "round/max_age": [1, 1.25, 1.0]},
+        "client-1-honest": {
+            "round/tau": [1, 1.5, 4.0],
+            "round/max_age": [1, 1.25, 1.0],
+            "accuracy/validation": [2, 2.0, 0.75],
+        },
+        "average-model": {"accuracy/global": [2, 2.0, 0.25], "consensus/distance": [2, 2.0, 1.5]},
         "client-2-byzantine": {"round/tau": [1, 1.75, 100.0], "round/max_age": [1, 1.25, 0.0]},
         "honest-mean": {
             "round/tau": [1, 1.5, 3.0, 2, 2.0, 3.0],
             "round/max_age": [1, 1.25, 1.0],
             "accuracy/personal": [2, 2.0, 0.5],
+            "accuracy/validation": [2, 2.0, 0.75],
         },
     }
 

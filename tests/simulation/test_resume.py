@@ -66,7 +66,7 @@ def test_resumed_run_has_the_warnings_of_one_that_was_not_interrupted(
 def test_run_that_stops_before_any_file_operation_after_its_last_event_has_the_same_result(
     tmp_path: Path, name: str, num_trained: int
 ) -> None:
-    unfigured = scenario(name, output={"figures": False, "models": "final"})
+    unfigured = scenario(name, output={"figures": False})
     whole = simulate(unfigured, tmp_path / "whole")
     states = states_after_last_event(
         lambda: simulate(unfigured, tmp_path / "run", At(num_trained, interrupt)), tmp_path / "states"
