@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from rdpfl_sim.errors import OUT_OF_MEMORY, RunError, ScenarioError, SchemaError, is_out_of_memory
+from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, RunError, SchemaError, is_out_of_memory
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +23,6 @@ FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 PIPE_WIDTH = 1000
-_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions that reading a damaged file may raise."""
 
 
 def make_console(quiet: bool = False, stderr: bool = False) -> Console:
@@ -98,16 +96,15 @@ def gc_frozen() -> Iterator[None]:
 
 @contextmanager
 def report_damage(folder: Path | str) -> Iterator[None]:
-    """Convert any error caused by damaged files in a folder to a `RunError` that names the folder."""
+    """Add the folder to a `RunError`, with which the reader reports damaged files; others are bugs."""
     try:
         yield
-    except (ScenarioError, SchemaError):
+    except (PluginError, SchemaError):
         raise
-    except (RunError, *_DAMAGE) as error:
-        if isinstance(error, RunError) and str(folder) in str(error):
+    except RunError as error:
+        if str(folder) in str(error):
             raise
-        reason = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
-        raise RunError(f"{folder}: damaged files ({reason}); see rdpfl-sim verify for details") from error
+        raise RunError(f"{folder}: damaged files ({error}); see rdpfl-sim verify for details") from error
 
 
 def add_scenario(

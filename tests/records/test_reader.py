@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rdpfl_sim.files import UnsafeFileError
 from rdpfl_sim.records.metrics import HEADER, METRICS, parse_metrics
 from rdpfl_sim.records.reader import RunReader
 
+FIRST = '{"event":"run_started","time_s":0.0,"schema":2,"seed":1,"num_parameters":9,"byzantine":[]}'
 ROW = "1.5,3,0,2,,0.75,nan,,,2.0,0.5,0.0,0.0,,0.25"
 
 
@@ -24,11 +26,11 @@ def test_metrics_are_numbers_and_none_where_nothing_was_measured(tmp_path: Path)
 
 def test_partly_written_last_line_is_omitted(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(f"{HEADER}\n{ROW}\n{ROW[:9]}")
-    (tmp_path / "events.jsonl").write_text('{"event":"run_started","schema":2}\n{"event":"fau')
+    (tmp_path / "events.jsonl").write_text(f"{FIRST}\n" + '{"event":"fau')
     reader = RunReader(tmp_path)
     assert len(reader.read_metrics()) == 1
-    assert list(reader.record_lines()) == [b'{"event":"run_started","schema":2}\n']
-    assert reader.last_record() == {"event": "run_started", "schema": 2}
+    assert list(reader.record_lines()) == [f"{FIRST}\n".encode()]
+    assert reader.last_record() == json.loads(FIRST)
 
 
 def test_lines_without_a_header_are_rows() -> None:
