@@ -33,7 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the scenario, the parameter, its range, and the seeds."""
     parser.add_argument("file", type=Path, metavar="FILE", help="a scenario: a TOML file, or a bundled name")
     parser.add_argument(
-        "--vary", required=True, metavar="PATH", help="the number to vary, such as adversary.fraction"
+        "--vary",
+        dest="path",
+        required=True,
+        metavar="PATH",
+        help="the number to vary, such as adversary.fraction",
     )
     parser.add_argument(
         "--from",
@@ -97,10 +101,10 @@ def execute(options: argparse.Namespace) -> int:
                 write_breakdown,
             )
 
-            reject_lost_overrides(options.file, options.set, options.vary, options.start, options.end)
+            reject_lost_overrides(options.file, options.overrides, options.path, options.start, options.end)
             spec = make_spec(
-                Scenario.load(options.file, options.set),
-                options.vary,
+                Scenario.load(options.file, options.overrides),
+                options.path,
                 options.start,
                 options.end,
                 options.seeds,

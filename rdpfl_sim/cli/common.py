@@ -118,7 +118,9 @@ def add_scenario(
 
 def add_overrides(parser: argparse.ArgumentParser, help_: str) -> None:
     """Add the argument that changes single keys."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_)
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=help_
+    )
 
 
 def override_for(argument: str, arguments: Sequence[str]) -> list[str]:
@@ -161,7 +163,7 @@ def load_scenario(options: argparse.Namespace) -> Scenario:
     from rdpfl_sim.scenario.scenario import Scenario
 
     print_precedence(options.file)
-    return Scenario.load(options.file, options.set, options.seed)
+    return Scenario.load(options.file, options.overrides, options.seed)
 
 
 def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: bool = False) -> None:

@@ -91,13 +91,13 @@ def execute(options: argparse.Namespace) -> int:
             raise UsageError(str(error)) from error
         with report_damage(options.folder):
             try:
-                y = find_metric(sweep, "--y", options.y or HEADLINE)
-                x = find_variable(sweep, "--x", options.x)
-                by = None if options.by is None else find_variable(sweep, "--by", options.by)
+                y = find_metric(sweep, "y", options.y or HEADLINE)
+                x = find_variable(sweep, "x", options.x)
+                by = None if options.by is None else find_variable(sweep, "by", options.by)
                 runs = select_runs(sweep, options.where)
-                for option, variable in (("--x", x), ("--by", by)):
+                for argument, variable in (("x", x), ("by", by)):
                     if variable is not None:
-                        check_varies(option, variable, runs)
+                        check_varies(argument, variable, runs)
                 chart = make_chart(sweep, runs, x, y, by)
             except SelectionError as error:
                 raise UsageError(str(error)) from error

@@ -43,7 +43,7 @@ class ProgressDisplay(Protocol):
 
 
 class SilentProgress:
-    """A display without output, for --quiet."""
+    """A display without output."""
 
     def __enter__(self) -> Self:
         return self

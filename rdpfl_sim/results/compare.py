@@ -87,7 +87,7 @@ def _select_metrics(runs: Sequence[RunResult], extra: Iterable[str]) -> list[str
     for path in extra:
         if path != "all" and path not in known:
             similar = suggest(path, [*known]).partition("; allowed")[0]
-            raise ComparisonError(f"--metric {path}: no run has this number in its summary.json{similar}")
+            raise ComparisonError(f"`metric` {path}: no run has this number in its summary.json{similar}")
         selected += known if path == "all" else [path]
     return list(dict.fromkeys(path for path in selected if path not in ("schema", "seed")))
 
@@ -224,7 +224,7 @@ def _find_baseline(
     elif name in axes:
         if text not in axes[name]:
             raise ComparisonError(
-                f"--baseline {baseline}: the axis {name} has no such case{suggest(text, axes[name])}"
+                f"`baseline` {baseline}: the axis {name} has no such case{suggest(text, axes[name])}"
             )
         matching = [(name, text)]
     else:
@@ -232,7 +232,7 @@ def _find_baseline(
     if len(matching) != 1:
         found = "no case matches" if not matching else f"{len(matching)} cases match"
         cases = "; ".join(f"{axis}={label}" for axis, labels in axes.items() for label in labels)
-        raise ComparisonError(f"--baseline {baseline}: {found}; allowed: {cases}, or a setting of one case")
+        raise ComparisonError(f"`baseline` {baseline}: {found}; allowed: {cases}, or a setting of one case")
     return matching[0]
 
 
@@ -243,7 +243,7 @@ def _cases_with(
     try:
         value = parse_value(text)
     except ValueSyntaxError as error:
-        raise ComparisonError(f"--baseline {path}: {error}") from error
+        raise ComparisonError(f"`baseline` {path}: {error}") from error
     having = [run for run in runs if settings_of(run.result.scenario).get(path) == value]
     matching = []
     for axis in axes:

@@ -138,7 +138,7 @@ def group_runs(runs: Iterable[RunResult], by_argument: bool = False) -> list[Gro
             which = f"{group[run.seed].folder} and {run.folder} have the same seed ({run.seed})"
             if by_argument:
                 raise ComparisonError(f"{which} and belong to the same argument: omit one of them")
-            raise ComparisonError(f"{which} and the same scenario: omit one of them, or use --by-argument")
+            raise ComparisonError(f"{which} and the same scenario: omit one of them, or use `by_argument`")
         group[run.seed] = run
     if len(groups) < 2:
         same = "belong to one argument" if by_argument else "have the same scenario"
@@ -189,7 +189,7 @@ def baseline_first(groups: Sequence[Group], baseline: str) -> list[Group]:
         labels = ", ".join(group.label for group in matching or groups)
         found = f"{len(matching)} groups match ({labels})" if matching else f"no group matches (of {labels})"
         raise ComparisonError(
-            f"--baseline {baseline}: {found}; allowed: a label, a run folder, or a setting such as "
+            f"`baseline` {baseline}: {found}; allowed: a label, a run folder, or a setting such as "
             f"method.name=local"
         )
     return [*matching, *(group for group in groups if group is not matching[0])]
@@ -203,7 +203,7 @@ def _matches(group: Group, baseline: str) -> bool:
     try:
         value = parse_value(text)
     except ValueSyntaxError as error:
-        raise ComparisonError(f"--baseline {path}: {error}") from error
+        raise ComparisonError(f"`baseline` {path}: {error}") from error
     return all(settings_of(run.scenario).get(path.strip()) == value for run in group.runs.values())
 
 
@@ -217,7 +217,7 @@ def without_seed(scenario: TomlTable) -> TomlTable:
 
 
 def settings_of(scenario: TomlTable) -> dict[str, object]:
-    """Return every setting of a scenario by its path, in the form that `--set` accepts.
+    """Return every setting of a scenario by its path, in the form of an override.
 
     >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}, "adversary": []})
     {'faults[0].at_s': 1.0, 'model.hidden': [64]}
