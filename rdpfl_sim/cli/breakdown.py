@@ -6,10 +6,17 @@ import argparse
 import re
 import sys
 from contextlib import closing
-from math import isfinite
 from pathlib import Path
 
-from rdpfl_sim.cli.common import FAILED, INTERRUPTED, add_overrides, make_console, print_plain, print_warnings
+from rdpfl_sim.cli.common import (
+    FAILED,
+    INTERRUPTED,
+    add_overrides,
+    make_console,
+    number_parser,
+    print_plain,
+    print_warnings,
+)
 from rdpfl_sim.cli.runner_options import (
     add_runner,
     check_local_data,
@@ -42,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from",
         dest="start",
-        type=_number,
+        type=number_parser("a finite number"),
         metavar="VALUE",
         help="start of the range (default: 0 for attacker fractions and probabilities, otherwise the value "
         "in the scenario)",
@@ -50,14 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to",
         dest="end",
-        type=_number,
+        type=number_parser("a finite number"),
         metavar="VALUE",
         help="end of the range (default: 0.5 for attacker fractions, 0.9 for probabilities, otherwise "
         "ten times the value in the scenario)",
     )
     parser.add_argument(
         "--tolerance",
-        type=_positive,
+        type=number_parser("above 0", lambda value: value > 0),
         metavar="WIDTH",
         help="precision of the result (default: 1/32 of the range, or exact for attacker fractions and "
         "whole numbers)",
@@ -71,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--margin",
-        type=_positive,
+        type=number_parser("above 0", lambda value: value > 0),
         default=0.0,
         metavar="ACCURACY",
         help="how far accuracy must fall below local training to count as a breakdown (default: 0)",
@@ -132,23 +139,6 @@ def execute(options: argparse.Namespace) -> int:
     console.print(conclusion(breakdown))
     print_plain(output)
     return FAILED if failures else 0
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not isfinite(value):
-        raise argparse.ArgumentTypeError(f"must be a finite number, not {text!r}")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _number(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError(f"must be above 0, not {text!r}")
-    return value
 
 
 def _seeds(text: str) -> list[int]:

@@ -7,8 +7,9 @@ import gc
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import isfinite, nan
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
@@ -177,6 +178,21 @@ def print_warnings(scenarios: Sequence[Scenario], others: Sequence[str], quiet: 
     ]
     make_console(stderr=True).print(warning_lines(notes))
     make_console(quiet, stderr=True).print(warning_lines([text for text in others if text not in counts]))
+
+
+def number_parser(words: str, is_allowed: Callable[[float], bool] = isfinite) -> Callable[[str], float]:
+    """Return a function that parses an allowed number; `words` say in messages what is allowed."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = nan
+        if not (isfinite(value) and is_allowed(value)):
+            raise argparse.ArgumentTypeError(f"must be {words}, not {text!r}")
+        return value
+
+    return parse
 
 
 def parse_count(text: str) -> int:

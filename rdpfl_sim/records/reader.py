@@ -178,7 +178,7 @@ def parse_record(line: bytes, num_clients: int | None = None) -> Record:
     except orjson.JSONDecodeError as error:
         raise RunError(f"invalid record: {error}") from error
     event = record.get("event") if isinstance(record, dict) else None
-    if event not in RECORDS:
+    if not isinstance(event, str) or event not in RECORDS:
         raise RunError(f"unknown record {event!r:.80}")
     problem = _problem_of(record, RECORDS[event])
     if problem is None and num_clients is not None:
@@ -194,7 +194,7 @@ def _reject(path: Path, problem: str | None) -> None:
         raise RunError(f"{path} is damaged: {problem}")
 
 
-def _problem_of(content: JsonObject, table: type[Any]) -> str | None:
+def _problem_of(content: JsonObject, table: Any) -> str | None:
     """Return what is missing from a table or has another type than declared, or None."""
     for name, has_type in _type_checks(table).items():
         if name in content:
@@ -206,7 +206,7 @@ def _problem_of(content: JsonObject, table: type[Any]) -> str | None:
 
 
 @cache
-def _type_checks(table: type[Any]) -> Mapping[str, Callable[[Any], bool]]:
+def _type_checks(table: Any) -> Mapping[str, Callable[[Any], bool]]:
     return {name: _type_check(hint) for name, hint in get_type_hints(table).items()}
 
 

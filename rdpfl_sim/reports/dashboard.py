@@ -291,6 +291,8 @@ class LiveStats:
             raise RunError(f"{METRICS_FILE} is damaged: {error}") from error
         for row in rows:
             self.time_s = row["time_s"]
+            if row["client"] not in range(len(self.clients)):
+                raise RunError(f"{METRICS_FILE} is damaged: there is no client {row['client']}")
             client = self.clients[row["client"]]
             client.is_byzantine = bool(row["byzantine"])
             client.add_evaluation(row["round"], row["personal_accuracy"])
