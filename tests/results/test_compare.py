@@ -72,7 +72,9 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
 
 def started(folder: Path, *times: str) -> Path:
     """Write the start times of the sessions of a run."""
-    sessions = [{"started_at": f"2026-01-01T{time}+00:00"} for time in times]
+    other: dict[str, object] = dict.fromkeys(("command", "working_folder", "device"), "")
+    other |= {"code": {"commit": None, "changed": None}, "versions": {}, "machine": {}, "threads": 1}
+    sessions = [{"started_at": f"2026-01-01T{time}+00:00", **other} for time in times]
     provenance = json.loads((folder / "provenance.json").read_text())
     (folder / "provenance.json").write_text(json.dumps({**provenance, "sessions": sessions}))
     return folder
@@ -158,14 +160,14 @@ def test_additional_metrics_are_shown_on_request(tmp_path: Path) -> None:
     assert list(compared(tmp_path).metrics) == [MEAN]
     assert list(compared(tmp_path, metrics=["extra.x"]).metrics) == [MEAN, "extra.x"]
     assert list(compared(tmp_path, metrics=["all"]).metrics) == [MEAN, "extra.x"]
-    with pytest.raises(ComparisonError, match=r"--metric extra\.y: .*did you mean 'extra\.x'"):
+    with pytest.raises(ComparisonError, match=r"`metric` extra\.y: .*did you mean 'extra\.x'"):
         compared(tmp_path, metrics=["extra.y"])
 
 
 def test_same_scenario_and_seed_twice_needs_groups_by_argument(tmp_path: Path) -> None:
     first = make_run(tmp_path / "old", "run", 0.5)
     second = make_run(tmp_path / "new", "run", 0.6)
-    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*--by-argument"):
+    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*`by_argument`"):
         group_runs(find_runs([first, second]))
     found = compare(group_runs(find_runs([first, second]), by_argument=True))
     assert found.metrics[MEAN][1].difference.mean == pytest.approx(0.1)
