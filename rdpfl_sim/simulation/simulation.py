@@ -169,11 +169,10 @@ class Simulation:
 
         Continue from a snapshot of the same scenario, if given. `warnings` are added to the run's warnings.
         """
-        with closing(self.executor):
-            with on_interrupt(self._interrupt):
-                self.begin(snapshot)
-                self.warnings += warnings
-                self._run_events()
+        with closing(self.executor), on_interrupt(self._interrupt):
+            self.begin(snapshot)
+            self.warnings += warnings
+            self._run_events()
             return self.finish()
 
     def begin(self, snapshot: Snapshot | None = None) -> None:
@@ -315,7 +314,7 @@ class Simulation:
         self._end(RunStatus.OUT_OF_TIME)
 
     def _end(self, status: RunStatus) -> None:
-        """End the run. If a signal arrives during the last event, the run is not interrupted but complete."""
+        """End the run. A signal during the last event or after it does not interrupt the run."""
         if self.status in (None, RunStatus.INTERRUPTED):
             self.status = status
             self.kernel.pause()

@@ -1,6 +1,7 @@
 import csv
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from rdpfl_sim import Result, Scenario, ScenarioError, simulate
 from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.simulation.evaluation import EvaluationSchedule
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.toml import read_toml
 from rdpfl_sim.verification.verify import verify
+from rdpfl_sim.world.client import Client
 from tests.support import small_scenario
 
 LOSSY = {
@@ -259,6 +262,22 @@ def test_signal_during_the_last_event_does_not_interrupt_the_run() -> None:
     assert progress.has_sent
     assert result.summary["status"] == "finished"
     assert result.summary["rounds_done"] == [4, 4]
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_signal_after_the_last_event_does_not_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluate_changed = EvaluationSchedule.evaluate_changed
+
+    def interrupt_and_evaluate(schedule: EvaluationSchedule, clients: Sequence[Client]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        evaluate_changed(schedule, clients)
+
+    monkeypatch.setattr(EvaluationSchedule, "evaluate_changed", interrupt_and_evaluate)
+    result = simulate(small_scenario(), tmp_path)
+    assert result.summary["status"] == "finished"
+    assert (result.folder / "summary.json").exists()
 
 
 @pytest.mark.usefixtures("ctrl_c")
