@@ -314,7 +314,7 @@ class Simulation:
         self._end(RunStatus.OUT_OF_TIME)
 
     def _end(self, status: RunStatus) -> None:
-        """End the run. A signal during the last event or after it does not interrupt the run."""
+        """End the run. If a signal arrives during the last event, the run is not interrupted but complete."""
         if self.status in (None, RunStatus.INTERRUPTED):
             self.status = status
             self.kernel.pause()

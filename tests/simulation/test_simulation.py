@@ -1,7 +1,6 @@
 import csv
 import json
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,11 @@ from rdpfl_sim import Result, Scenario, ScenarioError, simulate
 from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.methods.base import TrainingTask
-from rdpfl_sim.simulation.evaluation import EvaluationSchedule
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
+from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.toml import read_toml
 from rdpfl_sim.verification.verify import verify
-from rdpfl_sim.world.client import Client
 from tests.support import small_scenario
 
 LOSSY = {
@@ -268,13 +266,13 @@ def test_signal_during_the_last_event_does_not_interrupt_the_run() -> None:
 def test_signal_after_the_last_event_does_not_stop_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluate_changed = EvaluationSchedule.evaluate_changed
+    finish = Simulation.finish
 
-    def interrupt_and_evaluate(schedule: EvaluationSchedule, clients: Sequence[Client]) -> None:
+    def interrupt_and_finish(simulation: Simulation) -> Result:
         signal.raise_signal(signal.SIGINT)
-        evaluate_changed(schedule, clients)
+        return finish(simulation)
 
-    monkeypatch.setattr(EvaluationSchedule, "evaluate_changed", interrupt_and_evaluate)
+    monkeypatch.setattr(Simulation, "finish", interrupt_and_finish)
     result = simulate(small_scenario(), tmp_path)
     assert result.summary["status"] == "finished"
     assert (result.folder / "summary.json").exists()
