@@ -86,7 +86,10 @@ def _centred_clipping_weights(
     """Return the weights (n,), float64; the weight of the median is divided among the rows that form it."""
     c = median(u) if start == "median" else None
     w = torch.from_numpy(_weights_around(u, c, radius, iterations)).to(u.device)
-    return w if c is None else w + (1 - w.sum()).clamp(min=0) * band_weights(u, *middle(len(u)))
+    if c is None:
+        return w
+    [of_median] = band_weights(u.unsqueeze(0), *middle(len(u)))
+    return w + (1 - w.sum()).clamp(min=0) * of_median
 
 
 def _centred_clipping_bound(m: int, start: str, **options: Any) -> float:
