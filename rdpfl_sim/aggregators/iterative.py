@@ -18,8 +18,8 @@ from torch import Tensor
 
 from rdpfl_sim.aggregators.aggregator import aggregator, weighting_aggregator
 from rdpfl_sim.aggregators.coordinatewise import band_weights, median, median_bound, middle
-from rdpfl_sim.aggregators.weighting import SLACK, weighted_sum, without_overflow
-from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.aggregators.weighting import weighted_sum, without_overflow
+from rdpfl_sim.components.options import SLACK, Count, Doc, Positive
 from rdpfl_sim.vectors import blocks, distances_to, norms, product, squared_distances
 
 _COINCIDENT = 1e-6  # relative to the median distance: well above float64 rounding of a difference of squares

@@ -26,10 +26,9 @@ from rdpfl_sim.methods.directions import (
     PersonalStep,
     PreAggregators,
     StepSize,
-    distances,
     weighted_messages,
 )
-from rdpfl_sim.vectors import row_norms
+from rdpfl_sim.vectors import message_distances, row_norms
 
 
 @method
@@ -70,4 +69,4 @@ class Direct(Method):
     ) -> MessageStats:
         """Return distances from u and weights in the aggregate."""
         u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
-        return MessageStats(distances(messages, u), self.aggregation.shares(messages, u, clients))
+        return MessageStats(message_distances(messages, u), self.aggregation.shares(messages, u, clients))

@@ -84,12 +84,6 @@ def weighted_messages(inbox: Inbox) -> Tensor:
     return inbox.vectors * inbox.weights.to(inbox.vectors.dtype).unsqueeze(2)
 
 
-def distances(messages: Tensor, point: Tensor) -> Tensor:
-    """Return |u_j - point| (n, m) for messages u_j (n, m, d) and points (n, d)."""
-    lengths: Tensor = torch.linalg.vector_norm(messages - point.unsqueeze(1), dim=2, dtype=torch.float64)
-    return lengths
-
-
 def _column(values: Sequence[float], like: Tensor) -> Tensor:
     """Return one number per row as a column (n, 1) with the type and device of `like`."""
     return torch.tensor(values, dtype=torch.float64, device=like.device).to(like.dtype).unsqueeze(1)

@@ -37,10 +37,9 @@ from rdpfl_sim.methods.directions import (
     PersonalStep,
     PreAggregators,
     StepSize,
-    distances,
     weighted_messages,
 )
-from rdpfl_sim.vectors import LARGEST, bb_coefficients, clip_rows, row_norms
+from rdpfl_sim.vectors import LARGEST, bb_coefficients, clip_rows, message_distances, row_norms
 
 
 @dataclass(frozen=True)
@@ -216,9 +215,9 @@ class Rdpfl(Method):
         """Return distances from u and from the prediction, and weights in the aggregate."""
         u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
         return MessageStats(
-            distances(messages, u),
+            message_distances(messages, u),
             self.aggregation.shares(messages, u, clients),
-            distances(messages, self.predicted_direction(state)),
+            message_distances(messages, self.predicted_direction(state)),
         )
 
     def _update_without_messages(

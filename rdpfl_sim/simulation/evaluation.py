@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.execution.executor import EvalJob, Executor
 from rdpfl_sim.records.metrics import TARGETS, MetricsRow
 from rdpfl_sim.simulation.experiment import Experiment
@@ -116,10 +117,6 @@ class EvaluationSchedule:
             **recorder.telemetry.since_last_evaluation(client),
         }
         self.scores.add(self.kernel.now, client, candidate.round, {**scores, **details})
-
-
-SLACK = 1e-9
-"""Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
 
 
 class EvaluationLog:

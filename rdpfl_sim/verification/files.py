@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records import metrics
@@ -30,7 +31,6 @@ from rdpfl_sim.records.record_types import (
 )
 from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.evaluation import SLACK
 from rdpfl_sim.verification.check import Checks
 from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
 
