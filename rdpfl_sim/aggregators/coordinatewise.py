@@ -154,7 +154,7 @@ def band_weights(messages: Tensor, low: int, high: int) -> Tensor:
         return torch.full((n, m), 1 / m, dtype=torch.float64, device=messages.device)
     values = _sampled_coordinates(messages.transpose(0, 1)).cpu()
     num_clients = max(1, _BLOCK // values.shape[2])
-    weights = [_band_frequencies(part, low, high) for part in values.split(num_clients, dim=1)]
+    weights = [_band_frequencies(part, low, high) for part in torch.split(values, num_clients, dim=1)]
     return (torch.cat(weights) / (high - low)).to(messages.device)
 
 

@@ -88,7 +88,7 @@ def _centred_clipping_weights(
     w = torch.from_numpy(_weights_around(u, c, radius, iterations)).to(u.device)
     if c is None:
         return w
-    [of_median] = band_weights(u.unsqueeze(0), *middle(len(u)))
+    of_median = band_weights(u.unsqueeze(0), *middle(len(u))).squeeze(0)
     return w + (1 - w.sum()).clamp(min=0) * of_median
 
 
