@@ -23,6 +23,7 @@ import tomli_w
 from rdpfl_sim.files import (
     JsonObject,
     encode_json,
+    make_new_folder,
     open_inside,
     open_to_append,
     open_to_change,
@@ -59,7 +60,7 @@ class RunFolder:
         while True:
             path = parent / (f"{name}-{stamp}" if suffix == 0 else f"{name}-{stamp}-{suffix}")
             try:
-                path.mkdir(parents=True)
+                make_new_folder(path, parents=True)
             except FileExistsError:
                 suffix += 1
             else:
