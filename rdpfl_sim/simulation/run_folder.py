@@ -48,7 +48,7 @@ class RunFolder:
         self._metrics_file = TextIOWrapper(open_to_append(path / METRICS_FILE), newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _lock(path)
-        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY):
+        for name in (SCENARIO, TOPOLOGY, PROVENANCE, SUMMARY, TRACEBACK):
             remove_partial(path / name)
         self._flushed_at_s = monotonic()
 

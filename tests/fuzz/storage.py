@@ -1,15 +1,15 @@
 """States in which a file system may leave a run folder after a kill or a power failure, at any moment.
 
-A killed process leaves everything that it has done so far. After a power failure, only what was forced to the
-disk with fsync is certain. Any other change may be missing or incomplete, whatever has become of the others:
-fsync of a file covers its content and not its name, fsync of a folder covers the names in it and nothing else.
+A killed process leaves everything that it has done so far. After a power failure, only what was forced to
+the disk with fsync is certain: of a file, its content and not its name; of a folder, the names in it and
+nothing else. Any other change may be missing or incomplete, independently of earlier and later ones.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -22,14 +22,18 @@ from unittest.mock import patch
 from rdpfl_sim import Scenario, ScenarioError, resume
 from rdpfl_sim.records.files import RUNS
 from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.simulation import run_folder
 from rdpfl_sim.simulation.checkpoint import CheckpointWriter
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.resume import remove_checkpoints, scenario_of
 from rdpfl_sim.simulation.run_folder import RunFolder
-from rdpfl_sim.simulation.simulation import Progress, Simulation
+from rdpfl_sim.simulation.simulation import Simulation
 
 OPERATIONS = ("fsync", "link", "mkdir", "open", "remove", "rename", "replace", "rmdir", "truncate", "unlink")
 """Functions of `os` that every file operation of a run calls; bytes are written between them."""
+
+SHARE_OF_KILLS = 0.2
+"""The others are power failures."""
 
 REFUSED, FROM_THE_BEGINNING, COMPLETE = -1, 0, inf
 """Where a run is resumed if not after a number of local trainings."""
@@ -97,32 +101,44 @@ class Disk:
             case Truncate(file, size):
                 self.contents[file] = self.contents.get(file, b"")[:size]
 
-    def copy_to(self, path: Path) -> Path:
-        """Write the files into a new folder."""
-        path.mkdir(parents=True)
+    def files(self) -> Iterator[tuple[Path, Inode]]:
+        """Yield all files and folders with their paths, folders before what is in them."""
         for name, inode in self.names.get(self.root, {}).items():
+            yield Path(name), inode
+            yield from ((name / path, inner) for path, inner in replace(self, root=inode).files())
+
+    def copy_to(self, folder: Path) -> Path:
+        """Write the files into a new folder."""
+        folder.mkdir(parents=True)
+        for path, inode in self.files():
             if inode.is_folder:
-                replace(self, root=inode).copy_to(path / name)
+                (folder / path).mkdir()
             else:
-                (path / name).write_bytes(self.contents.get(inode, b""))
-        return path
+                (folder / path).write_bytes(self.contents.get(inode, b""))
+        return folder
 
 
 class Recording:
-    """The operations on the files below a folder, whose present state is certain to be on the disk."""
+    """The operations on the files below a folder.
 
-    def __init__(self, folder: Path) -> None:
+    The present files are on the disk, or they are what a killed process has left after the operations `log`.
+    """
+
+    def __init__(self, folder: Path, root: Inode | None = None, log: Sequence[Operation] = ()) -> None:
         self.folder = folder
-        self.disk = Disk(Inode(is_folder=True))
+        self.disk = Disk(root or Inode(is_folder=True))
         self.log: list[Operation] = []
-        self._inodes: dict[int, Inode] = {}
-        self.observe()
-        self.log += [Sync(inode) for inode in self._inodes.values()]
-        self.begin = len(self.log)
         self.last_event: int | None = None
         """The number of operations before the last event of the run, or before its interruption."""
         self.promises: list[tuple[int, float]] = []
         """After how many operations a run must be resumed at which number of local trainings or later."""
+        for operation in log:
+            self._append(operation)
+        self._inodes = {(folder / path).stat().st_ino: inode for path, inode in self.disk.files()}
+        self.observe()
+        if not log:
+            self.log += [Sync(inode) for inode in self._inodes.values()]
+        self.begin = len(self.log)
 
     def observe(self) -> None:
         """Append what has changed since the last call: at most one change of names, and writes."""
@@ -145,7 +161,9 @@ class Recording:
                 self._append(Names(folder, changed))
         for file, content in contents.items():
             before = self.disk.contents.get(file, b"")
-            same = len(before if content.startswith(before) else os.path.commonprefix([before, content]))
+            same = min(len(before), len(content))
+            if before[:same] != content[:same]:
+                same = 0
             if len(before) > same:
                 self._append(Truncate(file, same))
             if len(content) > same:
@@ -166,15 +184,17 @@ class Recording:
         """Return where a run must be resumed at the earliest after a number of operations."""
         return max((resumed_at for place, resumed_at in self.promises if place <= moment), default=REFUSED)
 
-    def after_kill(self, moment: int) -> Disk:
-        """Return the files after a number of operations."""
+    def after_kill(self, moment: int, folder: Path) -> Recording:
+        """Return a new folder as a process leaves it that is killed after a number of operations."""
         disk = Disk(self.disk.root)
         for operation in self.log[:moment]:
             disk.apply(operation)
-        return disk
+        killed = Recording(disk.copy_to(folder), disk.root, self.log[:moment])
+        killed.promises = [promise for promise in self.promises if promise[0] <= moment]
+        return killed
 
-    def after_power_failure(self, moment: int, random: Random) -> Disk:
-        """Return what may be left if the power fails after a number of operations."""
+    def after_power_failure(self, moment: int, folder: Path, random: Random) -> Recording:
+        """Return a new folder as it may be after a power failure after a number of operations."""
         disk, log = Disk(self.disk.root), self.log[:moment]
         synced = {operation.inode: k for k, operation in enumerate(log) if isinstance(operation, Sync)}
         share = random.choice((0.0, 0.5, 0.9))
@@ -183,7 +203,16 @@ class Recording:
                 disk.apply(operation)
             elif isinstance(operation, Write):
                 disk.apply(replace(operation, data=_torn(operation.data, random)))
-        return disk
+        return Recording(disk.copy_to(folder))
+
+    def states_after_last_event(self, copies: Path, random: Random) -> list[Path]:
+        """Return folders as after a kill and after a power failure, for each change since the last event."""
+        assert self.last_event is not None
+        later = range(self.last_event + 1, len(self.log) + 1)
+        moments = [self.last_event, *(k for k in later if not isinstance(self.log[k - 1], Sync))]
+        killed = [self.after_kill(moment, copies / f"killed-{moment}") for moment in moments]
+        off = [self.after_power_failure(moment, copies / f"off-{moment}", random) for moment in moments]
+        return [state.folder for state in (*killed, *off)]
 
     def _append(self, operation: Operation) -> None:
         self.log.append(operation)
@@ -197,9 +226,8 @@ def _torn(data: bytes, random: Random) -> bytes:
 
 
 @contextmanager
-def recorded(folder: Path) -> Iterator[Recording]:
+def recorded(recording: Recording) -> Iterator[Recording]:
     """Record what a run does to the files below a folder."""
-    recording = Recording(folder)
 
     def before_operation(*_: Any) -> None:
         recording.observe()
@@ -207,11 +235,17 @@ def recorded(folder: Path) -> Iterator[Recording]:
     def after_fsync(_: object, descriptor: int) -> None:
         recording.synced(descriptor)
 
+    def after_write_scenario(*_: Any) -> None:
+        recording.promise(FROM_THE_BEGINNING)
+
+    def after_save(_: object, writer: CheckpointWriter, simulation: Simulation) -> None:
+        recording.promise(simulation.num_trained)
+
     def after_finish(_: object, simulation: Simulation) -> None:
         if simulation.status is not None and simulation.status.is_complete:
             recording.promise(COMPLETE)
 
-    def before_end(*_: Any) -> None:
+    def before_last_event(*_: Any) -> None:
         recording.observe()
         recording.last_event = len(recording.log)
 
@@ -221,11 +255,13 @@ def recorded(folder: Path) -> Iterator[Recording]:
             stack.enter_context(patch.object(owner, name, _wrapped(getattr(owner, name), **actions)))
 
         for name in OPERATIONS:
-            wrap(os, name, before=before_operation, **({"after": after_fsync} if name == "fsync" else {}))
-        wrap(Simulation, "_end", before=before_end)
+            wrap(os, name, before=before_operation)
+        wrap(os, "fsync", after=after_fsync)
+        wrap(Simulation, "_end", before=before_last_event)
         wrap(Simulation, "finish", after=after_finish)
-        wrap(CheckpointWriter, "save", after=lambda _, __, simulation: recording.promise(simulation.num_trained))
-        wrap(RunFolder, "write_scenario", after=lambda *_: recording.promise(FROM_THE_BEGINNING))
+        wrap(CheckpointWriter, "save", after=after_save)
+        wrap(RunFolder, "write_scenario", after=after_write_scenario)
+        stack.enter_context(patch.object(run_folder, "FLUSH_EVERY_S", 0.0))
         yield recording
     recording.observe()
 
@@ -245,7 +281,7 @@ def _wrapped(
     return wrapper
 
 
-def power_failures(
+def disturbances(
     start: Callable[[Path], object],
     build: Callable[[Scenario], Experiment],
     expected: dict[str, Any],
@@ -253,31 +289,38 @@ def power_failures(
     num_states: int,
     random: Random,
 ) -> Iterator[str]:
-    """Resume a run after power failures at random moments; yield a sentence for each that it did not survive.
+    """Resume a run after kills and power failures at random moments; yield a sentence for each error.
 
-    `start` executes the run in a new folder; `expected` are the results of an undisturbed run. The power may
-    fail again while a run is being resumed.
+    `start` executes the run in a new folder; `expected` are the results of an undisturbed run. Resumed runs
+    are disturbed, too.
     """
     (folder / "0").mkdir(parents=True)
-    with recorded(folder / "0") as first:
+    with recorded(Recording(folder / "0")) as first:
         start(folder / "0" / RUNS)
     latest = first
     for number in range(1, num_states + 1):
         source = random.choice((first, latest))
         moment = random.randint(source.begin, len(source.log))
         promised = source.promised(moment)
-        state = source.after_power_failure(moment, random).copy_to(folder / str(number))
-        with recorded(state) as latest:
+        is_killed = random.random() < SHARE_OF_KILLS
+        if is_killed:
+            latest = source.after_kill(moment, folder / str(number))
+        else:
+            latest = source.after_power_failure(moment, folder / str(number), random)
+        with recorded(latest):
             try:
-                resumed_at, different = _resumed(state, build, expected)
+                resumed_at, different = _resumed(latest.folder, build, expected)
             except Exception as error:
                 resumed_at, different = promised, [f"{type(error).__name__}: {error}"]
-        latest.promises.append((latest.begin, resumed_at))
         if resumed_at < promised:
             different = [f"resumed at {resumed_at} local trainings, not at {promised} or later"]
         if different:
             latest = first
-            yield f"{state}, {_description(source, moment)}: {', '.join(different)}"
+            what = "kill" if is_killed else "power failure"
+            moments = _description(source, moment)
+            yield f"{folder / str(number)}, {what} after {moments}: {', '.join(different)}"
+        elif not is_killed:  # what was read is on the disk
+            latest.promises.append((latest.begin, resumed_at))
 
 
 def _resumed(
@@ -315,7 +358,7 @@ class FirstUpdate:
 
 
 def _description(recording: Recording, moment: int) -> str:
-    """Return the last operations before a power failure."""
+    """Return the last operations before a moment."""
     names = {
         inode: name
         for operation in recording.log
@@ -326,7 +369,7 @@ def _description(recording: Recording, moment: int) -> str:
         f"{type(operation).__name__} {names.get(operation.inode, '.')}"
         for operation in recording.log[max(0, moment - 3) : moment]
     ]
-    return f"power failure after operation {moment} of {len(recording.log)} ({', '.join(last)})"
+    return f"operation {moment} of {len(recording.log)} ({', '.join(last)})"
 
 
 def results(folder: Path) -> dict[str, Any]:
