@@ -38,7 +38,7 @@ docs: $(DEV)  # the documentation as a site that opens without a server: site/in
 fuzz: $(DEV)  # 500 random scenarios, new ones every time
 	$(PYTEST) tests/simulation/test_fuzz.py --hypothesis-profile explore --timeout 7200
 
-torture: $(DEV)  # stop runs after their last event; kill -9 runs, sweeps, workers and Ray actors 200 times
+torture: $(DEV)  # simulate power failures; kill -9 runs, sweeps, workers and Ray actors 200 times
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
 
 portable:  # compare pinned runs with two emulated processors; needs qemu-x86_64, installs nothing
