@@ -124,9 +124,10 @@ class ClientChecks:
         client, round_ = record["client"], record["round"]
         state = self.states[client]
         if client in self.timeline.stopped:
-            self.faults.violated(line, f"client {client} is down")
+            self.faults.violated(line, f"client {client} is down: {record['event']} in round {round_}")
         if state.phase is not phase:
-            self.rounds.violated(line, f"unexpected record: client {client} {state.phase.value}")
+            what = f"unexpected record {record['event']} of round {round_}"
+            self.rounds.violated(line, f"{what}: client {client} {state.phase.value}")
         elif state.round != round_:
             self.rounds.violated(line, f"client {client} is in round {state.round}, not {round_}")
         elif round_ > self.last_round:

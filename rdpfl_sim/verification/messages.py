@@ -138,7 +138,9 @@ class MessageChecks:
         delay_s, sent_at_s = record["delay_s"], message.sent_at_s
         if sent_at_s is not None and (delay_s < 0 or delay_s != record["time_s"] - sent_at_s):
             self.causality.violated(
-                line, f"message {number} was sent at {sent_at_s} s: its delay is not {delay_s} s"
+                line,
+                f"message {number} was sent at {sent_at_s} s and arrives at {record['time_s']} s: "
+                f"its delay is not {delay_s} s",
             )
         self.links.num_items += 1
         obstacle = self._obstacle(message)
@@ -195,7 +197,7 @@ class MessageChecks:
         self.outcomes.num_items += 1
         message = place.pop(record["message"], None)
         if message is None:
-            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but was not {before}")
+            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but is not {before}")
             return None
         self._compare(record, line, message)
         return message
@@ -206,7 +208,7 @@ class MessageChecks:
             self.outcomes.violated(line, f"message {record['message']} was sent {expected}")
 
     def _leave_mailbox(self, record: MessageRecord, line: int, outcome: str) -> TrackedInbox:
-        self._end(record, line, self.in_mailbox, outcome, "delivered")
+        self._end(record, line, self.in_mailbox, outcome, "in a mailbox")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
         was_held = inbox.held.pop(record["message"], None) is not None
         if was_held and outcome in ("used", "stale"):
