@@ -59,6 +59,8 @@ class ClientChecks:
         self.timeline = FaultTimeline()
         self.stopped_at_s: dict[int, float] = {}
         """The times at which clients last stopped."""
+        self.restarted_at_s: dict[int, float] = {}
+        """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that a round starts when the previous one ended or when the client resumed."""
@@ -143,7 +145,9 @@ class ClientChecks:
             state = self.states[client]
             state.time_s = record["time_s"]
             if state.round <= self.last_round:
-                state.is_untested |= record.get("fresh", False)
+                if record.get("fresh"):
+                    state.is_untested = True
+                    self.restarted_at_s[client] = record["time_s"]
                 if record.get("catch_up", True):
                     state.round = furthest[client]
 

@@ -132,7 +132,12 @@ class RoundChecks:
             self.use.violated(line, f"{finished} has no message from client {sender}, or has used one before")
         finished.unused.discard(sender)
         finished.used.append(record)
-        for other, stamp_held in self.messages.inboxes[record["recipient"]][sender].held.items():
+        inbox = self.messages.inboxes[record["recipient"]][sender]
+        if stamp <= inbox.last_used:
+            self.use.violated(
+                line, f"{finished} uses stamp {stamp} from client {sender} after stamp {inbox.last_used}"
+            )
+        for other, stamp_held in inbox.held.items():
             if other != number and self._is_better(stamp_held, stamp, round_):
                 self.use.violated(
                     line, f"{finished} uses stamp {stamp} from client {sender} instead of {stamp_held}"
