@@ -1,4 +1,4 @@
-"""One realistic bug of the simulator per invariant, each with a scenario in which it shows.
+"""Realistic bugs of the simulator, at least one per invariant, each with a scenario in which it shows.
 
 A bug is a function that changes the simulator through a `MonkeyPatch`. It never changes a record afterwards.
 """
@@ -29,8 +29,8 @@ from rdpfl_sim.simulation.recorder import Fields, Recorder, Sink
 from rdpfl_sim.simulation.simulation import Simulation
 from rdpfl_sim.simulation.telemetry import Telemetry
 from rdpfl_sim.vectors import row_norms
-from rdpfl_sim.world.client import Client
-from rdpfl_sim.world.faults.fault import Clients
+from rdpfl_sim.world.client import Client, Phase
+from rdpfl_sim.world.faults.fault import Change, Clients, End
 from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD, Mailbox, SenderQueue
 from rdpfl_sim.world.network import obstacles
 from rdpfl_sim.world.network.message import Message
@@ -43,15 +43,17 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class PlantedBug:
-    """A bug, the sections of a scenario in which it shows, and a pattern of the message that reports it."""
+    """A bug, the sections of a scenario in which it shows, and the invariant that must report it."""
 
     plant: Plant
     scenario: dict[str, Any]
+    invariant: str
     message: str
+    """A pattern of the message."""
 
 
 BUGS: dict[str, PlantedBug] = {}
-"""The bugs by the invariant that they violate."""
+"""The bugs by the names of their functions."""
 
 LATE = {"network": {"latency": {"name": "exponential", "mean_s": 0.5}}}
 PATIENT = {"timing": {"wait": {"name": "deadline", "seconds": 1.0}}}
@@ -68,11 +70,10 @@ PARTITION = {
 
 
 def violates(invariant: str, message: str, **scenario: Any) -> Callable[[Plant], Plant]:
-    """Register the bug that violates an invariant."""
+    """Register a bug that violates an invariant."""
 
     def register(plant: Plant) -> Plant:
-        assert invariant not in BUGS
-        BUGS[invariant] = PlantedBug(plant, scenario, message)
+        BUGS[plant.__name__] = PlantedBug(plant, scenario, invariant, message)
         return plant
 
     return register
@@ -205,6 +206,18 @@ def a_crashed_client_continues(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(World, "stop", stop)
 
 
+@violates("faults", r"^the condition 'down' of client 1 ends, but has not started$", **RECOVERY)
+def a_recovery_is_recorded_twice(patch: pytest.MonkeyPatch) -> None:
+    original = Recorder.changed
+
+    def changed(self: Recorder, fault: int, change: Change) -> None:
+        original(self, fault, change)
+        if isinstance(change, End):
+            original(self, fault, change)
+
+    patch.setattr(Recorder, "changed", changed)
+
+
 @violates("outcomes", r"^message \d+ is (used|stale), but is not in a mailbox$", **ASYNCHRONOUS)
 def a_mailbox_returns_a_message_twice(patch: pytest.MonkeyPatch) -> None:
     _remove_assertions_about_counts(patch)
@@ -274,6 +287,20 @@ def a_full_mailbox_drops_messages_as_too_old(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Mailbox, "_discard", discard)
 
 
+@violates(
+    "reasons",
+    r"^the reason for message \d+ is 'newer message chosen', but none is possible$",
+    **ASYNCHRONOUS,
+    rounds=8,
+    faults=[{"name": "crash", "clients": [1, 2], "at_s": 2.0, "recover_after_s": 1.0, "state": "fresh"}],
+)
+def a_client_that_restarts_with_a_new_model_keeps_its_messages(patch: pytest.MonkeyPatch) -> None:
+    def clear(self: Mailbox, reason: str) -> None:
+        pass
+
+    patch.setattr(Mailbox, "clear", clear)
+
+
 @violates("use", r"^round \d of client \d uses stamp 1 from client \d instead of 2$", **ASYNCHRONOUS)
 def a_round_uses_the_oldest_message(patch: pytest.MonkeyPatch) -> None:
     original = Mailbox._choose
@@ -283,6 +310,25 @@ def a_round_uses_the_oldest_message(patch: pytest.MonkeyPatch) -> None:
         return min(usable) if usable else original(self, queue, round_, max_age)
 
     patch.setattr(Mailbox, "_choose", choose)
+
+
+@violates(
+    "use",
+    r"^round \d of client \d uses stamp \d from client \d after stamp \d$",
+    rounds=8,
+    network={"latency": {"name": "exponential", "mean_s": 1.0}, "duplication": 0.5},
+    timing={"wait": "none", "compute": "lognormal"},
+)
+def a_copy_of_a_used_message_is_used(patch: pytest.MonkeyPatch) -> None:
+    original = SenderQueue.take
+
+    def take(self: SenderQueue, round_: int) -> Message:
+        last_used = self.last_used
+        message = original(self, round_)
+        self.last_used = last_used
+        return message
+
+    patch.setattr(SenderQueue, "take", take)
 
 
 @violates(
@@ -306,6 +352,24 @@ def a_round_ends_with_one_sender_too_few(patch: pytest.MonkeyPatch) -> None:
         return len(self.queues) - len(self.pending) - self.num_rejected >= self.num_required - 1
 
     patch.setattr(Mailbox, "is_ready", property(is_ready))
+
+
+@violates(
+    "waiting",
+    r"^client \d waits from [\d.]+ s to [\d.]+ s in round 1, longer than its timeout of 0\.5 s$",
+    **LATE,
+    timing={"wait": {"name": "deadline", "seconds": 0.5}},
+)
+def a_timeout_starts_again_with_every_message(patch: pytest.MonkeyPatch) -> None:
+    original = Client.receive
+
+    def receive(self: Client, message: Message) -> None:
+        original(self, message)
+        timeout_s = self.context.wait.timeout_s
+        if self.state.phase is Phase.GATHERING and timeout_s is not None and not self.mailbox.is_ready:
+            self.timer.set(self.context.kernel.now + timeout_s)
+
+    patch.setattr(Client, "receive", receive)
 
 
 @violates(
