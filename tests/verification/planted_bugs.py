@@ -19,7 +19,6 @@ from torch import Tensor
 from rdpfl_sim.aggregators import Aggregation
 from rdpfl_sim.learning import training
 from rdpfl_sim.methods import rdpfl
-from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.simulation import simulation
@@ -259,16 +258,8 @@ def a_partition_blocks_one_direction_only(patch: pytest.MonkeyPatch) -> None:
 def a_client_states_the_next_round(patch: pytest.MonkeyPatch) -> None:
     original = Network.send
 
-    def send(
-        self: Network,
-        sender: int,
-        round_: int,
-        payload: Payload,
-        recipients: Sequence[int],
-        *,
-        stamp: int | None = None,
-    ) -> None:
-        original(self, sender, round_, payload, recipients, stamp=round_ + 1 if stamp is None else stamp)
+    def send(self: Network, sender: int, round_: int, *message: Any, stamp: int | None = None) -> None:
+        original(self, sender, round_, *message, stamp=round_ + 1 if stamp is None else stamp)
 
     patch.setattr(Network, "send", send)
 
