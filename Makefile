@@ -36,7 +36,7 @@ docs: $(DEV)  # the documentation as a site that opens without a server: site/in
 	$(BIN)/python -m docs.tools.build site
 
 fuzz: $(DEV)  # 500 random scenarios, new ones every time
-	$(PYTEST) tests/simulation/test_fuzz.py --hypothesis-profile explore
+	$(PYTEST) tests/simulation/test_fuzz.py --hypothesis-profile explore --timeout 7200
 
 torture: $(DEV)  # stop runs after their last event; kill -9 runs, sweeps, workers and Ray actors 200 times
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.metrics import TARGETS, MetricsRow
@@ -24,7 +25,6 @@ from rdpfl_sim.records.record_types import (
     RunStarted,
 )
 from rdpfl_sim.records.summary import MESSAGE_COUNTS, OUTCOMES
-from rdpfl_sim.simulation.evaluation import SLACK
 from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
 from rdpfl_sim.verification.files import UNFINISHED, VerifiedFolder

@@ -15,6 +15,7 @@ from rdpfl_sim.results.compare import (
     group_runs,
 )
 from rdpfl_sim.simulation.provenance import default_paths
+from tests.results.run_folders import write_provenance
 from tests.support import small_scenario
 
 MEAN = "accuracy.honest.personal.mean"
@@ -26,9 +27,7 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
     folder.mkdir(parents=True)
     scenario = small_scenario(name=name, seed=seed, **changes)
     (folder / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()))
-    (folder / "provenance.json").write_text(
-        json.dumps({"defaults": [*default_paths(scenario)], "sessions": [{"started_at": "unknown"}]})
-    )
+    write_provenance(folder, ["unknown"], defaults=[*default_paths(scenario)])
     summary = {"schema": SCHEMA, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
     summary |= {"accuracy": {"honest": {"personal": None if accuracy is None else {"mean": accuracy}}}}
     (folder / "summary.json").write_text(json.dumps(summary))
@@ -72,11 +71,8 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
 
 def started(folder: Path, *times: str) -> Path:
     """Write the start times of the sessions of a run."""
-    other: dict[str, object] = dict.fromkeys(("command", "working_folder", "device"), "")
-    other |= {"code": {"commit": None, "changed": None}, "versions": {}, "machine": {}, "threads": 1}
-    sessions = [{"started_at": f"2026-01-01T{time}+00:00", **other} for time in times]
-    provenance = json.loads((folder / "provenance.json").read_text())
-    (folder / "provenance.json").write_text(json.dumps({**provenance, "sessions": sessions}))
+    defaults = json.loads((folder / "provenance.json").read_text())["defaults"]
+    write_provenance(folder, [f"2026-01-01T{time}+00:00" for time in times], defaults=defaults)
     return folder
 
 
