@@ -59,6 +59,8 @@ class ClientChecks:
         self.timeline = FaultTimeline()
         self.stopped_at_s: dict[int, float] = {}
         """The times at which clients last stopped."""
+        self.restarted_at_s: dict[int, float] = {}
+        """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def training_started(self, record: TrainingStarted, line: int) -> None:
         """Check that a round starts when the previous one ended or when the client resumed."""
@@ -124,9 +126,10 @@ class ClientChecks:
         client, round_ = record["client"], record["round"]
         state = self.states[client]
         if client in self.timeline.stopped:
-            self.faults.violated(line, f"client {client} is down")
+            self.faults.violated(line, f"client {client} is down: {record['event']} in round {round_}")
         if state.phase is not phase:
-            self.rounds.violated(line, f"unexpected record: client {client} {state.phase.value}")
+            what = f"unexpected record {record['event']} of round {round_}"
+            self.rounds.violated(line, f"{what}: client {client} {state.phase.value}")
         elif state.round != round_:
             self.rounds.violated(line, f"client {client} is in round {state.round}, not {round_}")
         elif round_ > self.last_round:
@@ -142,7 +145,9 @@ class ClientChecks:
             state = self.states[client]
             state.time_s = record["time_s"]
             if state.round <= self.last_round:
-                state.is_untested |= record.get("fresh", False)
+                if record.get("fresh"):
+                    state.is_untested = True
+                    self.restarted_at_s[client] = record["time_s"]
                 if record.get("catch_up", True):
                     state.round = furthest[client]
 

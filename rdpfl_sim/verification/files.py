@@ -53,17 +53,25 @@ class FolderChecks:
         """Compare the first record with scenario and topology."""
         self.scenario.num_items += 2
         if record["seed"] != self.files.scenario.seed:
-            self.scenario.violated(line, f"the scenario's seed is {self.files.scenario.seed}")
-        if record["byzantine"] != sorted(self.files.byzantine):
-            self.scenario.violated(line, f"topology.json has the Byzantine clients {[*self.files.byzantine]}")
+            seed = self.files.scenario.seed
+            self.scenario.violated(
+                line, f"the first record has the seed {record['seed']}, the scenario {seed}"
+            )
+        found = sorted(self.files.byzantine)
+        if record["byzantine"] != found:
+            self.scenario.violated(
+                line, f"the Byzantine clients are {record['byzantine']}, in topology.json {found}"
+            )
 
     def compare_end(self, first_event: str | None, last_event: str | None, num_lines: int) -> None:
         """Check the first and the last record."""
         self.complete.num_items += 2
         if first_event != "run_started":
-            self.complete.violated(1, "the first record is not run_started")
+            self.complete.violated(1, f"the first record is not run_started, but {first_event}")
         if last_event != "run_finished":
-            self.complete.violated(num_lines or None, "the last record is not run_finished")
+            self.complete.violated(
+                num_lines or None, f"the last record is not run_finished, but {last_event}"
+            )
 
 
 class DigestCheck:
@@ -86,4 +94,6 @@ class DigestCheck:
             self.check.unchecked = UNFINISHED
         elif summary["digest"] != found:
             recorded = str(summary["digest"])
-            self.check.violated(None, f"the records have the digest {found[:16]}..., not {recorded[:16]}...")
+            self.check.violated(
+                None, f"the records have the digest {found[:16]}..., summary.json has {recorded[:16]}..."
+            )

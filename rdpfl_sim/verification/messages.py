@@ -49,6 +49,11 @@ class TrackedInbox:
     last_used: int = 0
     last_rejected: int = 0
 
+    def clear(self) -> None:
+        """Remove all messages, which become stale."""
+        self.last_removed = max([self.last_removed, *self.held.values()])
+        self.held.clear()
+
 
 class MessageChecks:
     """Follows every message over its link into a mailbox, and checks each step."""
@@ -76,8 +81,6 @@ class MessageChecks:
         self.num_reordered = 0
         self.newest: dict[tuple[int, int], tuple[int, int]] = {}
         """The place of the newest message that each link has delivered."""
-        self.restarted_at_s: dict[int, float] = {}
-        """The times at which clients last recovered with a new model and an empty mailbox."""
 
     def message_sent(self, record: MessageSent, line: int) -> None:
         """Check the link and the stamp of a new message."""
@@ -138,7 +141,9 @@ class MessageChecks:
         delay_s, sent_at_s = record["delay_s"], message.sent_at_s
         if sent_at_s is not None and (delay_s < 0 or delay_s != record["time_s"] - sent_at_s):
             self.causality.violated(
-                line, f"message {number} was sent at {sent_at_s} s: its delay is not {delay_s} s"
+                line,
+                f"message {number} was sent at {sent_at_s} s and arrives at {record['time_s']} s: "
+                f"its delay is not {delay_s} s",
             )
         self.links.num_items += 1
         obstacle = self._obstacle(message)
@@ -175,9 +180,11 @@ class MessageChecks:
             inbox.last_rejected = max(inbox.last_rejected, record["round"])
 
     def fault(self, record: FaultRecord, line: int) -> None:
-        """Record the times at which clients restart with a new model."""
-        if record.get("fresh"):
-            self.restarted_at_s.update(dict.fromkeys(record["clients"], record["time_s"]))
+        """Empty the mailboxes of clients that restart with a new model."""
+        for client in record.get("clients", ()):
+            if self.clients.restarted_at_s.get(client) == record["time_s"]:
+                for inbox in self.inboxes[client].values():
+                    inbox.clear()
 
     def _begin(self, number: int, line: int, what: str, message: TrackedMessage) -> None:
         """Check that the number of a message is new, and put the message on its link."""
@@ -195,7 +202,7 @@ class MessageChecks:
         self.outcomes.num_items += 1
         message = place.pop(record["message"], None)
         if message is None:
-            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but was not {before}")
+            self.outcomes.violated(line, f"message {record['message']} is {outcome}, but is not {before}")
             return None
         self._compare(record, line, message)
         return message
@@ -206,7 +213,7 @@ class MessageChecks:
             self.outcomes.violated(line, f"message {record['message']} was sent {expected}")
 
     def _leave_mailbox(self, record: MessageRecord, line: int, outcome: str) -> TrackedInbox:
-        self._end(record, line, self.in_mailbox, outcome, "delivered")
+        self._end(record, line, self.in_mailbox, outcome, "in a mailbox")
         inbox = self.inboxes[record["recipient"]][record["sender"]]
         was_held = inbox.held.pop(record["message"], None) is not None
         if was_held and outcome in ("used", "stale"):
@@ -226,7 +233,7 @@ class MessageChecks:
     def _check_reason(self, record: MessageDropped, line: int, possible: list[str]) -> None:
         self.reasons.num_items += 1
         if record["reason"] not in possible:
-            why = f"must be: {' or '.join(possible)}" if possible else "does not exist"
+            why = f"must be: {' or '.join(possible)}" if possible else "none is possible"
             self.reasons.violated(
                 line, f"the reason for message {record['message']} is {record['reason']!r}, but {why}"
             )
@@ -247,10 +254,12 @@ class MessageChecks:
         if outcome == "duplicate":
             return [mailbox.SAME_ROUND] if stamp in (inbox.last_used, *others) else []
         round_ = self.clients.states[recipient].round
+        if record["message"] not in inbox.held:  # a restart of the recipient has removed it
+            restarts = self.clients.restarted_at_s.get(recipient) == record["time_s"]
+            return [mailbox.RESTARTED] if restarts else []
         is_too_old = round_ - max([stamp, *others]) > self.max_age
         is_full = len(others) >= self.capacity
         possible = {
-            mailbox.RESTARTED: self.restarted_at_s.get(recipient) == record["time_s"],
             mailbox.TOO_OLD: is_too_old,
             mailbox.MAILBOX_FULL: is_full and stamp < min(others),
             mailbox.NEWER_CHOSEN: not is_too_old and stamp < max(others, default=0),

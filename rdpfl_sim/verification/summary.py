@@ -237,11 +237,16 @@ class SummaryChecks:
         for key, number in found.items():
             self.counts.num_items += 1
             if recorded[key] != number:
-                self.counts.violated(None, f"messages.{key} is {recorded[key]}, not {number}")
+                self.counts.violated(
+                    None, f"messages.{key} is {recorded[key]}, according to the records {number}"
+                )
         if not messages.retransmits:
             self.counts.num_items += 1
             if not isclose(recorded["bytes"], messages.num_bytes, rel_tol=1e-9, abs_tol=0.6):
-                self.counts.violated(None, f"messages.bytes is {recorded['bytes']}, not {messages.num_bytes}")
+                self.counts.violated(
+                    None,
+                    f"messages.bytes is {recorded['bytes']}, according to the records {messages.num_bytes}",
+                )
 
     def _compare(self, summary: JsonObject, expected: JsonObject) -> None:
         self.numbers.num_items += _num_leaves(expected)

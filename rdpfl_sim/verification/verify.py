@@ -6,7 +6,7 @@ words, such as the reasons for dropping a message, and what its components decla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,8 @@ class Verification:
                     form.violated(line, str(error))
                     continue
                 if record["time_s"] < latest_s:
-                    time.violated(line, f"the previous record is at {latest_s} s")
+                    where = f"{_named(record)} is at {record['time_s']} s"
+                    time.violated(line, f"{where}, the previous record is at {latest_s} s")
                 latest_s = record["time_s"]
                 last_event = record["event"]
                 first_event = first_event or last_event
@@ -105,3 +106,9 @@ class Verification:
         if not text.endswith(b"\n"):
             form.violated(line, "the last line is incomplete")
         self.folder.compare_end(first_event, last_event, line)
+
+
+def _named(record: Mapping[str, Any]) -> str:
+    """Return the kind of a record with its message, or with its client and round."""
+    keys = ("message",) if "message" in record else ("fault", "client", "round")
+    return ", ".join([record["event"], *(f"{key} {record[key]}" for key in keys if key in record)])
