@@ -27,7 +27,6 @@ from random import Random
 from typing import Any
 
 import tomli_w
-from tests.simulation.crash_states import results
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli.main import main as command_line
