@@ -1,0 +1,96 @@
+"""Runs whose faults all end at one time: then every honest client must finish a round within a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import networkx as nx
+import orjson
+
+from rdpfl_sim.simulation.simulation import Simulation
+from rdpfl_sim.world.client import Phase
+from rdpfl_sim.world.faults.fault import Change, End, Fault, Start
+
+Changes = Iterator[tuple[float, int, Change]]
+
+ROUNDING = 1 + 1e-9
+"""Times are sums of floats."""
+
+
+def heal(changes: Changes, at_s: float) -> Changes:
+    """Yield the changes before a time; then end every fault that can end, and yield nothing more."""
+    active: list[tuple[int, Fault]] = []
+    for time_s, place, change in changes:
+        if time_s >= at_s:
+            break
+        fault = change.fault
+        if isinstance(change, Start):
+            active.append((place, fault))
+        else:
+            active.remove((place, fault))
+        yield time_s, place, change
+    for place, fault in active:
+        if fault.ends() and not fault.start_fields().get("for_good", False):
+            yield at_s, place, End(fault)
+
+
+def check_progress(simulation: Simulation, records: bytes, heal_at_s: float) -> tuple[str | None, int]:
+    """Return a flaw or None, and the number of honest clients that finished a round in time."""
+    bound_s = (heal_at_s + bound_after(simulation, records, heal_at_s)) * ROUNDING
+    ends_s = simulation.kernel.now
+    finished = _rounds_finished(records)
+    num_clients = 0
+    for client in simulation.clients:
+        later = [time_s for time_s in finished.get(client.id, ()) if time_s > heal_at_s]
+        had_finished = client.state.phase is Phase.FINISHED and not later
+        if client.adversary is not None or client.id in simulation.world.departed or had_finished:
+            continue
+        if later and later[0] <= bound_s:
+            num_clients += 1
+        elif bound_s <= ends_s:
+            return f"client {client.id} finished no round from {heal_at_s} s to {bound_s} s", num_clients
+    return None, num_clients
+
+
+def bound_after(simulation: Simulation, records: bytes, heal_at_s: float) -> float:
+    """Return the longest time until a client finishes a round after all faults have ended.
+
+    With a timeout, this is one training and one wait. Without one, a client may have to wait until a chain of
+    neighbours has caught up, each after one training and one message.
+    """
+    scenario, experiment = simulation.scenario, simulation.experiment
+    trainings_s = [
+        record["duration_s"] for record in _records(records) if record["event"] == "training_started"
+    ]
+    training_s = max(
+        *trainings_s,
+        *(
+            experiment.compute_times.duration_s(client, round_)
+            for client in range(scenario.clients.count)
+            for round_ in range(1, scenario.rounds + 1)
+        ),
+    )
+    wait = scenario.timing.wait.bind()()
+    if wait.fraction == 0:
+        return training_s
+    if wait.timeout_s is not None:
+        return training_s + wait.timeout_s
+    delays_s = [record["delay_s"] for record in _records(records) if record["event"] == "message_delivered"]
+    parts = [experiment.graph.subgraph(part) for part in nx.connected_components(experiment.graph)]
+    longest = max(nx.diameter(part) for part in parts)
+    return (longest + 1) * (training_s + max(delays_s, default=0.0))
+
+
+def _rounds_finished(records: bytes) -> dict[int, list[float]]:
+    """Return the times at which each client finished its rounds."""
+    found: dict[int, list[float]] = {}
+    for record in _records(records):
+        if record["event"] == "round_finished":
+            found.setdefault(record["client"], []).append(record["time_s"])
+    assert all(one <= other for times in found.values() for one, other in pairwise(times))
+    return found
+
+
+def _records(records: bytes) -> Iterator[dict[str, object]]:
+    return map(orjson.loads, records.splitlines())
