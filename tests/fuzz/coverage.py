@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from math import inf
 from random import Random
 from typing import TypeAlias
 
@@ -101,9 +102,9 @@ class Plan:
             self.missing.discard(pair)
             self.refused[pair] = reason
 
-    def extend(self, number: int) -> None:
+    def extend(self, number: int, max_scenarios: float = inf) -> None:
         """Add scenarios until there are `number`, more if pairs are still missing."""
-        while self.missing or len(self.scenarios) < number:
+        while len(self.scenarios) < max_scenarios and (self.missing or len(self.scenarios) < number):
             pair, heals = self._next_pair(), len(self.scenarios) % 5 == 4
             if pair is None:
                 self._add({}, heals, ATTEMPTS)

@@ -73,6 +73,8 @@ def _changed(drawn: RandomScenario, chosen: Chosen, name: str | None) -> RandomS
         text = tomli_w.dumps(scenario.to_dict()).replace(f"{Path.cwd()}/", "")
         places = [location for found, location in components_in(scenario) if found == chosen]
     table = tomllib.loads(text)
+    if isinstance(table.get("adversary"), dict):
+        table["adversary"] = [table["adversary"]]
     for *path, last in reversed(places):
         part: Any = table
         for key in path:

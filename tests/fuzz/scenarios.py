@@ -478,18 +478,13 @@ PLACES = dict(places(Scenario))
 """The section and the key of every kind of component that a scenario has exactly once."""
 
 
-def options_with(kind: str, choice: OneOf, name: str) -> list[str]:
-    """Return the options of a component that are components of a kind."""
-    fields = choice.table(name).model_fields
-    marks = {
-        info.alias or key: [
-            mark
-            for hint in (info.annotation, Annotated[Any, *info.metadata] if info.metadata else None)
-            for mark in marks_in(hint)
-        ]
-        for key, info in fields.items()
+def options_with(kind: str, choice: OneOf, name: str) -> dict[str, bool]:
+    """Return the options of a component that are components of a kind, and whether they are lists."""
+    return {
+        info.alias or key: isinstance(info.default, list)
+        for key, info in choice.table(name).model_fields.items()
+        if any(mark.kind == kind for mark in marks_in(Annotated[info.annotation, *info.metadata, None]))
     }
-    return [key for key, found in marks.items() if any(mark.kind == kind for mark in found)]
 
 
 def marks_in(hint: Any) -> Iterator[OneOf]:
@@ -511,8 +506,9 @@ def require_aggregator(generator: ScenarioGenerator, scenario: Table) -> None:
         if method["name"] not in able and required is None:
             method.clear()
             method["name"] = generator.pick(able)
-        for key in options_with(kind, CHOICES["method"], method["name"]):
-            method[key] = generator.component(KINDS[kind])
+        for key, is_list in options_with(kind, CHOICES["method"], method["name"]).items():
+            component = generator.component(KINDS[kind])
+            method[key] = [component] if is_list else component
 
 
 def faults(generator: ScenarioGenerator) -> list[Table]:
