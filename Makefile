@@ -35,8 +35,8 @@ format: $(DEV)
 docs: $(DEV)  # the documentation as a site that opens without a server: site/index.html
 	$(BIN)/python -m docs.tools.build site
 
-fuzz: $(DEV)  # 500 random scenarios, new ones every time
-	$(PYTEST) tests/simulation/test_fuzz.py --hypothesis-profile explore
+fuzz: $(DEV)  # 500 random scenarios with every pair of components, new ones every time; prints a coverage table
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.campaign
 
 torture: $(DEV)  # stop runs after their last event; kill -9 runs, sweeps, workers and Ray actors 200 times
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture
@@ -67,7 +67,7 @@ findings-cifar10: $(DEV)  # the paper's tables: some hours on two cores; PROFILE
 	$(BIN)/python $(FOUND)/draw.py
 findings-cifar10: PROFILE ?= hour
 
-bench: $(DEV)  # about a quarter of an hour; writes docs/speed.md
+bench: $(DEV)  # about a quarter of an hour; writes docs/scale/speed.md
 	$(BIN)/python benchmarks/bench.py
 
 # The package and what a run needs. TORCH_INDEX is a package index with another build of PyTorch.

@@ -1,7 +1,7 @@
 """Run all benchmarks and print one table: `make bench`, or `python benchmarks/bench.py [NAME...]`.
 
 Each benchmark runs in its own process, one after the other. The rows are written to results.json and to
-docs/speed.md, where rows that miss their target are marked. With names, only those benchmarks run and
+docs/scale/speed.md, where rows that miss their target are marked. With names, only those benchmarks run and
 nothing is written.
 """
 
@@ -35,7 +35,7 @@ NAMES = (
     "verify",
     "checkpoint",
 )
-PAGE = HERE.parent / "docs" / "speed.md"
+PAGE = HERE.parent / "docs" / "scale" / "speed.md"
 MARK = "<!-- make bench writes the rest of this page -->\n"
 RESULTS = """
 ## Results
@@ -71,7 +71,7 @@ def run_in_process(name: str) -> list[Row]:
 
 
 def write(found: dict[str, list[Row]], load: float) -> None:
-    """Write the rows to results.json and docs/speed.md."""
+    """Write the rows to results.json and docs/scale/speed.md."""
     import torch
 
     content = {name: [asdict(row) | {"reached": row.reached} for row in rows] for name, rows in found.items()}

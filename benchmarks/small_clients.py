@@ -105,9 +105,11 @@ def gossipy(experiment: Experiment, rounds: int) -> float:
     gossipy.set_seed(1)
     gossipy.LOG.setLevel("ERROR")
     network = StaticP2PNetwork(
-        len(experiment.graph), nx.to_scipy_sparse_array(experiment.graph, format="csr")
+        len(experiment.deployment.graph), nx.to_scipy_sparse_array(experiment.deployment.graph, format="csr")
     )
-    network._topology = dict(enumerate(map(list, experiment.neighbours)))  # it supports only csr_matrix
+    network._topology = dict(
+        enumerate(map(list, experiment.deployment.neighbours))
+    )  # it supports only csr_matrix
     handler = TorchModelHandler(
         net=LogisticRegression(FEATURES, CLASSES),
         optimizer=torch.optim.SGD,

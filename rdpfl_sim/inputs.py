@@ -6,7 +6,7 @@ other clients have yet to compute, depending on the executor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -27,7 +27,7 @@ class Inputs:
     """
 
     def __init__(self, *arguments: object, bitwise: bool = False) -> None:
-        self._tensors = [*_tensors_in(arguments)]
+        self._tensors = [*tensors_in(arguments)]
         self._versions = _versions(self._tensors)
         self._copies = [_bits(tensor).clone() for tensor in self._tensors] if bitwise else []
 
@@ -47,7 +47,8 @@ def call_read_only(function: Callable[P, T], *arguments: P.args, **options: P.kw
     return result
 
 
-def _tensors_in(arguments: tuple[object, ...]) -> Iterator[Tensor]:
+def tensors_in(arguments: Iterable[object]) -> Iterator[Tensor]:
+    """Yield the tensors among some arguments, and in the fields of objects among them."""
     for argument in arguments:
         for value in (argument, *getattr(argument, "__dict__", {}).values()):
             if isinstance(value, Tensor):
@@ -57,6 +58,11 @@ def _tensors_in(arguments: tuple[object, ...]) -> Iterator[Tensor]:
 def _versions(tensors: list[Tensor]) -> list[int]:
     """Return the version counters. Inference tensors have none; torch itself protects them."""
     return [0 if tensor.is_inference() else tensor._version for tensor in tensors]
+
+
+def same_bits(first: Tensor, second: Tensor) -> bool:
+    """Return whether two tensors have the same type, shape and bits."""
+    return first.dtype == second.dtype and torch.equal(_bits(first), _bits(second))
 
 
 def _bits(tensor: Tensor) -> Tensor:

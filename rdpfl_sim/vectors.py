@@ -1,4 +1,4 @@
-"""Norms, clipping and the prediction coefficient of R-DPFL, for matrices with one row per client.
+"""Norms and clipping for matrices with one row per client.
 
 Norms and inner products accumulate in float64: a hostile message may contain 1e38, whose square is infinite
 in float32, and clipping by an infinite norm would return NaN. The bits of a row must not depend on the other
@@ -86,22 +86,6 @@ def clip_around(u: Tensor, messages: Tensor, radius: Tensor) -> tuple[Tensor, Te
     limits = radius.unsqueeze(1)
     factors = torch.where(lengths > limits, limits / lengths, 1.0).to(u.dtype)
     return deviations.mul_(factors.unsqueeze(2)).add_(u.unsqueeze(1)), factors
-
-
-def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tensor:
-    """Return beta_i = <s_i, y_i> / (|s_i|^2 + epsilon), clamped to [-limit, limit] (eq. beta_def).
-
-    >>> bb_coefficients(torch.tensor([[1.0, 1.0]]), torch.tensor([[2.0, 4.0]]), epsilon=0.0, limit=10.0)
-    tensor([3.], dtype=torch.float64)
-    """
-    products = s.new_zeros(len(s), dtype=torch.float64)
-    squares = torch.zeros_like(products)
-    # Torch divides a single long row among its threads, but not blocks as short as these.
-    for s_part, y_part in blocks(s, y):
-        s_part, y_part = s_part.double(), y_part.double()
-        products += (s_part * y_part).sum(dim=1)
-        squares += (s_part * s_part).sum(dim=1)
-    return (products / (squares + epsilon)).clamp(-limit, limit)
 
 
 # Columns converted to float64 at a time. Ten rows fit into the cache, and the allocator reuses their memory:

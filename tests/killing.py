@@ -219,8 +219,8 @@ def run_to_the_end(raw: dict[str, Any], parent: Path) -> Path:
 def _after_every_event(action: Any) -> None:
     begin = Simulation.begin
 
-    def begin_with_action(simulation: Simulation, *arguments: Any) -> None:
-        begin(simulation, *arguments)
+    def begin_with_action(simulation: Simulation) -> None:
+        begin(simulation)
         kernel, run_until_paused = simulation.kernel, simulation.kernel.run_until_paused
 
         def step_and_act() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -11,11 +13,14 @@ from typing import Any
 import orjson
 import tomli_w
 
+from rdpfl_sim import Scenario, simulate
+from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.records.metrics import METRICS
 from rdpfl_sim.simulation import checkpoint
 from rdpfl_sim.simulation.checkpoint_file import packed, unpacked
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.resume import restore
 from rdpfl_sim.simulation.simulation import Result, Simulation
 from tests.support import odd_payloads
 
@@ -94,7 +99,8 @@ def lived(
             if simulation.status is None and leave_after(num_events):
                 content = bytearray().join(packed(*checkpoint.take_snapshot(simulation)))
                 simulation = _simulation(experiment, folder)
-                simulation.begin(checkpoint.Snapshot(*unpacked(content, experiment.device)))
+                restore(simulation, checkpoint.Snapshot(*unpacked(content, experiment.device)))
+                simulation.begin()
         return Lived(simulation, simulation.finish(), folder, num_events)
 
 
@@ -119,3 +125,30 @@ def _at_most(num: int, items: Iterable[Any]) -> Iterator[Any]:
     for position, item in enumerate(items):
         assert position < num, f"more than {num} changes: the run hangs"
         yield item
+
+
+class At:
+    """Progress callback that acts after a number of local trainings."""
+
+    def __init__(self, num_trained: int, action: Callable[[], None]) -> None:
+        self.num_trained = num_trained
+        self.action = action
+        self.seen: list[tuple[int, float | None]] = []
+
+    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
+        self.seen.append((rounds_done, accuracy))
+        if rounds_done == self.num_trained:
+            self.num_trained = -1
+            self.action()
+
+
+def interrupt() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def left(scenario: Scenario, parent: Path, num_trained: int, action: Callable[[], None]) -> Path:
+    """Return the folder of an unfinished run."""
+    with suppress(RunError):
+        simulate(scenario, parent, At(num_trained, action))
+    [folder] = parent.iterdir()
+    return folder

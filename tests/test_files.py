@@ -5,7 +5,6 @@ Symbolic links and pipes in a run folder or a sweep folder are replaced or rejec
 
 import os
 import shutil
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from rdpfl_sim.reports.tensorboard import read_series
 from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.sweeps.runner import staging_folder
 from rdpfl_sim.verification.replay import replay
-from tests.simulation.test_resume import interrupt, left
+from tests.records.lines import record_line
+from tests.runs import interrupt, left
 from tests.support import small_scenario
 
 READ = ("scenario.toml", "events.jsonl", "metrics.csv", "summary.json", "topology.json", "provenance.json")
@@ -66,83 +66,77 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@cache
-def ordinary_code(command: str, runs: Path, elsewhere: Path) -> int:
-    """Return the exit code of a command on the same run without links."""
-    return call(command, Path(shutil.copytree(runs, elsewhere)))
-
-
 def call(command: str, runs: Path) -> int:
     return main([str(runs / word) if word in ("RUN", "OTHER") else word for word in COMMANDS[command]])
 
 
+def move_out(path: Path, outside: Path) -> None:
+    """Move a file or folder of a run out of it, and leave a link to it."""
+    outside.mkdir(exist_ok=True)
+    if path.exists():
+        path.rename(outside / path.name)
+    else:
+        (outside / path.name).write_text("not to be changed")
+    path.symlink_to(outside / path.name)
+
+
 def state_of(folder: Path) -> dict[str, Any]:
-    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+    return {
+        str(path): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*READ, *WRITTEN])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_follows_a_link_in_a_run_folder(
-    command: str, name: str, runs: Path, tmp_path: Path, monkeypatch, capsys
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize(
+    ("command", "name"), [(command, name) for command, names in NEEDED.items() for name in sorted(names)]
+)
+def test_link_or_pipe_in_place_of_a_needed_file_ends_a_command(
+    command: str, name: str, kind: str, runs: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if command == "tensorboard":
         pytest.importorskip("tensorboard")
-    expected = ordinary_code(command, runs, tmp_path / "ordinary")
-    outside, path = tmp_path / "outside", shutil.copytree(runs, tmp_path / "runs") / "RUN" / name
-    if path.is_dir():
-        path.rename(outside)
-        path.symlink_to(outside)
-    else:
-        outside.mkdir()
-        if path.exists():
-            path.rename(outside / name)
-        else:
-            (outside / name).write_text("not to be changed")
-        path.symlink_to(outside / name)
-    before = state_of(outside)
+    path = shutil.copytree(runs, tmp_path / "runs") / "RUN" / name
+    move_out(path, tmp_path / "outside")
+    before = state_of(tmp_path / "outside")
+    if kind == "pipe":
+        path.unlink()
+        os.mkfifo(path)
     capsys.readouterr()
-    code = call(command, tmp_path / "runs")
+    assert call(command, tmp_path / "runs") == expected_code(command, name)
     error = " ".join(capsys.readouterr().err.split())
-    assert state_of(outside) == before
     assert "Traceback" not in error
-    if name in NEEDED[command]:
-        assert code == expected_code(command, name)
+    if kind == "link":
         assert f"{path}" in error
         assert "is a symbolic link" in error
+        assert state_of(tmp_path / "outside") == before
+    elif name == "scenario.toml":
+        assert str(path.parent) in error
     else:
-        assert code == expected
+        assert f"{path}" in error
+        assert "is not a" in error
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*READ, *WRITTEN])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_hangs_at_a_pipe_in_a_run_folder(
-    command: str, name: str, runs: Path, tmp_path: Path, monkeypatch, capsys
+def test_no_command_changes_what_a_link_in_place_of_another_file_leads_to(
+    command: str, runs: Path, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if command == "tensorboard":
         pytest.importorskip("tensorboard")
-    expected = ordinary_code(command, runs, tmp_path / "ordinary")
-    path = shutil.copytree(runs, tmp_path / "runs") / "RUN" / name
-    if path.is_dir():
-        shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
+    expected = call(command, Path(shutil.copytree(runs, tmp_path / "ordinary")))
+    run, outside = shutil.copytree(runs, tmp_path / "runs") / "RUN", tmp_path / "outside"
+    for name in {*READ, *WRITTEN} - NEEDED[command]:
+        move_out(run / name, outside)
+    before = state_of(outside)
     capsys.readouterr()
-    code = call(command, tmp_path / "runs")
-    error = " ".join(capsys.readouterr().err.split())
-    assert "Traceback" not in error
-    if name == "scenario.toml":
-        assert code == 2
-        assert str(path.parent) in error
-    elif name in NEEDED[command]:
-        assert code == expected_code(command, name)
-        assert f"{path}" in error
-        assert "is not a" in error
-    else:
-        assert code == expected
+    assert call(command, tmp_path / "runs") == expected
+    assert state_of(outside) == before
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_run_folder_itself_may_be_a_link(runs: Path, tmp_path: Path) -> None:
@@ -217,8 +211,8 @@ def test_partial_files_of_a_killed_process_are_removed_when_the_run_is_resumed(t
 
 
 def test_client_number_that_is_a_path_creates_no_folder() -> None:
-    record = b'{"event":"training_finished","time_s":1.0,"client":"../../outside","round":1,"loss":1.0}\n'
-    with pytest.raises(RunError, match=r"a record refers to client '\.\./\.\./outside'; there are 3 clients"):
+    record = record_line("training_finished", client="../../outside", round=1)
+    with pytest.raises(RunError, match=r"client is '\.\./\.\./outside'"):
         read_series([record], {"num_clients": 3, "edges": [], "byzantine": []})
 
 
@@ -274,7 +268,7 @@ def test_commands_connect_to_the_cluster_of_a_run_folder_only_if_allowed(
 def test_functions_connect_to_the_cluster_of_a_run_only_if_allowed(on_a_cluster: Path, monkeypatch) -> None:
     pytest.importorskip("ray")
     for call in (resume, replay):
-        with pytest.raises(ScenarioError, match="allow_cluster=True"):
+        with pytest.raises(ScenarioError, match="without `allow_cluster`"):
             call(on_a_cluster)
 
     def refuse(address: str) -> None:

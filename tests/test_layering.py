@@ -1,40 +1,22 @@
-"""The dependency direction: each package imports only itself and packages above it."""
+"""The dependency direction: five tiers, in which each package imports only itself and packages above it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rdpfl_sim"
-ORDER = [
-    "version",
-    "errors",
-    "randomness",
-    "intervals",
-    "inputs",
-    "vectors",
-    "files",
-    "components",
-    "toml",
-    "records",
-    "aggregators",
-    "attacks",
-    "methods",
-    "learning",
-    "world",
-    "execution",
-    "contracts",
-    "scenario",
-    "simulation",
-    "sweeps",
-    "results",
-    "reports",
-    "verification",
-    "cli",
-    "plugins",
-    "__init__",
-    "__main__",
-]
+TIERS = {
+    "basics": ["version", "errors", "randomness", "intervals", "files", "components", "toml"],
+    "what a run leaves behind": ["records", "results"],
+    "algorithms": ["inputs", "vectors", "aggregators", "attacks", "methods", "learning"],
+    "the simulated world": ["world", "execution"],
+    "one run": ["plugin_checks", "scenario", "simulation"],
+    "many runs and their readers": ["sweeps", "reports", "verification", "cli"],
+    "public surface": ["plugins", "__init__", "__main__"],
+}
+ORDER = [name for tier in TIERS.values() for name in tier]
 APART = {("learning", "methods"), ("world", "learning")}
 """Pairs of packages: the first does not import the second, although the order would allow it."""
 
@@ -64,3 +46,12 @@ def test_module_imports_only_packages_above_its_own(path: Path) -> None:
 def test_every_package_has_a_place() -> None:
     found = {path.name.removesuffix(".py") for path in ROOT.iterdir() if path.name != "__pycache__"}
     assert found - {"py.typed"} == set(ORDER)
+
+
+def test_architecture_lists_the_packages_of_every_tier_in_this_order() -> None:
+    page = (ROOT.parent / "docs" / "understand" / "architecture.md").read_text()
+    row = re.compile(r"^\| (?:(?:\d )?([\w ]+) )?\| `(\w+)(?:/|\.py)` \|", flags=re.MULTILINE)
+    found: dict[str, list[str]] = {}
+    for tier, name in row.findall(page):
+        found.setdefault(tier or [*found][-1], []).append(name)
+    assert found == TIERS

@@ -89,7 +89,6 @@ def test_bundled_scenario_runs(words: list[str], program: Path, tmp_path: Path) 
 def test_bundled_sweep_runs_from_its_relative_base(program: Path, tmp_path: Path) -> None:
     words = ["sweep", "sweeps/lambda", "--set", "rounds=1", "--set", "output.figures=false"]
     assert "Personal accuracy of honest clients" in run(program, tmp_path, *words)
-    assert "Personal accuracy of honest clients" in run(program, tmp_path, *words)  # the folder now exists
 
 
 def test_examples_are_listed_copied_and_valid(program: Path, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.resume import remove_checkpoints
 from rdpfl_sim.verification.replay import compare
 from rdpfl_sim.verification.verify import verify
-from tests.crash_states import results, states_after_last_event, torn_states
 from tests.killing import (
     Command,
     run_for,
@@ -43,7 +42,8 @@ from tests.killing import (
     run_until_terminated,
 )
 from tests.pinned.cases import scenarios
-from tests.simulation.test_resume import At, interrupt
+from tests.runs import At, interrupt
+from tests.simulation.crash_states import results, states_after_last_event, torn_states
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 OVERRIDES = [

@@ -25,7 +25,8 @@ from rows import (
 )
 
 from rdpfl_sim.intervals import MeanInterval
-from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
+from rdpfl_sim.results.tables import TableLayout
+from rdpfl_sim.sweeps.spec import SweepSpec
 
 PAPER = HERE.parents[1] / "scenarios" / "paper"
 HEAD = """# Tables

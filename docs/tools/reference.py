@@ -184,7 +184,7 @@ def _paragraphs(text: str) -> list[str]:
     paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
     lines = []
     for paragraph in paragraphs:
-        linked = re.sub(r"docs/(\w+\.md)", r"[\1](../\1)", typeset(paragraph))
+        linked = re.sub(r"docs/([\w/-]+/)?([\w-]+\.md)", r"[\2](../\1\2)", typeset(paragraph))
         glued = linked.replace(" + ", " +\N{NO-BREAK SPACE}")  # a line must not begin a list
         lines += [*textwrap.wrap(glued, 100, break_long_words=False, break_on_hyphens=False), ""]
     return lines[:-1]

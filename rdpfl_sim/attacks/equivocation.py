@@ -13,7 +13,7 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from rdpfl_sim.components.options import LARGE, Doc
+from rdpfl_sim.components.options import LARGE, Doc, in_order
 from rdpfl_sim.components.registry import Facts, Registry
 
 EQUIVOCATIONS = Registry("equivocation", Facts)
@@ -30,7 +30,7 @@ def same(u: Tensor, m: Tensor, draw: float) -> Tensor:
     return m
 
 
-@equivocation
+@equivocation(check=in_order("low", "high"))
 def scaled(
     u: Tensor,
     m: Tensor,

@@ -15,13 +15,13 @@ Signed: TypeAlias = Annotated[float, Ge(-LARGE), Le(LARGE)]
 Spread: TypeAlias = Annotated[NonNegative, Doc("standard deviation per coordinate")]
 
 
-@attack
+@attack(sends_own=True)
 def none(view: View) -> Tensor:
     """u: the client's own update; the Byzantine client behaves honestly."""
     return view.own
 
 
-@attack(poisons_labels=True)
+@attack(poisons_labels=True, sends_own=True)
 def label_flip(view: View) -> Tensor:
     """u: the client's own update, trained on flipped labels, y -> C - 1 - y (Fang et al. 2020)."""
     return view.own

@@ -87,6 +87,8 @@ class AttackFacts(Facts):
     the `origin` of the first of them."""
     poisons_labels: bool = False
     """Whether attackers train on flipped labels."""
+    sends_own: bool = False
+    """Whether attackers send their own update, so that it cannot differ between recipients."""
     sends_malformed: bool = False
     """Whether the attack intentionally sends vectors of a wrong shape, NaN or infinity."""
 

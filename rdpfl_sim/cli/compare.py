@@ -57,43 +57,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Group the runs, pair them by seed, and print the differences."""
-    from rdpfl_sim.reports.comparison import (
-        comparison_markdown,
-        comparison_table,
-        sweep_comparison_markdown,
-        sweep_comparison_table,
-    )
-    from rdpfl_sim.results.compare import compare, compare_sweep
-    from rdpfl_sim.results.groups import (
+    from rdpfl_sim.reports.comparison import comparison_page, sweep_comparison_page
+    from rdpfl_sim.results.compare import (
         ComparisonError,
         baseline_first,
+        compare,
+        compare_sweep,
         find_runs,
         group_runs,
         ignored_note,
-        read_plan,
+        is_planned,
     )
+    from rdpfl_sim.results.sweep import Sweep
 
     try:
         with report_damage(", ".join(map(str, options.runs))):
             first: Path = options.runs[0]
             for note in [note for folder in options.runs for note in ignored_note(folder)]:
                 make_console(stderr=True).print(note, markup=False)
-            plan = read_plan(first) if len(options.runs) == 1 and not options.by_argument else None
-            if plan is not None:
-                cases = compare_sweep(first, plan, options.baseline, options.metric)
-                if options.markdown:
-                    print_plain(sweep_comparison_markdown(cases))
-                else:
-                    make_console().print(sweep_comparison_table(cases))
-                return 0
-            groups = group_runs(find_runs(options.runs), options.by_argument)
-            if options.baseline is not None:
-                groups = baseline_first(groups, options.baseline)
-            comparison = compare(groups, options.metric)
-            if options.markdown:
-                print_plain(comparison_markdown(comparison))
+            if len(options.runs) == 1 and not options.by_argument and is_planned(first):
+                found = compare_sweep(Sweep(first), options.baseline, options.metric)
+                page = sweep_comparison_page(found)
             else:
-                make_console().print(comparison_table(comparison))
+                groups = group_runs(find_runs(options.runs), options.by_argument)
+                if options.baseline is not None:
+                    groups = baseline_first(groups, options.baseline)
+                page = comparison_page(compare(groups, options.metric))
+            if options.markdown:
+                print_plain(page.markdown())
+            else:
+                make_console().print(page.terminal())
     except (ComparisonError, ScenarioError) as error:
         raise UsageError(str(error)) from error
     return 0

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rdpfl_sim.cli.common import UsageError, make_console, print_plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from rdpfl_sim.scenario.component_list import Entry
 
 HELP = "list components (attacks, methods, ...) or bundled scenarios"
 EXAMPLES = """\
@@ -35,13 +42,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.kind in ("scenario", "scenarios"):
         return _list_scenarios(options.markdown)
     from rdpfl_sim.components.schema import suggest
-    from rdpfl_sim.scenario.component_list import (
-        broken_plugins,
-        details,
-        list_components,
-        markdown_table,
-        overview,
-    )
+    from rdpfl_sim.scenario.component_list import broken_plugins, list_components
 
     kinds = list_components()
     if options.kind not in (None, "all"):
@@ -56,10 +57,10 @@ def execute(options: argparse.Namespace) -> int:
             raise UsageError(f"unknown kind or component {options.kind!r}{suggest(options.kind, choices)}")
         kinds = {name: kinds[name]} if name in kinds else named
     if options.markdown:
-        print_plain(markdown_table(kinds))
+        print_plain(_markdown_table(kinds))
         return 0
     console = make_console()
-    console.print(overview(kinds) if options.kind is None else details(kinds))
+    console.print(_overview(kinds) if options.kind is None else _details(kinds))
     messages = make_console(stderr=True)
     for sentence in broken_plugins(kinds):
         messages.print(f"broken plug-in: {sentence}", style="red", markup=False, highlight=False)
@@ -69,12 +70,47 @@ def execute(options: argparse.Namespace) -> int:
     return 0
 
 
+def _markdown_table(kinds: Mapping[str, Sequence[Entry]]) -> str:
+    """Return a Markdown table with one row per kind."""
+    rows = [
+        f"| {kind} | {', '.join(f'`{entry.name}`' for entry in entries)} |" for kind, entries in kinds.items()
+    ]
+    return "\n".join(["| kind | built in |", "|---|---|", *rows])
+
+
+def _overview(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
+    """Return a table with the names of all components, one row per kind."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for kind, entries in kinds.items():
+        table.add_row(Text(kind, style="bold"), Text(", ".join(entry.name for entry in entries)))
+    return table
+
+
+def _details(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
+    """Return text with the summary and the options of every component."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from rdpfl_sim.reports.text import HangingIndent
+
+    lines: list[RenderableType] = []
+    for kind, entries in kinds.items():
+        lines.append(Text(kind, style="bold"))
+        for entry in entries:
+            lines.append(HangingIndent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
+            lines += [HangingIndent(Text(option, style="dim"), 6) for option in entry.options]
+    return Group(*lines)
+
+
 def _list_scenarios(markdown: bool) -> int:
     """Print the name and the description of every bundled scenario and sweep."""
     from rich.text import Text
 
+    from rdpfl_sim.reports.text import HangingIndent
     from rdpfl_sim.scenario.bundled import bundled_scenarios, describe_file
-    from rdpfl_sim.scenario.component_list import HangingIndent
     from rdpfl_sim.toml import is_sweep, read_toml
 
     console = make_console()

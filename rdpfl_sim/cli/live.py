@@ -56,7 +56,7 @@ class RunMonitor:
         return has_new
 
 
-class LiveDashboard:
+class LiveDashboard(ProgressDisplay):
     """A full-screen dashboard as the progress display of a run in this process."""
 
     def __init__(self, console: Console, scenario: TomlTable) -> None:

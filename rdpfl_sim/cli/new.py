@@ -275,7 +275,8 @@ def _ask(answers: dict[str, str | None], folder: Path) -> NewScenario:
 def _print_choices(prompt: Prompt) -> None:
     from rich.text import Text
 
-    from rdpfl_sim.scenario.component_list import HangingIndent, list_components
+    from rdpfl_sim.reports.text import HangingIndent
+    from rdpfl_sim.scenario.component_list import list_components
 
     console = make_console()
     if prompt.kind is None:

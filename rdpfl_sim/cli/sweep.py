@@ -73,21 +73,20 @@ def execute(options: argparse.Namespace) -> int:
     with closing(make_runner(options)) as runner:
         with messages.status("building the sweep"):
             runner.prepare()
-            from rdpfl_sim.results.groups import ignored_note
-            from rdpfl_sim.results.sweep import PLAN
+            from rdpfl_sim.results.compare import ignored_note
             from rdpfl_sim.sweeps.plan import missing_runs, write_plan
             from rdpfl_sim.sweeps.spec import SweepSpec
             from rdpfl_sim.sweeps.strategies.grid import Grid, plan_runs
 
             print_precedence(options.file)
-            sweep = SweepSpec.load(options.file, options.set)
+            sweep = SweepSpec.load(options.file, options.overrides)
             runs = plan_runs(sweep, options.profile)
             grid = Grid(runs)
             name = "-".join(filter(None, (sweep.name, options.profile)))
             output = options.output / name
             check_local_data(options, grid, output)
         print_warnings([run.scenario for run in runs], sweep.warnings(options.profile), options.quiet)
-        write_plan(output / PLAN, sweep, name, runs)
+        write_plan(output, sweep, name, runs)
         failures, interrupted = execute_runs(grid, runner, output, messages)
     hints = _write_results(sweep, runs, output, options)
     print_failures(failures, options.quiet)
@@ -115,19 +114,18 @@ def _write_results(
     from rdpfl_sim.reports.text import sweep_warnings, warning_lines
     from rdpfl_sim.results import Sweep
     from rdpfl_sim.results.charts import Kind, Variable
-    from rdpfl_sim.results.sweep import read_results, write_csv
-    from rdpfl_sim.results.tables import latex_page, make_tables, markdown_page
+    from rdpfl_sim.results.tables import latex_page, markdown_page, write_csv
 
-    results = read_results(runs, output)
-    if not results:
+    found = Sweep(output)
+    complete = [run for run in found.runs if run.summary]
+    if not complete:
         return []
     metrics = [path for layout in sweep.table for path in layout.metrics.values()]
     num_columns, num_omitted = write_csv(
-        output / "results.csv", results, None if options.all_columns else metrics
+        output / "results.csv", complete, None if options.all_columns else metrics
     )
-    tables = make_tables(sweep, results)
+    tables = found.tables()
     write_atomically(output / "tables.md", markdown_page(tables).encode())
-    found = Sweep(output)
     words = {axis: variable_label(found, Variable(axis, Kind.AXIS)) for axis in found.axes}
     write_atomically(output / "tables.tex", latex_page(tables, words).encode())
     with make_console(options.quiet, stderr=True).status("drawing the figures"):
@@ -135,7 +133,7 @@ def _write_results(
     console = make_console(options.quiet)
     console.print(sweep_tables(tables, console.width))
     shown = {note for run in runs for note in run.scenario.notes}  # printed before the first run
-    warnings = sweep_warnings([summary for _, summary in results], shown)
+    warnings = sweep_warnings([run.summary for run in complete], shown)
     make_console(stderr=True).print(warning_lines(warnings))
     columns = f" ({num_columns} columns; {num_omitted} more with --all-columns)" if num_omitted else ""
     return [

@@ -6,14 +6,15 @@ def noise(view: View, *, sigma: Annotated[Positive, Doc("standard deviation")] =
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from math import ceil, floor
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic_core import PydanticCustomError
-from typing_extensions import Doc
+from typing_extensions import Doc as Doc  # for components and plug-ins
 
 from rdpfl_sim.errors import OptionError
 
@@ -91,18 +92,15 @@ def _id_range(option: str, text: str) -> range:
     return ids
 
 
-__all__ = [
-    "ClientSet",
-    "Count",
-    "Doc",
-    "Fraction",
-    "NonNegative",
-    "NonNegativeInt",
-    "Positive",
-    "PositiveFraction",
-    "Probability",
-    "client_ids",
-]
+def in_order(low: str, high: str) -> Callable[[Any, int], None]:
+    """Return a check, as in `Facts.check`, that one option is at most another one."""
+
+    def check(options: Any, num_clients: int) -> None:
+        most = getattr(options, high)
+        if getattr(options, low) > most:
+            raise OptionError(low, f"must be at most {high} = {most}")
+
+    return check
 
 
 SLACK = 1e-9

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
@@ -44,6 +44,11 @@ class Facts:
 
     name: str = ""
     """The name in TOML. Defaults to the name of the function, or the snake-case name of the class."""
+    check: Callable[[Any, int], None] | None = None
+    """Raises an `OptionError` if options contradict each other or do not fit the number of clients, which is
+    the second argument. The first has the options as attributes."""
+    replaces: Mapping[str, str] = field(default_factory=dict)
+    """Options by the option that replaces them if it is set. Only one of the two may be given."""
 
 
 @dataclass(frozen=True)

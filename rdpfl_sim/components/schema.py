@@ -6,7 +6,7 @@ import inspect
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache, partial
@@ -160,19 +160,39 @@ class Component(Strict):
     """A named component with its options, as read from TOML."""
 
     target: ClassVar[Target]
+    facts: ClassVar[Facts]
     plugin: ClassVar[Plugin | None] = None
     name: str
     _guard: Wrapper | None = PrivateAttr(None)
 
     def bind(self) -> Target:
         """Return the component with its options filled in; call it with its positional arguments."""
-        options = {key: _bound(getattr(self, key)) for key in type(self).model_fields if key != "name"}
+        options = {key: _bound(value) for key, value in self.options.items()}
         target = type(self).target if self._guard is None else self._guard(type(self).target)
         return partial(target, **options) if options else target
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options by the names of their parameters."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "name"}
 
     def guard_with(self, guard: Wrapper) -> None:
         """Wrap the component's function in `guard` whenever it is bound."""
         self._guard = guard
+
+
+def components_in(
+    part: object, location: tuple[int | str, ...] = ()
+) -> Iterator[tuple[tuple[int | str, ...], Component]]:
+    """Yield the components in a part of a scenario with their locations, nested ones first."""
+    if isinstance(part, Strict):
+        for name, info in type(part).model_fields.items():
+            yield from components_in(getattr(part, name), (*location, info.alias or name))
+    elif isinstance(part, list | tuple):
+        for place, item in enumerate(part):
+            yield from components_in(item, (*location, place))
+    if isinstance(part, Component):
+        yield location, part
 
 
 def _bound(value: Any) -> Any:
@@ -218,6 +238,7 @@ def _table(record: Registered[Facts]) -> type[Component]:
         f"{name}_options", __base__=Component, __doc__=summary(target), __module__=target.__module__, **fields
     )
     table.target = target
+    table.facts = record.facts
     table.plugin = record.plugin
     return table
 

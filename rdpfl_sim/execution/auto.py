@@ -36,7 +36,7 @@ def is_small(model: FlatModel, training_data: TrainingData) -> bool:
     return len(training_data.shards) > 1 and model.num_parameters < SMALL_MODEL and not convolutions
 
 
-@executor
+@executor(is_batched=True)
 def stacked(computation: RoundComputation) -> Executor:
     """Compute all pending jobs in batches of clients; for many clients with small models."""
     try:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
-from typing import Annotated, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, Literal, TypeAlias, TypeVar
 
 import torch
 from annotated_types import Le
@@ -19,6 +19,9 @@ from pydantic_core import PydanticCustomError
 
 from rdpfl_sim.components.options import Count, Doc
 from rdpfl_sim.errors import OptionError
+
+if TYPE_CHECKING:
+    from rdpfl_sim.execution.executor import ExecutorFacts
 
 T = TypeVar("T")
 
@@ -52,9 +55,9 @@ DeviceName: TypeAlias = Annotated[
 """A device name in a scenario."""
 
 
-def check(name: DeviceName, executor: str) -> None:
+def check(name: DeviceName, executor: ExecutorFacts) -> None:
     """Raise an `OptionError` if the device does not exist or the executor cannot use it."""
-    if executor == "ray":
+    if executor.is_remote:
         if name.startswith("cuda:"):
             raise OptionError("device", "Ray chooses the GPU of each worker; allowed: auto, cpu, cuda")
     elif name.startswith("cuda"):
@@ -65,24 +68,24 @@ def check(name: DeviceName, executor: str) -> None:
             raise OptionError("device", f"no such GPU; allowed: auto, cpu, cuda, {', '.join(available)}")
 
 
-def choose(name: DeviceName, num_parameters: int, executor: str) -> torch.device:
+def choose(name: DeviceName, num_parameters: int, executor: ExecutorFacts) -> torch.device:
     """Return the device of this process for a scenario's `execution.device`.
 
     `auto` selects a GPU for models that are large enough to benefit from one. It selects the CPU for stacked
     clients, because on a GPU the last bits of their results would depend on the other clients of the batch.
     With Ray the device is always the CPU, because workers have their own devices.
     """
-    if executor == "ray" or not uses_gpu(name, num_parameters, executor):
+    if executor.is_remote or not uses_gpu(name, num_parameters, executor):
         return CPU
     if name == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else CPU
     return torch.device("cuda", 0) if name == "cuda" else torch.device(name)
 
 
-def uses_gpu(name: DeviceName, num_parameters: int, executor: str) -> bool:
+def uses_gpu(name: DeviceName, num_parameters: int, executor: ExecutorFacts) -> bool:
     """Return whether this model is trained on a GPU if one is available."""
     if name == "auto":
-        return num_parameters >= SMALL_MODEL and executor != "stacked"
+        return num_parameters >= SMALL_MODEL and not executor.is_batched
     return name != "cpu"
 
 

@@ -28,7 +28,18 @@ from rdpfl_sim.methods.batching import Updated, UpdateInput, update_in_batches
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.world.jobs import FinishedJob, JobResult, RoundJob
 
-EXECUTORS = Registry("executor", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorFacts(Facts):
+    """Metadata of an executor, set by its decorator."""
+
+    is_remote: bool = False
+    """Whether models are trained by processes that choose their own devices."""
+    is_batched: bool = False
+    """Whether clients are always computed together, so that on a GPU the last bits depend on the batch."""
+
+
+EXECUTORS = Registry("executor", ExecutorFacts)
 executor = EXECUTORS.register
 
 

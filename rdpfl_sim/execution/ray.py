@@ -229,7 +229,7 @@ class RayJob(PendingJob):
     training: RemoteCall[Trained] | None = None
 
 
-@executor(name="ray")
+@executor(name="ray", is_remote=True)
 class RayActors(Executor):
     """Workers of a Ray cluster, for large models on many machines. Each worker runs one job at a time."""
 

@@ -23,7 +23,7 @@ from rdpfl_sim.execution.executor import (
 )
 from rdpfl_sim.learning.datasets.dataset import Shard
 from rdpfl_sim.learning.evaluation import Evaluation, evaluate_stacked
-from rdpfl_sim.learning.stacked import StackedClient, StackedModel, StackedResult, train_stacked
+from rdpfl_sim.learning.stacked import StackedClient, StackedModel, train_stacked
 from rdpfl_sim.methods.base import Trained
 from rdpfl_sim.world.jobs import RoundJob
 
@@ -123,13 +123,14 @@ class Stacked(Executor):
 
     def _train(self, jobs: Sequence[TrainingJob]) -> list[Trained]:
         starts = [job.task.w for job in jobs]
-        trained = self._train_from(jobs, starts)
+        w, directions, losses = self._train_from(jobs, starts)
         seconds: Sequence[Tensor | None] = [None] * len(jobs)
         second_starts = [job.task.second_w for job in jobs if job.task.second_w is not None]
         if second_starts:
             mu = jobs[0].task.proximal_mu
-            seconds = _rows(self._train_from(jobs, second_starts, proximal_to=starts, proximal_mu=mu).w)
-        columns = zip(jobs, _rows(trained.w), trained.losses, seconds, _rows(trained.direction), strict=True)
+            second, _, _ = self._train_from(jobs, second_starts, proximal_to=starts, proximal_mu=mu)
+            seconds = _rows(second)
+        columns = zip(jobs, _rows(w), losses, seconds, _rows(directions), strict=True)
         return [
             Trained(w, (self.num_steps[job.client],), (loss,), second_w, direction)
             for job, w, loss, second_w, direction in columns
@@ -141,7 +142,7 @@ class Stacked(Executor):
         starts: Sequence[Tensor],
         proximal_to: Sequence[Tensor] | None = None,
         proximal_mu: float = 0.0,
-    ) -> StackedResult:
+    ) -> tuple[Tensor, Tensor, list[float]]:
         data, settings = self.training_data, self.training_data.settings
         targets: Sequence[Tensor | None] = proximal_to or [None] * len(jobs)
         clients = [

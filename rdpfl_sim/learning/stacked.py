@@ -187,14 +187,6 @@ class StackedClient(NamedTuple):
     proximal_to: Tensor | None = None
 
 
-class StackedResult(NamedTuple):
-    """Results of the training of n clients."""
-
-    w: Tensor  # (n, d), the weights after the last step
-    direction: Tensor  # (n, d), the mean gradient (w_before - w) / (learning rate * steps)
-    losses: list[float]  # the clients' mean batch losses; nan if training diverged
-
-
 def train_stacked(
     stack: StackedModel,
     clients: Sequence[StackedClient],
@@ -204,10 +196,12 @@ def train_stacked(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     proximal_mu: float = 0.0,
-) -> StackedResult:
+) -> tuple[Tensor, Tensor, list[float]]:
     """Train every client as `train` does. The number of steps must not increase from client to client.
 
-    Either all clients have a mask or none has. The same applies to `proximal_to`.
+    Either all clients have a mask or none has. The same applies to `proximal_to`. Return the weights after
+    the last step (n, d), the mean gradients (w_before - w) / (learning rate * steps) (n, d), and the clients'
+    mean batch losses, which are nan if training diverged.
     """
     num_steps = [client.num_steps for client in clients]
     assert num_steps == sorted(num_steps, reverse=True), "clients must be sorted by their number of steps"
@@ -243,7 +237,7 @@ def train_stacked(
     lengths = torch.tensor([learning_rate * k for k in num_steps], device=ends.device)
     directions = starts.sub_(ends).div_(lengths.unsqueeze(1))
     mean_losses = [loss / k for loss, k in zip(losses.tolist(), num_steps, strict=True)]
-    return StackedResult(ends, directions, mean_losses)
+    return ends, directions, mean_losses
 
 
 class StackedLoader:

@@ -3,13 +3,13 @@
 R-DPFL's threshold is a mean of past deviations, which the senders of the messages control: a constant attack
 raises the threshold until it is no longer clipped. Here the threshold follows the client's own update, which
 other clients cannot change. Clipping around the client's own vector follows He, Karimireddy and Jaggi 2022
-(ClippedGossip), but for directions. docs/anchored.md gives the reasons and the bound.
+(ClippedGossip), but for directions. docs/understand/anchored.md gives the reasons and the bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
@@ -22,8 +22,7 @@ from rdpfl_sim.methods.base import (
     Diagnostics,
     Inbox,
     MessageStats,
-    Method,
-    Outgoing,
+    Report,
     RunInfo,
     State,
     Trained,
@@ -32,6 +31,7 @@ from rdpfl_sim.methods.base import (
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
+    DirectionExchange,
     Lambda,
     PersonalStep,
     PreAggregators,
@@ -50,8 +50,18 @@ class AnchoredState(State):
     num_observed: Tensor  # (n,)
 
 
+@dataclass(frozen=True, eq=False)
+class Clipping(Report):
+    """What the clipping reports. Only the threshold exists in rounds without messages."""
+
+    tau: Tensor  # (n,), NaN where training has diverged
+    num_clipped: Tensor | None = None  # (n,)
+    clipped: Tensor | None = None  # (n,)
+    bounded: Tensor | None = None  # (n,)
+
+
 @method
-class Anchored(Method):
+class Anchored(DirectionExchange):
     """w <- w - gamma (u + lambda d), d = RobustAgg_j {u + Clip(u_j - u; tau)}, |d| <= G_d.
 
     tau is c times a running mean of |u|. A client takes a local step if no message arrived or if its own
@@ -84,12 +94,6 @@ class Anchored(Method):
         zeros = torch.zeros(len(w), dtype=torch.float64, device=w.device)
         return AnchoredState(w, zeros, zeros.long())
 
-    def payload(
-        self, state: State, trained: Trained, clients: Sequence[ClientView]
-    ) -> tuple[State, Outgoing]:
-        """Send the local descent directions u."""
-        return state, Outgoing(self.personal_step.direction(state.w, trained))
-
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[AnchoredState, Diagnostics]:
@@ -99,21 +103,19 @@ class Anchored(Method):
         tau = self.threshold(state, row_norms(u))
         sound = tau.isfinite()  # False if the client's own training diverged
         d = torch.zeros_like(u)
-        found: Diagnostics = {}
+        clipping = Clipping(tau.where(sound, torch.nan))
         if inbox.num_messages > 0:
             clipped, factors = clip_around(u, weighted_messages(inbox), tau)
             d = self.aggregation(_where(sound, clipped, 0.0), u, clients)
             d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
             d = _where(sound, d, 0.0)
             num_clipped = (factors < 1).sum(dim=1).where(sound, 0)
-            found = {"num_clipped": num_clipped, "clipped": num_clipped > 0, "bounded": bounded & sound}
+            clipping = replace(
+                clipping, num_clipped=num_clipped, clipped=num_clipped > 0, bounded=bounded & sound
+            )
         w = self.personal_step.apply(state.w, u, d, trained)
         new = AnchoredState(w, tau.where(sound, state.tau), state.num_observed + sound.long())
-        return new, {
-            **self.personal_step.diagnostics(u, row_norms(d)),
-            "tau": tau.where(sound, torch.nan),
-            **found,
-        }
+        return new, {**self.personal_step.report(u, row_norms(d)), **clipping}
 
     def threshold(self, state: AnchoredState, u_norm: Tensor) -> Tensor:
         """Return tau^t = alpha tau^{t-1} + (1 - alpha) c |u|; in the first round c |u|."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from math import isfinite, prod
 from typing import NamedTuple, Protocol, TypeAlias
@@ -57,6 +57,21 @@ def squares_finite(v: Tensor) -> bool:
 
 Diagnostics: TypeAlias = Mapping[str, Tensor]
 """(n,) each; NaN where a value does not apply. Each entry becomes a field of the `estimate` record."""
+
+
+@dataclass(frozen=True, eq=False)
+class Report(Diagnostics):
+    """The declared diagnostics of a method, as a mapping. Fields that are None are left out."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        value: Tensor = getattr(self, name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (field.name for field in fields(self) if getattr(self, field.name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 @dataclass(frozen=True)
@@ -142,6 +157,17 @@ class MessageStats:
 
 
 @dataclass(frozen=True)
+class BoundTerms:
+    """The configured terms of the paper's bound (eq. 18)."""
+
+    gamma: float
+    learning_rate: float
+    num_steps: int
+    lambda_: float
+    max_norm: float
+
+
+@dataclass(frozen=True)
 class Layer:
     """One parameter of the model: its position in the flat vector, and its shape in torch."""
 
@@ -215,6 +241,8 @@ class Method(ABC):
     """False if clients never send messages."""
     batched = True
     """False if every batch must have one row, for instance because clients test models on their own data."""
+    momentum: str | None = None
+    """The option that replaces the scenario's momentum, or None."""
     bound_on_d: str | None = None
     """The option that is an upper bound on the diagnostic `d_norm` of every round (Lemma 3), or None."""
 
@@ -253,6 +281,10 @@ class Method(ABC):
         """Return the clients' predictions for the next round, or None. Adversaries may use them."""
         return None
 
+    def bound_terms(self, num_steps: int) -> BoundTerms | None:
+        """Return the terms of the paper's bound for K local steps, or None if it does not apply."""
+        return None
+
     def reference_point(self, state: State) -> Tensor | None:
         """Return the point that means "no change" in a payload: None for directions, the model for models."""
         return None
@@ -275,7 +307,7 @@ def neighbour_share(by_neighbours: Tensor, by_training: Tensor) -> Tensor:
 
     For methods that exchange directions, it is |lambda d| / |u|. For methods that exchange models, it is
     |w - x| / |x - w'|, where x is the trained model, w' the model before the round and w the model after it
-    (docs/methods.md). It is NaN if local training did not change the model or has diverged.
+    (docs/understand/methods.md). It is NaN if local training did not change the model or has diverged.
     """
     share = by_neighbours / by_training
     return share.where((by_training > 0) & by_training.isfinite() & share.isfinite(), torch.nan)

@@ -87,13 +87,13 @@ class Bristle(ModelExchange):
         x, sent = trained.w, trained.w[:, self.split :]
         num_accepted = torch.zeros(1, dtype=torch.int64)
         if inbox.num_messages == 0 or not is_finite(x[0]):
-            return State(x), {"num_accepted": num_accepted, **self.displacement(state, sent, sent)}
+            return State(x), self.displacement(state, sent, sent, num_accepted)
         [client] = clients
         weights = self.class_weights(x[0], inbox, client)
         head = clamp_finite(mixed_rows(torch.cat([sent, inbox.vectors[0]]), weights)).unsqueeze(0)
         num_accepted[0] = (weights[1:].sum(dim=1) > 0).sum()
-        diagnostics = {"num_accepted": num_accepted, **self.displacement(state, sent, head)}
-        return State(torch.cat([x[:, : self.split], head], dim=1)), diagnostics
+        report = self.displacement(state, sent, head, num_accepted)
+        return State(torch.cat([x[:, : self.split], head], dim=1)), report
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]

@@ -18,6 +18,8 @@ from rdpfl_sim.methods.dpsgd import Dpsgd
 class Dfedavgm(Dpsgd):
     """w <- sum_j W_ij x_j, where x comes from K heavy-ball steps whose velocity starts at 0 (DFedAvgM)."""
 
+    momentum = "theta"
+
     def __init__(
         self,
         run: RunInfo,

@@ -11,9 +11,6 @@ from rdpfl_sim.methods.base import (
     ClientView,
     Diagnostics,
     Inbox,
-    MessageStats,
-    Method,
-    Outgoing,
     RunInfo,
     State,
     Trained,
@@ -22,18 +19,18 @@ from rdpfl_sim.methods.base import (
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
+    DirectionExchange,
     Lambda,
     PersonalStep,
     PreAggregators,
     StepSize,
-    distances,
     weighted_messages,
 )
 from rdpfl_sim.vectors import row_norms
 
 
 @method
-class Direct(Method):
+class Direct(DirectionExchange):
     """w <- w - gamma (u + lambda d_bar): the aggregate itself (Mean, Median, Trimmed-Mean of Table II)."""
 
     def __init__(
@@ -49,12 +46,6 @@ class Direct(Method):
         self.personal_step = PersonalStep(run.learning_rate, lambda_, step, coefficient)
         self.aggregation = Aggregation(aggregator, pre_aggregators)
 
-    def payload(
-        self, state: State, trained: Trained, clients: Sequence[ClientView]
-    ) -> tuple[State, Outgoing]:
-        """Send the local descent directions u."""
-        return state, Outgoing(self.personal_step.direction(state.w, trained))
-
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
@@ -63,11 +54,4 @@ class Direct(Method):
         d_bar = self.aggregation(weighted_messages(inbox), u, clients) if inbox.num_messages > 0 else None
         d_norm = u.new_zeros(len(u), dtype=torch.float64) if d_bar is None else row_norms(d_bar)
         w = self.personal_step.apply(state.w, u, d_bar, trained)
-        return State(w), self.personal_step.diagnostics(u, d_norm)
-
-    def message_stats(
-        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
-    ) -> MessageStats:
-        """Return distances from u and weights in the aggregate."""
-        u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
-        return MessageStats(distances(messages, u), self.aggregation.shares(messages, u, clients))
+        return State(w), self.personal_step.report(u, d_norm)

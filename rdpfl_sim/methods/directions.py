@@ -22,7 +22,17 @@ from rdpfl_sim.aggregators.aggregator import FixedSeed
 from rdpfl_sim.components.options import LARGE, Doc, NonNegative, Positive
 from rdpfl_sim.components.schema import Component, OneOf
 from rdpfl_sim.errors import OptionError, PluginError
-from rdpfl_sim.methods.base import Diagnostics, Inbox, Trained, neighbour_share
+from rdpfl_sim.methods.base import (
+    ClientView,
+    Inbox,
+    MessageStats,
+    Method,
+    Outgoing,
+    Report,
+    State,
+    Trained,
+    neighbour_share,
+)
 from rdpfl_sim.vectors import row_norms
 
 Lambda: TypeAlias = Annotated[NonNegative, Doc("weight of the neighbourhood direction")]
@@ -31,6 +41,15 @@ StepSize: TypeAlias = Annotated[
     Doc("'local': gamma = coefficient * eta * K, so that lambda = 0 is local SGD; a number is gamma itself"),
 ]
 Coefficient: TypeAlias = Annotated[Positive, Doc("the paper's global update coefficient, for step = 'local'")]
+
+
+@dataclass(frozen=True, eq=False)
+class StepReport(Report):
+    """|u|, |d| and |lambda d| / |u|, the step due to neighbours."""
+
+    u_norm: Tensor  # (n,)
+    d_norm: Tensor  # (n,)
+    neighbour_share: Tensor  # (n,)
 
 
 @dataclass(frozen=True)
@@ -55,22 +74,46 @@ class PersonalStep:
             return trained.direction
         return (w - trained.w).div_(_column([self.learning_rate * k for k in trained.num_steps], w))
 
-    def gamma(self, trained: Trained) -> list[float]:
-        """Return the clients' step sizes; docs/paper.md, item 4, explains the two readings."""
+    def gamma(self, num_steps: Sequence[int]) -> list[float]:
+        """Return the clients' step sizes; docs/understand/paper.md, item 4, explains the two readings."""
         if self.step == "local":  # limited to LARGE because of float32
-            return [min(self.coefficient * self.learning_rate * k, LARGE) for k in trained.num_steps]
-        return [float(self.step)] * len(trained.num_steps)
+            return [min(self.coefficient * self.learning_rate * k, LARGE) for k in num_steps]
+        return [float(self.step)] * len(num_steps)
 
     def apply(self, w: Tensor, u: Tensor, d: Tensor | None, trained: Trained) -> Tensor:
         """Return w - gamma (u + lambda d) (eq. personalized_update); d = None means zero."""
         direction = u if d is None else torch.add(u, d, alpha=self.lambda_)
-        return w - direction * _column(self.gamma(trained), w)
+        return w - direction * _column(self.gamma(trained.num_steps), w)
 
-    def diagnostics(self, u: Tensor, d_norm: Tensor) -> Diagnostics:
-        """Return |u|, |d| and |lambda d| / |u|, the step due to neighbours."""
+    def report(self, u: Tensor, d_norm: Tensor) -> StepReport:
+        """Return the report of the step."""
         u_norm = row_norms(u)
-        share = neighbour_share(self.lambda_ * d_norm, u_norm)
-        return {"u_norm": u_norm, "d_norm": d_norm, "neighbour_share": share}
+        return StepReport(u_norm, d_norm, neighbour_share(self.lambda_ * d_norm, u_norm))
+
+
+class DirectionExchange(Method):
+    """A method that sends local descent directions u and aggregates the received ones."""
+
+    personal_step: PersonalStep
+    aggregation: Aggregation
+
+    def payload(
+        self, state: State, trained: Trained, clients: Sequence[ClientView]
+    ) -> tuple[State, Outgoing]:
+        """Send the local descent directions u."""
+        return state, Outgoing(self.personal_step.direction(state.w, trained))
+
+    def message_stats(
+        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
+    ) -> MessageStats:
+        """Return distances from u and from the prediction, if any, and weights in the aggregate."""
+        u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
+        predicted = self.predicted_direction(state)
+        return MessageStats(
+            distances(messages, u),
+            self.aggregation.shares(messages, u, clients),
+            None if predicted is None else distances(messages, predicted),
+        )
 
 
 def weighted_messages(inbox: Inbox) -> Tensor:

@@ -24,6 +24,7 @@ from rdpfl_sim.methods.base import (
     Inbox,
     MessageStats,
     Outgoing,
+    Report,
     RunInfo,
     State,
     Trained,
@@ -41,6 +42,15 @@ class DispflState(State):
 
     mask: Tensor  # (n, d)
     next_mask: Tensor  # (n, d)
+
+
+@dataclass(frozen=True, eq=False)
+class DispflReport(Report):
+    """Share of the parameters in the mask, and the distance that neighbours moved the model."""
+
+    density: Tensor  # (n,)
+    moved: Tensor  # (n,)
+    neighbour_share: Tensor  # (n,)
 
 
 @method
@@ -101,11 +111,12 @@ class Dispfl(ModelExchange):
             w = w + vectors * share
         w = clamp_finite(w).masked_fill(~state.next_mask, 0.0)  # also replaces NaN from a diverged model
         moved = row_norms(w - x.masked_fill(~state.next_mask, 0.0))  # without the effect of pruning
-        return DispflState(w, state.next_mask, state.next_mask), {
-            "density": state.mask.float().mean(dim=1).double(),
-            "moved": moved,
-            "neighbour_share": neighbour_share(moved, row_norms(x - state.w)),
-        }
+        report = DispflReport(
+            density=state.mask.float().mean(dim=1).double(),
+            moved=moved,
+            neighbour_share=neighbour_share(moved, row_norms(x - state.w)),
+        )
+        return DispflState(w, state.next_mask, state.next_mask), report
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]

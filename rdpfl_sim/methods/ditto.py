@@ -68,5 +68,5 @@ class Ditto(Gossip):
     ) -> tuple[DittoState, Diagnostics]:
         """Keep the trained personal models and mix the shared models."""
         assert trained.second_w is not None
-        shared, diagnostics = self.mixture(state, trained.w, inbox, clients)
-        return DittoState(trained.second_w, shared), diagnostics
+        shared, report = self.mixture(state, trained.w, inbox, clients)
+        return DittoState(trained.second_w, shared), report

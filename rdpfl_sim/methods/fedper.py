@@ -64,8 +64,8 @@ class Fedper(Gossip):
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
         """Mix the bodies and keep the clients' own heads."""
-        body, diagnostics = self.mixture(state, self._body(trained.w), inbox, clients)
-        return State(torch.cat([body, trained.w[:, self.num_shared :]], dim=1)), diagnostics
+        body, report = self.mixture(state, self._body(trained.w), inbox, clients)
+        return State(torch.cat([body, trained.w[:, self.num_shared :]], dim=1)), report
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]

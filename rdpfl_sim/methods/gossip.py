@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import torch
@@ -22,6 +23,7 @@ from rdpfl_sim.methods.base import (
     MessageStats,
     Method,
     Outgoing,
+    Report,
     State,
     Trained,
     neighbour_share,
@@ -29,6 +31,15 @@ from rdpfl_sim.methods.base import (
 from rdpfl_sim.vectors import row_norms
 
 OwnShare: TypeAlias = Annotated[Fraction, Doc("share of the client's own model in the new model")]
+
+
+@dataclass(frozen=True, eq=False)
+class Displacement(Report):
+    """Messages with a share, and the distance that neighbours moved the model, also per local training."""
+
+    num_accepted: Tensor | None  # (n,), None if messages have no shares
+    moved: Tensor  # (n,)
+    neighbour_share: Tensor  # (n,)
 
 
 class ModelExchange(Method):
@@ -44,11 +55,13 @@ class ModelExchange(Method):
         """Return the models before their training."""
         return state.w
 
-    def displacement(self, state: State, x: Tensor, w: Tensor) -> Diagnostics:
-        """Return the distance from the sent model x to the mixed model w, also relative to local training."""
+    def displacement(
+        self, state: State, x: Tensor, w: Tensor, num_accepted: Tensor | None = None
+    ) -> Displacement:
+        """Return the report of a round in which the sent model x became the mixed model w."""
         moved = row_norms(w - x)
         by_training = row_norms(x - self.reference_point(state))
-        return {"moved": moved, "neighbour_share": neighbour_share(moved, by_training)}
+        return Displacement(num_accepted, moved, neighbour_share(moved, by_training))
 
 
 class Gossip(ModelExchange):
@@ -62,8 +75,8 @@ class Gossip(ModelExchange):
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[State, Diagnostics]:
         """Mix the client's own model with the neighbours' models."""
-        w, diagnostics = self.mixture(state, trained.w, inbox, clients)
-        return State(w), diagnostics
+        w, report = self.mixture(state, trained.w, inbox, clients)
+        return State(w), report
 
     def message_stats(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
@@ -73,12 +86,11 @@ class Gossip(ModelExchange):
 
     def mixture(
         self, state: State, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]
-    ) -> tuple[Tensor, Diagnostics]:
-        """Return the models x after they moved towards the received models, and diagnostics of the move."""
+    ) -> tuple[Tensor, Displacement]:
+        """Return the models x after they moved towards the received models, and the report of the move."""
         shares = self.granted_shares(x, inbox, clients)
         mixed = mix(x, inbox, shares)
-        num_accepted = (shares > 0).sum(dim=1)
-        return mixed, {"num_accepted": num_accepted, **self.displacement(state, x, mixed)}
+        return mixed, self.displacement(state, x, mixed, (shares > 0).sum(dim=1))
 
     def sent_stats(self, x: Tensor, inbox: Inbox, clients: Sequence[ClientView]) -> MessageStats:
         """Return message statistics, given the models x that the clients have sent."""

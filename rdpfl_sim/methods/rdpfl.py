@@ -2,7 +2,7 @@
 
 Ma, Shen, Tian, Lyu and Ke, "Robust Decentralized Personalized Federated Learning via Prediction-Constrained
 Neighborhood Collaboration", Algorithms 1 and 2. Where the paper is ambiguous, each reading is an option;
-docs/paper.md explains the defaults.
+docs/understand/paper.md explains the defaults.
 
 All tensors have one row per client. A single client is a batch of one.
 """
@@ -19,12 +19,11 @@ from torch import Tensor
 from rdpfl_sim.aggregators import Aggregation, median
 from rdpfl_sim.components.options import Doc, Fraction, NonNegative, NonNegativeInt, Positive
 from rdpfl_sim.methods.base import (
+    BoundTerms,
     ClientView,
     Diagnostics,
     Inbox,
-    MessageStats,
-    Method,
-    Outgoing,
+    Report,
     RunInfo,
     State,
     Trained,
@@ -33,14 +32,14 @@ from rdpfl_sim.methods.base import (
 from rdpfl_sim.methods.directions import (
     AggregatorChoice,
     Coefficient,
+    DirectionExchange,
     Lambda,
     PersonalStep,
     PreAggregators,
     StepSize,
-    distances,
     weighted_messages,
 )
-from rdpfl_sim.vectors import LARGEST, bb_coefficients, clip_rows, row_norms
+from rdpfl_sim.vectors import LARGEST, blocks, clip_rows, row_norms
 
 
 @dataclass(frozen=True)
@@ -55,36 +54,34 @@ class RdpflState(State):
     w_1: Tensor  # (n, d), the models after the same two rounds
     w_2: Tensor  # (n, d)
 
-    def observe(self, w: Tensor, estimate: Estimate) -> RdpflState:
+    def observe(self, w: Tensor, d_bar: Tensor, estimate: Estimate) -> RdpflState:
         """Return the state after a round in which messages arrived."""
+        assert estimate.delta_norm is not None
         return RdpflState(
             w=w,
             tau=estimate.tau,
             delta_norm=estimate.delta_norm,
             num_observed=self.num_observed + 1,
-            d_bar_1=estimate.d_bar,
+            d_bar_1=d_bar,
             d_bar_2=self.d_bar_1,
             w_1=w,
             w_2=self.w_1,
         )
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Result of Algorithm 2."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Estimate(Report):
+    """What Algorithm 2 reports. The deviation is None in rounds without messages."""
 
-    d: Tensor  # (n, d)
-    d_norm: Tensor  # (n,)
-    d_bar: Tensor  # (n, d)
+    delta_norm: Tensor | None = None  # (n,)
     beta: Tensor  # (n,), NaN where d_hat is not extrapolated
     tau: Tensor  # (n,)
-    delta_norm: Tensor  # (n,)
-    clipped: Tensor  # (n,)
+    clipped: Tensor | None = None  # (n,)
     bounded: Tensor  # (n,)
 
 
 @method
-class Rdpfl(Method):
+class Rdpfl(DirectionExchange):
     """w <- w - gamma (u + lambda d), where the neighbourhood direction d is kept close to its prediction."""
 
     bound_on_d = "max_norm"
@@ -148,12 +145,6 @@ class Rdpfl(Method):
         zeros, none = torch.zeros(len(w), dtype=torch.float64, device=w.device), torch.zeros_like(w)
         return RdpflState(w, zeros + self.tau_0, zeros, zeros.long(), none, none, none, none)
 
-    def payload(
-        self, state: State, trained: Trained, clients: Sequence[ClientView]
-    ) -> tuple[State, Outgoing]:
-        """Return the local directions u as payloads."""
-        return state, Outgoing(self.personal_step.direction(state.w, trained))
-
     def update(
         self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
     ) -> tuple[RdpflState, Diagnostics]:
@@ -162,21 +153,14 @@ class Rdpfl(Method):
         u = self.personal_step.direction(state.w, trained)
         if inbox.num_messages == 0:
             return self._update_without_messages(state, trained, u)
-        estimate = self.estimate(state, self.aggregation(weighted_messages(inbox), u, clients))
-        self._check_lemma_3(estimate.d_norm)
-        w = self.personal_step.apply(state.w, u, estimate.d, trained)
-        return state.observe(w, estimate), {
-            **self.personal_step.diagnostics(u, estimate.d_norm),
-            "delta_norm": estimate.delta_norm,
-            "beta": estimate.beta,
-            "tau": estimate.tau,
-            "clipped": estimate.clipped,
-            "bounded": estimate.bounded,
-        }
+        d_bar = self.aggregation(weighted_messages(inbox), u, clients).clamp(-LARGEST, LARGEST)
+        d, estimate = self.estimate(state, d_bar)
+        d_norm = self._checked_norm(d)
+        w = self.personal_step.apply(state.w, u, d, trained)
+        return state.observe(w, d_bar, estimate), {**self.personal_step.report(u, d_norm), **estimate}
 
-    def estimate(self, state: RdpflState, d_bar: Tensor) -> Estimate:
-        """Run Algorithm 2 on the aggregates d_bar (n, d)."""
-        d_bar = d_bar.clamp(-LARGEST, LARGEST)
+    def estimate(self, state: RdpflState, d_bar: Tensor) -> tuple[Tensor, Estimate]:
+        """Run Algorithm 2 on the aggregates d_bar (n, d); return d (n, d)."""
         d_hat, beta = self.predict(state, without_history=d_bar)
         delta = d_bar - d_hat
         delta_norm = row_norms(delta)
@@ -186,7 +170,7 @@ class Rdpfl(Method):
         delta, clipped = clip_rows(delta, limit, delta_norm)
         d = d_hat + delta
         d, bounded = clip_rows(d, torch.full_like(tau, self.max_norm), row_norms(d))
-        return Estimate(d, row_norms(d), d_bar, beta, tau, delta_norm, clipped, bounded)
+        return d, Estimate(delta_norm=delta_norm, beta=beta, tau=tau, clipped=clipped, bounded=bounded)
 
     def predict(self, state: RdpflState, without_history: Tensor) -> tuple[Tensor, Tensor]:
         """Return d_hat (n, d) and beta (n,).
@@ -210,15 +194,11 @@ class Rdpfl(Method):
         assert isinstance(state, RdpflState)
         return self.predict(state, without_history=torch.full_like(state.w, torch.nan))[0]
 
-    def message_stats(
-        self, state: State, trained: Trained, inbox: Inbox, clients: Sequence[ClientView]
-    ) -> MessageStats:
-        """Return distances from u and from the prediction, and weights in the aggregate."""
-        u, messages = self.personal_step.direction(state.w, trained), weighted_messages(inbox)
-        return MessageStats(
-            distances(messages, u),
-            self.aggregation.shares(messages, u, clients),
-            distances(messages, self.predicted_direction(state)),
+    def bound_terms(self, num_steps: int) -> BoundTerms:
+        """Return the terms of the paper's bound."""
+        step = self.personal_step
+        return BoundTerms(
+            step.gamma([num_steps])[0], step.learning_rate, num_steps, step.lambda_, self.max_norm
         )
 
     def _update_without_messages(
@@ -229,19 +209,32 @@ class Rdpfl(Method):
         if self.when_silent == "skip":
             d_hat, beta = torch.zeros_like(u), torch.full_like(beta, torch.nan)
         d, bounded = clip_rows(d_hat, torch.full_like(beta, self.max_norm), row_norms(d_hat))
-        d_norm = row_norms(d)
-        self._check_lemma_3(d_norm)
+        d_norm = self._checked_norm(d)
         w = self.personal_step.apply(state.w, u, d, trained)
-        return replace(state, w=w), {
-            **self.personal_step.diagnostics(u, d_norm),
-            "beta": beta,
-            "tau": state.tau,
-            "bounded": bounded,
-        }
+        estimate = Estimate(beta=beta, tau=state.tau, bounded=bounded)
+        return replace(state, w=w), {**self.personal_step.report(u, d_norm), **estimate}
 
-    def _check_lemma_3(self, d_norm: Tensor) -> None:
-        """Assert that no |d| exceeds G_d."""
+    def _checked_norm(self, d: Tensor) -> Tensor:
+        """Return |d| (n,); assert that none exceeds G_d (Lemma 3)."""
+        d_norm = row_norms(d)
         largest = float(d_norm.max())
         assert largest <= self.max_norm * (1 + 1e-5), (
             f"Lemma 3 is violated: |d| = {largest} > G_d = {self.max_norm}"
         )
+        return d_norm
+
+
+def bb_coefficients(s: Tensor, y: Tensor, epsilon: float, limit: float) -> Tensor:
+    """Return beta_i = <s_i, y_i> / (|s_i|^2 + epsilon), clamped to [-limit, limit] (eq. beta_def).
+
+    >>> bb_coefficients(torch.tensor([[1.0, 1.0]]), torch.tensor([[2.0, 4.0]]), epsilon=0.0, limit=10.0)
+    tensor([3.], dtype=torch.float64)
+    """
+    products = s.new_zeros(len(s), dtype=torch.float64)
+    squares = torch.zeros_like(products)
+    # Torch divides a single long row among its threads, but not blocks as short as these.
+    for s_part, y_part in blocks(s, y):
+        s_part, y_part = s_part.double(), y_part.double()
+        products += (s_part * y_part).sum(dim=1)
+        squares += (s_part * s_part).sum(dim=1)
+    return (products / (squares + epsilon)).clamp(-limit, limit)

@@ -3,55 +3,96 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypedDict, cast
+from typing import Annotated, Any, NamedTuple, TypedDict, cast, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rdpfl_sim.files import JsonObject
-from rdpfl_sim.records.field import Field
+from rdpfl_sim.records.field import Field, Ratio, marks_of
+from rdpfl_sim.records.record_types import NeighbourShare, Scores
 
 
-class MetricsRow(TypedDict):
-    """One evaluation of one client; None if a value was not measured.
+class RoundMeans(TypedDict):
+    """Means over rounds of a client since its previous evaluation, or over rounds of honest clients.
 
-    The values from `used_per_round` on are means since the client's previous evaluation.
+    To add one, declare it here and add its sums to `RoundStats` in simulation/telemetry.py.
     """
+
+    used_per_round: Annotated[
+        float | None,
+        Field("messages", "used messages per round", "messages used per round", heading="used per round"),
+        Ratio("num_used", "num_rounds"),
+    ]
+    mean_age: Annotated[
+        float | None,
+        Field(
+            "rounds",
+            "mean age of the used messages; negative if senders are ahead",
+            "mean age of used messages (rounds)",
+            heading="age",
+        ),
+        Ratio("sum_age", "num_used"),
+    ]
+    clipped: Annotated[
+        float | None,
+        Field(
+            "fraction", "rounds in which the deviation was clipped to tau", "share of rounds with clipping"
+        ),
+        Ratio("num_clipped", "num_estimates"),
+    ]
+    bounded: Annotated[
+        float | None,
+        Field("fraction", "rounds in which the result was clipped to G_d", "share of rounds bounded by G_d"),
+        Ratio("num_bounded", "num_estimates"),
+    ]
+    byzantine_weight: Annotated[
+        float | None,
+        Field(
+            "fraction",
+            "total weight of Byzantine messages in the aggregate",
+            "weight of Byzantine messages",
+            heading="Byzantine weight",
+        ),
+        Ratio("byzantine_weight", "num_weighed"),
+    ]
+    neighbour_share: NeighbourShare
+
+
+ROUND_RATIOS = marks_of(RoundMeans, Ratio)
+
+
+class EvaluatedClient(TypedDict):
+    """The time of an evaluation and its client."""
 
     time_s: Annotated[float, Field("s", "simulated time of the evaluation")]
     client: Annotated[int, Field("id", "client, counted from 0")]
     byzantine: Annotated[int, Field("0 or 1", "1 if the client is Byzantine")]
-    round: Annotated[int, Field("rounds", "last finished round of the client; 0 before training")]
+    round: Annotated[
+        int, Field("rounds", "last finished round of the client; 0 before training", heading="round")
+    ]
     hops: Annotated[
         int | None,
-        Field("links", "distance to the nearest Byzantine client in the first graph; empty if there is none"),
+        Field(
+            "links",
+            "distance to the nearest Byzantine client in the first graph; empty if there is none",
+            heading="hops",
+        ),
     ]
-    personal_accuracy: Annotated[
-        float | None, Field("fraction", "accuracy on test data with the label mix of the client")
-    ]
-    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
-    global_accuracy: Annotated[float | None, Field("fraction", "accuracy on test data of all classes")]
-    global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
-    used_per_round: Annotated[float | None, Field("messages", "used messages per round")]
-    mean_age: Annotated[
-        float | None, Field("rounds", "mean age of the used messages; negative if senders are ahead")
-    ]
-    clipped: Annotated[float | None, Field("fraction", "rounds in which the deviation was clipped to tau")]
-    bounded: Annotated[float | None, Field("fraction", "rounds in which the result was clipped to G_d")]
-    byzantine_weight: Annotated[
-        float | None, Field("fraction", "total weight of Byzantine messages in the aggregate")
-    ]
-    neighbour_share: Annotated[
-        float | None,
-        Field("ratio", "distance that neighbours moved the model, divided by that of local training"),
-    ]
+
+
+class MetricsRow(EvaluatedClient, Scores, RoundMeans):
+    """One evaluation of one client; None if a value was not measured.
+
+    The values from `used_per_round` on are means since the client's previous evaluation.
+    """
 
 
 METRICS = tuple(MetricsRow.__annotations__)
 """The columns of metrics.csv, in order."""
 
 HEADER = ",".join(METRICS)
-INTEGERS = frozenset(("client", "byzantine", "round", "hops"))
+INTEGERS = frozenset(name for name, kind in get_type_hints(MetricsRow).items() if kind in (int, int | None))
 
 
 def parse_metrics(lines: Iterable[str]) -> Iterator[MetricsRow]:

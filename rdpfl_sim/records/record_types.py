@@ -6,9 +6,9 @@ Records are flat JSON objects, one per line. `verify`, `results` and the referen
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, TypedDict
+from typing import Annotated, TypeAlias, TypedDict
 
-from rdpfl_sim.records.field import Field
+from rdpfl_sim.records.field import Field, Ratio
 
 
 class RecordHead(TypedDict):
@@ -56,6 +56,18 @@ class RoundFinished(RoundRecord):
     ]
 
 
+NeighbourShare: TypeAlias = Annotated[
+    float | None,
+    Field(
+        "ratio",
+        "distance that neighbours moved the model, divided by that of local training",
+        "mean step due to neighbours",
+        heading="neighbour step",
+    ),
+    Ratio("neighbour_share", "num_shares"),
+]
+
+
 class EstimateRecord(RoundRecord, total=False):
     """The method's diagnostics of a finished round. The fields depend on the method; it may add others.
 
@@ -64,35 +76,46 @@ class EstimateRecord(RoundRecord, total=False):
     record until it is resumed. A method without diagnostics writes no estimate.
     """
 
-    u_norm: Annotated[float | None, Field("norm of a mean gradient", "|u|, length of the own direction")]
-    d_norm: Annotated[
-        float | None, Field("norm of a mean gradient", "|d|, length of the direction taken from neighbours")
-    ]
-    neighbour_share: Annotated[
+    u_norm: Annotated[
         float | None,
-        Field("ratio", "distance that neighbours moved the model, divided by that of local training"),
+        Field("norm of a mean gradient", "|u|, length of the own direction"),
     ]
+    d_norm: Annotated[
+        float | None,
+        Field("norm of a mean gradient", "|d|, length of the direction taken from neighbours"),
+    ]
+    neighbour_share: NeighbourShare
     delta_norm: Annotated[
         float | None,
-        Field("norm of a mean gradient", "|Delta|, deviation of the aggregate from the prediction"),
+        Field("norm of a mean gradient", "|Δ|, deviation of the aggregate from the prediction"),
     ]
     beta: Annotated[
-        float | None, Field("gradient per distance", "coefficient of the prediction; either sign")
+        float | None,
+        Field("gradient per distance", "β, coefficient of the prediction; either sign"),
     ]
-    tau: Annotated[float | None, Field("norm of a mean gradient", "threshold of the clip")]
+    tau: Annotated[float | None, Field("norm of a mean gradient", "τ, threshold of the clip")]
     clipped: Annotated[bool | None, Field("true or false", "whether the deviation was clipped to tau")]
     bounded: Annotated[bool | None, Field("true or false", "whether the result was clipped to G_d")]
 
 
-class Evaluated(RoundRecord):
-    """A client's model is evaluated; `round` is the client's last finished round."""
+class Scores(TypedDict):
+    """The result of an evaluation; None if a value was not measured."""
 
     personal_accuracy: Annotated[
-        float | None, Field("fraction", "accuracy on test data with the label mix of the client")
+        float | None,
+        Field(
+            "fraction", "accuracy on test data with the label mix of the client", heading="personal accuracy"
+        ),
     ]
-    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
-    global_accuracy: Annotated[float | None, Field("fraction", "accuracy on test data of all classes")]
+    personal_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data", heading="loss")]
+    global_accuracy: Annotated[
+        float | None, Field("fraction", "accuracy on test data of all classes", heading="global accuracy")
+    ]
     global_loss: Annotated[float | None, Field("nats", "mean cross-entropy on these data")]
+
+
+class Evaluated(RoundRecord, Scores):
+    """A client's model is evaluated; `round` is the client's last finished round."""
 
 
 class Theory(RoundRecord):
@@ -208,7 +231,7 @@ class FaultRecord(FaultHead, total=False):
     for_good: Annotated[bool, Field("true or false", "whether the clients never come back")]
     fresh: Annotated[bool, Field("true or false", "whether they come back with a new model")]
     catch_up: Annotated[
-        bool, Field("true or false", "whether they come back at the round of their furthest neighbour")
+        bool, Field("true or false", "whether they resume in the latest round among their neighbours")
     ]
 
 
@@ -225,13 +248,15 @@ class RunFinished(RecordHead):
     status: Annotated[str, Field("text", "`finished`, `out of time`, `interrupted` or `failed`")]
     sent: Annotated[int, Field("count", "messages sent, copies included")]
     delivered: Annotated[int, Field("count", "messages that reached their recipient")]
-    lost: Annotated[int, Field("count", "messages lost on the way")]
-    in_flight: Annotated[int, Field("count", "messages on the way at the end")]
+    lost: Annotated[int, Field("count", "messages lost in transit")]
+    in_flight: Annotated[int, Field("count", "messages in transit at the end")]
     used: Annotated[int, Field("count", "delivered messages that a round used")]
     stale: Annotated[int, Field("count", "delivered messages that were too late")]
-    duplicate: Annotated[int, Field("count", "delivered messages that were already there")]
+    duplicate: Annotated[
+        int, Field("count", "delivered messages with the sender and round of an earlier message")
+    ]
     rejected: Annotated[int, Field("count", "delivered messages that were invalid")]
-    left_over: Annotated[int, Field("count", "delivered messages that no round took before the end")]
+    left_over: Annotated[int, Field("count", "delivered messages unread at the end")]
     copied: Annotated[int, Field("count", "copies made by the network")]
     reordered: Annotated[int, Field("count", "messages that overtook an earlier one on their link")]
     bytes: Annotated[int, Field("bytes", "bytes sent, repetitions included")]
@@ -259,6 +284,9 @@ RECORDS: Mapping[str, type[RecordHead]] = {
     "run_finished": RunFinished,
 }
 """All records by name; a run writes no others."""
+
+MESSAGE_PREFIX = b'{"event":"message_'
+"""The beginning of the line of a message record."""
 
 OPEN = ("estimate", "fault")
 """Records that may have additional fields: diagnostics of a method, parameters of a fault."""

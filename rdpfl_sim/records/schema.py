@@ -5,15 +5,14 @@ A folder with a different schema is rejected; older schemas are not supported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from rdpfl_sim.errors import RunError, SchemaError
 from rdpfl_sim.files import lines_inside, read_json_if_present
+from rdpfl_sim.records.files import EVENTS, PROVENANCE, SUMMARY
 from rdpfl_sim.version import __version__
 
 SCHEMA = 2
@@ -33,27 +32,22 @@ def check_schema(folder: Path) -> None:
         )
 
 
-def _schema_of(content: Mapping[str, Any]) -> object:
-    """Return the schema in a summary or the first record."""
-    return content.get("schema", UNSTATED)
-
-
 def _written_schema(folder: Path) -> object:
     """Return the schema of a folder, or None if neither its summary nor its first record can be read."""
     with suppress(OSError, RunError):
-        summary = read_json_if_present(folder / "summary.json")
+        summary = read_json_if_present(folder / SUMMARY)
         if summary is not None:
-            return _schema_of(summary)
+            return summary.get("schema", UNSTATED)
     with suppress(OSError, RunError, orjson.JSONDecodeError):
-        first = orjson.loads(next(lines_inside(folder / "events.jsonl"), b"null"))
+        first = orjson.loads(next(lines_inside(folder / EVENTS), b"null"))
         if isinstance(first, dict) and first.get("event") == "run_started":
-            return _schema_of(first)
+            return first.get("schema", UNSTATED)
     return None
 
 
 def _writer(folder: Path) -> str:
     """Return the version that wrote a run folder, according to its provenance."""
     with suppress(OSError, RunError, LookupError, TypeError):
-        provenance = read_json_if_present(folder / "provenance.json") or {}
+        provenance = read_json_if_present(folder / PROVENANCE) or {}
         return f"rdpfl-sim {provenance['sessions'][-1]['versions']['rdpfl-sim']}"
     return "a different version of rdpfl-sim"

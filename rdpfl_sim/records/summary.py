@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field, fields_of
-from rdpfl_sim.records.metrics import STATISTICS, TARGETS, TESTS, MetricsRow
+from rdpfl_sim.records.metrics import STATISTICS, TARGETS, TESTS, RoundMeans
 from rdpfl_sim.records.record_types import RunFinished
 
 OUTCOMES = ("used", "stale", "duplicate", "rejected")
@@ -41,16 +41,6 @@ def message_counts(
 
 BOOLEAN = "true or false"
 """The unit of keys that are not numbers."""
-
-_MEANS = {
-    "used_per_round": "messages used per round",
-    "mean_age": "mean age of used messages (rounds)",
-    "clipped": "share of rounds with clipping",
-    "bounded": "share of rounds bounded by G_d",
-    "byzantine_weight": "weight of Byzantine messages",
-    "neighbour_share": "mean step due to neighbours",
-}
-"""Columns of metrics.csv that the summary has as means over rounds of honest clients, and their words."""
 
 _QUANTILES = {
     "mean": "mean",
@@ -89,18 +79,15 @@ def _distribution(key: str, unit: str, meaning: str, words: str) -> Mapping[str,
 
 
 def _means(key: str, where: str, clients: str) -> Mapping[str, Field]:
-    columns = fields_of(MetricsRow)
     return {
-        f"{key}.{name}": Field(
-            columns[name].unit, f"{columns[name].meaning}; mean over {where}", f"{words}, {clients}"
-        )
-        for name, words in _MEANS.items()
+        f"{key}.{name}": Field(field.unit, f"{field.meaning}; mean over {where}", f"{field.words}, {clients}")
+        for name, field in fields_of(RoundMeans).items()
     }
 
 
 def _rounds(kind: str, where: str, clients: str) -> Mapping[str, Field]:
     key = f"telemetry.rounds.{kind}"
-    num = Field("count", f"rounds: {where}", f"number of rounds, {clients}")
+    num = Field("count", where, f"number of rounds, {clients}")
     return {f"{key}.num": num, **_means(key, where, clients)}
 
 
@@ -186,8 +173,8 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
         "share of messages in a full mailbox",
     ),
     **_rounds("all", "all rounds of honest clients", "honest clients"),
-    **_rounds("clean", "those without a Byzantine message", "honest clients without a Byzantine message"),
-    **_rounds("attacked", "those with one", "honest clients with a Byzantine message"),
+    **_rounds("clean", "rounds without a Byzantine message", "honest clients without a Byzantine message"),
+    **_rounds("attacked", "rounds that used a Byzantine message", "honest clients with a Byzantine message"),
     "telemetry.num_trimmed_less": Field(
         "count",
         "rounds in which `trimmed_mean` had too few messages and cut fewer than ceil(trim n) per side",
@@ -204,10 +191,10 @@ SUMMARY_FIELDS: Mapping[str, Field] = {
     **_means("telemetry.by_hops.<hops>", "their rounds", "honest clients at distance <hops>"),
     "theory.num_judged": _number("count", "honest clients to which the theorem applies"),
     "theory.num_gamma_small_enough": Field(
-        "count", "clients of these with gamma <= 1 / (8 L)", "clients with a small enough step size"
+        "count", "of these, clients with gamma <= 1 / (8 L)", "clients with a small enough step size"
     ),
     "theory.num_bound_holds": Field(
-        "count", "clients of these for which the bound holds", "clients for which the bound holds"
+        "count", "of these, clients for which the bound holds", "clients for which the bound holds"
     ),
     **{
         f"theory.clients.<client>.{name}": field._replace(words=f"{field.words}, client <client>")
@@ -286,7 +273,8 @@ class QuantityName(NamedTuple):
 
 
 def _metric_names() -> Iterator[tuple[str, QuantityName]]:
-    for key, (unit, _, words) in SUMMARY_FIELDS.items():
+    for key, field in SUMMARY_FIELDS.items():
+        words, unit = field.words, field.unit
         name = QuantityName(words, unit if unit in UNITS.values() else "")
         if key == "time_to_accuracy_s.<accuracy>":
             for target in map(str, TARGETS):

@@ -5,12 +5,11 @@ All text has at least 8 points when the figure is printed at its own width.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from math import ceil, log, radians, sin
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -36,11 +35,8 @@ from rdpfl_sim.reports.figure_style import (
 from rdpfl_sim.reports.figures import Array
 from rdpfl_sim.reports.text import escape_control
 from rdpfl_sim.results import Sweep
-from rdpfl_sim.results.charts import Chart, Kind, Point, Series, Variable
-from rdpfl_sim.sweeps.plan import setting_name
-
-if TYPE_CHECKING:
-    from rdpfl_sim.results.tables import Table
+from rdpfl_sim.results.charts import Chart, Kind, Point, Series, Variable, scales_of
+from rdpfl_sim.results.tables import Table
 
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 """Widths of a column and of a page in two columns."""
@@ -54,7 +50,7 @@ MAX_PANEL_COLUMNS = 3
 
 
 def save_chart(figure: Figure, path: Path) -> list[Path]:
-    """Write a figure in the format of the path's ending, or as PNG and PDF if it has none of both."""
+    """Write `path`; without a .png or .pdf suffix, write both."""
     paths = [path] if path.suffix in FORMATS else [path.with_name(path.name + ending) for ending in FORMATS]
     return [save(figure, each, DPI) for each in paths]
 
@@ -121,12 +117,18 @@ def _add_legend(figure: Figure, title: str, groups: Mapping[int, str], is_joined
 
 
 def variable_label(sweep: Sweep, variable: Variable) -> str:
-    """Return a variable in words, with its unit."""
+    """Return a variable in words, with its unit: as sweep.json names it, or as its component describes it."""
     if variable.kind is Kind.METRIC:
         return metric_name(variable.name).label
+    words = sweep.plan.get("words", {})
+    for name in (variable.name, f"{variable.name}.name"):
+        if name in words:
+            return str(words[name])
     for run in sweep.runs:
         setting = Variable(variable.name, Kind.SETTING)
         if setting.value(run) is not None:
+            from rdpfl_sim.sweeps.plan import setting_name  # imports torch
+
             return setting_name(variable.name, run.run.scenario).label
     return name_from_path(variable.name).label
 
@@ -184,12 +186,13 @@ def _position(chart: Chart, point: Point, index: int, num_series: int) -> float:
 
 
 def _set_scales(axes: Axes, charts: list[Chart]) -> None:
-    points = [point for chart in charts for series in chart.series for point in series.points]
-    if spans_decades([point.y.mean for point in points]):
+    x_scale, y_scale = scales_of(charts)
+    if y_scale == "log":
         axes.set_yscale("log", nonpositive="clip")
         axes.yaxis.set_minor_formatter(NullFormatter())
+    points = [point for chart in charts for series in chart.series for point in series.points]
     numbers = sorted({point.x for point in points if not isinstance(point.x, str)})
-    is_log = spans_decades(numbers)
+    is_log = x_scale == "log"
     if is_log:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(numticks=8))
@@ -308,17 +311,3 @@ def _write_means(axes: Axes, means: Array, shades: Array, digits: int) -> None:
             colour = text_colour(COLOURS(float(shades[row, column])))
             text = f"{mean:,.{digits}f}"
             axes.text(column, row, text, ha="center", va="center", fontsize=FONT_SIZE, color=colour)
-
-
-DECADES = 100.0
-"""Ratio of the largest to the smallest value from which a scale is logarithmic."""
-
-
-def spans_decades(values: Iterable[float | None]) -> bool:
-    """Return whether all values are positive and the largest is at least 100 times the smallest.
-
-    >>> spans_decades([0.01, 0.1, 1.0]), spans_decades([0.0, 0.01, 1.0]), spans_decades([0.1, 5.0])
-    (True, False, False)
-    """
-    known = [value for value in values if value is not None]
-    return bool(known) and min(known) > 0 and max(known) / min(known) >= DECADES

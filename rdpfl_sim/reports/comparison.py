@@ -47,53 +47,47 @@ class TextTable:
         return table
 
 
-def comparison_table(comparison: Comparison) -> RenderableType:
-    """Return groups, differing settings, metrics and notes for a terminal."""
-    parts: list[RenderableType] = [Text(line) for line in group_lines(comparison)]
-    for table in (settings_table(comparison), metrics_table(comparison)):
-        parts += ["", table.rich_table()] if table.rows else []
-    parts += ["", *(Text(escape_control(line)) for line in notes(comparison))]
-    return Group(*parts)
+@dataclass(frozen=True)
+class ComparisonPage:
+    """A comparison as text: the groups, or the title of a sweep, then tables with titles, then notes."""
+
+    head: list[str]
+    tables: list[tuple[str, TextTable]]
+    notes: list[str]
+
+    def terminal(self) -> RenderableType:
+        """Return the page for a terminal."""
+        style = "bold" if len(self.head) == 1 else ""
+        parts: list[RenderableType] = [Text(escape_control(line), style=style) for line in self.head]
+        for title, table in self.tables:
+            parts += ["", Text(escape_control(title), style="bold")] if title else [""]
+            parts.append(table.rich_table())
+        return Group(*parts, "", *(Text(escape_control(line)) for line in self.notes))
+
+    def markdown(self) -> str:
+        """Return the page as Markdown."""
+        head = self.head if len(self.head) == 1 else [f"- {line}" for line in self.head]
+        parts = ["\n".join(head)]
+        for title, table in self.tables:
+            parts += [f"### {title}"] if title else []
+            parts.append(table.markdown())
+        parts += ["\n".join(f"- {line}" for line in self.notes)]
+        return "\n\n".join(part for part in parts if part)
 
 
-def comparison_markdown(comparison: Comparison) -> str:
-    """Return groups, differing settings, metrics and notes as Markdown."""
-    tables = [table for table in (settings_table(comparison), metrics_table(comparison)) if table.rows]
-    groups, remarks = (
-        "\n".join(f"- {line}" for line in lines) for lines in (group_lines(comparison), notes(comparison))
-    )
-    return "\n\n".join(part for part in (groups, *(table.markdown() for table in tables), remarks) if part)
+def comparison_page(found: Comparison) -> ComparisonPage:
+    """Return groups, differing settings, metrics and notes."""
+    tables = [("", table) for table in (settings_table(found), metrics_table(found)) if table.rows]
+    return ComparisonPage(group_lines(found), tables, [*_pairs_notes(_numbers_of_pairs(found)), *found.notes])
 
 
-def sweep_comparison_table(found: SweepComparison) -> RenderableType:
-    """Return a title, one table of metrics per combination of the other axes, and notes for a terminal."""
-    parts: list[RenderableType] = [Text(escape_control(sweep_title(found)), style="bold")]
-    for title, comparison in found.blocks.items():
-        parts += ["", Text(escape_control(title), style="bold")] if title else [""]
-        parts.append(metrics_table(comparison).rich_table())
-    parts += ["", *(Text(escape_control(line)) for line in sweep_notes(found))]
-    return Group(*parts)
-
-
-def sweep_comparison_markdown(found: SweepComparison) -> str:
-    """Return the comparison of a sweep as Markdown."""
-    parts = [sweep_title(found)]
-    for title, comparison in found.blocks.items():
-        parts += [f"### {title}"] if title else []
-        parts.append(metrics_table(comparison).markdown())
-    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in sweep_notes(found))])
-
-
-def sweep_title(found: SweepComparison) -> str:
-    """Return the name of the sweep, its baseline and the axes within which runs are paired."""
+def sweep_comparison_page(found: SweepComparison) -> ComparisonPage:
+    """Return a title, one table of metrics per combination of the other axes, and the notes, each once."""
     within = f" within {', '.join(found.other_axes)}" if found.other_axes else ""
-    return f"{found.name}: baseline {found.axis} = {found.baseline}; paired by seed{within}"
-
-
-def sweep_notes(found: SweepComparison) -> list[str]:
-    """Return an explanation of the numbers and the notes of the comparison, each once."""
+    head = f"{found.name}: baseline {found.axis} = {found.baseline}; paired by seed{within}"
+    tables = [(title, metrics_table(comparison)) for title, comparison in found.blocks.items()]
     nums = {num for comparison in found.blocks.values() for num in _numbers_of_pairs(comparison)}
-    return list(dict.fromkeys([*_pairs_notes(nums), *found.notes]))
+    return ComparisonPage([head], tables, list(dict.fromkeys([*_pairs_notes(nums), *found.notes])))
 
 
 def group_lines(comparison: Comparison) -> list[str]:
@@ -144,11 +138,6 @@ def metrics_table(comparison: Comparison) -> TextTable:
         sections = tuple(range(0, len(rows), len(comparison.groups)))
         table = TextTable(head, rows, num_labels=2, sections=sections)
     return table if len(_numbers_of_pairs(comparison)) != 1 else _without_last_column(table)
-
-
-def notes(comparison: Comparison) -> list[str]:
-    """Return an explanation of the numbers and the notes of the comparison."""
-    return [*_pairs_notes(_numbers_of_pairs(comparison)), *comparison.notes]
 
 
 def _pairs_notes(nums: set[int]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from io import StringIO
 from math import ceil, inf
 from time import monotonic
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Protocol, Self, TypeAlias
+from typing import IO, TYPE_CHECKING, Self, TypeAlias
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -26,24 +25,8 @@ SWEEP_LINE_S = 30.0
 ProgressState: TypeAlias = tuple[int, float, float | None, int]  # the arguments of ProgressDisplay.update
 
 
-class ProgressDisplay(Protocol):
-    """A context manager that shows the progress of a run."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Show rounds done by all clients, simulated time, mean honest accuracy and messages sent.
-
-        Called up to 100,000 times per second, so most calls must only compare the time.
-        """
-
-
-class SilentProgress:
-    """A display without output, for --quiet."""
+class ProgressDisplay:
+    """A context manager that shows the progress of a run. This one has no output."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,10 +35,13 @@ class SilentProgress:
         pass
 
     def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        """Show nothing."""
+        """Show rounds done by all clients, simulated time, mean honest accuracy and messages sent.
+
+        Called up to 100,000 times per second, so most calls must only compare the time.
+        """
 
 
-class LiveProgress:
+class LiveProgress(ProgressDisplay):
     """A bar for a terminal, redrawn in place."""
 
     def __init__(self, console: Console, total_rounds: int) -> None:
@@ -97,7 +83,7 @@ class LiveProgress:
         self._due = monotonic() + REFRESH_S
 
 
-class PlainProgress:
+class PlainProgress(ProgressDisplay):
     """Lines for a file or a pipe: one per tenth of the rounds, and one per LINE_S."""
 
     def __init__(self, stream: IO[str], total_rounds: int) -> None:
@@ -108,9 +94,6 @@ class PlainProgress:
         self._start = (0.0, 0)
         self._due = 0.0
         self._due_rounds = 0.0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         if self._state != self._shown:
@@ -157,9 +140,9 @@ class PlainProgress:
 
 
 def make_progress(quiet: bool, total_rounds: int, console: Console) -> ProgressDisplay:
-    """Return a bar for a terminal, lines for any other output, or a silent display if `quiet`."""
+    """Return a bar for a terminal, lines for any other output, or no output if `quiet`."""
     if quiet:
-        return SilentProgress()
+        return ProgressDisplay()
     if console.is_interactive:
         return LiveProgress(console, total_rounds)
     return PlainProgress(console.file, total_rounds)

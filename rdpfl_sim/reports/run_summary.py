@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rdpfl_sim.records import metrics
-from rdpfl_sim.records.summary import RoundRange
+from rdpfl_sim.records.summary import OUTCOMES, RoundRange
 from rdpfl_sim.reports.text import (
     duration,
     escape_control,
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rdpfl_sim.files import JsonObject
 
 TEXT_WIDTH = 68
-OUTCOMES_ON_LINK = ("delivered", "lost", "in_flight")
-OUTCOMES_IN_MAILBOX = ("used", "stale", "duplicate", "rejected", "left_over")
 
 
 def summary_table(summary: JsonObject) -> RenderableType:
@@ -81,8 +79,8 @@ def provenance_table(provenance: JsonObject | None, digest: str | None) -> Rende
 
 def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
     messages, neighbourhood, telemetry = summary["messages"], summary["neighbourhood"], summary["telemetry"]
-    yield "messages", f"{messages['sent']:,} sent: {_counts(messages, *OUTCOMES_ON_LINK)}"
-    yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES_IN_MAILBOX)}"
+    yield "messages", f"{messages['sent']:,} sent: {_counts(messages, 'delivered', 'lost', 'in_flight')}"
+    yield "", f"{messages['delivered']:,} delivered: {_counts(messages, *OUTCOMES, 'left_over')}"
     if outside := neighbourhood["outside_threat_model"]:
         yield "neighbours", f"at least half are Byzantine: honest clients {first_items(outside)}"
     if isolated := neighbourhood["isolated"]:
@@ -108,8 +106,7 @@ def _facts(summary: JsonObject) -> Iterator[tuple[str, str]]:
         "time",
         f"{duration(summary['simulated_s'])} simulated, {duration(wall['seconds'])} on the wall clock",
     )
-    if "trained_on" in wall:  # missing in summaries of earlier versions
-        yield "device", wall["trained_on"]
+    yield "device", wall["trained_on"]
     yield "digest", summary["digest"][:16]
 
 

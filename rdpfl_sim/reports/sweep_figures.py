@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import rich.table
 from matplotlib.figure import Figure
@@ -28,12 +27,8 @@ from rdpfl_sim.reports.chart_figure import (
 )
 from rdpfl_sim.reports.text import escape_control
 from rdpfl_sim.results import Sweep
-from rdpfl_sim.results.charts import Kind, Variable, heat_map_table, table_panels
-from rdpfl_sim.results.tables import explanations
-from rdpfl_sim.sweeps.spec import TableLayout
-
-if TYPE_CHECKING:
-    from rdpfl_sim.results.tables import Labels, Table
+from rdpfl_sim.results.charts import Kind, Variable, table_charts
+from rdpfl_sim.results.tables import Labels, Table, TableLayout, explanations, read_layouts
 
 MAX_CELLS = 2_000  # with more cells, the numbers would be illegible
 MAX_NARROW = 6
@@ -46,8 +41,8 @@ def draw_sweep_figures(sweep: Sweep) -> list[Path]:
     If a table has several metrics, the names of the files contain the names of the metrics.
     """
     paths: list[Path] = []
-    for number, raw in enumerate(sweep.plan.get("tables") or [{}], start=1):
-        layout = TableLayout.model_validate(raw)
+    layouts = read_layouts(sweep.plan.get("tables") or [{}], sweep.axes)
+    for number, layout in enumerate(layouts, start=1):
         for name, metric in layout.metrics.items():
             figure = metric_figure(sweep, layout, name)
             if figure is not None:
@@ -59,20 +54,17 @@ def draw_sweep_figures(sweep: Sweep) -> list[Path]:
 
 def metric_figure(sweep: Sweep, layout: TableLayout, name: str) -> Figure | None:
     """Draw one metric of a table, or return None if it has too few or too many values."""
-    metric = layout.metrics[name]
-    axes = [axis for axis in sweep.axes if axis not in layout.where]
-    panels = table_panels(sweep, axes, layout.where, metric)
-    if panels is not None:
-        if not panels:
+    found = table_charts(sweep, layout, name)
+    if isinstance(found, Table):
+        if not 4 <= len(found.rows) * len(found.columns) <= MAX_CELLS:
             return None
-        [first, *others] = panels.values()
-        is_narrow = not others and max(len(first.series), len(first.categories)) <= MAX_NARROW
-        return chart_figure(sweep, panels, COLUMN_INCHES if is_narrow else PAGE_INCHES)
-    table = heat_map_table(sweep, layout, name)
-    if not 4 <= len(table.rows) * len(table.columns) <= MAX_CELLS or not table.cells:
+        rows, columns = (_axis_labels(sweep, axes) for axes in (found.corner, found.across))
+        return heat_map_figure(found, metric_name(layout.metrics[name]).label, rows, columns)
+    if not found:
         return None
-    label = metric_name(metric).label
-    return heat_map_figure(table, label, _axis_labels(sweep, table.corner), _axis_labels(sweep, table.across))
+    [first, *others] = found.values()
+    is_narrow = not others and max(len(first.series), len(first.categories)) <= MAX_NARROW
+    return chart_figure(sweep, found, COLUMN_INCHES if is_narrow else PAGE_INCHES)
 
 
 def _axis_labels(sweep: Sweep, axes: Sequence[str]) -> str:

@@ -8,20 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-import orjson
-
-from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import make_folder
-from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.records.reader import Record, Topology, parse_record
+from rdpfl_sim.records.record_types import RoundRecord, Scores
 
-EVALUATION_TAGS = {
-    "personal_accuracy": "accuracy/personal",
-    "personal_loss": "loss/personal",
-    "global_accuracy": "accuracy/global",
-    "global_loss": "loss/global",
-}
+EVALUATION_TAGS = {name: "/".join(reversed(name.split("_"))) for name in Scores.__annotations__}
+"""The tags of scores, such as `accuracy/personal`."""
 HONEST_MEAN = "honest-mean"
-COMMON_FIELDS = ("event", "time_s", "client", "round")
 
 Series: TypeAlias = "dict[str, array[float]]"
 """For each tag, the interleaved rounds, simulated times and values."""
@@ -34,11 +27,9 @@ def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]
     series: dict[str, Series] = defaultdict(lambda: defaultdict(lambda: array("d")))
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
-        record = orjson.loads(line)
-        client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
+        record = parse_record(line, num_clients)
         for tag, value in _tagged_numbers(record):
-            if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name
-                raise RunError(f"a record refers to client {client!r}; there are {num_clients} clients")
+            client, round_, time_s = record["client"], record["round"], record["time_s"]
             kind = "byzantine" if client in byzantine else "honest"
             series[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
             if client not in byzantine:
@@ -74,7 +65,7 @@ def _tagged_numbers(record: Record) -> Iterator[tuple[str, float]]:
         case "training_finished":
             tags = {"loss": "loss/training"}
         case "round_finished" | "estimate":
-            tags = {key: f"round/{key}" for key in record if key not in COMMON_FIELDS}
+            tags = {key: f"round/{key}" for key in record if key not in RoundRecord.__annotations__}
         case _:
             return
     for key, tag in tags.items():

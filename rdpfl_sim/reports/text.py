@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 import rich.box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -64,6 +66,20 @@ def multiple(ratio: float) -> str:
     ('0.0012', '0.31', '4.2', '1,234')
     """
     return f"{ratio:.2g}" if ratio < 10 else f"{ratio:,.0f}"
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Return a number with as many digits as its unit needs, or a dash if it is missing.
+
+    >>> number(0.25, "fraction"), number(0.31, "ratio"), number(2.0, "messages"), number(3, "links")
+    ('0.250', '0.31', '2.00', '3')
+    """
+    if value is None or isinstance(value, int):
+        return "-" if value is None else str(value)
+    if unit == "ratio":
+        return multiple(value)
+    digits = 3 if unit in ("fraction", "nats") else 2
+    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2g}"
 
 
 def short_count(number: int) -> str:
@@ -252,6 +268,21 @@ def problem_lines(problems: Sequence[str], file: str) -> RenderableType:
         path, colon, rest = escape_control(problem).partition(": ")
         lines.add_row("  -", Text.assemble((path, "bold" if colon else ""), colon, rest, overflow="fold"))
     return Group(title, lines)
+
+
+@dataclass(frozen=True)
+class HangingIndent:
+    """A paragraph whose first line is indented by `indent`; further lines are indented a little more."""
+
+    text: Text
+    indent: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        deeper = self.indent + 2
+        lines = self.text.wrap(console, max(options.max_width - deeper, 1))
+        for index, line in enumerate(lines):
+            line.rstrip()
+            yield Padding(line, (0, 0, 0, self.indent if index == 0 else deeper), expand=False)
 
 
 def fact_grid(facts: Iterable[tuple[str, str]]) -> Table:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import orjson
 
-from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.records.reader import Record, Topology, parse_record
 from rdpfl_sim.reports.text import change_text
 from rdpfl_sim.world.faults.timeline import FaultTimeline
 
@@ -44,7 +44,7 @@ class MessageOutcomes:
         self._outcomes = bytearray()
         for line in lines:
             if line.startswith((b'{"event":"message_delivered"', b'{"event":"message_used"')):
-                self._add(orjson.loads(line))
+                self._add(parse_record(line))
 
     def _add(self, record: Record) -> None:
         number = record["message"]
@@ -138,7 +138,8 @@ class TraceWriter:
 
     def _write_fault(self, record: Record) -> None:
         change = change_text(record)
-        self._instant(RUN, FAULT_TRACK, change, "fault", _details(record))
+        place = {"pid": RUN, "tid": FAULT_TRACK, "ts": self._now_us}
+        self._write(name=change, cat="fault", ph="i", s="t", **place, args=_details(record))
         effect = self._timeline.apply(record)
         for client in effect.stopped:
             self._stop(client, {"ended_by": change})
@@ -165,41 +166,25 @@ class TraceWriter:
             track.mark = name, self._now_us
 
     def _slice(self, client: int, name: str, start_us: int, details: Record) -> None:
-        self._write(
-            name=name,
-            cat="client",
-            ph="X",
-            pid=CLIENTS,
-            tid=FIRST_CLIENT_TRACK + client,
-            ts=start_us,
-            dur=self._now_us - start_us,
-            args=details,
-        )
+        duration_us = self._now_us - start_us
+        self._on_client(client, name=name, cat="client", ph="X", ts=start_us, dur=duration_us, args=details)
 
     def _arrow(self, phase: str, client: int, record: Record) -> None:
-        self._write(
-            name="Byzantine message" if record["sender"] in self._byzantine else "message",
-            cat="message",
-            ph=phase,
-            bp="e",
-            id=record["message"],
-            pid=CLIENTS,
-            tid=FIRST_CLIENT_TRACK + client,
-            ts=self._now_us,
-        )
+        name = "Byzantine message" if record["sender"] in self._byzantine else "message"
+        number = record["message"]
+        self._on_client(client, name=name, cat="message", ph=phase, bp="e", id=number, ts=self._now_us)
 
     def _client_instant(self, client: int, name: str, category: str, record: Record) -> None:
-        self._instant(CLIENTS, FIRST_CLIENT_TRACK + client, name, category, _details(record))
+        details = _details(record)
+        self._on_client(client, name=name, cat=category, ph="i", s="t", ts=self._now_us, args=details)
         self._tracks[client].mark = None
 
-    def _instant(self, group: int, track: int, name: str, category: str, details: Record) -> None:
-        self._write(
-            name=name, cat=category, ph="i", s="t", pid=group, tid=track, ts=self._now_us, args=details
-        )
+    def _on_client(self, client: int, **event: object) -> None:
+        self._write(**event, pid=CLIENTS, tid=FIRST_CLIENT_TRACK + client)
 
     def _counter(self, name: str, accuracy: float) -> None:
-        args = {"accuracy": accuracy}
-        self._write(name=name, ph="C", pid=ACCURACY, tid=ACCURACY, ts=self._now_us, args=args)
+        place = {"pid": ACCURACY, "tid": ACCURACY, "ts": self._now_us}
+        self._write(name=name, ph="C", **place, args={"accuracy": accuracy})
 
     def _name(self, kind: str, group: int, track: int, name: str, order: int) -> None:
         for key, value in (("name", name), ("sort_index", order)):
@@ -225,7 +210,7 @@ def write_trace(
     trace = TraceWriter(file, topology, MessageOutcomes(lines()))
     trace.write_header(title)
     for number, line in enumerate(lines(), start=1):
-        trace.write_record(orjson.loads(line))
+        trace.write_record(parse_record(line, topology["num_clients"]))
         if number % PROGRESS_EVERY == 0:
             progress(number)
     trace.write_footer()

@@ -8,17 +8,15 @@ from enum import Enum
 from itertools import product
 from math import isfinite
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.intervals import MeanInterval, mean_interval
-from rdpfl_sim.results.sweep import Sweep, SweepRun, finite_number
+from rdpfl_sim.results.run import finite_number
+from rdpfl_sim.results.sweep import Sweep, SweepRun, compared_axis, differing_settings
+from rdpfl_sim.results.tables import Table, TableLayout, make_table
 from rdpfl_sim.toml import ValueSyntaxError, get_value, parse_value, to_toml
-
-if TYPE_CHECKING:  # these modules import torch, which takes seconds
-    from rdpfl_sim.results.tables import Table
-    from rdpfl_sim.sweeps.spec import TableLayout
 
 MAX_SERIES = 16
 """Maximum number of series that can be distinguished in one figure."""
@@ -115,8 +113,8 @@ class Chart:
         return [min(nums), max(nums)]
 
 
-def find_variable(sweep: Sweep, option: str, name: str) -> Variable:
-    """Return the axis, the setting or the metric with this name; `option` is named in errors."""
+def find_variable(sweep: Sweep, argument: str, name: str) -> Variable:
+    """Return the axis, the setting or the metric with this name; `argument` is named in errors."""
     if name in sweep.axes:
         return Variable(name, Kind.AXIS)
     if any(_setting(run, name) is not None for run in sweep.runs):
@@ -126,12 +124,12 @@ def find_variable(sweep: Sweep, option: str, name: str) -> Variable:
     varying = varying_names(sweep)
     hint = suggest(name, [*varying, *sweep.metrics]).partition("; allowed")[0]
     raise SelectionError(
-        f"{option} {name}: no axis, setting or number in summary.json has this name{hint}; "
+        f"`{argument}` {name}: no axis, setting or number in summary.json has this name{hint}; "
         f"axes and settings that vary: {', '.join(varying) or 'none'}"
     )
 
 
-def find_metric(sweep: Sweep, option: str, name: str) -> str:
+def find_metric(sweep: Sweep, argument: str, name: str) -> str:
     """Return the path of a number in the summaries; raise a `SelectionError` if no run has it."""
     if name in sweep.metrics:
         return name
@@ -142,15 +140,13 @@ def find_metric(sweep: Sweep, option: str, name: str) -> str:
     hint = suggest(name, sweep.metrics).partition("; allowed")[0]
     where = "numbers in the section" if same_section else "sections of summary.json:"
     raise SelectionError(
-        f"{option} {name}: no run has this number in its summary.json{hint}; {where} {allowed}"
+        f"`{argument}` {name}: no run has this number in its summary.json{hint}; {where} {allowed}"
     )
 
 
 def varying_names(sweep: Sweep) -> list[str]:
     """Return the axes, and the settings in which the runs differ."""
-    from rdpfl_sim.results.groups import differing_settings
-
-    settings = differing_settings([run.run.scenario for run in sweep.runs])
+    settings = differing_settings([run.run for run in sweep.runs])
     return list(dict.fromkeys([*sweep.axes, *settings]))
 
 
@@ -160,19 +156,19 @@ def select_runs(sweep: Sweep, where: Iterable[str]) -> list[SweepRun]:
     for condition in where:
         name, equals, text = (part.strip() for part in condition.partition("="))
         if not equals:
-            raise SelectionError(f"--where {condition}: must have the form axis=label or path=value")
-        variable = find_variable(sweep, "--where", name)
+            raise SelectionError(f"`where` {condition}: must have the form axis=label or path=value")
+        variable = find_variable(sweep, "where", name)
         present = dict.fromkeys(variable.text(run) for run in sweep.runs)
         if text not in present:
             try:
                 text = _text(parse_value(text))  # 0.10 for 0.1
             except ValueSyntaxError as error:
-                raise SelectionError(f"--where {condition}: {error}") from error
+                raise SelectionError(f"`where` {condition}: {error}") from error
         if text not in present:
-            raise SelectionError(f"--where {condition}: no run has this value{suggest(text, present)}")
+            raise SelectionError(f"`where` {condition}: no run has this value{suggest(text, present)}")
         runs = [run for run in runs if variable.text(run) == text]
     if not runs:
-        raise SelectionError(f"no run matches --where {' --where '.join(where)}")
+        raise SelectionError(f"no run matches `where` {' `where` '.join(where)}")
     return runs
 
 
@@ -215,7 +211,7 @@ def make_chart(
     if len(series) > MAX_SERIES:
         assert by is not None, "without groups there is one series"
         raise SelectionError(
-            f"--by {by.name}: {len(series)} groups are too many for one figure; at most {MAX_SERIES}"
+            f"`by` {by.name}: {len(series)} groups are too many for one figure; at most {MAX_SERIES}"
         )
     return Chart(x, y, by, categories, series, num_omitted)
 
@@ -228,20 +224,20 @@ def _point(x: Variable, y: str, position: float | str | tuple[str, ...], runs: S
     return Point(x_interval.mean, estimate, x_interval)
 
 
-def check_varies(option: str, variable: Variable, runs: Sequence[SweepRun]) -> None:
+def check_varies(argument: str, variable: Variable, runs: Sequence[SweepRun]) -> None:
     """Reject a setting that only some runs have, and a variable with the same value in all runs."""
     if variable.kind is Kind.METRIC:
         return
     num_missing = sum(variable.value(run) is None for run in runs)
     if num_missing:
         raise SelectionError(
-            f"{option} {variable.name}: {num_missing} of {len(runs)} runs have no such setting; "
-            "choose the others with --where"
+            f"`{argument}` {variable.name}: {num_missing} of {len(runs)} runs have no such setting; "
+            "choose the others with `where`"
         )
     values = {variable.text(run) for run in runs}
     if len(values) == 1:
         raise SelectionError(
-            f"{option} {variable.name}: has the same value in all chosen runs: {values.pop()}"
+            f"`{argument}` {variable.name}: has the same value in all chosen runs: {values.pop()}"
         )
 
 
@@ -258,60 +254,75 @@ def _check_cases(
     if mixed:
         axis, labels = next(iter(mixed.items()))
         others = "; ".join(f"{name} ({', '.join(found)})" for name, found in mixed.items())
-        by_axis = "" if by is not None else f", or draw one line per case with --by {axis}"
+        by_axis = "" if by is not None else f", or draw one line per case with `by` {axis}"
         raise SelectionError(
-            f"--x {x.name}: each point would average over other axes: {others}; "
-            f"choose a case, such as --where {quote(f'{axis}={next(iter(labels))}')}{by_axis}"
+            f"`x` {x.name}: each point would average over other axes: {others}; "
+            f"choose a case, such as `where` {quote(f'{axis}={next(iter(labels))}')}{by_axis}"
         )
 
 
-def table_panels(
-    sweep: Sweep, axes: Sequence[str], where: Mapping[str, str], y: str
-) -> dict[str, Chart] | None:
-    """Return charts of a metric over the numeric axis among `axes`, by the cases of the remaining axes.
+def table_charts(sweep: Sweep, layout: TableLayout, name: str) -> dict[str, Chart] | Table:
+    """Return what shows the metric `name` of a table.
 
-    If only one axis varies, it may be of categories. Return None if several axes vary and none is numeric,
-    which a heat map shows better, and no charts if nothing varies or there are too many groups.
+    These are charts over its numeric axis by the cases of another, one per combination of the remaining axes,
+    which is their title. If only one axis varies, it may be of categories. Several axes of categories are a
+    table for a heat map. There is no chart if nothing varies or there are too many groups.
     """
-    runs = [run for run in sweep.runs if all(run.labels[axis] == label for axis, label in where.items())]
-    runs = [run for run in runs if run.value(y) is not None]
+    metric = layout.metrics[name]
+    runs = [run for run in sweep.runs if all(run.labels[axis] == v for axis, v in layout.where.items())]
+    runs = [run for run in runs if run.value(metric) is not None]
+    axes = [axis for axis in sweep.axes if axis not in layout.where]
     labels = {axis: list(dict.fromkeys(run.labels[axis] for run in runs)) for axis in axes}
     varying = [axis for axis in axes if len(labels[axis]) > 1]
     numeric = [axis for axis in varying if all(number_of(label) is not None for label in labels[axis])]
     if not varying:
         return {}
     if len(varying) > 1 and not numeric:
-        return None
+        return _heat_map_table(sweep, layout, name, axes)
     x = max(numeric or varying, key=lambda axis: len(labels[axis]))
     others = [axis for axis in varying if axis != x]
     by = compared_axis(others) if others else None
     if by is not None and len(labels[by]) > MAX_SERIES:
         return {}
     outer = [axis for axis in others if axis != by]
-    panels = {}
+    charts = {}
     for combination in product(*(labels[axis] for axis in outer)):
         own = [run for run in runs if tuple(run.labels[axis] for axis in outer) == combination]
         if own:  # the sweep may be unfinished
             group = None if by is None else Variable(by, Kind.AXIS)
             title = ", ".join(f"{axis}: {label}" for axis, label in zip(outer, combination, strict=True))
-            panels[title] = make_chart(sweep, own, Variable(x, Kind.AXIS), y, group)
-    return panels
+            charts[title] = make_chart(sweep, own, Variable(x, Kind.AXIS), metric, group)
+    return charts
 
 
-def heat_map_table(sweep: Sweep, layout: TableLayout, name: str) -> Table:
-    """Return the table of one metric with at least one axis across, as a heat map needs it."""
-    raw = {**layout.model_dump(), "metrics": {name: layout.metrics[name]}, "paper": {}}
+def _heat_map_table(sweep: Sweep, layout: TableLayout, name: str, axes: Sequence[str]) -> Table:
+    """Return the table of one metric with at least one axis across."""
+    changes: dict[str, object] = {"metrics": {name: layout.metrics[name]}, "paper": {}}
     if not layout.columns:
-        axes = [axis for axis in sweep.axes if axis not in layout.where]
-        column = compared_axis([axis for axis in axes if len(sweep.axes[axis]) > 1] or axes)
-        raw |= {"rows": [axis for axis in axes if axis != column], "columns": [column]}
-    [table] = sweep.tables([raw])
-    return table
+        column = compared_axis([axis for axis in axes if len(sweep.axes[axis]) > 1])
+        changes |= {"rows": [axis for axis in axes if axis != column], "columns": [column]}
+    return make_table(sweep, layout.model_copy(update=changes))
 
 
-def compared_axis(axes: Sequence[str]) -> str:
-    """Return the axis of methods if there is one, otherwise the last axis."""
-    return next((name for name in axes if "method" in name.lower()), axes[-1])
+DECADES = 100.0
+"""Ratio of the largest to the smallest value from which a scale is logarithmic."""
+
+
+def scale_of(values: Iterable[float | None]) -> Literal["log", "linear"]:
+    """Return the scale of an axis: logarithmic if all values are positive and span two decades or more.
+
+    >>> scale_of([0.01, 0.1, 1.0]), scale_of([0.0, 0.01, 1.0]), scale_of([0.1, 5.0])
+    ('log', 'linear', 'linear')
+    """
+    known = [value for value in values if value is not None]
+    return "log" if known and min(known) > 0 and max(known) / min(known) >= DECADES else "linear"
+
+
+def scales_of(charts: Iterable[Chart]) -> tuple[Literal["log", "linear"], Literal["log", "linear"]]:
+    """Return the common scales of the x axes, unless they are categories, and of the y axes."""
+    points = [point for chart in charts for series in chart.series for point in series.points]
+    x = scale_of(point.x for point in points if not isinstance(point.x, str))
+    return x, scale_of(point.y.mean for point in points)
 
 
 def _text(value: object) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from itertools import islice
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
@@ -18,14 +19,12 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.records.field import Field
 from rdpfl_sim.records.files import EVENTS as EVENTS_FILE
-from rdpfl_sim.records.metrics import METRICS
+from rdpfl_sim.records.files import PROVENANCE
+from rdpfl_sim.records.metrics import MetricsRow
 from rdpfl_sim.records.reader import RunReader, Topology, run_folder_problem
 from rdpfl_sim.records.record_types import OPEN, RECORDS, RecordHead
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import RoundRange
-
-INTEGER_COLUMNS = {"client": pl.Int32, "byzantine": pl.Int8, "round": pl.Int64, "hops": pl.Int32}
-METRIC_TYPES: dict[str, type[pl.DataType]] = {name: INTEGER_COLUMNS.get(name, pl.Float64) for name in METRICS}
 
 
 class Run:
@@ -52,9 +51,31 @@ class Run:
         return self._reader.read_summary() or {}
 
     @cached_property
+    def flat_summary(self) -> JsonObject:
+        """The summary with dotted keys."""
+        return flatten(self.summary)
+
+    def value(self, metric: str) -> float | None:
+        """Return a number in the summary, such as `messages.sent`, or None if it is missing or not finite."""
+        return finite_number(self.flat_summary.get(metric))
+
+    @property
+    def seed(self) -> int:
+        """The seed in the scenario."""
+        return int(self.scenario.get("seed", 1))
+
+    @cached_property
     def provenance(self) -> JsonObject:
         """Commit, versions, command and machine; empty if provenance.json is missing."""
         return self._reader.read_provenance() or {}
+
+    @cached_property
+    def defaults(self) -> frozenset[str]:
+        """The paths of the settings at their default, from provenance.json; empty if they are unknown."""
+        paths = self.provenance.get("defaults", [])
+        if not isinstance(paths, list):
+            raise RunError(f"{self.folder / PROVENANCE} is damaged: defaults is not a list")
+        return frozenset(map(str, paths))
 
     @cached_property
     def topology(self) -> Topology:
@@ -116,7 +137,7 @@ class Run:
     def metrics(self) -> pl.DataFrame:
         """One row per client and evaluation, from metrics.csv, with the Boolean `is_byzantine`."""
         rows = self._reader.read_metrics() if self._reader.has_metrics() else []
-        metrics = pl.DataFrame(rows, schema=METRIC_TYPES)
+        metrics = pl.DataFrame(rows, schema=_columns_of(MetricsRow))
         return metrics.with_columns(pl.col("byzantine").cast(pl.Boolean)).rename(
             {"byzantine": "is_byzantine"}
         )
@@ -161,6 +182,28 @@ class Run:
         return scan(self._reader, names)
 
 
+def flatten(table: Mapping[str, object], prefix: str = "") -> JsonObject:
+    """Return nested tables as one table with dotted keys.
+
+    >>> flatten({"a": {"b": 1}, "c": [2]})
+    {'a.b': 1, 'c': [2]}
+    """
+    flat: JsonObject = {}
+    for key, item in table.items():
+        if isinstance(item, Mapping):
+            flat |= flatten(item, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = item
+    return flat
+
+
+def finite_number(value: object) -> float | None:
+    """Return a value of a summary as a float, or None if it is not a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return float(value)
+
+
 def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:
     """Return the last row of each client."""
     return metrics.group_by("client", maintain_order=True).last().sort("client")
@@ -168,11 +211,11 @@ def last_evaluations(metrics: pl.DataFrame) -> pl.DataFrame:
 
 Schema: TypeAlias = dict[str, Any]
 
-SMALL = ("client", "sender", "recipient", "fault")
+SMALL = ("client", "sender", "recipient", "fault", "hops")
 """Integer fields stored in 32 bits to save memory; their values are small."""
 
 
-def _columns_of(record: type[RecordHead]) -> Schema:
+def _columns_of(record: type[Any]) -> Schema:
     return {field: _column_type(field, kind) for field, kind in get_type_hints(record).items()}
 
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import StringIO
-from math import isfinite
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,34 +13,23 @@ import polars as pl
 
 from rdpfl_sim.components.schema import suggest
 from rdpfl_sim.errors import RunError
-from rdpfl_sim.files import JsonObject, read_json, read_json_if_present, write_atomically
+from rdpfl_sim.files import JsonObject, read_json_if_present
 from rdpfl_sim.intervals import MeanInterval, mean_interval, paired_difference
-from rdpfl_sim.records.files import RUNS, SCENARIO, SUMMARY
-from rdpfl_sim.records.schema import check_schema
+from rdpfl_sim.records.files import RUNS, SCENARIO
 from rdpfl_sim.records.summary import metric_name
 from rdpfl_sim.results.run import Run
+from rdpfl_sim.toml import TomlTable, leaves
 
 if TYPE_CHECKING:
     from rdpfl_sim.results.tables import Table
-    from rdpfl_sim.sweeps.plan import PlannedRun
+
+PLAN = "sweep.json"
+"""The plan of a sweep: its axes, its runs and its tables."""
 
 HEADLINE = "accuracy.honest.personal.mean"
 SCALARS = (str, int, float, bool)
-
-
-@dataclass(frozen=True)
-class SweepRun:
-    """A run of a sweep: its label on each axis, its seed, and its summary with dotted keys."""
-
-    run: Run
-    labels: dict[str, str]
-    seed: int
-    summary: JsonObject
-
-    def value(self, metric: str) -> float | None:
-        """Return a number in the summary, or None if it is missing or not finite."""
-        return finite_number(self.summary.get(metric))
-
+WITHOUT_EFFECT = ("name", "seed", "output", "notes")
+"""Keys of a scenario that do not distinguish experiments."""
 
 ESTIMATE_COLUMNS: dict[str, type[pl.DataType]] = {
     "metric": pl.String,
@@ -59,6 +44,28 @@ ESTIMATE_COLUMNS: dict[str, type[pl.DataType]] = {
 
 MAX_AXES = 4
 """Runs that differ in more settings than this are not treated as a grid."""
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """A run of a sweep and the labels of its cases, by axis."""
+
+    run: Run
+    labels: Mapping[str, str]
+
+    @property
+    def seed(self) -> int:
+        """The seed in the scenario."""
+        return self.run.seed
+
+    @property
+    def summary(self) -> JsonObject:
+        """The summary with dotted keys."""
+        return self.run.flat_summary
+
+    def value(self, metric: str) -> float | None:
+        """Return a number in the summary, or None if it is missing or not finite."""
+        return self.run.value(metric)
 
 
 class Sweep:
@@ -77,10 +84,18 @@ class Sweep:
 
     @cached_property
     def plan(self) -> JsonObject:
-        """The content of sweep.json: name, axes, runs and tables; empty if the file is missing."""
-        plan = read_json_if_present(self.folder / PLAN) or {}
-        for layout in plan.get("tables", ()):
-            layout.pop("spread", None)  # written by versions that could print standard deviations after ±
+        """The content of sweep.json: name, axes, words, runs and tables; empty if the file is missing."""
+        plan = read_json_if_present(self.folder / PLAN)
+        if plan is None:
+            return {}
+        try:
+            axes = {axis["name"]: list(axis["labels"]) for axis in plan["axes"]}
+            for run in plan["runs"]:
+                Path(run["folder"])
+                for axis, labels in axes.items():
+                    labels.index(run["labels"][axis])
+        except (LookupError, TypeError, ValueError) as error:
+            raise RunError(f"{self.folder / PLAN} is damaged: an axis or a run is incomplete") from error
         return plan
 
     @cached_property
@@ -107,9 +122,7 @@ class Sweep:
     @cached_property
     def _differing_settings(self) -> dict[str, list[str]]:
         """The settings in which the scenarios differ: for each path, one label per run."""
-        from rdpfl_sim.results.groups import differing_settings
-
-        rows = differing_settings([Run(folder).scenario for folder in self._folders])
+        rows = differing_settings([Run(folder) for folder in self._folders])
         if len(rows) > MAX_AXES:  # not a grid: each run is a separate case
             return {"run": [folder.name for folder in self._folders]}
         return {path: ["-" if value is None else str(value) for value in row] for path, row in rows.items()}
@@ -117,10 +130,7 @@ class Sweep:
     @cached_property
     def runs(self) -> list[SweepRun]:
         """The runs that exist so far, in the order of the axes."""
-        runs = []
-        for folder, labels in self._labelled_folders():
-            run = Run(folder)
-            runs.append(SweepRun(run, labels, int(run.scenario.get("seed", 1)), flatten(run.summary)))
+        runs = [SweepRun(Run(folder), labels) for folder, labels in self._labelled_folders()]
         return sorted(runs, key=lambda run: (self._position(run.labels), run.seed))
 
     def _labelled_folders(self) -> list[tuple[Path, dict[str, str]]]:
@@ -136,6 +146,12 @@ class Sweep:
 
     def _position(self, labels: Mapping[str, str]) -> list[int]:
         return [cases.index(labels[axis]) for axis, cases in self.axes.items()]
+
+    @property
+    def unplanned_folders(self) -> list[Path]:
+        """The run folders that are not in the plan; none if there is no plan."""
+        planned = {Path(run["folder"]).name for run in self.plan.get("runs", ())}
+        return [folder for folder in self._folders if folder.name not in planned] if self.plan else []
 
     @property
     def results(self) -> pl.DataFrame:
@@ -179,8 +195,7 @@ class Sweep:
     @cached_property
     def metrics(self) -> list[str]:
         """The paths of all numbers in the summaries, without the schema and the seed."""
-        paths = {path: None for run in self.runs for path in run.summary if run.value(path) is not None}
-        return [path for path in paths if path not in ("schema", "seed")]
+        return known_metrics(run.run for run in self.runs)
 
     def intervals(self, metric: str = HEADLINE) -> dict[tuple[str, ...], MeanInterval]:
         """Return the mean and its interval over seeds for each combination of labels."""
@@ -208,43 +223,17 @@ class Sweep:
         return values
 
     def tables(self, layouts: Sequence[Mapping[str, object]] = ()) -> list[Table]:
-        """Return the tables of the sweep file, or tables with the given layouts (see docs/sweeps.md)."""
-        from rdpfl_sim.results.tables import make_tables
-        from rdpfl_sim.sweeps.spec import SweepSpec
+        """Return the tables of the sweep file, or those of these layouts (docs/experiments/sweeps.md)."""
+        from rdpfl_sim.results.tables import make_table, read_layouts
 
-        axes = [
-            {"name": name, "cases": [{"label": label} for label in labels]}
-            for name, labels in self.axes.items()
-        ]
-        chosen = [*(layouts or self.plan.get("tables", ()))]
-        planned = SweepSpec.from_dict({"name": "sweep", "axis": axes, "table": chosen})
-        return make_tables(planned, [(run, run.summary) for run in self.runs])
+        chosen = [*(layouts or self.plan.get("tables", ()))] or [{}]
+        return [make_table(self, layout) for layout in read_layouts(chosen, self.axes)]
 
 
 def _estimate_row(metric: str, interval: MeanInterval) -> tuple[object, ...]:
     has_interval = interval.half_width is not None
     ends = (interval.low, interval.high) if has_interval else (None, None)
     return metric, metric_name(metric).unit, interval.mean, interval.deviation, *ends, interval.num
-
-
-PLAN = "sweep.json"
-"""The plan of a sweep: its axes and runs."""
-
-MAX_COLUMNS = 60
-"""Maximum number of columns of results.csv, unless all are requested."""
-
-HEADLINES = (
-    *("result.status", "result.error", "result.accuracy.honest.", "result.simulated_s", "result.messages."),
-    *("result.rounds_done", "result.byzantine", "result.num_parameters", "result.telemetry.delay_s.mean"),
-    *("result.wall.seconds", "result.digest", "result.warnings"),
-)
-"""Columns of results.csv by importance; a final dot stands for all columns that begin so."""
-
-
-def folder_of(run: PlannedRun, output: Path) -> Path:
-    """Return the folder of a complete run; earlier versions wrote it beside the results."""
-    beside = output / run.key
-    return beside if beside.exists() else output / RUNS / run.key
 
 
 def run_folders(parent: Path) -> list[Path]:
@@ -258,92 +247,49 @@ def run_folders(parent: Path) -> list[Path]:
     return [folder for folder in folders if not folder.name.startswith(".")]
 
 
-def read_summary(run: PlannedRun, output: Path) -> JsonObject | None:
-    """Return the summary of a complete run, or None if summary.json is missing or unreadable.
+def known_metrics(runs: Iterable[Run]) -> list[str]:
+    """Return the paths of all numbers in the summaries, without the schema and the seed."""
+    paths = {path: None for run in runs for path in run.flat_summary if run.value(path) is not None}
+    return [path for path in paths if path not in ("schema", "seed")]
 
-    Raise `SchemaError` if the run was written by a version with a different schema.
+
+def compared_axis(axes: Sequence[str]) -> str:
+    """Return the axis of methods if there is one, otherwise the last axis."""
+    return next((name for name in axes if "method" in name.lower()), axes[-1])
+
+
+def baseline_case(labels: Sequence[str]) -> str:
+    """Return the case of local training if there is one, otherwise the first case."""
+    return next((label for label in labels if label.lower() == "local"), labels[0])
+
+
+def settings_of(scenario: TomlTable) -> dict[str, object]:
+    """Return every setting of a scenario by its path, in the form of an override.
+
+    >>> settings_of({"faults": [{"at_s": 1.0}], "model": {"hidden": [64]}, "adversary": []})
+    {'faults[0].at_s': 1.0, 'model.hidden': [64]}
     """
-    folder = folder_of(run, output)
-    try:
-        summary = read_json(folder / SUMMARY)
-    except (OSError, RunError):
-        return None
-    if not summary:
-        return None
-    check_schema(folder)
-    return summary
+    return {path: value for path, value in leaves(scenario).items() if value != []}
 
 
-def flatten(table: Mapping[str, object], prefix: str = "") -> JsonObject:
-    """Return nested tables as one table with dotted keys.
-
-    >>> flatten({"a": {"b": 1}, "c": [2]})
-    {'a.b': 1, 'c': [2]}
-    """
-    flat: JsonObject = {}
-    for key, item in table.items():
-        if isinstance(item, Mapping):
-            flat |= flatten(item, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = item
-    return flat
+def without_seed(scenario: TomlTable) -> TomlTable:
+    """Return a scenario without its seed and without the keys that do not affect results."""
+    return {key: value for key, value in scenario.items() if key not in WITHOUT_EFFECT}
 
 
-def finite_number(value: object) -> float | None:
-    """Return a value of a summary as a float, or None if it is not a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        return None
-    return float(value)
+def all_differing_settings(scenarios: Iterable[TomlTable]) -> dict[str, list[object]]:
+    """Return the settings that differ, by path: one value per scenario, None if it has no such setting."""
+    found = [settings_of(without_seed(scenario)) for scenario in scenarios]
+    paths = dict.fromkeys(path for settings in found for path in settings)
+    rows = {path: [settings.get(path) for settings in found] for path in paths}
+    return {path: row for path, row in rows.items() if any(value != row[0] for value in row)}
 
 
-def read_results(runs: Iterable[PlannedRun], output: Path) -> list[tuple[PlannedRun, JsonObject]]:
-    """Return the complete runs, and their summaries with dotted keys."""
-    found = ((run, read_summary(run, output)) for run in runs)
-    return [(run, flatten(summary)) for run, summary in found if summary is not None]
-
-
-def write_csv(
-    path: Path, results: Sequence[tuple[PlannedRun, JsonObject]], metrics: Iterable[str] | None = None
-) -> tuple[int, int]:
-    """Write one row per run: its labels, the keys of its scenario, and the keys of its summary.
-
-    With `metrics`, write at most `MAX_COLUMNS` columns, with these metrics among them. Return the numbers of
-    written and of omitted columns.
-    """
-    rows: list[JsonObject] = []
-    for run, summary in results:
-        parameters = flatten(run.scenario.to_dict(), "scenario.")
-        parameters.pop("scenario.notes", None)
-        values = {f"result.{key}": value for key, value in summary.items()}
-        rows.append({"run": run.key, **run.labels, **parameters, **values})
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    chosen = columns
-    if metrics is not None:
-        labels = dict.fromkeys(label for run, _ in results for label in run.labels)
-        first = ["run", *labels, "scenario.seed", *(f"result.{path}" for path in metrics)]
-        ranked = [key for key in _by_importance(first, rows, columns) if key in columns]
-        chosen = sorted(ranked[:MAX_COLUMNS], key=columns.index)
-    text = StringIO()
-    writer = csv.DictWriter(text, chosen, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()} for row in rows
-    )
-    write_atomically(path, text.getvalue().encode())
-    return len(chosen), len(columns) - len(chosen)
-
-
-def _by_importance(first: Iterable[str], rows: Sequence[JsonObject], columns: Sequence[str]) -> list[str]:
-    """Return the columns `first`, then the headlines, then the settings with several values."""
-    headlines = [
-        key
-        for headline in HEADLINES
-        for key in columns
-        if key == headline or (headline.endswith(".") and key.startswith(headline))
-    ]
-    settings = [
-        key
-        for key in columns
-        if key.startswith("scenario.") and len({repr(row[key]) for row in rows if key in row}) > 1
-    ]
-    return list(dict.fromkeys([*first, *headlines, *settings]))
+def differing_settings(runs: Sequence[Run]) -> dict[str, list[object]]:
+    """Return the settings that differ, without options that only some runs have, all at their default."""
+    return {
+        path: row
+        for path, row in all_differing_settings(run.scenario for run in runs).items()
+        if None not in row
+        or any(v is not None and path not in run.defaults for v, run in zip(row, runs, strict=True))
+    }

@@ -1,31 +1,102 @@
-"""Tables of a sweep: means with 95 % intervals over seeds, and published numbers; Markdown and LaTeX."""
+"""Tables of a sweep: layouts, means with 95 % intervals, published numbers; Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import groupby, product
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import TypeAlias
 
+from pydantic import Field, ValidationError
+
+from rdpfl_sim.components.options import Count
+from rdpfl_sim.components.schema import Strict, suggest
+from rdpfl_sim.errors import Problem, ScenarioError
+from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import EXPLANATION, MeanInterval, mean_interval
-from rdpfl_sim.results.sweep import finite_number
-from rdpfl_sim.sweeps.plan import SYMBOLS
-from rdpfl_sim.sweeps.spec import SweepSpec, TableLayout
+from rdpfl_sim.results.run import flatten
+from rdpfl_sim.results.sweep import HEADLINE, Sweep, SweepRun
+from rdpfl_sim.toml import TomlTable, join_path
 
 Labels: TypeAlias = tuple[str, ...]
 
+SYMBOLS = {
+    "alpha": "\N{GREEK SMALL LETTER ALPHA}",
+    "epsilon": "\N{GREEK SMALL LETTER EPSILON}",
+    "gamma": "\N{GREEK SMALL LETTER GAMMA}",
+    "kappa": "\N{GREEK SMALL LETTER KAPPA}",
+    "lambda": "\N{GREEK SMALL LETTER LAMDA}",
+    "mu": "\N{GREEK SMALL LETTER MU}",
+    "rho": "\N{GREEK SMALL LETTER RHO}",
+    "sigma": "\N{GREEK SMALL LETTER SIGMA}",
+    "theta": "\N{GREEK SMALL LETTER THETA}",
+}
+"""Greek letters by their names in settings and in LaTeX."""
 
-class Labelled(Protocol):
-    """The fields of a run that are used in tables."""
 
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The labels of its cases, by axis."""
+class TableLayout(Strict):
+    """The layout of a table of results."""
+
+    title: str = ""
+    rows: list[str] = Field(default=[], description="axes whose cases are the rows (default: all other axes)")
+    columns: list[str] = Field(default=[], description="axes whose cases are the columns")
+    metrics: dict[str, str] = Field(
+        default={"accuracy": HEADLINE},
+        min_length=1,
+        description="metrics to show: names in the table and paths in summary.json",
+    )
+    where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
+    digits: Count = 4
+    paper: TomlTable = Field(
+        default={},
+        description="published numbers, nested by the labels of rows, columns and (if several) metrics",
+    )
+
+    def published(self, labels: Sequence[str]) -> float | None:
+        """Return the published number of a cell, if there is one."""
+        found: object = self.paper
+        for label in labels:
+            found = found.get(label) if isinstance(found, Mapping) else None
+        return found if isinstance(found, int | float) else None
+
+    def problems(self, path: str, axes: Mapping[str, Sequence[str]]) -> Iterator[Problem]:
+        """Yield the reasons why the layout at `path` does not fit a sweep with these axes and cases."""
+        named = [*self.rows, *self.columns, *self.where]
+        for key in ("rows", "columns", "where"):
+            for name in getattr(self, key):
+                if name not in axes:
+                    yield Problem(f"{path}.{key}", f"no axis has this name{suggest(name, axes)}", name)
+        for name, label in self.where.items():
+            if label not in axes.get(name, [label]):
+                message = f"the axis has no such case{suggest(label, axes[name])}"
+                yield Problem(f"{path}.where.{name}", message, label)
+        for name in axes:
+            if named.count(name) > 1:
+                yield Problem(path, "an axis may appear only once, in rows, columns or where", name)
+            elif self.rows and name not in named:
+                yield Problem(path, "every axis must appear in rows, columns or where", name)
 
 
-Results: TypeAlias = Sequence[tuple[Labelled, Mapping[str, object]]]
-"""Complete runs and their summaries with dotted keys."""
+def read_layouts(raw: Sequence[Mapping[str, object]], axes: Mapping[str, Sequence[str]]) -> list[TableLayout]:
+    """Return the validated layouts of a sweep with these axes; raise a `ScenarioError` with all problems."""
+    layouts, problems = [], list[Problem]()
+    for index, table in enumerate(raw):
+        try:
+            layouts.append(TableLayout.model_validate(table))
+        except ValidationError as error:
+            problems += [
+                Problem(join_path(("table", index, *e["loc"])), e["msg"], e["input"]) for e in error.errors()
+            ]
+        else:
+            problems += layouts[-1].problems(f"table[{index}]", axes)
+    if problems:
+        raise ScenarioError(problems)
+    return layouts
 
 
 @dataclass(frozen=True)
@@ -70,30 +141,25 @@ class Table:
         return text if published is None else f"{text} ({published:.{self.digits}f})"
 
 
-def make_tables(sweep: SweepSpec, results: Results) -> list[Table]:
-    """Return the tables that the sweep defines, or one with all its cases."""
-    return [_make_table(sweep, layout, results) for layout in sweep.table or [TableLayout()]]
-
-
-def _make_table(sweep: SweepSpec, layout: TableLayout, results: Results) -> Table:
-    others = [axis.name for axis in sweep.axes if axis.name not in (*layout.columns, *layout.where)]
-    rows = layout.rows or others
+def make_table(sweep: Sweep, layout: TableLayout) -> Table:
+    """Return the table of all runs so far with this layout."""
+    axes = sweep.axes
+    rows = layout.rows or [name for name in axes if name not in (*layout.columns, *layout.where)]
     values: dict[tuple[Labels, Labels], list[float]] = {}
-    for run, summary in results:
+    for run in sweep.runs:
         if any(run.labels[axis] != label for axis, label in layout.where.items()):
             continue
         row = tuple(run.labels[axis] for axis in rows) or ("all",)
         for name, path in layout.metrics.items():
-            value = finite_number(summary.get(path))
+            value = run.value(path)
             if value is not None:
                 column = (*(run.labels[axis] for axis in layout.columns), name)
                 values.setdefault((row, column), []).append(value)
     cells = {(row, _heading(layout, column)): mean_interval(found) for (row, column), found in values.items()}
-    cases = {axis.name: [case.label for case in axis.cases] for axis in sweep.axes}
-    all_rows = list(product(*(cases[axis] for axis in rows))) if rows else [("all",)]
+    all_rows = list(product(*(axes[axis] for axis in rows))) if rows else [("all",)]
     all_columns = [
         _heading(layout, labels)
-        for labels in product(*(cases[axis] for axis in layout.columns), layout.metrics)
+        for labels in product(*(axes[axis] for axis in layout.columns), layout.metrics)
     ]
     published = {
         (row, column): number
@@ -193,3 +259,59 @@ def _escape(text: str) -> str:
     for name, letter in SYMBOLS.items():
         text = text.replace(letter, f"$\\{name}$")
     return text
+
+
+MAX_COLUMNS = 60
+"""Maximum number of columns of results.csv, unless all are requested."""
+
+HEADLINES = (
+    *("result.status", "result.error", "result.accuracy.honest.", "result.simulated_s", "result.messages."),
+    *("result.rounds_done", "result.byzantine", "result.num_parameters", "result.telemetry.delay_s.mean"),
+    *("result.wall.seconds", "result.digest", "result.warnings"),
+)
+"""Columns of results.csv by importance; a final dot stands for all columns that begin so."""
+
+
+def write_csv(path: Path, runs: Sequence[SweepRun], metrics: Iterable[str] | None = None) -> tuple[int, int]:
+    """Write one row per run: its labels, the keys of its scenario, and the keys of its summary.
+
+    With `metrics`, write at most `MAX_COLUMNS` columns, with these metrics among them. Return the numbers of
+    written and of omitted columns.
+    """
+    rows: list[JsonObject] = []
+    for each in runs:
+        parameters = flatten(each.run.scenario, "scenario.")
+        parameters.pop("scenario.notes", None)
+        values = {f"result.{key}": value for key, value in each.summary.items()}
+        rows.append({"run": each.run.folder.name, **each.labels, **parameters, **values})
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    chosen = columns
+    if metrics is not None:
+        labels = dict.fromkeys(label for run in runs for label in run.labels)
+        first = ["run", *labels, "scenario.seed", *(f"result.{path}" for path in metrics)]
+        ranked = [key for key in _by_importance(first, rows, columns) if key in columns]
+        chosen = sorted(ranked[:MAX_COLUMNS], key=columns.index)
+    text = StringIO()
+    writer = csv.DictWriter(text, chosen, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {key: json.dumps(v) if isinstance(v, list | dict) else v for key, v in row.items()} for row in rows
+    )
+    write_atomically(path, text.getvalue().encode())
+    return len(chosen), len(columns) - len(chosen)
+
+
+def _by_importance(first: Iterable[str], rows: Sequence[JsonObject], columns: Sequence[str]) -> list[str]:
+    """Return the columns `first`, then the headlines, then the settings with several values."""
+    headlines = [
+        key
+        for headline in HEADLINES
+        for key in columns
+        if key == headline or (headline.endswith(".") and key.startswith(headline))
+    ]
+    settings = [
+        key
+        for key in columns
+        if key.startswith("scenario.") and len({repr(row[key]) for row in rows if key in row}) > 1
+    ]
+    return list(dict.fromkeys([*first, *headlines, *settings]))

@@ -6,10 +6,11 @@ Each check yields a `Problem` per mistake. Its parameters name the sections that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from rdpfl_sim.components.options import client_ids, round_down
-from rdpfl_sim.components.schema import Component
-from rdpfl_sim.errors import OptionError, Problem
+from rdpfl_sim.components.schema import Component, components_in
+from rdpfl_sim.errors import OptionError, PluginError, Problem, ScenarioError, errors_at
 from rdpfl_sim.scenario.sections import (
     AdversarySection,
     ClientsSection,
@@ -17,8 +18,14 @@ from rdpfl_sim.scenario.sections import (
     TimingSection,
     TrainingSection,
 )
+from rdpfl_sim.toml import join_path
 from rdpfl_sim.world.adversary.timing import TIMING_ATTACKS
 from rdpfl_sim.world.faults import FAULTS
+from rdpfl_sim.world.network.links import LossFacts
+from rdpfl_sim.world.network.topology import TopologyFacts
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_LINKS = 10_000_000
 
@@ -42,12 +49,9 @@ def no_deadlock(
 def _causes_of_missing_messages(
     network: NetworkSection, adversary: list[AdversarySection], faults: list[Component]
 ) -> Iterator[tuple[str, str]]:
-    losses = {"network.loss": network.loss}
-    losses |= {f"network.links[{i}].loss": link.loss for i, link in enumerate(network.links) if link.loss}
-    for path, loss in losses.items():
-        probabilities = [value for key, value in loss if key in ("probability", "loss_calm", "loss_burst")]
-        if loss.name != "none" and (any(probabilities) or not probabilities):
-            yield path, loss.name
+    for location, part in components_in(network, ("network",)):
+        if isinstance(part.facts, LossFacts) and of_plugin(part, part.facts.loses, **part.options):
+            yield join_path(location), part.name
     for path, group in groups_by_path(adversary).items():
         if TIMING_ATTACKS.facts(group.timing.name).withholds:
             yield f"{path}.timing", group.timing.name
@@ -98,80 +102,28 @@ def byzantine_clients_are_possible(
         yield Problem(f"{path}.{option}", "leaves no honest client", getattr(group, option))
 
 
-def just_in_time_needs_a_deadline(
-    timing: TimingSection, adversary: list[AdversarySection]
-) -> Iterator[Problem]:
+def attacks_have_a_deadline(timing: TimingSection, adversary: list[AdversarySection]) -> Iterator[Problem]:
     """Require that victims have a deadline if attackers send just before it."""
     if timing.wait.bind()().timeout_s is not None:
         return
     for path, group in groups_by_path(adversary).items():
-        if group.timing.name == "just_in_time":
+        if TIMING_ATTACKS.facts(group.timing.name).needs_deadline:
             message = "requires timing.wait to be 'deadline' or to have a timeout_s"
             yield Problem(f"{path}.timing", message, group.timing.name)
-
-
-def victims_exist(clients: ClientsSection, adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require that the victims of selective silence are clients in the scenario."""
-    for path, group in groups_by_path(adversary).items():
-        victims = getattr(group.timing, "victims", None)
-        try:
-            if victims is not None:
-                client_ids("victims", victims, clients.count)
-        except OptionError as error:
-            yield Problem(f"{path}.timing.victims", error.message, victims)
-
-
-def victims_or_fraction(adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require that the victims of selective silence are set in one way only."""
-    for path, group in groups_by_path(adversary).items():
-        victims = getattr(group.timing, "victims", None)
-        if victims is not None and "fraction" in group.timing.model_fields_set:
-            yield Problem(f"{path}.timing.victims", "set either victims or fraction, not both", victims)
-
-
-def schedules_are_possible(adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require that an attack ends after it starts."""
-    for path, group in groups_by_path(adversary).items():
-        window = group.schedule
-        for low, high in (("from_round", "until_round"), ("from_s", "until_s")):
-            end = getattr(window, high, None)
-            if end is not None and end <= getattr(window, low) - (low == "from_round"):
-                message = f"must be after {low} = {getattr(window, low)}"
-                yield Problem(f"{path}.schedule.{high}", message, end)
 
 
 def links_fit_into_memory(
     clients: ClientsSection, topology: Component, faults: list[Component]
 ) -> Iterator[Problem]:
     """Reject a dense graph of very many clients before it is built."""
-    topologies = {"topology": topology}
-    for index, fault in enumerate(faults):
-        changed = getattr(fault, "topology", None)
-        if isinstance(changed, Component):
-            topologies[f"faults[{index}].topology"] = changed
-    for path, chosen in topologies.items():
-        num_links = _num_links(chosen, clients.count)
+    everywhere = [*components_in(topology, ("topology",)), *components_in(faults, ("faults",))]
+    for location, chosen in everywhere:
+        if not isinstance(chosen.facts, TopologyFacts):
+            continue
+        num_links = of_plugin(chosen, chosen.facts.num_links, clients.count, **chosen.options)
         if num_links > MAX_LINKS:
             message = f"{clients.count:,} clients would have {num_links:,.0f} links; allowed: {MAX_LINKS:,}"
-            yield Problem(path, message, chosen.name)
-
-
-def _num_links(topology: Component, num_clients: int) -> float:
-    """Return the approximate number of links for topologies that can be dense, otherwise 0."""
-    pairs = num_clients * (num_clients - 1) / 2
-    match topology.name:
-        case "complete":
-            return pairs
-        case "erdos_renyi":
-            return pairs * float(getattr(topology, "p", 0))
-        case "k_regular" | "small_world":
-            return num_clients * int(getattr(topology, "k", 0)) / 2
-        case "scale_free":
-            return num_clients * int(getattr(topology, "m", 0))
-        case "communities":
-            num = getattr(topology, "num", None) or len(getattr(topology, "sizes", None) or (1, 1))
-            return pairs * (getattr(topology, "p_out", 0) + getattr(topology, "p_in", 0) / num)
-    return 0.0
+            yield Problem(join_path(location), message, chosen.name)
 
 
 def steps_or_epochs(training: TrainingSection) -> Iterator[Problem]:
@@ -182,27 +134,6 @@ def steps_or_epochs(training: TrainingSection) -> Iterator[Problem]:
         )
 
 
-def ranges_are_in_order(network: NetworkSection, timing: TimingSection) -> Iterator[Problem]:
-    """Require low_s <= high_s."""
-    yield from _is_in_order("network.latency", network.latency, "low_s", "high_s")
-    yield from _is_in_order("network.geography", network.geography, "low_s", "high_s")
-    yield from _is_in_order("timing.compute", timing.compute, "low_s", "high_s")
-    for index, link in enumerate(network.links):
-        yield from _is_in_order(f"network.links[{index}].latency", link.latency, "low_s", "high_s")
-
-
-def equivocations_are_in_order(adversary: list[AdversarySection]) -> Iterator[Problem]:
-    """Require low <= high."""
-    for path, group in groups_by_path(adversary).items():
-        yield from _is_in_order(f"{path}.equivocation", group.equivocation, "low", "high")
-
-
-def _is_in_order(path: str, component: Component | None, low: str, high: str) -> Iterator[Problem]:
-    least, most = getattr(component, low, 0), getattr(component, high, 0)
-    if least > most:
-        yield Problem(f"{path}.{low}", f"must be at most {high} = {most}", least)
-
-
 def link_exceptions_have_an_effect(network: NetworkSection) -> Iterator[Problem]:
     """Require that an entry of network.links changes latency or loss."""
     for index, link in enumerate(network.links):
@@ -210,29 +141,40 @@ def link_exceptions_have_an_effect(network: NetworkSection) -> Iterator[Problem]
             yield Problem(f"network.links[{index}]", "has no effect: set latency, loss, or both")
 
 
-def every_client_has_a_compute_time(clients: ClientsSection, timing: TimingSection) -> Iterator[Problem]:
-    """Require one entry per client in a list of compute times."""
-    seconds = getattr(timing.compute, "seconds", None)
-    if isinstance(seconds, list) and len(seconds) != clients.count:
-        yield Problem(
-            "timing.compute.seconds",
-            f"must have {clients.count} entries, one per client; it has {len(seconds)}",
-            seconds,
-        )
-
-
 CHECKS: list[Callable[..., Iterator[Problem]]] = [
     no_deadlock,
     byzantine_clients_are_possible,
-    just_in_time_needs_a_deadline,
-    victims_exist,
-    victims_or_fraction,
-    equivocations_are_in_order,
+    attacks_have_a_deadline,
     link_exceptions_have_an_effect,
-    schedules_are_possible,
     links_fit_into_memory,
     steps_or_epochs,
-    ranges_are_in_order,
-    every_client_has_a_compute_time,
 ]
 """All checks. A check runs if the sections named by its parameters are valid."""
+
+
+def component_problems(path: str, component: Component, num_clients: int) -> Iterator[Problem]:
+    """Yield a problem if options of a component contradict each other or the number of clients."""
+    facts = component.facts
+    for option, replaced in facts.replaces.items():
+        value = getattr(component, option)
+        if value is not None and replaced in component.model_fields_set:
+            yield Problem(f"{path}.{option}", f"set either {option} or {replaced}, not both", value)
+    if facts.check is not None:
+        try:
+            with errors_at(path, component):
+                of_plugin(component, facts.check, component, num_clients)
+        except ScenarioError as error:
+            yield from error.problems
+
+
+def of_plugin(component: Component, fact: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """Return the result of a fact that is a function; an error in a plug-in names the plug-in."""
+    try:
+        return fact(*arguments, **options)
+    except OptionError:
+        raise
+    except Exception as error:
+        if component.plugin is None:
+            raise
+        flaw = f"declares a fact that fails: {component.plugin.explain(error)}"
+        raise PluginError(component.plugin, flaw) from error

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from textwrap import wrap
 
 from pydantic.json_schema import JsonSchemaValue
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from rdpfl_sim.aggregators import AGGREGATORS, PRE_AGGREGATORS
 from rdpfl_sim.components.options import LARGE, describe_bound
 from rdpfl_sim.components.schema import Component, OneOf, Strict
-from rdpfl_sim.contracts.plugin_check import guard_and_try
 from rdpfl_sim.methods.directions import aggregation_components
+from rdpfl_sim.plugin_checks import guard_and_try
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import CHOICES, AdversarySection
 from rdpfl_sim.toml import TomlTable, to_toml
-
-HANGING_INDENT = 2
 
 KINDS: Mapping[str, OneOf] = {
     **CHOICES,
@@ -71,48 +65,6 @@ def _plugin_problems(choice: OneOf) -> list[str]:
             problem = guard_and_try(choice.validate(name))
             problems += [] if problem is None else [problem]
     return problems
-
-
-def markdown_table(kinds: Mapping[str, Sequence[Entry]]) -> str:
-    """Return a Markdown table with one row per kind."""
-    rows = [
-        f"| {kind} | {', '.join(f'`{entry.name}`' for entry in entries)} |" for kind, entries in kinds.items()
-    ]
-    return "\n".join(["| kind | built in |", "|---|---|", *rows])
-
-
-def overview(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
-    """Return a terminal table with the names of all components, one row per kind."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for kind, entries in kinds.items():
-        table.add_row(Text(kind, style="bold"), Text(", ".join(entry.name for entry in entries)))
-    return table
-
-
-def details(kinds: Mapping[str, Sequence[Entry]]) -> RenderableType:
-    """Return terminal text with the summary and the options of every component."""
-    lines: list[RenderableType] = []
-    for kind, entries in kinds.items():
-        lines.append(Text(kind, style="bold"))
-        for entry in entries:
-            lines.append(HangingIndent(Text.assemble((entry.name, "cyan"), f": {entry.summary}"), 2))
-            lines += [HangingIndent(Text(option, style="dim"), 6) for option in entry.options]
-    return Group(*lines)
-
-
-@dataclass(frozen=True)
-class HangingIndent:
-    """A paragraph whose first line is indented by `indent`; further lines are indented a little more."""
-
-    text: Text
-    indent: int
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        deeper = self.indent + HANGING_INDENT
-        lines = self.text.wrap(console, max(options.max_width - deeper, 1))
-        for index, line in enumerate(lines):
-            line.rstrip()
-            yield Padding(line, (0, 0, 0, self.indent if index == 0 else deeper), expand=False)
 
 
 def _option_lines(table: type[Component]) -> tuple[str, ...]:
@@ -174,8 +126,7 @@ def describe_method(method: Component) -> str:
 
 def describe_attack(section: AdversarySection) -> str:
     """Return the attack of a group of Byzantine clients, with the settings that differ from defaults."""
-    components = [section.attack, section.timing, section.equivocation]
-    attacks = " + ".join(describe_component(part) for part in components if part.name != "none")
+    attacks = " + ".join(describe_component(getattr(section, key)) for key in section.attacks)
     if not attacks:
         return "none"
     shown = ("schedule", "knowledge", "collude", "patience_s")

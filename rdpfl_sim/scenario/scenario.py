@@ -8,22 +8,24 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import reduce
 from hashlib import blake2b
+from operator import getitem
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from rdpfl_sim.components.options import Count
-from rdpfl_sim.components.schema import Component, Strict
-from rdpfl_sim.contracts.plugin_check import guard_and_try, plugins_in
+from rdpfl_sim.components.schema import Component, Strict, components_in
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution import arithmetic
 from rdpfl_sim.learning.datasets.download import data_folder, is_fetched
+from rdpfl_sim.plugin_checks import guard_and_try, plugins_in
 from rdpfl_sim.scenario.bundled import find_scenario
-from rdpfl_sim.scenario.checks import CHECKS
+from rdpfl_sim.scenario.checks import CHECKS, component_problems
 from rdpfl_sim.scenario.overrides import Draft, paths_of_key
 from rdpfl_sim.scenario.sections import (
     CHOICES,
@@ -86,7 +88,7 @@ class Scenario(Strict):
     execution: ExecutionSection = ExecutionSection()
     notes: list[str] = Field(
         default=[],
-        description="remarks that become warnings of the run; --set adds one for each lost setting",
+        description="remarks that become warnings of the run; an override adds one for each lost setting",
     )
 
     @classmethod
@@ -104,6 +106,12 @@ class Scenario(Strict):
             problems += broken
             if broken:
                 del valid[name]  # checks must not call broken plug-ins
+        if "clients" in valid:
+            for name, part in valid.items():
+                for location, component in components_in(part, (name,)):
+                    problems += component_problems(
+                        _toml_path(raw, location), component, valid["clients"].count
+                    )
         for check in CHECKS:
             sections = list(inspect.signature(check).parameters)
             if all(name in valid for name in sections):
@@ -141,7 +149,7 @@ class Scenario(Strict):
             draft.override(override)
         if seed is not None:
             if "seed" in draft.overrides:
-                raise ScenarioError([Problem("seed", "has no effect: --seed replaces it", raw["seed"])])
+                raise ScenarioError([Problem("seed", "has no effect: `seed` replaces it", raw["seed"])])
             raw["seed"] = seed
         raw.setdefault(
             "name", re.sub(r"[^A-Za-z0-9._-]|^[^A-Za-z0-9]", "-", path.stem).strip("-") or "scenario"
@@ -158,11 +166,14 @@ class Scenario(Strict):
         """Return every option with its value, as in TOML; options without a value are omitted."""
         dumped = _without_none(self.model_dump(by_alias=True))
         assert isinstance(dumped, dict)
+        for location, component in components_in(self):
+            table: Any = reduce(getitem, location, dumped)
+            for option, replaced in component.facts.replaces.items():
+                if option in table:
+                    del table[replaced]
         for group in dumped["adversary"]:
             if "ids" in group:  # ids replace fraction and placement
                 del group["fraction"], group["placement"]
-            if "victims" in group["timing"]:
-                del group["timing"]["fraction"]
         if len(self.adversary) == 1:
             (dumped["adversary"],) = dumped["adversary"]
         if self.training.local_steps is not None:
@@ -193,15 +204,6 @@ def read_run(path: Path) -> TomlTable:
     return raw
 
 
-def is_older(path: Path) -> bool:
-    """Return whether the scenario file of a run folder was written without `execution.arithmetic`."""
-    try:
-        execution = read_toml(path, follow_links=False).get("execution")
-    except ScenarioError:
-        return False
-    return isinstance(execution, dict) and "arithmetic" not in execution
-
-
 def arithmetic_of(folder: Path) -> object:
     """Return the arithmetic of a run folder; for an invalid scenario, any value."""
     execution = read_run(folder / "scenario.toml")["execution"]
@@ -213,7 +215,7 @@ def reject_network_access(scenario: Scenario, allow_cluster: bool) -> None:
     problems = []
     address = getattr(scenario.execution.executor, "address", None)
     if address is not None and not allow_cluster:
-        message = "run folders may not connect to a cluster without --allow-cluster (allow_cluster=True)"
+        message = "run folders may not connect to a cluster without `allow_cluster`"
         problems.append(Problem("execution.executor.address", message, address))
     if getattr(scenario.data, "download", False):
         name, folder = scenario.data.name, getattr(scenario.data, "folder", None)

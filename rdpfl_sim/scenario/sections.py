@@ -140,7 +140,8 @@ class AdversarySection(Strict):
     def attacks(self) -> dict[str, str]:
         """The names of its attacks, by key; empty if its clients behave honestly."""
         parts = {"attack": self.attack, "timing": self.timing, "equivocation": self.equivocation}
-        return {key: part.name for key, part in parts.items() if part.name != "none"}
+        fields = type(self).model_fields
+        return {key: part.name for key, part in parts.items() if part.name != fields[key].default}
 
 
 class LinkSection(Strict):

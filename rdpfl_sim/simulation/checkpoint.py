@@ -7,8 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
-from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from simpy import Event, Process
 from simpy.events import Initialize
@@ -19,7 +18,7 @@ from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.methods.batching import Updated
 from rdpfl_sim.records.files import CHECKPOINTS
 from rdpfl_sim.scenario.sections import CheckpointSection
-from rdpfl_sim.simulation.checkpoint_file import Checkpoints, CodecError, Decoder, Encoder, Plain, decoding
+from rdpfl_sim.simulation.checkpoint_file import Checkpoints, CodecError, Encoder, Plain
 from rdpfl_sim.simulation.evaluation import Candidate
 from rdpfl_sim.simulation.provenance import environment
 from rdpfl_sim.simulation.run_folder import RunFolder
@@ -27,7 +26,6 @@ from rdpfl_sim.simulation.telemetry import Histogram, RoundStats, SenderStats
 from rdpfl_sim.simulation.theory import Trajectory
 from rdpfl_sim.world.adversary.adversary import DelayedMessage, Observations
 from rdpfl_sim.world.adversary.timing import ScheduledMessage
-from rdpfl_sim.world.client import FinishedRound
 from rdpfl_sim.world.faults.fault import End, Start, fault_classes
 from rdpfl_sim.world.jobs import FinishedJob, JobResult
 from rdpfl_sim.world.kernel import Call, Kernel
@@ -89,31 +87,11 @@ class CheckpointWriter:
 
 
 VALUES: tuple[type, ...] = (
-    *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call),
-    *(
-        DelayedMessage,
-        ScheduledMessage,
-        Observations,
-        Histogram,
-        RoundStats,
-        SenderStats,
-        Trajectory,
-        Candidate,
-        FinishedJob,
-        JobResult,
-        FinishedRound,
-        Updated,
-        UsedMessage,
-    ),
-    *(Start, End),
+    *(Message, Broadcast, Payload, SenderQueue, Delivery, Departure, Transfer, Call, UsedMessage),
+    *(DelayedMessage, ScheduledMessage, Observations, Histogram, RoundStats, SenderStats),
+    *(Trajectory, Candidate, FinishedJob, JobResult, Updated, Start, End),
 )
 """Classes of the values that a run creates, other than method states."""
-
-PRIORITIES = range(10)
-SHORTEST_RECORD = 40
-"""Minimum size in bytes of a fault record in events.jsonl."""
-MAX_CHANGES = 100_000_000
-"""Maximum number of changes to the world without fault records. Skipping this many takes a minute or two."""
 
 
 class Snapshot(NamedTuple):
@@ -125,8 +103,8 @@ class Snapshot(NamedTuple):
 
 def take_snapshot(simulation: Simulation) -> Snapshot:
     """Return the state of a run. Pending updates are computed first; pending local training is not run."""
-    components, pending_events = _stateful_components(simulation), simulation.world.pending_events
-    encoder = Encoder(components, _values(simulation))
+    components, pending_events = stateful_components(simulation), simulation.world.pending_events
+    encoder = Encoder(components, value_classes(simulation))
     state = {
         "queue": list(_encode_queue(simulation.kernel, pending_events, encoder)),
         "waiting": [client for client, event in pending_events.items() if not isinstance(event, Initialize)],
@@ -148,64 +126,7 @@ def _encode_queue(kernel: Kernel, pending_events: dict[int, Event], encoder: Enc
         # All other SimPy events belong to processes that have ended and have no effect.
 
 
-def restore(simulation: Simulation, snapshot: Snapshot) -> None:
-    """Restore a snapshot into a simulation that has not started yet.
-
-    Raises a `CodecError` if the snapshot belongs to a different scenario.
-    """
-    with decoding():
-        _restore(simulation, snapshot)
-
-
-def _restore(simulation: Simulation, snapshot: Snapshot) -> None:
-    state, world, kernel = snapshot.state, simulation.world, simulation.kernel
-    for kind, *ends in map(str.split, state["parts"]):
-        if kind == "link":
-            _ = simulation.network.links[int(ends[0])][int(ends[1])]  # links are created on first use
-    components = _stateful_components(simulation)
-    if components.keys() != state["parts"].keys():
-        raise CodecError(f"different components: {sorted(components.keys() ^ state['parts'].keys())}")
-    decoder = Decoder(components, _values(simulation), state["values"], snapshot.tensors)
-    for name, component in components.items():
-        decoder.restore(component, state["parts"][name])
-    _check_numbers(simulation, state["waiting"])
-    world.resume(state["waiting"])
-    for time_s, priority, entry in state["queue"]:
-        if not time_s >= kernel.now or priority not in PRIORITIES:
-            raise CodecError(
-                f"its queue has an event at {time_s} s with priority {priority}; the time is {kernel.now} s"
-            )
-        if entry[0] != "client":
-            event = decoder.decode(entry)
-            if not callable(event.callback):
-                raise CodecError(f"its queue contains {entry}, which cannot be called")
-            kernel.call_at(event, time_s, priority)
-        elif entry[1] in world.processes:
-            kernel.trigger_at(world.processes[entry[1]].target, time_s, priority)
-        else:
-            world.start_client(entry[1])
-
-
-def _check_numbers(simulation: Simulation, waiting: list[Any]) -> None:
-    """Reject numbers that would corrupt the run or prevent it from ending."""
-    if not 0 <= simulation.kernel.now < inf:
-        raise CodecError(f"its time is {simulation.kernel.now} s")
-    for client in simulation.clients:
-        round_ = client.state.round
-        if type(round_) is not int or not 0 <= round_ <= simulation.scenario.rounds + 1:
-            raise CodecError(f"client {client.id} is in round {round_!r}")
-    if len(set(waiting)) < len(waiting) or not set(waiting) <= set(range(len(simulation.clients))):
-        raise CodecError(f"its list of waiting clients is invalid: {waiting}")
-    num_changes, files = simulation.world.num_changes, simulation.files
-    recorded = files is not None and simulation.scenario.output.events
-    max_changes = files.sync()[0] // SHORTEST_RECORD if files is not None and recorded else MAX_CHANGES
-    if type(num_changes) is not int or not 0 <= num_changes <= max_changes:
-        raise CodecError(
-            f"its number of changes to the world is {num_changes!r}; the maximum is {max_changes:,}"
-        )
-
-
-def _stateful_components(simulation: Simulation) -> JsonObject:
+def stateful_components(simulation: Simulation) -> JsonObject:
     """Return all stateful components, by names that are the same in every simulation of a scenario."""
     network, clients = simulation.network, simulation.clients
     optional = {
@@ -219,7 +140,6 @@ def _stateful_components(simulation: Simulation) -> JsonObject:
         "time_limit": simulation.time_limit,
         "digest": simulation.recorder.digest,
         "telemetry": simulation.telemetry,
-        "scores": simulation.scores,
         "evaluations": simulation.evaluations,
         "world": simulation.world,
         "training_times": simulation.training_times,
@@ -237,7 +157,7 @@ def _stateful_components(simulation: Simulation) -> JsonObject:
     }
 
 
-def _values(simulation: Simulation) -> list[type]:
+def value_classes(simulation: Simulation) -> list[type]:
     """Return the value classes of the world, the faults and the method's modules."""
     return [
         *VALUES,

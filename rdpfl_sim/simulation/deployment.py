@@ -8,15 +8,18 @@ from functools import partial
 
 import networkx as nx
 
+from rdpfl_sim.attacks import ATTACKS
 from rdpfl_sim.components.options import client_ids, round_down
 from rdpfl_sim.components.schema import Component, Strict
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
+from rdpfl_sim.execution.auto import EXECUTORS
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.methods.base import Method
 from rdpfl_sim.methods.directions import never_differs_from_mean, unknown_weights
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.checks import groups_by_path
 from rdpfl_sim.scenario.scenario import Scenario
+from rdpfl_sim.world.adversary.schedules import SCHEDULES
 from rdpfl_sim.world.adversary.threat_model import ATTACKS_WITHOUT_EFFECT, Neighbourhoods, hops_to
 from rdpfl_sim.world.faults import FAULTS
 from rdpfl_sim.world.faults.fault import Change, FaultContext, merged
@@ -59,17 +62,17 @@ class Deployment:
     @property
     def warnings(self) -> list[str]:
         """Properties of the scenario that may make the result misleading."""
-        timing = self.scenario.timing
+        timing, execution = self.scenario.timing, self.scenario.execution
         reasons = [group.outside_threat_model for group in self.scenario.adversary]
         intended = [reason for reason in dict.fromkeys(reasons) if reason is not None]
         found = [*self.scenario.notes, *self.neighbourhoods.warnings(intended)]
-        if (timing.wait.name, timing.staleness.name) == ("none", "drop") and self.exchanges:
+        waits, keeps = timing.wait.bind()().fraction > 0, timing.staleness.bind()().max_age > 0
+        if self.exchanges and not waits and not keeps:
             found.append(
                 "clients do not wait, and they drop messages of earlier rounds, so they use few or none; "
                 "set timing.staleness = 'keep' to use them"
             )
-        execution = self.scenario.execution
-        if execution.executor.name == "stacked" and execution.device.startswith("cuda"):
+        if EXECUTORS.facts(execution.executor.name).is_batched and execution.device.startswith("cuda"):
             found.append(
                 "on a GPU the last bits of a stacked result may depend on the other clients of its batch, so "
                 "checkpoints and interruptions may change the digest; executor = 'inline' avoids this"
@@ -78,24 +81,24 @@ class Deployment:
             found += never_differs_from_mean(self.scenario.method, max(map(len, self.neighbours)))
         if self.scenario.output.telemetry:
             found += unknown_weights(self.scenario.method)
-        return [*found, *self._options_without_effect(), *self._fault_warnings()]
+        return [*found, *self._options_without_effect(), *self.fault_warnings()]
 
     def _options_without_effect(self) -> Iterator[str]:
         """Yield a warning for each option that is set but has no effect because of other options."""
         scenario, network = self.scenario, self.scenario.network
         if not self.exchanges and self.byzantine:
             yield ATTACKS_WITHOUT_EFFECT
-        if network.duplication > 0 and network.transport.name == "reliable":
+        if network.duplication > 0 and network.transport.bind()().retransmits:
             yield "network.duplication has no effect: a reliable transport drops copies"
         if _is_given(scenario.output, "message_events") and not scenario.output.events:
             yield "output.message_events has no effect without output.events"
         method = scenario.method
-        given = {key for key in type(method).model_fields if _is_given(method, key)}
         target = type(method).target
         if isinstance(target, type) and issubclass(target, Method):
+            given = {key for key in type(method).model_fields if _is_given(method, key)}
             yield from target.unused_options(given, method.model_dump())
-        if method.name == "dfedavgm" and _is_given(scenario.training, "momentum"):
-            yield "training.momentum has no effect: method.theta replaces it"
+            if target.momentum is not None and _is_given(scenario.training, "momentum"):
+                yield f"training.momentum has no effect: method.{target.momentum} replaces it"
         yield from self._attacks_without_effect()
 
     def _attacks_without_effect(self) -> Iterator[str]:
@@ -104,15 +107,17 @@ class Deployment:
         for section, members in zip(scenario.adversary, self.groups, strict=True):
             if not members:
                 continue
-            if section.schedule.name == "during_partitions" and not has_partitions:
-                yield "an attack during_partitions never starts: no fault is a partition"
-            from_round = getattr(section.schedule, "from_round", 1)
-            if from_round > scenario.rounds:
-                yield f"an attack with from_round = {from_round} never starts: rounds = {scenario.rounds}"
-            if section.equivocation.name != "none" and section.attack.name in ("none", "label_flip"):
+            schedule = SCHEDULES.facts(section.schedule.name)
+            if schedule.needs_partitions and not has_partitions:
+                yield f"an attack {schedule.name} never starts: no fault is a partition"
+            option = schedule.first_round
+            first = 1 if option is None else getattr(section.schedule, option)
+            if first > scenario.rounds:
+                yield f"an attack with {option} = {first} never starts: rounds = {scenario.rounds}"
+            if "equivocation" in section.attacks and ATTACKS.facts(section.attack.name).sends_own:
                 yield "equivocation has no effect: the attack sends the client's own update"
 
-    def _fault_warnings(self, training_s: float | None = None) -> list[str]:
+    def fault_warnings(self, training_s: float | None = None) -> list[str]:
         """Return the warnings of the faults. Some depend on the shortest training time of a client."""
         warnings: list[str] = []
         for place, fault in enumerate(self.scenario.faults):

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-MESSAGE_PREFIX = b'{"event":"message_'
-"""The prefix of records that the digest does not cover."""
-
 
 class Digest:
     """A hash chain over lines. Its only state is the latest value, which is stored in checkpoints."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -16,6 +16,9 @@ from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
 from rdpfl_sim.world.jobs import Job
 from rdpfl_sim.world.kernel import EVALUATION, Call, Kernel
+
+SLACK = 1e-9
+"""Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,10 @@ class Candidate:
         return self.job.updated.state.w[0]
 
 
-class EvaluationSchedule:
-    """Evaluates models after the rounds that the scenario selects, and records the results."""
+class Evaluations:
+    """Evaluates models after the rounds that the scenario selects; keeps the latest evaluation per client."""
 
-    STATE = ("candidates",)
+    STATE = ("candidates", "latest", "time_to_accuracy_s", "_honest_sum")
     CALLS = ("_on_end_of_time_step",)
 
     def __init__(
@@ -45,16 +48,21 @@ class EvaluationSchedule:
         executor: Executor,
         kernel: Kernel,
         recorder: Recorder,
-        scores: EvaluationLog,
+        write: Callable[[MetricsRow], None],
     ) -> None:
-        self.experiment = experiment
-        self.executor = executor
         self.section, self.rounds = experiment.scenario.evaluation, experiment.scenario.rounds
+        self.byzantine, self.hops = experiment.deployment.byzantine, experiment.deployment.hops
+        self.num_honest = experiment.scenario.clients.count - len(self.byzantine)
+        self.executor = executor
         self.kernel = kernel
         self.recorder = recorder
-        self.scores = scores
+        self.write = write
         self.theory = TheoryMonitor(experiment) if self.section.theory else None
         self.candidates: list[Candidate] = []
+        self.latest: dict[int, MetricsRow] = {}
+        self.time_to_accuracy_s: dict[str, float] = {}
+        """The time at which the honest clients' mean accuracy first reached each target, if it did."""
+        self._honest_sum = 0.0
 
     def begin(self, clients: Iterable[Client]) -> None:
         """Evaluate the initial models."""
@@ -84,7 +92,7 @@ class EvaluationSchedule:
         jobs = [EvalJob(candidate.client.id, candidate.w, candidate.is_global) for candidate in candidates]
         for candidate, result in zip(candidates, self.executor.evaluate(jobs), strict=True):
             on_global = result.on_global
-            self._write(
+            self._report(
                 candidate,
                 {
                     "personal_accuracy": result.personal.accuracy,
@@ -104,42 +112,19 @@ class EvaluationSchedule:
     def _on_end_of_time_step(self, _: Call) -> None:
         self.evaluate_pending()
 
-    def _write(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
+    def _report(self, candidate: Candidate, scores: dict[str, float | None]) -> None:
+        """Record the evaluation of a model."""
         candidate.client.report_update()
         client, recorder = candidate.client.id, self.recorder
         recorder.event("evaluated", client=client, round=candidate.round, **scores)
-        if self.theory is not None and client not in self.experiment.byzantine:
+        if self.theory is not None and client not in self.byzantine:
             observed = self.theory.observe(client, candidate.w)
             recorder.event("theory", client=client, round=candidate.round, **observed)
-        details = {
-            "hops": self.experiment.hops[client],
-            **recorder.telemetry.since_last_evaluation(client),
-        }
-        self.scores.add(self.kernel.now, client, candidate.round, {**scores, **details})
-
-
-SLACK = 1e-9
-"""Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
-
-
-class EvaluationLog:
-    """Passes every evaluation to `write` and keeps the latest one of each client."""
-
-    STATE = ("latest", "time_to_accuracy_s", "_honest_sum")
-
-    def __init__(
-        self, byzantine: Collection[int], num_honest: int, write: Callable[[MetricsRow], None]
-    ) -> None:
-        self.byzantine = byzantine
-        self.num_honest = num_honest
-        self.write = write
-        self.latest: dict[int, MetricsRow] = {}
-        self.time_to_accuracy_s: dict[str, float] = {}
-        """The time at which the honest clients' mean accuracy first reached each target, if it did."""
-        self._honest_sum = 0.0
+        details = {"hops": self.hops[client], **recorder.telemetry.since_last_evaluation(client)}
+        self.add(self.kernel.now, client, candidate.round, {**scores, **details})
 
     def add(self, time_s: float, client: int, round_: int, scores: Mapping[str, Any]) -> None:
-        """Add the evaluation of a client."""
+        """Write the row of an evaluation, and update the honest clients' mean accuracy."""
         if client not in self.byzantine:
             self._honest_sum += _accuracy(scores) - _accuracy(self.latest.get(client, {}))
         row = {

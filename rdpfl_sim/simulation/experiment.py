@@ -1,4 +1,4 @@
-"""Build the parts of a run from a scenario: deployment, model, training data and compute times."""
+"""Build the parts of a run from a scenario: deployment, data, model, method and compute times."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
 from rdpfl_sim.attacks import ATTACKS
-from rdpfl_sim.contracts.methods import rehearse
 from rdpfl_sim.errors import Problem, ScenarioError, errors_at
 from rdpfl_sim.execution import arithmetic, devices
-from rdpfl_sim.execution.executor import Executor, RoundComputation, TrainingConfig, TrainingData
+from rdpfl_sim.execution.executor import EXECUTORS, Executor, RoundComputation, TrainingConfig, TrainingData
 from rdpfl_sim.files import check_memory
 from rdpfl_sim.learning.datasets.dataset import Dataset, Shard
 from rdpfl_sim.learning.models import FlatModel, seeded
 from rdpfl_sim.learning.partition import Indices, split_test
 from rdpfl_sim.methods.base import ClientView, Form, Layer, Method, Payload, RunInfo, State, Trained
+from rdpfl_sim.plugin_checks import rehearse
 from rdpfl_sim.randomness import Streams
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.scenario.sections import AdversarySection
@@ -38,21 +37,23 @@ NOT_PORTABLE = "results depend on the hardware, because {}; execution.arithmetic
 COARSE_TEST = "the smallest personal test set has {} {}, so its accuracy is coarse"
 
 
-class Experiment(Deployment):
-    """A built scenario.
+class Experiment:
+    """A built scenario: its deployment, data, model, method and compute times.
 
     Raises a `ScenarioError` that lists everything that cannot be built, before any file is written.
     """
 
     def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.streams = Streams(scenario.seed)
         problems: list[Problem] = []
         execution = scenario.execution
         with collect_problems(problems):
             arithmetic.use(execution.arithmetic)
         with collect_problems(problems), errors_at("execution", execution):
-            devices.check(execution.device, execution.executor.name)
+            devices.check(execution.device, EXECUTORS.facts(execution.executor.name))
         with collect_problems(problems):
-            super().__init__(scenario)
+            self.deployment = Deployment(scenario)
         module: nn.Module | None = None
         with collect_problems(problems):
             data = load_data(scenario)
@@ -70,7 +71,9 @@ class Experiment(Deployment):
         assert module is not None
         with errors_at("model", scenario.model):  # every client has its own model
             check_memory("", 4 * size_of(module) * scenario.clients.count)
-        self.device = devices.choose(execution.device, size_of(module), execution.executor.name)
+        self.device = devices.choose(
+            execution.device, size_of(module), EXECUTORS.facts(execution.executor.name)
+        )
         devices.prepare(self.device)
         self._build_learning(data, shards, FlatModel(module, self.device))
         with errors_at("timing.compute", scenario.timing.compute):
@@ -81,15 +84,14 @@ class Experiment(Deployment):
                 rehearse(self.method, plugin, self.initial_model(0), self.computation)
 
     @property
-    @override
     def warnings(self) -> list[str]:
         """Properties of the scenario, its data and its compute times that may make the result misleading."""
-        found = [*super().warnings, *self._coarse_tests()]
+        found = [*self.deployment.warnings, *self._coarse_tests()]
         if self.scenario.execution.arithmetic != self.arithmetic:
             found.append(NOT_PORTABLE.format(arithmetic.why_native(self._kind_of_device)))
         if self.executor_warning is not None:
             found.append(self.executor_warning)
-        of_faults = self._fault_warnings(training_s=min(self.compute_times.base_s))
+        of_faults = self.deployment.fault_warnings(training_s=min(self.compute_times.base_s))
         return [*found, *(warning for warning in of_faults if warning not in found)]
 
     @property
@@ -101,7 +103,7 @@ class Experiment(Deployment):
     @property
     def _kind_of_device(self) -> str:
         """The device that trains, or `auto` if the workers of a cluster choose it."""
-        is_remote = self.scenario.execution.executor.name == "ray"
+        is_remote = EXECUTORS.facts(self.scenario.execution.executor.name).is_remote
         return self.training_data.device if is_remote else str(self.device)
 
     def _coarse_tests(self) -> Iterator[str]:
@@ -162,9 +164,11 @@ class Experiment(Deployment):
         self.global_test = Shard(x_test, y_test, self._sample(len(y_test)).to(self.device))
         self.settings = settings = TrainingConfig(**self.scenario.training.model_dump(exclude={"start"}))
         flipped = data.num_classes - 1 - y_train
-        poisoned = {client: replace(self.train_shards[client], y=flipped) for client in self.byzantine}
+        poisoned = {
+            client: replace(self.train_shards[client], y=flipped) for client in self.deployment.byzantine
+        }
         device, executor = self.scenario.execution.device, self.scenario.execution.executor
-        gpu = devices.uses_gpu(device, model.num_parameters, executor.name)
+        gpu = devices.uses_gpu(device, model.num_parameters, EXECUTORS.facts(executor.name))
         self.training_data = TrainingData(
             self.train_shards,
             poisoned,
@@ -224,7 +228,7 @@ class Experiment(Deployment):
         return Payload(outgoing.vectors[0], None if outgoing.masks is None else outgoing.masks[0]).form
 
     def _view(self, client: int, round_: int) -> ClientView:
-        return ClientView(client, round_, len(self.neighbours[client]), self.computation)
+        return ClientView(client, round_, len(self.deployment.neighbours[client]), self.computation)
 
 
 def layers_of(module: nn.Module) -> list[Layer]:
@@ -247,13 +251,13 @@ def wants_gpu(scenario: Scenario) -> bool:
     The size of the model depends on the data set. If the data set is not on this machine, the model is
     assumed to be large.
     """
-    device, executor = scenario.execution.device, scenario.execution.executor.name
+    device, executor = scenario.execution.device, EXECUTORS.facts(scenario.execution.executor.name)
     num_parameters = devices.SMALL_MODEL
     if device == "auto":
         with suppress(ScenarioError), errors_at("model", scenario.model):
             data = load_data(scenario)
             num_parameters = size_of(scenario.model.bind()(data.shape, data.num_classes))
-    return executor != "ray" and devices.uses_gpu(device, num_parameters, executor)
+    return not executor.is_remote and devices.uses_gpu(device, num_parameters, executor)
 
 
 def load_data(scenario: Scenario) -> Dataset:

@@ -10,7 +10,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import BaseModel
 
 from rdpfl_sim.execution.arithmetic import Arithmetic, instructions
 from rdpfl_sim.execution.devices import describe
 from rdpfl_sim.files import JsonObject, read_json
 from rdpfl_sim.records.files import PROVENANCE
+from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.version import __version__
 
 PACKAGES = (
@@ -38,11 +40,32 @@ RESUMED_ELSEWHERE = "resumed in another environment, so its digest may differ"
 GIT_TIMEOUT_S = 5.0
 
 
-def provenance(folder: Path, scenario_hash: str, device: torch.device, arithmetic: Arithmetic) -> JsonObject:
-    """Return the content of provenance.json: this session and, for a resumed run, the previous sessions."""
+def provenance(folder: Path, scenario: Scenario, device: torch.device, arithmetic: Arithmetic) -> JsonObject:
+    """Return the content of provenance.json: the previous sessions of a resumed run, and this one.
+
+    `defaults` lists the settings at their default, so that readers need not import any component.
+    """
     path = folder / PROVENANCE
     before = read_json(path)["sessions"] if path.exists() else []
-    return {"scenario_hash": scenario_hash, "sessions": [*before, session(device, arithmetic)]}
+    return {
+        "scenario_hash": scenario.hash,
+        "defaults": list(default_paths(scenario)),
+        "sessions": [*before, session(device, arithmetic)],
+    }
+
+
+def default_paths(table: BaseModel, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of a scenario whose values are the defaults."""
+    for name, field in type(table).model_fields.items():
+        path, value = f"{prefix}{field.alias or name}", getattr(table, name)
+        if path == "adversary" and len(value) == 1:  # a single group is a table, not a list
+            (value,) = value
+        if isinstance(value, BaseModel):
+            yield from default_paths(value, f"{path}.")
+            if getattr(value, "name", None) == field.default:
+                yield f"{path}.name"
+        elif value == field.default:
+            yield path
 
 
 def session(device: torch.device, arithmetic: Arithmetic) -> JsonObject:

@@ -6,14 +6,15 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rdpfl_sim.contracts.plugin_check import plugins_in
 from rdpfl_sim.errors import OUT_OF_MEMORY, PluginError, RunError, is_out_of_memory
 from rdpfl_sim.files import UnsafeFileError
 from rdpfl_sim.records.files import TRACEBACK
-from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.run_folder import RunFolder
+
+if TYPE_CHECKING:  # imports torch, but the process that starts workers must start quickly
+    from rdpfl_sim.scenario.scenario import Scenario
+    from rdpfl_sim.simulation.run_folder import RunFolder
 
 
 @contextmanager
@@ -86,6 +87,8 @@ def _plugin_error(error: BaseException, scenario: Scenario) -> PluginError | Non
     """Return an error that names the plug-in whose code failed, or None if no plug-in is involved."""
     if isinstance(error, PluginError):
         return error
+    from rdpfl_sim.plugin_checks import plugins_in
+
     for _, component in plugins_in(scenario):
         plugin = type(component).plugin
         if plugin is not None and plugin.lines(error):

@@ -7,17 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from simpy.core import EmptySchedule
 from torch import Tensor
 
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.execution.devices import deterministic_torch, gc_paused
 from rdpfl_sim.files import JsonObject
-from rdpfl_sim.methods.base import Payload
 from rdpfl_sim.methods.directions import when_too_few
 from rdpfl_sim.records.files import PROVENANCE, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.metrics import MetricsRow
@@ -26,25 +25,20 @@ from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import message_counts
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.checkpoint import CheckpointWriter, Snapshot, restore
-from rdpfl_sim.simulation.evaluation import EvaluationLog, EvaluationSchedule
+from rdpfl_sim.simulation.checkpoint import CheckpointWriter
+from rdpfl_sim.simulation.evaluation import Evaluations
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.provenance import provenance
 from rdpfl_sim.simulation.recorder import Recorder
 from rdpfl_sim.simulation.run_folder import RunFolder
 from rdpfl_sim.simulation.signals import on_interrupt, record_failure
-from rdpfl_sim.simulation.summary import (
-    DIVERGED,
-    RunOutcome,
-    summarise_run,
-    warnings_of_messages,
-    warnings_of_rounds,
-)
+from rdpfl_sim.simulation.summary import summarise
 from rdpfl_sim.simulation.telemetry import Telemetry
 from rdpfl_sim.world.adversary.adversary import Adversary
 from rdpfl_sim.world.client import Client, ClientContext
 from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.kernel import Kernel, Timer
+from rdpfl_sim.world.network.bandwidth import BANDWIDTHS
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.world import World
 
@@ -107,13 +101,13 @@ class Simulation:
     STATE = ("num_trained", "wall_s", "warnings")
 
     def __init__(self, experiment: Experiment, files: RunFolder | None, progress: Progress | None) -> None:
-        scenario = experiment.scenario
+        scenario, deployment = experiment.scenario, experiment.deployment
         self.experiment, self.scenario, self.files, self.progress = experiment, scenario, files, progress
-        self.byzantine = frozenset(experiment.byzantine)
+        self.byzantine = frozenset(deployment.byzantine)
         self.executor = experiment.make_executor()
         self.kernel = Kernel(initial_time=0.0)
-        self.time_limit = Timer(self.kernel, self._on_time_limit)
-        self.telemetry = Telemetry(self.byzantine, experiment.hops, when_too_few(scenario.method))
+        self.time_limit = Timer(self.kernel, partial(self.end, RunStatus.OUT_OF_TIME))
+        self.telemetry = Telemetry(self.byzantine, deployment.hops, when_too_few(scenario.method))
         self.recorder = Recorder(
             self.kernel,
             experiment.streams,
@@ -122,13 +116,12 @@ class Simulation:
             self.telemetry,
         )
         self.metrics: list[MetricsRow] = []
-        self.scores = EvaluationLog(
-            self.byzantine,
-            scenario.clients.count - len(self.byzantine),
+        self.evaluations = Evaluations(
+            experiment,
+            self.executor,
+            self.kernel,
+            self.recorder,
             self.metrics.append if files is None else files.write_metrics,
-        )
-        self.evaluations = EvaluationSchedule(
-            experiment, self.executor, self.kernel, self.recorder, self.scores
         )
         self.training_times = TrainingTimes(experiment.compute_times)
         self.clients: list[Client] = []
@@ -137,7 +130,7 @@ class Simulation:
         self.adversaries = self._build_adversaries()
         context = self._build_context()
         adversary_of = {member: adversary for adversary in self.adversaries for member in adversary.members}
-        for client, neighbours in enumerate(experiment.neighbours):
+        for client, neighbours in enumerate(deployment.neighbours):
             learning = experiment.initial_state(client)
             self.clients.append(Client(client, neighbours, adversary_of.get(client), learning, context))
         self.world = World(
@@ -146,15 +139,17 @@ class Simulation:
             self.clients,
             self.recorder,
             self.training_times,
-            changes=experiment.changes(),
+            changes=deployment.changes(),
             initial_state=experiment.initial_state,
-            on_departure=self._on_departure,
-            on_end=self._on_end,
+            on_departure=self.evaluations.evaluate_changed,
+            on_end=partial(self.end, RunStatus.FINISHED),
         )
         self.checkpoint_writer = (
             None if files is None else CheckpointWriter(scenario.checkpoint, scenario.clients.count, files)
         )
         self.is_checkpoint_due = False
+        self.is_restored = False
+        """Whether the run continues from a snapshot."""
         self.num_trained = 0
         self.started_s = time.monotonic()
         self.wall_s = 0.0
@@ -164,35 +159,29 @@ class Simulation:
         self.status: RunStatus | None = None
         """The final status; None while the run continues."""
 
-    def run(self, snapshot: Snapshot | None = None, warnings: Sequence[str] = ()) -> Result:
-        """Run to the end, or until interrupted, and write all files.
-
-        Continue from a snapshot of the same scenario, if given. `warnings` are added to the run's warnings.
-        """
+    def run(self, warnings: Sequence[str] = ()) -> Result:
+        """Run to the end, or until interrupted, and write all files. Add `warnings` to the run's warnings."""
         with closing(self.executor):
-            with on_interrupt(self._interrupt):
-                self.begin(snapshot)
+            with on_interrupt(partial(self.end, RunStatus.INTERRUPTED)):
+                self.begin()
                 self.warnings += warnings
                 self._run_events()
             return self.finish()
 
-    def begin(self, snapshot: Snapshot | None = None) -> None:
-        """Schedule the first events, or restore the events of a snapshot."""
+    def begin(self) -> None:
+        """Schedule the first events, unless a snapshot has been restored."""
         if self.files is not None:
             experiment = self.experiment
-            content = provenance(
-                self.files.path, self.scenario.hash, experiment.device, experiment.arithmetic
-            )
+            content = provenance(self.files.path, self.scenario, experiment.device, experiment.arithmetic)
             self.files.write_json(PROVENANCE, content)
-        if snapshot is None:
+        if self.is_restored:
+            self.started_s -= self.wall_s
+        else:
             self._record_start()
             self.evaluations.begin(self.clients)
             if self.scenario.timing.max_time_s is not None:
                 self.time_limit.set(self.scenario.timing.max_time_s)
             self.world.start()
-        else:
-            restore(self, snapshot)
-            self.started_s -= self.wall_s
         self._show_progress()
 
     def finish(self) -> Result:
@@ -206,7 +195,7 @@ class Simulation:
             self.evaluations.evaluate_changed(self.clients)
         self._show_progress()
         self._record_end()
-        summary = summarise_run(self.scenario, self._outcome())
+        summary = summarise(self)
         if self.files is not None:
             self.files.sync()
             self.files.write_json(SUMMARY, summary)
@@ -230,14 +219,14 @@ class Simulation:
 
     def _build_network(self) -> Network:
         section = self.scenario.network
-        unlimited = section.bandwidth.name == "unlimited"
+        is_limited = BANDWIDTHS.facts(section.bandwidth.name).is_limited
         return Network(
             self.kernel,
             self.scenario.clients.count,
             self.clients,
             self.recorder,
-            self.experiment.link,
-            bandwidth=None if unlimited else section.bandwidth.bind()(self.kernel),
+            self.experiment.deployment.link,
+            bandwidth=section.bandwidth.bind()(self.kernel) if is_limited else None,
             transport=section.transport.bind()(),
             duplication=section.duplication,
             compression=section.compression,
@@ -255,7 +244,7 @@ class Simulation:
                 self.experiment.streams,
                 method=self.experiment.method,
             )
-            for plan, members in zip(self.experiment.plans(), self.experiment.groups, strict=True)
+            for plan, members in zip(self.experiment.plans(), self.experiment.deployment.groups, strict=True)
             if members
         ]
 
@@ -299,22 +288,10 @@ class Simulation:
     def _show_progress(self) -> None:
         if self.progress is not None:
             self.progress.update(
-                self.num_trained, self.kernel.now, self.scores.honest_mean, self.network.num_sent
+                self.num_trained, self.kernel.now, self.evaluations.honest_mean, self.network.num_sent
             )
 
-    def _on_departure(self, client: Client) -> None:
-        self.evaluations.evaluate_changed([client])
-
-    def _on_end(self) -> None:
-        self._end(RunStatus.FINISHED)
-
-    def _interrupt(self) -> None:
-        self._end(RunStatus.INTERRUPTED)
-
-    def _on_time_limit(self) -> None:
-        self._end(RunStatus.OUT_OF_TIME)
-
-    def _end(self, status: RunStatus) -> None:
+    def end(self, status: RunStatus) -> None:
         """End the run. If a signal arrives during the last event, the run is not interrupted but complete."""
         if self.status in (None, RunStatus.INTERRUPTED):
             self.status = status
@@ -324,57 +301,22 @@ class Simulation:
         experiment = self.experiment
         if self.files is not None:
             self.files.write_scenario(self.scenario.to_dict())
-            self.files.write_json(TOPOLOGY, experiment.topology)
+            self.files.write_json(TOPOLOGY, experiment.deployment.topology)
         self.recorder.event(
             "run_started",
             schema=SCHEMA,
             seed=self.scenario.seed,
             num_parameters=experiment.model.num_parameters,
-            byzantine=experiment.byzantine,
+            byzantine=experiment.deployment.byzantine,
         )
 
     def _record_end(self) -> None:
         for client in self.clients:
             self.recorder.model(client.id, client.state.learning.w[0])
-        self.recorder.event("run_finished", status=self.status, **self._count_messages())
+        self.recorder.event("run_finished", status=self.status, **self.count_messages())
 
-    def _outcome(self) -> RunOutcome:
-        assert self.status is not None
-        experiment, theory = self.experiment, self.evaluations.theory
-        num_rounds = [client.state.num_rounds for client in self.clients]
-        num_diverged = sum(
-            client.adversary is None and not Payload(client.state.learning.w[0]).is_finite
-            for client in self.clients
-        )
-        return RunOutcome(
-            status=self.status,
-            byzantine=experiment.byzantine,
-            neighbourhoods=experiment.neighbourhoods,
-            num_parameters=experiment.model.num_parameters,
-            num_rounds=num_rounds,
-            messages=self._count_messages(),
-            telemetry=self.telemetry.summary(),
-            scores=self.scores,
-            theory=None if theory is None else theory.summary(dict(enumerate(num_rounds))),
-            num_faults=self.world.num_changes,
-            simulated_s=self.kernel.now,
-            wall={
-                "seconds": time.monotonic() - self.started_s,
-                "device": str(experiment.device),
-                "trained_on": self.executor.device_kind,
-                "threads": torch.get_num_threads(),
-            },
-            digest=self.recorder.digest.value.hex(),
-            warnings=[
-                *experiment.warnings,
-                *([DIVERGED.format(num_diverged)] if num_diverged else []),
-                *warnings_of_messages(self.scenario, self.telemetry),
-                *warnings_of_rounds(self.telemetry, num_rounds),
-                *self.warnings,
-            ],
-        )
-
-    def _count_messages(self) -> dict[str, int]:
+    def count_messages(self) -> dict[str, int]:
+        """Return the counts of messages by outcome."""
         mailboxes, network = [client.mailbox for client in self.clients], self.network
         return message_counts(
             network.num_sent,

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import torch
 
 from rdpfl_sim.files import JsonObject
+from rdpfl_sim.methods.base import is_finite
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.scenario.component_list import describe_scenario
 from rdpfl_sim.scenario.scenario import Scenario
-from rdpfl_sim.simulation.evaluation import EvaluationLog
 from rdpfl_sim.simulation.telemetry import Telemetry
-from rdpfl_sim.world.adversary.threat_model import Neighbourhoods
+from rdpfl_sim.world.client import Client
 from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
+
+if TYPE_CHECKING:
+    from rdpfl_sim.simulation.simulation import Simulation
 
 WALL = ("seconds", "device", "trained_on", "threads")
 """Keys whose values describe the computation and may differ between runs with the same digest."""
@@ -29,54 +36,61 @@ DISCARDED = (
 """The beginning of this warning."""
 
 
-@dataclass(frozen=True)
-class RunOutcome:
-    """The values of a summary that are not in the scenario. `verify` recomputes them from the records."""
-
-    status: str
-    byzantine: Sequence[int]
-    neighbourhoods: Neighbourhoods
-    num_parameters: int
-    num_rounds: Sequence[int]
-    """The number of finished rounds per client."""
-    messages: dict[str, int]
-    telemetry: JsonObject
-    scores: EvaluationLog
-    theory: JsonObject | None
-    num_faults: int
-    simulated_s: float
-    wall: JsonObject
-    digest: str
-    warnings: Sequence[str]
-
-
-def summarise_run(scenario: Scenario, outcome: RunOutcome) -> JsonObject:
-    """Return the content of summary.json."""
-    latest = outcome.scores.latest
-    by_hops = metrics.with_accuracy(outcome.telemetry["by_hops"], latest.values())
+def summarise(simulation: Simulation) -> JsonObject:
+    """Return the content of summary.json. `verify` recomputes it from the records."""
+    scenario, experiment, deployment = (
+        simulation.scenario,
+        simulation.experiment,
+        simulation.experiment.deployment,
+    )
+    evaluations, telemetry = simulation.evaluations, simulation.telemetry.summary()
+    latest, theory = evaluations.latest, evaluations.theory
+    num_rounds = [client.state.num_rounds for client in simulation.clients]
     return {
         "schema": SCHEMA,
         "name": scenario.name,
-        "status": outcome.status,
+        "status": simulation.status,
         "seed": scenario.seed,
         "rounds": scenario.rounds,
-        "rounds_done": [min(outcome.num_rounds), max(outcome.num_rounds)],
+        "rounds_done": [min(num_rounds), max(num_rounds)],
         "num_clients": scenario.clients.count,
-        "byzantine": outcome.byzantine,
+        "byzantine": deployment.byzantine,
         **describe_scenario(scenario),
-        "num_parameters": outcome.num_parameters,
+        "num_parameters": experiment.model.num_parameters,
         "accuracy": metrics.accuracy(row for _, row in sorted(latest.items())),
-        "messages": outcome.messages,
-        "neighbourhood": asdict(outcome.neighbourhoods),
-        "telemetry": {**outcome.telemetry, "by_hops": by_hops},
-        **({} if outcome.theory is None else {"theory": outcome.theory}),
-        "num_faults": outcome.num_faults,
-        "simulated_s": outcome.simulated_s,
-        "time_to_accuracy_s": outcome.scores.time_to_accuracy_s,
-        "wall": outcome.wall,
-        "digest": outcome.digest,
-        "warnings": outcome.warnings,
+        "messages": simulation.count_messages(),
+        "neighbourhood": asdict(deployment.neighbourhoods),
+        "telemetry": {
+            **telemetry,
+            "by_hops": metrics.with_accuracy(telemetry["by_hops"], latest.values()),
+        },
+        **({} if theory is None else {"theory": theory.summary(dict(enumerate(num_rounds)))}),
+        "num_faults": simulation.world.num_changes,
+        "simulated_s": simulation.kernel.now,
+        "time_to_accuracy_s": evaluations.time_to_accuracy_s,
+        "wall": {
+            "seconds": time.monotonic() - simulation.started_s,
+            "device": str(experiment.device),
+            "trained_on": simulation.executor.device_kind,
+            "threads": torch.get_num_threads(),
+        },
+        "digest": simulation.recorder.digest.value.hex(),
+        "warnings": [
+            *experiment.warnings,
+            *warnings_of_models(simulation.clients),
+            *warnings_of_messages(scenario, simulation.telemetry),
+            *warnings_of_rounds(simulation.telemetry, num_rounds),
+            *simulation.warnings,
+        ],
     }
+
+
+def warnings_of_models(clients: Sequence[Client]) -> list[str]:
+    """Return a warning if models of honest clients have diverged."""
+    num_diverged = sum(
+        client.adversary is None and not is_finite(client.state.learning.w[0]) for client in clients
+    )
+    return [DIVERGED.format(num_diverged)] if num_diverged else []
 
 
 def warnings_of_messages(scenario: Scenario, telemetry: Telemetry) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import frexp, isfinite
 
 from rdpfl_sim.files import JsonObject
+from rdpfl_sim.records.metrics import ROUND_RATIOS
+from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.world.mailbox import MAILBOX_FULL, TOO_OLD
 from rdpfl_sim.world.observer import UsedMessage
 
@@ -64,14 +66,10 @@ class RoundStats:
     neighbour_share: float = 0.0
 
     def means(self) -> dict[str, float | None]:
-        """Return means per round or per message; None where nothing was counted."""
+        """Return the `RoundMeans`; None where nothing was counted."""
         return {
-            "used_per_round": _ratio(self.num_used, self.num_rounds),
-            "mean_age": _ratio(self.sum_age, self.num_used),
-            "clipped": _ratio(self.num_clipped, self.num_estimates),
-            "bounded": _ratio(self.num_bounded, self.num_estimates),
-            "byzantine_weight": _ratio(self.byzantine_weight, self.num_weighed),
-            "neighbour_share": _ratio(self.neighbour_share, self.num_shares),
+            name: _ratio(getattr(self, amount), getattr(self, number))
+            for name, (amount, number) in ROUND_RATIOS.items()
         }
 
 
@@ -87,7 +85,7 @@ class SenderStats:
     def summary(self) -> JsonObject:
         """Return outcomes, the share of used messages with weight 0, and the mean weight relative to 1/n."""
         return {
-            **{outcome: self.outcomes[outcome] for outcome in ("used", "stale", "duplicate", "rejected")},
+            **{outcome: self.outcomes[outcome] for outcome in OUTCOMES},
             "ignored": _ratio(self.num_ignored, self.num_weighed),
             "relative_weight": _ratio(self.relative_weight, self.num_weighed),
         }

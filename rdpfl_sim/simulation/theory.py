@@ -16,26 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 
-import torch
 from torch import Tensor
 
 from rdpfl_sim.files import JsonObject
 from rdpfl_sim.learning.evaluation import LossStats, loss_stats
-from rdpfl_sim.methods.base import Method, Trained
-from rdpfl_sim.methods.rdpfl import Rdpfl
+from rdpfl_sim.methods.base import BoundTerms
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.vectors import norm
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The configured terms of the bound: step sizes, number of steps and the weight of the neighbours."""
-
-    gamma: float
-    learning_rate: float
-    num_steps: int
-    lambda_: float
-    max_norm: float
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ class Trajectory:
             sum_squares=self.sum_squares + norm(stats.gradient) ** 2,
         )
 
-    def verdict(self, rounds: int, terms: Terms | None) -> JsonObject:
+    def verdict(self, rounds: int, terms: BoundTerms | None) -> JsonObject:
         """Return the estimated constants and, if the theorem covers the method, both sides of the bound."""
         squares = (
             self.sum_squares / self.num_observations if self.num_observations else norm(self.gradient) ** 2
@@ -103,7 +90,7 @@ class Trajectory:
             "bound_holds": isfinite(squares) and squares <= bound,
         }
 
-    def bound(self, rounds: int, terms: Terms, sigma_u_2: float) -> float:
+    def bound(self, rounds: int, terms: BoundTerms, sigma_u_2: float) -> float:
         """Compute the right-hand side of eq. 18."""
         drift = self.smoothness * sqrt(self.mean_square) / 2 * terms.learning_rate * terms.num_steps
         progress = 4 * (self.first_loss - self.last_loss) / (terms.gamma * max(1, rounds))
@@ -134,31 +121,17 @@ class TheoryMonitor:
             client: trajectory.verdict(rounds[client], self._terms(client))
             for client, trajectory in sorted(self.trajectories.items())
         }
-        return summarise_verdicts(verdicts)
+        judged = [verdict for verdict in verdicts.values() if "bound" in verdict]
+        return {
+            "num_judged": len(judged),
+            "num_gamma_small_enough": sum(verdict["gamma_is_small_enough"] for verdict in judged),
+            "num_bound_holds": sum(verdict["bound_holds"] for verdict in judged),
+            "clients": {str(client): verdict for client, verdict in verdicts.items()},
+        }
 
-    def _terms(self, client: int) -> Terms | None:
-        settings = self.experiment.settings
-        num_steps = settings.num_steps(len(self.experiment.train_shards[client]))
-        return bound_terms(self.experiment.method, settings.learning_rate, num_steps)
-
-
-def bound_terms(method: Method, learning_rate: float, num_steps: int) -> Terms | None:
-    """Return the configured terms of the bound, or None if the theorem does not cover the method."""
-    if not isinstance(method, Rdpfl):
-        return None
-    [gamma] = method.personal_step.gamma(Trained(torch.empty(1, 0), (num_steps,), losses=(0.0,)))
-    return Terms(gamma, learning_rate, num_steps, method.personal_step.lambda_, method.max_norm)
-
-
-def summarise_verdicts(verdicts: Mapping[int, JsonObject]) -> JsonObject:
-    """Return the verdict per client and the number of clients for which the bound holds."""
-    judged = [verdict for verdict in verdicts.values() if "bound" in verdict]
-    return {
-        "num_judged": len(judged),
-        "num_gamma_small_enough": sum(verdict["gamma_is_small_enough"] for verdict in judged),
-        "num_bound_holds": sum(verdict["bound_holds"] for verdict in judged),
-        "clients": {str(client): verdict for client, verdict in verdicts.items()},
-    }
+    def _terms(self, client: int) -> BoundTerms | None:
+        num_steps = self.experiment.settings.num_steps(len(self.experiment.train_shards[client]))
+        return self.experiment.method.bound_terms(num_steps)
 
 
 def _inverse(x: float) -> float | None:

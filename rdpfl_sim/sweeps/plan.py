@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.files import write_atomically
 from rdpfl_sim.records.summary import QuantityName, name_from_path, split_unit
-from rdpfl_sim.results.sweep import folder_of, read_summary
+from rdpfl_sim.results.sweep import PLAN, all_differing_settings
+from rdpfl_sim.results.tables import SYMBOLS
 from rdpfl_sim.scenario.overrides import description_at
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.simulation.experiment import load_data
-from rdpfl_sim.toml import TomlTable
+from rdpfl_sim.sweeps.runner import folder_of, read_summary
+from rdpfl_sim.toml import TomlTable, get_value
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.spec import SweepSpec
@@ -35,12 +37,12 @@ class PlannedRun:
         return self.scenario.hash
 
 
-def write_plan(path: Path, sweep: SweepSpec, name: str, runs: Iterable[PlannedRun]) -> None:
-    """Write sweep.json: the axes, the folder and the labels of every run, and the layouts of the tables."""
-    output = path.parent
+def write_plan(output: Path, sweep: SweepSpec, name: str, runs: Sequence[PlannedRun]) -> None:
+    """Write sweep.json: the axes, the settings that vary in words, the runs, and the tables."""
     plan = {
         "name": name,
         "axes": [{"name": axis.name, "labels": [case.label for case in axis.cases]} for axis in sweep.axes],
+        "words": _words(sweep, runs),
         "runs": [
             {"folder": folder_of(run, output).relative_to(output).as_posix(), "labels": run.labels}
             for run in runs
@@ -48,7 +50,19 @@ def write_plan(path: Path, sweep: SweepSpec, name: str, runs: Iterable[PlannedRu
         "tables": [layout.model_dump() for layout in sweep.table],
     }
     output.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(plan, indent=1).encode())
+    write_atomically(output / PLAN, json.dumps(plan, indent=1).encode())
+
+
+def _words(sweep: SweepSpec, runs: Sequence[PlannedRun]) -> dict[str, str]:
+    """Return the names of the axes, and of the settings in which the cases differ, for figures."""
+    first = {case: run for run in reversed(runs) for case in run.labels.items()}
+    scenarios = [run.scenario.to_dict() for run in {run.key: run for run in first.values()}.values()]
+    words = {axis.name: name_from_path(axis.name).label for axis in sweep.axes}
+    for path in [*words, *all_differing_settings(scenarios)]:
+        scenario = next((raw for raw in scenarios if get_value(raw, path) is not None), None)
+        if scenario is not None:
+            words[path] = setting_name(path, scenario).label
+    return words
 
 
 def missing_runs(runs: Iterable[PlannedRun], output: Path) -> list[PlannedRun]:
@@ -77,18 +91,6 @@ def check_data(runs: Iterable[PlannedRun]) -> None:
 
 MAX_LENGTH = 55
 """Longest description that is used as a label."""
-
-SYMBOLS = {
-    "alpha": "\N{GREEK SMALL LETTER ALPHA}",
-    "epsilon": "\N{GREEK SMALL LETTER EPSILON}",
-    "gamma": "\N{GREEK SMALL LETTER GAMMA}",
-    "kappa": "\N{GREEK SMALL LETTER KAPPA}",
-    "lambda": "\N{GREEK SMALL LETTER LAMDA}",
-    "mu": "\N{GREEK SMALL LETTER MU}",
-    "rho": "\N{GREEK SMALL LETTER RHO}",
-    "sigma": "\N{GREEK SMALL LETTER SIGMA}",
-    "theta": "\N{GREEK SMALL LETTER THETA}",
-}
 
 
 def setting_name(path: str, scenario: TomlTable) -> QuantityName:

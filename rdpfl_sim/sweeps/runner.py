@@ -17,9 +17,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import IO, TYPE_CHECKING, BinaryIO, Protocol
 
-from rdpfl_sim.files import check_folder, make_folder, open_to_append
-from rdpfl_sim.records.files import RUNS
-from rdpfl_sim.results.sweep import folder_of, read_summary
+from rdpfl_sim.errors import RunError
+from rdpfl_sim.files import JsonObject, check_folder, make_folder, open_to_append, read_json
+from rdpfl_sim.records.files import RUNS, SUMMARY
+from rdpfl_sim.records.schema import check_schema
 
 if TYPE_CHECKING:
     from rdpfl_sim.sweeps.plan import PlannedRun
@@ -31,6 +32,27 @@ RUNNING = ".running"
 FAILED = "failed"
 LOCK = "lock"
 DAMAGED = "damaged"
+
+
+def folder_of(run: PlannedRun, output: Path) -> Path:
+    """Return the folder of a complete run."""
+    return output / RUNS / run.key
+
+
+def read_summary(run: PlannedRun, output: Path) -> JsonObject | None:
+    """Return the summary of a complete run, or None if summary.json is missing or unreadable.
+
+    Raise `SchemaError` if the run was written by a version with a different schema.
+    """
+    folder = folder_of(run, output)
+    try:
+        summary = read_json(folder / SUMMARY)
+    except (OSError, RunError):
+        return None
+    if not summary:
+        return None
+    check_schema(folder)
+    return summary
 
 
 class SweepListener(Protocol):

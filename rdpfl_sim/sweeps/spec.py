@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from math import prod
 from pathlib import Path
@@ -13,10 +13,11 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError
 from pydantic_core import PydanticCustomError
 
-from rdpfl_sim.components.options import Count, NonNegativeInt
+from rdpfl_sim.components.options import NonNegativeInt
 from rdpfl_sim.components.schema import Strict, suggest
 from rdpfl_sim.errors import Problem, ScenarioError
 from rdpfl_sim.records.summary import METRIC_NAMES, metric_key
+from rdpfl_sim.results.tables import TableLayout
 from rdpfl_sim.scenario.bundled import find_scenario
 from rdpfl_sim.scenario.overrides import Draft, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario, make_paths_absolute, resolve_path, validation_problems
@@ -26,7 +27,7 @@ MAX_RUNS = 100_000
 RESERVED = {
     "name": "runs have the name of the sweep",
     "seed": "the sweep's seeds are used instead",
-    "output.folder": "runs are written into the sweep's folder (--output)",
+    "output.folder": "runs are written into the sweep's folder (`output`)",
 }
 """Keys that are set by the sweep, with the reason why an override has no effect."""
 
@@ -66,32 +67,6 @@ class Profile(Strict):
 
     set: Overrides = Field(default={})
     seeds: Seeds | None = None
-
-
-class TableLayout(Strict):
-    """The layout of a table of results."""
-
-    title: str = ""
-    rows: list[str] = Field(default=[], description="axes whose cases are the rows (default: all other axes)")
-    columns: list[str] = Field(default=[], description="axes whose cases are the columns")
-    metrics: dict[str, str] = Field(
-        default={"accuracy": "accuracy.honest.personal.mean"},
-        min_length=1,
-        description="metrics to show: names in the table and paths in summary.json",
-    )
-    where: dict[str, str] = Field(default={}, description="show only these cases, by axis")
-    digits: Count = 4
-    paper: TomlTable = Field(
-        default={},
-        description="published numbers, nested by the labels of rows, columns and (if several) metrics",
-    )
-
-    def published(self, labels: Sequence[str]) -> float | None:
-        """Return the published number of a cell, if there is one."""
-        found: object = self.paper
-        for label in labels:
-            found = found.get(label) if isinstance(found, Mapping) else None
-        return found if isinstance(found, int | float) else None
 
 
 _QUOTES = 'must be in quotes, because it contains dots: "{path}" = [...]'
@@ -189,7 +164,7 @@ class SweepSpec(Strict):
             return Profile()
         if name not in self.profiles:
             raise ScenarioError(
-                [Problem("--profile", f"no such profile{suggest(name, self.profiles)}", name)]
+                [Problem("`profile`", f"no such profile{suggest(name, self.profiles)}", name)]
             )
         return self.profiles[name]
 
@@ -227,32 +202,17 @@ class SweepSpec(Strict):
                 yield Problem(path, f"the sweep has {size:,} runs; allowed: {MAX_RUNS:,}", size)
 
     def _name_problems(self) -> Iterator[Problem]:
-        names = [axis.name for axis in self.axes]
-        for axis in self.axes:
+        axes = self.axes
+        names = [axis.name for axis in axes]
+        for axis in axes:
             labels = [case.label for case in axis.cases]
             if names.count(axis.name) > 1:
                 yield Problem("axis", "two axes have the same name", axis.name)
             if len(set(labels)) < len(labels):
                 yield Problem(f"axis {axis.name!r}", "two cases have the same label", labels)
         for index, layout in enumerate(self.table):
-            yield from self._table_problems(layout, f"table[{index}]")
-
-    def _table_problems(self, layout: TableLayout, path: str) -> Iterator[Problem]:
-        labels = {axis.name: [case.label for case in axis.cases] for axis in self.axes}
-        named = [*layout.rows, *layout.columns, *layout.where]
-        for key in ("rows", "columns", "where"):
-            for name in getattr(layout, key):
-                if name not in labels:
-                    yield Problem(f"{path}.{key}", f"no axis has this name{suggest(name, labels)}", name)
-        for name, label in layout.where.items():
-            if label not in labels.get(name, [label]):
-                message = f"the axis has no such case{suggest(label, labels[name])}"
-                yield Problem(f"{path}.where.{name}", message, label)
-        for name in labels:
-            if named.count(name) > 1:
-                yield Problem(path, "an axis may appear only once, in rows, columns or where", name)
-            elif layout.rows and name not in named:
-                yield Problem(path, "every axis must appear in rows, columns or where", name)
+            cases = {axis.name: [case.label for case in axis.cases] for axis in axes}
+            yield from layout.problems(f"table[{index}]", cases)
 
 
 def _label(value: object) -> str:

@@ -31,18 +31,20 @@ UNREPEATABLE = {
 """Fields that differ between runs: wall-clock times, host, folder, start time.
 
 Figures and the warning that a run was resumed in a different environment are not compared either.
-docs/guides/verify.md has the same list.
+docs/experiments/verify.md has the same list.
 """
 
 ONLY_BY_REPLAY = (
     "the graph, the Byzantine clients and the faults, as far as they follow from the scenario",
-    "message records: sizes, distances, and changes that other records of the same instant also allow",
-    "summary.json: the description of the scenario, warnings, num_trimmed_less, terms of the bound",
+    "message records: numbers, distances, and changes that other records of the same instant also allow",
+    "metrics.csv: the column hops",
+    "summary.json: the description of the scenario, warnings, wall, neighbourhood, theory, and in telemetry "
+    "by_hops and num_trimmed_less",
     "values that depend on records omitted by output.events or output.message_events",
     "the formatting of files, and additional keys",
     "consistent changes to several files",
 )
-"""Changes that `verify` may not detect without a replay; docs/guides/verify.md has the same list."""
+"""Changes that `verify` may not detect without a replay; docs/experiments/verify.md has the same list."""
 
 READERS: Mapping[str, Callable[[Path], JsonObject]] = {
     SCENARIO: read_run,

@@ -14,7 +14,6 @@ from rdpfl_sim.records.record_types import (
     MessageStatsRecord,
     MessageUsed,
     RoundFinished,
-    RoundRecord,
     RunFinished,
     TrainingFinished,
     TrainingStarted,
@@ -23,13 +22,11 @@ from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.verification.check import Checks, difference
 from rdpfl_sim.verification.clients import ClientChecks
-from rdpfl_sim.verification.files import DerivedTelemetry
 from rdpfl_sim.verification.messages import MessageChecks
+from rdpfl_sim.verification.summary import DerivedTelemetry
 
 ROUNDING = 1e-5
 """Relative tolerance for float32 rounding, in norms and in sums of weights."""
-
-COMMON_FIELDS = RoundRecord.__annotations__.keys()
 
 
 @dataclass
@@ -85,8 +82,6 @@ class RoundChecks:
         self.clients, self.messages, self.byzantine = clients, messages, byzantine
         self.telemetry = telemetry
         self.open: dict[int, FinishedRound] = {}
-        self.diagnostics: dict[int, tuple[str, ...]] = {}
-        """The names of the method's diagnostics, by number of used messages."""
 
     def round_finished(self, record: RoundFinished, line: int) -> None:
         """Check the mailbox and the waiting time at the end of a round."""
@@ -134,15 +129,15 @@ class RoundChecks:
                 self.use.violated(line, f"round {round_} uses stamp {stamp} instead of {stamp_held}")
 
     def estimate(self, record: EstimateRecord, line: int) -> None:
-        """Check that the estimate belongs to the client's last round, and |d| in it."""
+        """Check that the estimate belongs to the client's last round, and the norm of d in it."""
         self.estimates.num_items += 1
         finished = self.open.get(record["client"])
-        what = f"the estimate of round {record['round']} of client {record['client']}"
         if finished is None or finished.record["round"] != record["round"]:
+            what = f"the estimate of round {record['round']} of client {record['client']}"
             self.estimates.violated(line, f"{what} does not follow its end, or is too late")
             return
         if finished.estimate is not None:
-            self.estimates.violated(line, f"{what} is not the first")
+            self.estimates.violated(line, f"{finished} has a second estimate")
             return
         finished.estimate = record
         if self.largest_d_norm is not None:
@@ -190,24 +185,14 @@ class RoundChecks:
         oldest = max((used["age"] for used in finished.used), default=None)
         if oldest != record["max_age"]:
             self.use.violated(line, f"the oldest message of {finished} has the age {oldest}")
-        if is_due or estimate is not None:
-            self._check_estimate(finished)
+        if self.largest_d_norm is not None and (is_due or estimate is not None):
+            self.lemma_3.num_items += 1
+            if estimate is None:
+                self.lemma_3.violated(line, f"{finished} has no estimate")
         if self.has_telemetry and len(finished.stats) < len(finished.used) and (is_due or finished.stats):
             number = finished.used[len(finished.stats)]["message"]
             self.weights.violated(line, f"{finished} used message {number}, which has no message_stats")
-        diagnostics = {key: value for key, value in (estimate or {}).items() if key not in COMMON_FIELDS}
-        self.telemetry.add_round(record, finished.used, diagnostics, finished.stats)
-
-    def _check_estimate(self, finished: FinishedRound) -> None:
-        names = tuple(key for key in finished.estimate or () if key not in COMMON_FIELDS)
-        expected = self.diagnostics.setdefault(finished.record["num_used"], names)
-        if names != expected:
-            found, others = (", ".join(each) or "no estimate" for each in (names, expected))
-            self.estimates.violated(finished.line, f"{finished} has {found}; other rounds have {others}")
-        if self.largest_d_norm is not None:
-            self.lemma_3.num_items += 1
-            if finished.estimate is None:
-                self.lemma_3.violated(finished.line, f"{finished} has no estimate")
+        self.telemetry.add_round(record, finished.used, estimate or {}, finished.stats)
 
     def _check_waiting(self, record: RoundFinished, line: int, received_enough: bool) -> None:
         client, timeout_s = record["client"], self.wait.timeout_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from simpy import Event, Interrupt
 
@@ -32,13 +31,6 @@ class Phase:
     FINISHED = "finished"
 
 
-class FinishedRound(NamedTuple):
-    """A finished round whose update has not yet been reported to the observer."""
-
-    round: int
-    messages: list[UsedMessage]
-
-
 @dataclass
 class ClientState:
     """Everything about a client that changes during a run, except its mailbox and its neighbours.
@@ -53,8 +45,8 @@ class ClientState:
 
     job: Job
     """The latest job: the update after the last finished round and the training of the current round."""
-    unreported: FinishedRound | None = None
-    """The last finished round, until its update is reported."""
+    unreported: list[UsedMessage] | None = None
+    """The messages used in the last finished round, until its update is reported."""
     round: int = 1
     num_rounds: int = 0
     """Finished rounds; fewer than `round` - 1 if rounds were skipped to catch up."""
@@ -137,12 +129,12 @@ class Client:
         self.pending_event: Event | None = None
         """The event that the client's process waits for. It may already be triggered at this instant.
 
-        At the start of a phase it is set only in a restored run, if the client was waiting.
+        Set before a phase only when a run is restored during a wait.
         """
         self.timer = Timer(context.kernel, self.stop_waiting)
 
-    def run(self) -> Generator[Event, object, None]:
-        """Run Algorithm 1. A restored client continues in the phase it was in."""
+    def run(self, on_finish: Callable[[int], None]) -> Generator[Event, object, None]:
+        """Run Algorithm 1, then call `on_finish`. A restored client continues in the phase it was in."""
         try:
             while self.state.round <= self.context.rounds:
                 yield from self.phases[self.state.phase]()
@@ -152,6 +144,7 @@ class Client:
             note_client_round(error, self.id, self.state.round)
             raise
         self.state.phase = Phase.FINISHED
+        on_finish(self.id)
 
     def train(self) -> Generator[Event, object, None]:
         """Wait for the simulated duration of the local training, then read the result."""
@@ -160,7 +153,8 @@ class Client:
         self.pending_event = None
         result = state.job.result
         self.report_update()
-        context.observer.training_finished(self.id, state.round, result.loss, result.num_steps)
+        [loss], [num_steps] = result.trained.losses, result.trained.num_steps
+        context.observer.training_finished(self.id, state.round, loss, num_steps)
         context.on_training()
         if not context.exchanges:
             state.phase = Phase.GATHERING  # no neighbour is pending
@@ -193,7 +187,7 @@ class Client:
         used = [UsedMessage(m.number, m.broadcast.sender, self.id, m.broadcast.round) for m in messages]
         context.observer.round_finished(self.id, round_, used)
         received = [self._received(message.broadcast) for message in messages]  # before the round changes
-        state.unreported = FinishedRound(round_, used)
+        state.unreported = used
         state.num_rounds += 1
         state.last_round, state.needs_evaluation = round_, True
         state.round, state.phase = round_ + 1, Phase.TRAINING
@@ -207,10 +201,10 @@ class Client:
         Called at the end of the next training, at an evaluation, and when the client stops. These are
         simulated times, so records do not depend on when an executor computes a job.
         """
-        finished, self.state.unreported = self.state.unreported, None
-        if finished is not None:
-            updated = self.state.job.updated
-            self.context.observer.update_reported(self.id, finished.round, finished.messages, updated)
+        state, messages = self.state, self.state.unreported
+        if messages is not None:
+            state.unreported = None
+            self.context.observer.update_reported(self.id, state.last_round, messages, state.job.updated)
 
     def receive(self, message: Message) -> None:
         """Put an arriving message into the mailbox. The adversary of a Byzantine client observes it."""

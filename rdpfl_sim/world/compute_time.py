@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge, Le
 
-from rdpfl_sim.components.options import Count, Doc, Positive
+from rdpfl_sim.components.options import Count, Doc, Positive, in_order
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, lognormal_quantile, uniform
@@ -80,7 +80,7 @@ def constant(
     return seconds
 
 
-@compute(name="uniform")
+@compute(name="uniform", check=in_order("low_s", "high_s"))
 def uniform_speed(
     u: float,
     client: int,
@@ -117,11 +117,15 @@ def stragglers(
     return seconds * slowdown if client % every == 0 else seconds
 
 
-@compute(name="list")
+def _check_list(options: Any, num_clients: int) -> None:
+    num = len(options.seconds)
+    if num != num_clients:
+        raise OptionError("seconds", f"must have {num_clients} entries, one per client; it has {num}")
+
+
+@compute(name="list", check=_check_list)
 def listed(
     u: float, client: int, *, seconds: Annotated[list[Positive], Doc("one entry per client")]
 ) -> float:
     """A list with the time of every client."""
-    if client >= len(seconds):
-        raise OptionError("seconds", f"needs one entry per client; there is none for client {client}")
     return seconds[client]

@@ -7,7 +7,7 @@ machine, or in a batch with the jobs of other clients. No other part of the prog
 happens.
 
 By default small models use the executor `stacked`, which computes all pending jobs when the first result is
-needed (execution/choice.py, execution/stacked.py).
+needed (execution/auto.py, execution/stacked.py).
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ class JobResult(NamedTuple):
     """The method's state after the payload was built."""
     trained: Trained
     payload: Payload
-
-    @property
-    def num_steps(self) -> int:
-        """K, the number of local steps."""
-        return self.trained.num_steps[0]
-
-    @property
-    def loss(self) -> float:
-        """Mean training loss over the local steps."""
-        return self.trained.losses[0]
 
 
 class Job(Protocol):

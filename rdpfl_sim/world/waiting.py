@@ -14,7 +14,10 @@ wait = WAITS.register
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait for messages from a fraction of the neighbours, or until the timeout."""
+    """Wait for messages from a fraction of the neighbours, or until the timeout.
+
+    All clients share one policy. What changes during a run belongs to `ClientState`.
+    """
 
     fraction: float
     timeout_s: float | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from simpy import Event, Process
@@ -45,7 +45,7 @@ class World:
         *,
         changes: Iterator[tuple[float, int, Change]],
         initial_state: Callable[[int], State],
-        on_departure: Callable[[Client], None],
+        on_departure: Callable[[Sequence[Client]], None],
         on_end: Callable[[], None],
     ) -> None:
         self.kernel = kernel
@@ -96,12 +96,7 @@ class World:
 
     def start_client(self, client: int) -> None:
         """Start the process of a client now."""
-        self.processes[client] = self.kernel.process(self._run(self.clients[client]))
-
-    def _run(self, client: Client) -> Generator[Event, object, None]:
-        yield from client.run()
-        if client.state.phase is Phase.FINISHED:
-            self._finish(client.id)
+        self.processes[client] = self.kernel.process(self.clients[client].run(self._finish))
 
     @property
     def pending_events(self) -> dict[int, Event]:
@@ -133,7 +128,7 @@ class World:
                 process.interrupt()
             if for_good and client not in self.departed:
                 self.departed.add(client)
-                self.on_departure(self.clients[client])
+                self.on_departure([self.clients[client]])
                 self._finish(client)
                 adversary = self.clients[client].adversary
                 if adversary is not None:

@@ -14,8 +14,8 @@ from rdpfl_sim.cli.main import COMMANDS, main
 from rdpfl_sim.errors import SchemaError
 from rdpfl_sim.records.schema import SCHEMA, check_schema
 from rdpfl_sim.results import Run
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.simulation.resume import resume
+from rdpfl_sim.sweeps.runner import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.bisection import Bisection, make_spec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
@@ -139,8 +139,8 @@ def test_failed_run_of_another_schema_is_rejected(run: Path) -> None:
 
 
 def test_later_schema_is_rejected(run: Path) -> None:
-    (run / "summary.json").write_text(json.dumps({"schema": 3, "status": "finished"}))
-    with pytest.raises(SchemaError, match=r"\(record schema 3\)"):
+    (run / "summary.json").write_text(json.dumps({"schema": SCHEMA + 1, "status": "finished"}))
+    with pytest.raises(SchemaError, match=rf"\(record schema {SCHEMA + 1}\)"):
         check_schema(run)
 
 

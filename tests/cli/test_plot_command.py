@@ -6,8 +6,8 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps.plan import write_plan
+from rdpfl_sim.sweeps.runner import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.support import small_scenario
@@ -27,7 +27,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
     )
     runs = plan_runs(spec)
-    write_plan(folder / "loss" / "sweep.json", spec, "loss", runs)
+    write_plan(folder / "loss", spec, "loss", runs)
     for run in runs:
         done = simulate(run.scenario, folder / "scratch").folder
         assert done is not None

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.reports.run_summary import provenance_table
 from rdpfl_sim.reports.text import verification_table
 from rdpfl_sim.verification.check import INVARIANTS
@@ -48,7 +49,9 @@ def test_show_of_a_killed_run_prints_its_progress(run: Path, capsys) -> None:
 
 
 def test_show_of_a_failed_run_prints_the_reason(run: Path, capsys) -> None:
-    (run / "summary.json").write_text('{"schema": 2, "status": "failed", "error": "the disk is full"}')
+    (run / "summary.json").write_text(
+        json.dumps({"schema": SCHEMA, "status": "failed", "error": "the disk is full"})
+    )
     (run / "events.jsonl").write_text("")
     (run / "provenance.json").unlink()
     assert main(["show", str(run)]) == 0
@@ -93,7 +96,7 @@ def test_verify_prints_in_one_line_that_some_changes_need_a_replay_and_lists_the
 
 
 def test_docs_list_every_invariant_and_the_changes_that_verify_cannot_detect() -> None:
-    page = " ".join((Path(__file__).parents[2] / "docs" / "guides" / "verify.md").read_text().split())
+    page = " ".join((Path(__file__).parents[2] / "docs" / "experiments" / "verify.md").read_text().split())
     assert [name for name, (_, text) in INVARIANTS.items() if f"| {name} | {text} |" not in page] == []
     assert [kind for kind in ONLY_BY_REPLAY if f"- {kind}" not in page] == []
     fields = [f"`{field}` of `{name}`" for name, fields in UNREPEATABLE.items() for field in fields]

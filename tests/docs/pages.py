@@ -26,7 +26,6 @@ from tests.registries import temporary_components
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 
 IS_PINNED = pins() is not None
 """Whether the digests of this version of torch are known."""
@@ -57,13 +56,6 @@ def prose(text: str) -> str:
     text = re.sub(r"^\|.*$|^#.*$|^ {4}.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)|`[^`]*`|<su[bp]>.*?</su[bp]>", "", text)
     return re.sub(r"\]\([^)]*\)|https?://\S+|arXiv:[\d.]+", "]", text)
-
-
-def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of running text; a list item or a paragraph ends a sentence, too."""
-    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*>]|\d+\.) )", text):
-        plain = re.sub(r"^\s*(?:[-*>]|\d+\.) ", "", paragraph)
-        yield from re.split(r"(?<=[.?!:;])\s+", " ".join(plain.split()))
 
 
 def numbers(text: str) -> list[str]:
@@ -229,7 +221,8 @@ class Session:
         if command == "run" and not any(word.startswith("rounds=") for word in words):
             return ["--set", "rounds=2"]
         if command == "sweep":
-            return ["--set", "clients.count=4", "--workers", "2"]
+            few = [] if "--profile" in words else ["--set", "rounds=2"]
+            return ["--set", "clients.count=4", *few, "--workers", "2"]
         return ["--set", "rounds=2", "--seeds", "1,", "--workers", "2"] if command == "breakdown" else []
 
 

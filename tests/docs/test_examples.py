@@ -25,17 +25,17 @@ def test_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_recipes_show_their_figures() -> None:
-    text = (ROOT / "docs" / "analysis.md").read_text()
+    text = (ROOT / "docs" / "experiments" / "analysis.md").read_text()
     saved = re.findall(r'savefig\("(\w+\.png)"', text)
     assert len(saved) == 2
     assert "join_asof" in text
     for name in saved:
-        assert f'src="images/{name}"' in text
+        assert f'src="../images/{name}"' in text
         assert (ROOT / "docs" / "images" / name).stat().st_size < 100_000
 
 
 def test_aggregator_guide_uses_graphs_with_at_least_four_neighbours() -> None:
-    page = ROOT / "docs" / "guides" / "aggregator.md"
+    page = ROOT / "docs" / "extend" / "aggregator.md"
     shown = [block.text for block in blocks(page.read_text()) if "ring_30pct" in block.text]
     assert len(shown) == 3
     graphs = [re.search(r"topology=\{[^}]*\}|\[graph, ", text) for text in shown]

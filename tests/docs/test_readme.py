@@ -25,7 +25,7 @@ from tests.packages import Packages
 from tests.support import small_scenario
 
 TEXT = README.read_text()
-SPEED = (ROOT / "docs" / "speed.md").read_text()
+SPEED = (ROOT / "docs" / "scale" / "speed.md").read_text()
 DEFAULT_LAMBDA = "0.01"
 COUNTS = (f"with {len(METHODS) - 1} other methods", f"under {len(ATTACKS) - 1} attacks")  # not "none"
 

@@ -82,6 +82,13 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(leaves(navigation)) == sorted(str(page.relative_to(ROOT / "docs")) for page in PAGES)
 
 
+def test_every_page_is_in_the_folder_of_its_section() -> None:
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    for title, content in (entry for section in navigation for entry in section.items()):
+        folder = "." if isinstance(content, str) else title.lower()
+        assert {str(Path(page).parent) for page in leaves(content)} == {folder}
+
+
 def leaves(tree: Any) -> Iterator[str]:
     if isinstance(tree, str):
         yield tree
@@ -97,6 +104,6 @@ def test_citation_names_this_version_and_the_paper() -> None:
     assert {"message", "title", "authors"} <= set(citation)  # what the format requires
     assert (citation["version"], citation["license"]) == (__version__, project["license"])
     [paper] = citation["references"]
-    text = " ".join((ROOT / "docs" / "paper.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "understand" / "paper.md").read_text().split())
     assert ", ".join(author["family-names"] for author in paper["authors"]) in text
     assert paper["title"] in text

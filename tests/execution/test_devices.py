@@ -14,8 +14,8 @@ from rdpfl_sim.execution import devices
 from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.execution.executor import Inline
 from rdpfl_sim.simulation.experiment import Experiment
-from tests.simulated_gpu import NAME, SimulatedGpu
-from tests.simulation.test_resume import interrupt, left
+from tests.execution.simulated_gpu import NAME, SimulatedGpu
+from tests.runs import interrupt, left
 from tests.support import small_scenario
 
 GPU = torch.device("cuda", 0)

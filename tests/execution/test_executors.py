@@ -111,7 +111,7 @@ def test_model_that_cannot_be_stacked_is_trained_inline_with_a_warning() -> None
     assert executor.warning is not None
     assert "Softplus" in executor.warning
     state = experiment.method.init(odd.initial(0).unsqueeze(0), [])
-    assert executor.submit(round_job(0, 1, state)).result.num_steps > 0
+    assert executor.submit(round_job(0, 1, state)).result.trained.num_steps[0] > 0
 
 
 def test_auto_stacks_small_models_and_trains_others_in_threads() -> None:
@@ -161,7 +161,7 @@ def test_jobs_of_a_killed_ray_worker_are_repeated() -> None:
     remote = Experiment(on({"name": "ray", "workers": 2})).make_executor()
     assert isinstance(remote, RayActors)
     with closing(remote):
-        assert remote.submit(round_job(0, 1, state)).result.num_steps > 0
+        assert remote.submit(round_job(0, 1, state)).result.trained.num_steps[0] > 0
         assert remote._actors is not None
         for _ in range(2):
             ray.kill(next(remote._actors), no_restart=False)

@@ -19,8 +19,8 @@ from rdpfl_sim.methods import METHODS
 from rdpfl_sim.methods.base import TrainingTask
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.simulation import Result
-from tests.simulated_gpu import NAME, SimulatedGpu
-from tests.simulation.test_resume import interrupt, left
+from tests.execution.simulated_gpu import NAME, SimulatedGpu
+from tests.runs import interrupt, left
 from tests.simulation.test_snapshot import SMALL
 from tests.support import small_scenario
 

@@ -15,13 +15,13 @@ from rdpfl_sim import Scenario, ScenarioError, simulate
 from rdpfl_sim.cli.main import main
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.ray import RayActors
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.simulation.experiment import Experiment, wants_gpu
 from rdpfl_sim.sweeps.plan import PlannedRun
 from rdpfl_sim.sweeps.ray_runner import GpuShares, RayRunner, RayTasks
+from rdpfl_sim.sweeps.runner import folder_of
+from tests.execution.simulated_gpu import NAME, SimulatedGpu, simulate_in_this_process
 from tests.execution.test_gpu import assert_alike
 from tests.killing import wait_until
-from tests.simulated_gpu import NAME, SimulatedGpu, simulate_in_this_process
 from tests.support import round_job, small_scenario
 from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
 

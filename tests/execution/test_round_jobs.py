@@ -59,7 +59,7 @@ def test_first_job_trains_from_the_initial_state_and_sends_the_direction() -> No
     assert job.updated.diagnostics == {}
     assert job.result.trained.w.tolist() == [[-4.0, -4.0]]
     assert job.result.payload.vector.tolist() == [4.0, 4.0]
-    assert job.result.num_steps == 1
+    assert job.result.trained.num_steps == (1,)
 
 
 def test_job_applies_messages_then_trains() -> None:
@@ -185,7 +185,7 @@ def test_update_does_not_wait_for_the_threads_that_train() -> None:
         assert second.updated.state.w.shape == (1, built.model.num_parameters)
         assert (first.known_result, second.known_result) == (None, None)
         go_on.set()
-        assert second.result.num_steps > 0
+        assert second.result.trained.num_steps[0] > 0
 
 
 def test_result_of_a_stacked_job_does_not_keep_the_other_models_in_memory() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.simulated_gpu import PURGE_EVERY, Counts, SimulatedGpu
+from tests.execution.simulated_gpu import PURGE_EVERY, Counts, SimulatedGpu
 
 GPU = torch.device("cuda", 0)
 

@@ -9,9 +9,7 @@ from math import inf
 from random import Random
 from typing import TypeAlias
 
-from pydantic import BaseModel
-
-from rdpfl_sim.components.schema import Component
+from rdpfl_sim.components.schema import components_in
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.scenario.scenario import Scenario
@@ -41,27 +39,18 @@ def components() -> list[Chosen]:
     return [(kind, name) for kind, choice in KINDS.items() for name in choice.usable_names()]
 
 
-def components_in(part: object, location: Location = ()) -> Iterator[tuple[Chosen, Location]]:
-    """Yield the components of a scenario with their locations; groups without members have none."""
-    if isinstance(part, Component):
-        kinds = [kind for kind, choice in KINDS.items() if _belongs(part, choice.registry)]
-        yield from (((kind, part.name), location) for kind in kinds)
-    if isinstance(part, BaseModel):
-        for name, info in type(part).model_fields.items():
-            yield from components_in(getattr(part, name), (*location, info.alias or name))
-    if isinstance(part, list | tuple):
-        for place, item in enumerate(part):
-            yield from components_in(item, (*location, place))
-
-
-def _belongs(component: Component, registry: Mapping[str, object]) -> bool:
-    return registry.get(component.name) is type(component).target
+def chosen_in(scenario: Scenario) -> Iterator[tuple[Chosen, Location]]:
+    """Yield the components of a scenario with their locations."""
+    for location, component in components_in(scenario):
+        for kind, choice in KINDS.items():
+            if choice.registry.get(component.name) is type(component).target:
+                yield (kind, component.name), location
 
 
 def drawn_in(scenario: Scenario, groups: list[list[int]]) -> set[Chosen]:
     """Return the components of a scenario; those of attackers only if there are any."""
     empty = [("adversary", place) for place, members in enumerate(groups) if not members]
-    return {chosen for chosen, location in components_in(scenario) if location[:2] not in empty}
+    return {chosen for chosen, location in chosen_in(scenario) if location[:2] not in empty}
 
 
 @dataclass
@@ -146,7 +135,7 @@ class Plan:
             drawn = random_scenario(self.random.randrange(2**63), required, heals)
             try:
                 with built(drawn) as experiment:
-                    members = drawn_in(experiment.scenario, experiment.groups)
+                    members = drawn_in(experiment.scenario, experiment.deployment.groups)
             except ScenarioError as error:
                 problem = error.problems[0]
                 self.reason = f"{problem.path}: {problem.message}"

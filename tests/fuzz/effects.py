@@ -13,7 +13,7 @@ import tomli_w
 
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.scenario.component_list import KINDS
-from tests.fuzz.coverage import Chosen, components_in
+from tests.fuzz.coverage import Chosen, chosen_in
 from tests.fuzz.execution import FailedScenarioError, loaded, records_of
 from tests.fuzz.scenarios import RandomScenario
 
@@ -71,7 +71,7 @@ def _changed(drawn: RandomScenario, chosen: Chosen, name: str | None) -> RandomS
     """Return a scenario with another component in the place of one; None removes an item of a list."""
     with loaded(drawn) as scenario:
         text = tomli_w.dumps(scenario.to_dict()).replace(f"{Path.cwd()}/", "")
-        places = [location for found, location in components_in(scenario) if found == chosen]
+        places = [location for found, location in chosen_in(scenario) if found == chosen]
     table = tomllib.loads(text)
     if isinstance(table.get("adversary"), dict):
         table["adversary"] = [table["adversary"]]

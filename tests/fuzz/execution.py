@@ -11,6 +11,7 @@ from typing import Any
 
 import tomli_w
 import torch
+from simpy.core import EmptySchedule
 
 from rdpfl_sim import Scenario
 from rdpfl_sim.execution.executor import Inline
@@ -97,6 +98,8 @@ def _lived(experiment: Experiment, drawn: RandomScenario, **how: Any) -> Lived:
 
     try:
         return lived(experiment, mail=drawn.odd_messages, prepare=prepare, **how)
+    except EmptySchedule as error:
+        raise FailedScenarioError("deadlock", "the event queue is empty, but clients are waiting") from error
     except Exception as error:
         place = _innermost(error)
         raise FailedScenarioError(f"{type(error).__name__} in {place}", str(error)) from error
@@ -165,7 +168,7 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     """
     scenario, experiment = simulation.scenario, simulation.experiment
     method: Any = scenario.method
-    honest = [w for client, w in enumerate(result.models) if client not in experiment.byzantine]
+    honest = [w for client, w in enumerate(result.models) if client not in experiment.deployment.byzantine]
     num_diverged = sum(not torch.isfinite(w).all() for w in honest)
     warned = f"honest clients whose models have diverged: {num_diverged}" in result.summary["warnings"]
     if warned != (num_diverged > 0):
@@ -174,7 +177,7 @@ def check_models(simulation: Simulation, result: Result, mail: Mail) -> None:
     gamma, added = scenario.training.learning_rate * num_steps, 0.0
     if method.name in ("rdpfl", "direct"):
         gamma = method.step if method.step != "local" else method.coefficient * gamma
-        arrives = inf if experiment.byzantine or mail else 2.0
+        arrives = inf if experiment.deployment.byzantine or mail else 2.0
         added = method.lambda_ * (method.max_norm if method.name == "rdpfl" else arrives)
     elif gamma > 1e30:  # less is lost in the rounding of the largest number
         return

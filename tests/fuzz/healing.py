@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 import orjson
@@ -59,27 +60,25 @@ def bound_after(simulation: Simulation, records: bytes, heal_at_s: float) -> flo
     With a timeout, this is one training and one wait. Without one, a client may have to wait until a chain of
     neighbours has caught up, each after one training and one message.
     """
-    scenario, experiment = simulation.scenario, simulation.experiment
-    trainings_s = [
-        record["duration_s"] for record in _records(records) if record["event"] == "training_started"
-    ]
-    training_s = max(
-        *trainings_s,
-        *(
-            experiment.compute_times.duration_s(client, round_)
-            for client in range(scenario.clients.count)
-            for round_ in range(1, scenario.rounds + 1)
-        ),
-    )
+    scenario, training_s = simulation.scenario, _longest_training(simulation, records)
     wait = scenario.timing.wait.bind()()
     if wait.fraction == 0:
         return training_s
     if wait.timeout_s is not None:
         return training_s + wait.timeout_s
     delays_s = [record["delay_s"] for record in _records(records) if record["event"] == "message_delivered"]
-    parts = [experiment.graph.subgraph(part) for part in nx.connected_components(experiment.graph)]
+    graph = simulation.experiment.deployment.graph
+    parts = [graph.subgraph(part) for part in nx.connected_components(graph)]
     longest = max(nx.diameter(part) for part in parts)
     return (longest + 1) * (training_s + max(delays_s, default=0.0))
+
+
+def _longest_training(simulation: Simulation, records: bytes) -> float:
+    """Return the longest training; one that a fault has slowed down may end after the fault."""
+    started = [record["duration_s"] for record in _records(records) if record["event"] == "training_started"]
+    times, rounds = simulation.experiment.compute_times, range(1, simulation.scenario.rounds + 1)
+    later = [times.duration_s(client.id, round_) for client in simulation.clients for round_ in rounds]
+    return max(started + later)
 
 
 def _rounds_finished(records: bytes) -> dict[int, list[float]]:
@@ -92,5 +91,5 @@ def _rounds_finished(records: bytes) -> dict[int, list[float]]:
     return found
 
 
-def _records(records: bytes) -> Iterator[dict[str, object]]:
+def _records(records: bytes) -> Iterator[dict[str, Any]]:
     return map(orjson.loads, records.splitlines())

@@ -13,12 +13,13 @@ from torch import Tensor
 from rdpfl_sim.attacks import ATTACKS
 from rdpfl_sim.attacks.view import View
 from rdpfl_sim.errors import ScenarioError
+from rdpfl_sim.world.compute_time import TrainingTimes
 from rdpfl_sim.world.network.network import Network
 from rdpfl_sim.world.world import World
 from tests.fuzz import campaign
-from tests.fuzz.coverage import PAIRED, Plan, components, components_in
+from tests.fuzz.coverage import PAIRED, Plan, chosen_in, components
 from tests.fuzz.effects import has_effect
-from tests.fuzz.execution import FailedScenarioError, execute, loaded
+from tests.fuzz.execution import FailedScenarioError, built, execute, loaded
 from tests.fuzz.healing import heal
 from tests.fuzz.scenarios import RandomScenario, random_scenario
 from tests.fuzz.shrink import shrink
@@ -99,7 +100,7 @@ def test_required_components_are_drawn(seed: int) -> None:
     }
     try:
         with loaded(random_scenario(seed, required)) as scenario:
-            found = {chosen for chosen, _ in components_in(scenario)}
+            found = {chosen for chosen, _ in chosen_in(scenario)}
     except ScenarioError:
         return  # other options contradict each other
     assert set(required.items()) <= found
@@ -146,19 +147,30 @@ def test_client_that_never_comes_back_after_a_fault_is_found(monkeypatch: pytest
     drawn = replace(PARTITIONED, scenario={**PARTITIONED.scenario, "faults": [crash]})
     assert execute(drawn) == 4
     monkeypatch.setattr(World, "start_client", forgets)
-    with pytest.raises(FailedScenarioError, match="client 2 finished no round from|event queue is empty"):
+    with pytest.raises(FailedScenarioError, match="deadlock: the event queue is empty"):
         execute(drawn)
 
 
-def test_heal_ends_each_active_fault_once() -> None:
-    with loaded(PARTITIONED) as scenario:
-        from tests.support import cheap
+def test_client_that_trains_for_ever_after_a_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    duration_s = TrainingTimes.duration_s
 
-        changes = list(heal(cheap(scenario).changes(), 3.0))
-    assert [(time_s, change.fields["phase"]) for time_s, _, change in changes] == [
-        (1.0, "start"),
-        (3.0, "end"),
-    ]
+    def forgets(times: TrainingTimes, client: int, round_: int) -> float:
+        return duration_s(times, client, round_) * (100 if client == 2 and round_ in (2, 3) else 1)
+
+    bound = RandomScenario({**PARTITIONED.scenario, "evaluation": {"every": 8}}, {}, heal_at_s=3.0)
+    monkeypatch.setattr(TrainingTimes, "duration_s", forgets)
+    monkeypatch.setattr("tests.fuzz.healing._longest_training", lambda simulation, records: 1.0)
+    with pytest.raises(FailedScenarioError, match=r"client 2 finished no round from 3\.0 s"):
+        execute(bound)
+
+
+def test_heal_ends_each_active_fault_once() -> None:
+    with built(PARTITIONED) as experiment:
+        changes = [
+            (time_s, change.fields["phase"])
+            for time_s, _, change in heal(experiment.deployment.changes(), 3.0)
+        ]
+    assert changes == [(1.0, "start"), (3.0, "end")]
 
 
 def test_flaw_is_reduced_to_a_minimal_scenario_that_can_be_repeated(

@@ -1,4 +1,4 @@
-"""The table of docs/methods.md contains every method and the size of its messages."""
+"""The table of docs/understand/methods.md contains every method and the size of its messages."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ from rdpfl_sim.simulation.experiment import layers_of
 from tests.methods.one_client import client, send, start
 from tests.support import trained
 
-PAGE = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "understand" / "methods.md").read_text()
 ROWS = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| ([\d.]+) \|", PAGE, flags=re.MULTILINE))
 
 

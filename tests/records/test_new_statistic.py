@@ -14,8 +14,7 @@ from rdpfl_sim.records.metrics import STATISTICS, Statistic
 from rdpfl_sim.reports.html.page import render
 from rdpfl_sim.reports.html.sweep_page import sweep_page
 from rdpfl_sim.reports.run_summary import summary_table
-from rdpfl_sim.results.compare import compare
-from rdpfl_sim.results.groups import find_runs, group_runs
+from rdpfl_sim.results.compare import compare, find_runs, group_runs
 from rdpfl_sim.verification.verify import verify
 from tests.reports.rendering import rendered
 from tests.support import small_scenario

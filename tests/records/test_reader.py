@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import orjson
 import pytest
 
 from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import UnsafeFileError
 from rdpfl_sim.records.metrics import HEADER, METRICS, parse_metrics
 from rdpfl_sim.records.reader import RunReader
+from rdpfl_sim.records.schema import SCHEMA
+from tests.records.lines import record_line
+from tests.results.run_folders import metrics_text
 
-ROW = "1.5,3,0,2,,0.75,nan,,,2.0,0.5,0.0,0.0,,0.25"
+STARTED = record_line("run_started", schema=SCHEMA) + b"\n"
+VALUES = {"time_s": 1.5, "client": 3, "byzantine": 0, "round": 2, "personal_accuracy": 0.75}
+_, ROW = metrics_text([{**VALUES, "personal_loss": "nan", "mean_age": 0.5}]).splitlines()
 
 
 def test_metrics_are_numbers_and_none_where_nothing_was_measured(tmp_path: Path) -> None:
@@ -24,11 +30,11 @@ def test_metrics_are_numbers_and_none_where_nothing_was_measured(tmp_path: Path)
 
 def test_partly_written_last_line_is_omitted(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(f"{HEADER}\n{ROW}\n{ROW[:9]}")
-    (tmp_path / "events.jsonl").write_text('{"event":"run_started","schema":2}\n{"event":"fau')
+    (tmp_path / "events.jsonl").write_bytes(STARTED + b'{"event":"fau')
     reader = RunReader(tmp_path)
     assert len(reader.read_metrics()) == 1
-    assert list(reader.record_lines()) == [b'{"event":"run_started","schema":2}\n']
-    assert reader.last_record() == {"event": "run_started", "schema": 2}
+    assert list(reader.record_lines()) == [STARTED]
+    assert reader.last_record() == orjson.loads(STARTED)
 
 
 def test_lines_without_a_header_are_rows() -> None:

@@ -15,7 +15,7 @@ def breakdown(first_below: dict[int, float]) -> Breakdown:
         base, "network.duplication", [place / 10 for place in range(9)], [*first_below], margin=0.01
     )
     bisection = Bisection(asked)
-    while todo := list(bisection._next_points()):
+    while todo := bisection.next_points():
         for seed, place in todo:
             accuracy = 0.6 if asked.values[place] < first_below[seed] else 0.4
             bisection.points[seed, place] = Point(place, asked.values[place], seed, accuracy, 0.5)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from rdpfl_sim.records.metrics import METRICS
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.reports import figures
 from rdpfl_sim.reports.figure_style import BYZANTINE, HONEST
 from rdpfl_sim.reports.figures import Curve, curves_figure, draw, topology_figure
@@ -38,7 +39,9 @@ def write_run(
 ) -> Path:
     topology = {"num_clients": len(graph), "edges": list(graph.edges), "byzantine": sorted(byzantine)}
     (run / "topology.json").write_text(json.dumps(topology))
-    (run / "summary.json").write_text(json.dumps({"schema": 2, "name": "run", "method": "rdpfl"} | summary))
+    (run / "summary.json").write_text(
+        json.dumps({"schema": SCHEMA, "name": "run", "method": "rdpfl"} | summary)
+    )
     rows = [
         (1.5 * t + c, c, int(c in byzantine), t, accuracy, "inf", "", "") for t in range(3) for c in graph
     ]

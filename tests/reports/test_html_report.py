@@ -29,7 +29,7 @@ from rdpfl_sim.reports.html.tabs.overview import accuracy_card
 from rdpfl_sim.reports.html.tabs.scenario import TomlListing, scenario_card
 from rdpfl_sim.reports.html.tabs.topology import topology_card
 from rdpfl_sim.results import Run, Sweep
-from tests.results.run_folders import EVENTS, SCENARIO, write_run
+from tests.results.run_folders import EVENTS, SCENARIO, metrics_text, write_run
 from tests.results.test_charts import write_loss_sweep
 from tests.results.test_run import FAULTY
 from tests.results.test_sweep import write_sweep
@@ -248,7 +248,7 @@ def test_clipping_is_shown_per_client_and_round() -> None:
 def test_threshold_is_shown_also_without_a_deviation() -> None:
     row = {"client": 0, "is_byzantine": False, "finished_s": 1.0, "num_used": 1, "tau": 1.5, "num_clipped": 1}
     cards = estimator.estimator_cards(pl.DataFrame([{**row, "round": r} for r in range(3)]), last_round=2)
-    assert [card.title for card in cards] == ["τ, the threshold", "Messages clipped"]
+    assert [card.title for card in cards] == ["τ, threshold of the clip", "Messages that were clipped"]
 
 
 def test_a_few_huge_deviations_are_shown_on_a_logarithmic_axis_first() -> None:
@@ -374,7 +374,7 @@ def test_values_that_are_not_finite_are_omitted_without_warnings(tmp_path: Path)
 
 def test_diagnostics_of_any_method_are_shown(tmp_path: Path) -> None:
     page = run_page(Run(write_run(tmp_path)))
-    assert "Distance moved by mixing" in cards(page)
+    assert "Distance that neighbours moved the model" in cards(page)
     events = [{**event, "strange": 3.5} if event["event"] == "estimate" else event for event in EVENTS]
     assert "strange" in cards(run_page(Run(write_run(tmp_path, events))))
 
@@ -650,9 +650,9 @@ def test_of_a_thousand_clients_a_sample_is_shown_with_a_note(tmp_path: Path) -> 
     edges = [(client, (client + step) % num) for client in range(num) for step in range(1, 5)]
     topology = json.loads((tmp_path / "topology.json").read_text()) | {"num_clients": num, "edges": edges}
     (tmp_path / "topology.json").write_text(json.dumps(topology))
-    head, *_ = (tmp_path / "metrics.csv").read_text().splitlines()
-    lines = [f"1.0,{client},{int(client % 10 == 0)},1,1,0.5,,,,,,,,," for client in range(num)]
-    (tmp_path / "metrics.csv").write_text("\n".join([head, *lines]) + "\n")
+    row = {"time_s": 1.0, "round": 1, "hops": 1, "personal_accuracy": 0.5}
+    rows = [{**row, "client": client, "byzantine": int(client % 10 == 0)} for client in range(num)]
+    (tmp_path / "metrics.csv").write_text(metrics_text(rows))
     page = run_page(Run(tmp_path))
     by_title = cards(page)
     assert by_title["Topology"].note == "One in 2 links is drawn."

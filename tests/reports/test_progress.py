@@ -13,7 +13,7 @@ from rdpfl_sim.reports import progress as progress_module
 from rdpfl_sim.reports.progress import (
     LiveProgress,
     PlainProgress,
-    SilentProgress,
+    ProgressDisplay,
     SweepProgress,
     make_progress,
 )
@@ -122,7 +122,7 @@ def test_live_progress_is_throttled(clock: Clock, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("quiet", "interactive", "expected"),
-    [(True, True, SilentProgress), (False, True, LiveProgress), (False, False, PlainProgress)],
+    [(True, True, ProgressDisplay), (False, True, LiveProgress), (False, False, PlainProgress)],
 )
 def test_display_depends_on_quiet_and_on_the_terminal(quiet: bool, interactive: bool, expected: type) -> None:
     console = Console(file=StringIO(), force_terminal=interactive, force_interactive=interactive)

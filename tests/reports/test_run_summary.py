@@ -88,7 +88,7 @@ def test_title_of_an_incomplete_run_has_its_number_of_rounds() -> None:
 
 
 def test_missing_values_are_dashes_and_have_no_line() -> None:
-    summary = deepcopy(SUMMARY) | {"num_faults": 0, "wall": {"seconds": 8.41}}
+    summary = deepcopy(SUMMARY) | {"num_faults": 0, "wall": SUMMARY["wall"] | {"trained_on": "cpu"}}
     summary["telemetry"]["rounds"]["all"] = {"clipped": None, "bounded": None}
     summary["telemetry"]["messages_from"]["byzantine"] = {"relative_weight": None, "ignored": None}
     summary["accuracy"]["honest"] = {"personal": None, "global": None}
@@ -97,8 +97,9 @@ def test_missing_values_are_dashes_and_have_no_line() -> None:
     lines = rendered(summary_table(summary))
     assert row(lines, "honest") == ["honest", "(7)", "-", "-", "-", "-", "-"]
     assert row(lines, "all") == ["all", "(10)", "-", "-", "0.500", "0.000", "-"]
-    assert [line.split()[0] for line in lines[-5:]] == ["messages", "1,100", "isolated", "time", "digest"]
-    assert lines[-3].endswith("0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more")
+    labels = [line.split()[0] for line in lines[-6:]]
+    assert labels == ["messages", "1,100", "isolated", "time", "device", "digest"]
+    assert lines[-4].endswith("0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more")
 
 
 def test_large_run_fits_eighty_columns_without_losing_a_digit() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rdpfl_sim.reports.sweep_figures import draw_sweep_figures, metric_figure
 from rdpfl_sim.results import Sweep
-from rdpfl_sim.sweeps.spec import TableLayout
+from rdpfl_sim.results.tables import TableLayout
 from tests.results.run_folders import SCENARIO, write_run
 from tests.results.test_charts import write_loss_sweep
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import orjson
 import tomli_w
 
 from rdpfl_sim.records.metrics import METRICS
+from rdpfl_sim.records.schema import SCHEMA
 
 SCENARIO: dict[str, Any] = {
     "name": "by hand",
@@ -19,9 +20,17 @@ SCENARIO: dict[str, Any] = {
     "clients": {"count": 3},
     "output": {"events": True, "message_events": 1.0},
 }
+HEADINGS = {name: name for name in METRICS}
 MESSAGE = {"sender": 0, "recipient": 1, "round": 1}
 EVENTS: list[dict[str, Any]] = [
-    {"event": "run_started", "time_s": 0.0, "schema": 2, "seed": 5, "num_parameters": 7, "byzantine": [2]},
+    {
+        "event": "run_started",
+        "time_s": 0.0,
+        "schema": SCHEMA,
+        "seed": 5,
+        "num_parameters": 7,
+        "byzantine": [2],
+    },
     {
         "event": "fault",
         "time_s": 0.0,
@@ -96,6 +105,11 @@ EVALUATIONS = [
 ]
 
 
+def metrics_text(rows: Iterable[Mapping[str, object]]) -> str:
+    """Return the content of metrics.csv; columns that a row does not have are empty."""
+    return "".join(f"{','.join(str(row.get(key, '')) for key in METRICS)}\n" for row in (HEADINGS, *rows))
+
+
 def write_run(
     folder: Path,
     events: Iterable[dict[str, Any]] = EVENTS,
@@ -109,8 +123,7 @@ def write_run(
     topology = {"num_clients": 3, "edges": [[0, 1], [1, 2]], "byzantine": list(byzantine)}
     (folder / "topology.json").write_text(json.dumps(topology))
     (folder / "events.jsonl").write_text("".join(orjson.dumps(event).decode() + "\n" for event in events))
-    rows = [",".join(METRICS), *(",".join(str(row.get(key, "")) for key in METRICS) for row in EVALUATIONS)]
-    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    (folder / "metrics.csv").write_text(metrics_text(EVALUATIONS))
     if summary is not None:
-        (folder / "summary.json").write_text(json.dumps({"schema": 2, **summary}))
+        (folder / "summary.json").write_text(json.dumps({"schema": SCHEMA, **summary}))
     return folder

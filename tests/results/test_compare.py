@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 import tomli_w
 
-from rdpfl_sim.results.compare import Comparison, compare
-from rdpfl_sim.results.groups import ComparisonError, baseline_first, find_runs, group_runs
+from rdpfl_sim.records.schema import SCHEMA
+from rdpfl_sim.results.compare import (
+    Comparison,
+    ComparisonError,
+    baseline_first,
+    compare,
+    find_runs,
+    group_runs,
+)
+from rdpfl_sim.simulation.provenance import default_paths
 from tests.support import small_scenario
 
 MEAN = "accuracy.honest.personal.mean"
@@ -16,9 +24,12 @@ def make_run(parent: Path, name: str, accuracy: float | None = 0.5, seed: int = 
     """Write a run folder with an invented accuracy."""
     folder = parent / name
     folder.mkdir(parents=True)
-    scenario = small_scenario(name=name, seed=seed, **changes).to_dict()
-    (folder / "scenario.toml").write_text(tomli_w.dumps(scenario))
-    summary = {"schema": 2, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
+    scenario = small_scenario(name=name, seed=seed, **changes)
+    (folder / "scenario.toml").write_text(tomli_w.dumps(scenario.to_dict()))
+    (folder / "provenance.json").write_text(
+        json.dumps({"defaults": [*default_paths(scenario)], "sessions": [{"started_at": "unknown"}]})
+    )
+    summary = {"schema": SCHEMA, "status": "finished", "seed": seed, "byzantine": [], "rounds_done": [4, 4]}
     summary |= {"accuracy": {"honest": {"personal": None if accuracy is None else {"mean": accuracy}}}}
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
@@ -61,8 +72,11 @@ def test_groups_of_a_folder_are_ordered_by_their_settings_and_arguments_stay_in_
 
 def started(folder: Path, *times: str) -> Path:
     """Write the start times of the sessions of a run."""
-    sessions = [{"started_at": f"2026-01-01T{time}+00:00"} for time in times]
-    (folder / "provenance.json").write_text(json.dumps({"sessions": sessions}))
+    other: dict[str, object] = dict.fromkeys(("command", "working_folder", "device"), "")
+    other |= {"code": {"commit": None, "changed": None}, "versions": {}, "machine": {}, "threads": 1}
+    sessions = [{"started_at": f"2026-01-01T{time}+00:00", **other} for time in times]
+    provenance = json.loads((folder / "provenance.json").read_text())
+    (folder / "provenance.json").write_text(json.dumps({**provenance, "sessions": sessions}))
     return folder
 
 
@@ -100,7 +114,7 @@ def test_seeds_without_a_partner_are_omitted_with_a_note(tmp_path: Path) -> None
 def test_run_without_the_metric_is_not_a_pair(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     (tmp_path / "b3" / "summary.json").write_text(
-        json.dumps({"schema": 2, "status": "failed", "error": "out of memory"})
+        json.dumps({"schema": SCHEMA, "status": "failed", "error": "out of memory"})
     )
     (tmp_path / "a1" / "summary.json").unlink()
     found = compared(tmp_path)
@@ -146,14 +160,14 @@ def test_additional_metrics_are_shown_on_request(tmp_path: Path) -> None:
     assert list(compared(tmp_path).metrics) == [MEAN]
     assert list(compared(tmp_path, metrics=["extra.x"]).metrics) == [MEAN, "extra.x"]
     assert list(compared(tmp_path, metrics=["all"]).metrics) == [MEAN, "extra.x"]
-    with pytest.raises(ComparisonError, match=r"--metric extra\.y: .*did you mean 'extra\.x'"):
+    with pytest.raises(ComparisonError, match=r"`metric` extra\.y: .*did you mean 'extra\.x'"):
         compared(tmp_path, metrics=["extra.y"])
 
 
 def test_same_scenario_and_seed_twice_needs_groups_by_argument(tmp_path: Path) -> None:
     first = make_run(tmp_path / "old", "run", 0.5)
     second = make_run(tmp_path / "new", "run", 0.6)
-    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*--by-argument"):
+    with pytest.raises(ComparisonError, match=r"the same seed \(1\) and the same scenario: .*`by_argument`"):
         group_runs(find_runs([first, second]))
     found = compare(group_runs(find_runs([first, second]), by_argument=True))
     assert found.metrics[MEAN][1].difference.mean == pytest.approx(0.1)

@@ -110,15 +110,6 @@ def test_tables_follow_the_sweep_file_or_a_given_layout(tmp_path: Path) -> None:
     assert (other.rows, other.columns) == ([("2",), ("3",)], [("none",), ("noise",)])
 
 
-def test_plan_of_a_version_with_standard_deviations_is_read(tmp_path: Path) -> None:
-    write_sweep(tmp_path)
-    plan = json.loads((tmp_path / "sweep.json").read_text())
-    plan["tables"][0]["spread"] = "deviation"
-    (tmp_path / "sweep.json").write_text(json.dumps(plan))
-    [table] = Sweep(tmp_path).tables()
-    assert table.text(("none",), ("3",)) == "31.5000 ± 6.3531"
-
-
 def test_without_a_plan_the_axes_are_the_settings_that_differ(tmp_path: Path) -> None:
     sweep = Sweep(write_sweep(tmp_path, with_plan=False))
     assert {axis: sorted(labels) for axis, labels in sweep.axes.items()} == {
@@ -162,7 +153,7 @@ def test_runs_of_an_earlier_plan_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
-    write_plan(tmp_path / "new" / "sweep.json", PLAN, "mine", plan_runs(PLAN))
+    write_plan(tmp_path / "new", PLAN, "mine", plan_runs(PLAN))
     plan = Sweep(tmp_path / "new").plan
     assert [run["folder"] for run in plan["runs"]] == [f"runs/{run.key}" for run in plan_runs(PLAN)]
     assert plan["runs"][-1]["labels"] == {"attack": "noise", "rounds": "3"}
@@ -173,3 +164,21 @@ def test_a_written_plan_names_the_folders_of_all_runs(tmp_path: Path) -> None:
 def test_a_folder_without_runs_is_rejected(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(RunError, match=message):
         Sweep(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"axes": {"attack": 1}},
+        {"runs": [{"folder": "none-2-1"}]},
+        {"runs": [{"folder": "none-2-1", "labels": {"attack": "none"}}]},
+        {"runs": [{"folder": "x", "labels": {"attack": "none", "rounds": "9"}}]},
+        {"runs": [{"folder": 1, "labels": {"attack": "none", "rounds": "2"}}]},
+    ],
+)
+def test_a_damaged_plan_is_rejected(tmp_path: Path, change: dict) -> None:
+    write_sweep(tmp_path)
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(RunError, match=r"sweep\.json is damaged: an axis or a run is incomplete"):
+        _ = Sweep(tmp_path).axes

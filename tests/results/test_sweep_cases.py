@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.results.compare import SweepComparison, compare_sweep
-from rdpfl_sim.results.groups import ComparisonError, find_runs, ignored_note, read_plan
+from rdpfl_sim.results import Sweep
+from rdpfl_sim.results.compare import (
+    ComparisonError,
+    SweepComparison,
+    compare_sweep,
+    find_runs,
+    ignored_note,
+)
 from tests.results.test_compare import MEAN, make_run
 
 METHODS = {"alone": "local", "ours": "rdpfl"}
@@ -39,9 +45,7 @@ def make_sweep(folder: Path) -> Path:
 
 
 def compared(folder: Path, baseline: str | None = None) -> SweepComparison:
-    plan = read_plan(folder)
-    assert plan is not None
-    return compare_sweep(folder, plan, baseline)
+    return compare_sweep(Sweep(folder), baseline)
 
 
 def test_cases_are_paired_by_seed_within_the_other_axes(tmp_path: Path) -> None:
@@ -75,7 +79,7 @@ def test_runs_that_are_not_in_the_plan_are_ignored_and_counted(tmp_path: Path, c
     assert ignored_note(tmp_path) == [
         f"{tmp_path}: 1 run folder ignored: not in the plan of the sweep (sweep.json)"
     ]
-    assert len(find_runs([tmp_path])) == 8
+    assert [len(runs) for runs in find_runs([tmp_path])] == [8]
     assert main(["compare", str(tmp_path), "--markdown"]) == 0
     output, messages = capsys.readouterr()
     assert "ignored" not in output
@@ -100,7 +104,7 @@ def test_cases_without_a_partner_are_named(tmp_path: Path) -> None:
         ("attack=nose", "the axis attack has no such case; did you mean 'noise'"),
         ("theirs", "no case matches; allowed: method=alone; method=ours; attack=none; attack=noise"),
         ("rounds=2", "no case matches"),
-        ("method.name=[1", r"--baseline method\.name: is not valid TOML: "),
+        ("method.name=[1", r"`baseline` method\.name: is not valid TOML: "),
         ("rounds=2\nseed=1", "must be one value"),
     ],
 )

@@ -5,18 +5,16 @@ from pathlib import Path
 import pytest
 
 from rdpfl_sim.records.metrics import STATISTICS
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.records.summary import METRIC_NAMES
-from rdpfl_sim.results.sweep import (
-    MAX_COLUMNS,
-    folder_of,
-    read_results,
-    read_summary,
-    run_folders,
-    write_csv,
-)
-from rdpfl_sim.sweeps.plan import damaged_folders, missing_runs
+from rdpfl_sim.results import Sweep
+from rdpfl_sim.results.sweep import SweepRun, run_folders
+from rdpfl_sim.results.tables import MAX_COLUMNS, write_csv
+from rdpfl_sim.sweeps.plan import damaged_folders, missing_runs, write_plan
+from rdpfl_sim.sweeps.runner import folder_of, read_summary
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
+from tests.results.run_folders import write_run
 from tests.sweeps.sweeping import make_run
 
 SWEEP = SweepSpec.from_dict(
@@ -29,17 +27,15 @@ SWEEP = SweepSpec.from_dict(
 )
 
 
-def finished(tmp_path: Path, **summary: object) -> list:
+def finished(output: Path, **summary: object) -> list[SweepRun]:
     """Write fake runs: the score is lambda plus a tenth of the seed; one of four runs is missing."""
     runs = plan_runs(SWEEP)
+    write_plan(output, SWEEP, "sweep", runs)
     for run in runs[:-1]:
-        folder = folder_of(run, tmp_path)
-        folder.mkdir(parents=True)
         score = run.scenario.method.lambda_ + run.scenario.seed / 10
-        (folder / "summary.json").write_text(
-            json.dumps({"schema": 2, "score": score, "deep": {"list": [1, 2]}, **summary})
-        )
-    return read_results(runs, tmp_path)
+        content = {"score": score, "deep": {"list": [1, 2]}, **summary}
+        write_run(folder_of(run, output), (), content, run.scenario.to_dict())
+    return Sweep(output).runs
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -80,28 +76,22 @@ def test_results_file_has_at_most_60_columns_by_default_the_most_important_ones(
 
 
 def test_results_file_with_many_settings_that_vary_has_at_most_60_columns(tmp_path: Path) -> None:
-    options = {f"adversary.attack.part_{number}": number for number in range(100)}
-    results = [
-        (run, {"schema": 2, "status": "finished", "score": 1.0, **{f"deep.{path}": 1 for path in options}})
-        for run in plan_runs(SWEEP)
-    ]
-    write_csv(tmp_path / "results.csv", results, [f"deep.{path}" for path in options])
+    deep = {f"part_{number}": 1 for number in range(100)}
+    runs = finished(tmp_path, status="finished", deep=deep)
+    write_csv(tmp_path / "results.csv", runs, [f"deep.{path}" for path in deep])
     assert len(read_rows(tmp_path / "results.csv")[0]) == 60
 
 
-def test_run_folders_stand_apart_from_the_results_and_those_of_earlier_versions_are_found(
-    tmp_path: Path,
-) -> None:
-    old, new = make_run(1), make_run(2)
-    for folder in (tmp_path / old.key, tmp_path / "runs" / new.key):
+def test_run_folders_stand_apart_from_the_results(tmp_path: Path) -> None:
+    beside, planned = tmp_path / "loose", folder_of(make_run(1), tmp_path)
+    for folder in (beside, planned, tmp_path / "runs" / ".hidden"):
         folder.mkdir(parents=True)
         (folder / "scenario.toml").touch()
-    assert folder_of(old, tmp_path) == tmp_path / old.key
-    assert folder_of(new, tmp_path) == tmp_path / "runs" / new.key
-    assert run_folders(tmp_path) == [folder_of(old, tmp_path), folder_of(new, tmp_path)]
+    assert planned == tmp_path / "runs" / make_run(1).key
+    assert run_folders(tmp_path) == [beside, planned]
 
 
-SUMMARY = '{"schema": 2, "status": "finished"}'
+SUMMARY = json.dumps({"schema": SCHEMA, "status": "finished"})
 
 
 def test_run_without_a_summary_is_missing_each_scenario_once(tmp_path: Path) -> None:
@@ -109,7 +99,7 @@ def test_run_without_a_summary_is_missing_each_scenario_once(tmp_path: Path) -> 
     for run in (complete, empty):
         folder_of(run, tmp_path).mkdir(parents=True)
     (folder_of(complete, tmp_path) / "summary.json").write_text(SUMMARY)
-    assert read_summary(complete, tmp_path) == {"schema": 2, "status": "finished"}
+    assert read_summary(complete, tmp_path) == json.loads(SUMMARY)
     assert missing_runs([complete, other, other, empty], tmp_path) == [other, empty]
     assert damaged_folders([other, empty], tmp_path) == [folder_of(empty, tmp_path)]
 

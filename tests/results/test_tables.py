@@ -1,12 +1,18 @@
 from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from rich.console import Console
 
 from rdpfl_sim.reports.sweep_figures import sweep_tables
-from rdpfl_sim.results.tables import Table, latex, latex_page, make_tables, markdown, markdown_page
+from rdpfl_sim.results import Sweep
+from rdpfl_sim.results.tables import Table, latex, latex_page, markdown, markdown_page
+from rdpfl_sim.sweeps.plan import write_plan
+from rdpfl_sim.sweeps.runner import folder_of
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
+from tests.results.run_folders import write_run
 
 EXPLANATION = "± is the 95 % interval (Student's t) over seeds."
 
@@ -14,7 +20,12 @@ RAW = {
     "seeds": [1, 2],
     "base": {"rounds": 2},
     "grid": {"method.lambda": [0.1, 1.0]},
-    "axis": [{"name": "attack_type", "cases": [{"label": "clean"}, {"label": "50 % noise"}]}],
+    "axis": [
+        {
+            "name": "attack_type",
+            "cases": [{"label": "clean"}, {"label": "50 % noise", "set": {"training.momentum": 0.5}}],
+        }
+    ],
 }
 LAYOUT = {
     "title": "T",
@@ -26,11 +37,17 @@ LAYOUT = {
 }
 
 
-def made(**layout: object) -> Table:
-    """Return fake results: the score is lambda plus a tenth of the seed; the last run is missing."""
-    sweep = SweepSpec.from_dict({**RAW, "table": [{**LAYOUT, **layout}]})
-    scores = [(run, run.scenario.method.lambda_ + run.scenario.seed / 10) for run in plan_runs(sweep)]
-    (table,) = make_tables(sweep, [(run, {"score": score, "half": score / 2}) for run, score in scores[:-1]])
+def made(num_missing: int = 1, seeds: tuple[int, ...] = (1, 2), **layout: object) -> Table:
+    """Return fake results: the score is lambda plus a tenth of the seed; the last runs are missing."""
+    spec = SweepSpec.from_dict({**RAW, "seeds": [*seeds], "table": [{**LAYOUT, **layout}]})
+    runs = plan_runs(spec)
+    with TemporaryDirectory() as folder:
+        output = Path(folder)
+        write_plan(output, spec, "sweep", runs)
+        for run in runs[: len(runs) - num_missing]:
+            score = run.scenario.method.lambda_ + run.scenario.seed / 10
+            write_run(folder_of(run, output), (), {"score": score, "half": score / 2}, run.scenario.to_dict())
+        [table] = Sweep(output).tables()
     return table
 
 
@@ -61,8 +78,7 @@ def test_page_has_each_table_once_and_explains_once_that_intervals_follow_the_me
 
 
 def test_page_of_single_seeds_explains_no_interval() -> None:
-    sweep = SweepSpec.from_dict({**RAW, "seeds": [1], "table": [{**LAYOUT, "paper": {}}]})
-    tables = make_tables(sweep, [(run, {"score": 0.5}) for run in plan_runs(sweep)])
+    tables = [made(0, seeds=(1,), paper={})]
     for page in (markdown_page(tables), latex_page(tables, {}), printed(80, *tables)):
         assert "columns: method.lambda; one seed" in page
         assert "±" not in page
@@ -112,8 +128,7 @@ def test_wide_table_is_cut_into_parts_that_fit_the_terminal(width: int) -> None:
 
 
 def test_table_without_a_complete_run_has_a_note() -> None:
-    sweep = SweepSpec.from_dict({**RAW, "table": [LAYOUT]})
-    (table,) = make_tables(sweep, [])
+    table = made(8)
     assert table.note == "no run is complete"
     assert table.rows == []
     printed(80, table)

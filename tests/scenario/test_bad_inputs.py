@@ -17,8 +17,9 @@ import pytest
 
 from rdpfl_sim import simulate
 from rdpfl_sim.cli.main import main
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.checkpoint_file import packed, unpacked
-from tests.simulation.test_resume import interrupt, left
+from tests.runs import interrupt, left
 from tests.support import small_scenario
 
 SMALL = """
@@ -374,7 +375,7 @@ def test_malformed_checkpoint_is_rejected(content: bytes, interrupted: Path, tmp
 
 
 WRONG = (
-    '{"schema":2,"accuracy":"x","status":[],"warnings":5,"sessions":3,'
+    f'{{"schema":{SCHEMA},"accuracy":"x","status":[],"warnings":5,"sessions":3,'
     '"num_clients":"a","edges":5,"byzantine":7}'
 )
 NEEDED = {"show": ["summary.json", "provenance.json"], "report": ["summary.json", "topology.json"]}

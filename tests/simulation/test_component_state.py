@@ -8,11 +8,11 @@ import pytest
 
 from rdpfl_sim.scenario.component_list import KINDS
 from rdpfl_sim.simulation.simulation import Simulation
-from tests.contracts.test_built_in_components import NEED_FILES, NEEDED
-from tests.contracts.using import using
 from tests.runs import lived
 from tests.simulation.test_snapshot import assert_same, changed_constants
 from tests.support import cheap, small_scenario
+from tests.test_plugin_checks import NEED_FILES, NEEDED
+from tests.using_plugins import using
 
 pytestmark = pytest.mark.slow
 

@@ -12,6 +12,7 @@ import simpy
 import torch
 
 from rdpfl_sim import simulate
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation import provenance as origin
 from rdpfl_sim.simulation.provenance import changes, environment, provenance, session
 from tests.support import small_scenario
@@ -25,6 +26,8 @@ def test_every_run_has_provenance(tmp_path: Path) -> None:
     assert folder is not None
     found = json.loads((folder / "provenance.json").read_text())
     assert found["scenario_hash"] == scenario.hash
+    assert "method.c" in found["defaults"]
+    assert "execution.threads" not in found["defaults"]
     [only] = found["sessions"]
     assert only["versions"]["torch"] == torch.__version__.split("+")[0]
     assert only["versions"]["numpy"] == numpy.__version__
@@ -46,16 +49,16 @@ def test_failed_run_has_provenance(tmp_path: Path) -> None:
     [folder] = tmp_path.iterdir()
     assert (folder / "provenance.json").exists()
     assert json.loads((folder / "summary.json").read_text()) == {
-        "schema": 2,
+        "schema": SCHEMA,
         "status": "failed",
         "error": "ZeroDivisionError: ",
     }
 
 
 def test_resumed_run_keeps_its_earlier_sessions(tmp_path: Path) -> None:
-    first = provenance(tmp_path, "abc", CPU, "portable")
+    first = provenance(tmp_path, small_scenario(), CPU, "portable")
     (tmp_path / "provenance.json").write_text(json.dumps(first))
-    second = provenance(tmp_path, "abc", CPU, "portable")
+    second = provenance(tmp_path, small_scenario(), CPU, "portable")
     assert second["sessions"][0] == first["sessions"][0]
     assert len(second["sessions"]) == 2
 

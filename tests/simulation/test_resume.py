@@ -3,11 +3,9 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,13 +15,13 @@ import tomli_w
 
 from rdpfl_sim import Scenario, ScenarioError, resume, simulate
 from rdpfl_sim.cli.main import main
-from rdpfl_sim.errors import RunError
 from rdpfl_sim.execution.arithmetic import VARIABLES
 from rdpfl_sim.simulation.checkpoint_file import Checkpoints
 from rdpfl_sim.simulation.provenance import RESUMED_ELSEWHERE, environment
 from rdpfl_sim.simulation.run_folder import RunFolder
-from tests.crash_states import results, states_after_last_event, torn_states
 from tests.killing import run_to_the_end, run_until_killed, run_until_killed_after_summary
+from tests.runs import At, interrupt, left
+from tests.simulation.crash_states import results, states_after_last_event, torn_states
 from tests.simulation.test_snapshot import SMALL
 from tests.support import small_scenario
 
@@ -34,35 +32,8 @@ def scenario(name: str = "asynchronous", **changes: Any) -> Scenario:
     return small_scenario(**{**SMALL[name], "rounds": 6, **OFTEN, **changes})
 
 
-class At:
-    """Progress callback that acts after a number of local trainings."""
-
-    def __init__(self, num_trained: int, action: Callable[[], None]) -> None:
-        self.num_trained = num_trained
-        self.action = action
-        self.seen: list[tuple[int, float | None]] = []
-
-    def update(self, rounds_done: int, time_s: float, accuracy: float | None, messages: int) -> None:
-        self.seen.append((rounds_done, accuracy))
-        if rounds_done == self.num_trained:
-            self.num_trained = -1
-            self.action()
-
-
-def interrupt() -> None:
-    signal.raise_signal(signal.SIGTERM)
-
-
 def crash() -> None:
     raise MemoryError("no more")
-
-
-def left(scenario: Scenario, parent: Path, num_trained: int, action: Callable[[], None]) -> Path:
-    """Return the folder of an unfinished run."""
-    with suppress(RunError):
-        simulate(scenario, parent, At(num_trained, action))
-    [folder] = parent.iterdir()
-    return folder
 
 
 @pytest.mark.parametrize("action", [interrupt, crash])
@@ -243,7 +214,8 @@ def test_changed_scenario_is_not_resumed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_other_processor_instructions_cause_a_permanent_warning_of_a_native_run(tmp_path: Path) -> None:
     def execute(code: str, **variables: str) -> str:
-        imports = "from pathlib import Path; from tests.simulation.test_resume import *\n"
+        imports = "from contextlib import suppress\nfrom rdpfl_sim.errors import RunError\n"
+        imports += "from tests.simulation.test_resume import *\n"
         done = subprocess.run(
             [sys.executable, "-c", imports + code],
             env={**{key: value for key, value in os.environ.items() if key not in VARIABLES}, **variables},

@@ -10,6 +10,7 @@ from rdpfl_sim import Result, Scenario, ScenarioError, simulate
 from rdpfl_sim.execution.devices import deterministic_torch
 from rdpfl_sim.learning.evaluation import evaluate
 from rdpfl_sim.methods.base import TrainingTask
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.simulation.experiment import Experiment
 from rdpfl_sim.simulation.signals import on_interrupt
 from rdpfl_sim.toml import read_toml
@@ -367,7 +368,7 @@ def test_failed_run_is_marked_in_its_folder(tmp_path: Path) -> None:
         simulate(small_scenario(), tmp_path, Broken())
     [folder] = tmp_path.iterdir()
     assert json.loads((folder / "summary.json").read_text()) == {
-        "schema": 2,
+        "schema": SCHEMA,
         "status": "failed",
         "error": "RuntimeError: no more",
     }

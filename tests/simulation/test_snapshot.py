@@ -12,6 +12,7 @@ from rdpfl_sim.simulation import checkpoint
 from rdpfl_sim.simulation.checkpoint import Snapshot
 from rdpfl_sim.simulation.checkpoint_file import CodecError
 from rdpfl_sim.simulation.experiment import Experiment
+from rdpfl_sim.simulation.resume import restore
 from rdpfl_sim.simulation.simulation import Simulation
 from tests.runs import Lived, lived
 from tests.scenario.test_scenario_files import FILES
@@ -119,7 +120,7 @@ def changed_constants(simulation: Simulation) -> set[tuple[str, str]]:
     def constants() -> dict[tuple[str, str], str]:
         return {
             (owner, attribute): f"{id(value)} {value!r}"
-            for owner, component in checkpoint._stateful_components(simulation).items()
+            for owner, component in checkpoint.stateful_components(simulation).items()
             if owner.partition(" ")[0] not in ("simulation", "kernel")  # they hold all the others
             for attribute, value in attributes(component).items()
             if attribute not in component.STATE
@@ -161,7 +162,8 @@ def test_shared_tensor_is_written_once_and_shared_after_restoring() -> None:
     taken = left_after(experiment, 12)
     assert len(taken.tensors) == len({id(tensor) for tensor in taken.tensors})
     simulation = Simulation(experiment, None, None)
-    simulation.begin(taken)
+    restore(simulation, taken)
+    simulation.begin()
     in_flight = [event.payload for _, _, event in simulation.kernel.queue if hasattr(event, "payload")]
     assert len(in_flight) > len({id(payload) for payload in in_flight})
     assert len({id(client.state.learning.w) for client in simulation.clients}) == 1, (
@@ -184,4 +186,4 @@ def test_size_of_a_snapshot_does_not_grow_with_rounds() -> None:
 def test_snapshot_of_another_scenario_is_rejected() -> None:
     taken = left_after(small("synchronous"), 20)
     with pytest.raises(CodecError, match="different components"):
-        checkpoint.restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)
+        restore(Simulation(small("synchronous", clients={"count": 7}), None, None), taken)

@@ -26,7 +26,6 @@ TEMPORARY = {
     "Kernel": {"is_paused"},
     "Simulation": {"checkpoint_writer", "is_checkpoint_due", "progress", "started_s", "status", "warnings"},
     "World": {"changes", "processes"},  # changes are drawn again, processes are started again
-    "EvaluationSchedule": {"scores"},  # a component
 }
 """Attributes that a restored run sets again, or that are components with their own state."""
 

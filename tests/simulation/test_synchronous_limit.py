@@ -51,7 +51,7 @@ def scenario(topology: str, attack: str, compute: str, threshold: str = "lagged"
 
 def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
     """Algorithms 1 and 2 of the paper, line by line, with notes 1 to 4 of paper_notes.md."""
-    n, byzantine = len(sim.neighbours), set(sim.byzantine)
+    n, byzantine = len(sim.deployment.neighbours), set(sim.deployment.byzantine)
     craft = ATTACKS[attack]
     w = [sim.initial_model(i) for i in range(n)]
     w_history = [[] for _ in range(n)]
@@ -71,12 +71,14 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
 
         def attack_message(j: int, i: int | None, t=t, u=u, d_hat=d_hat) -> Tensor:
             """Return the message of attacker j to victim i, or to all."""
-            seen = [k for k in (range(n) if i is None else sim.neighbours[i]) if k not in byzantine]
+            seen = [
+                k for k in (range(n) if i is None else sim.deployment.neighbours[i]) if k not in byzantine
+            ]
             details = {"seed": sim.streams.key("attack", j, t, *([] if i is None else [i])), "round": t}
             if i is not None:
                 details["victim"] = u[i] if i not in byzantine else None
                 details["expected"] = d_hat[i]
-            num_byzantine = len(byzantine if i is None else byzantine & set(sim.neighbours[i]))
+            num_byzantine = len(byzantine if i is None else byzantine & set(sim.deployment.neighbours[i]))
             honest = torch.stack([u[k] for k in seen] or [u[j]])
             view = View(u[j], honest, seen, num_byzantine=num_byzantine, memory=memory[j], **details)
             return craft(view, **GOOD_NATURED.get(attack, {}))
@@ -87,7 +89,7 @@ def plain_loop(sim: Experiment, attack: str, threshold: str) -> list[Tensor]:
         for i in range(n):
             received = [
                 u[j] if j not in byzantine else to_all[j] if to_all else attack_message(j, i)
-                for j in sim.neighbours[i]
+                for j in sim.deployment.neighbours[i]
             ]
             d_bar = middle(torch.stack([m for m in received if m.isfinite().all()]))
             prediction = d_bar if d_hat[i] is None else d_hat[i]

@@ -3,7 +3,8 @@ import torch
 
 from rdpfl_sim import simulate
 from rdpfl_sim.learning.evaluation import LossStats
-from rdpfl_sim.simulation.theory import Terms, Trajectory
+from rdpfl_sim.methods.base import BoundTerms
+from rdpfl_sim.simulation.theory import Trajectory
 from tests.runs import lived
 from tests.support import cheap, small_scenario
 
@@ -20,7 +21,7 @@ def three_observations() -> Trajectory:
 
 
 def test_both_sides_of_the_bound_by_hand() -> None:
-    verdict = three_observations().verdict(rounds=4, terms=Terms(0.5, 0.1, 2, lambda_=0.5, max_norm=2.0))
+    verdict = three_observations().verdict(rounds=4, terms=BoundTerms(0.5, 0.1, 2, lambda_=0.5, max_norm=2.0))
     assert verdict["L"] == pytest.approx(2.0)  # |5 - 1| / 2, and |1 - 0.5| / 1
     assert verdict["G_g"] == pytest.approx(6.0)
     assert verdict["sigma_u"] == pytest.approx(2.0)  # sqrt(8 / K)
@@ -33,14 +34,14 @@ def test_both_sides_of_the_bound_by_hand() -> None:
 
 
 def test_broken_bound_is_reported() -> None:
-    terms = Terms(0.5, 0.1, 2, lambda_=0.0, max_norm=2.0)
+    terms = BoundTerms(0.5, 0.1, 2, lambda_=0.0, max_norm=2.0)
     trajectory = Trajectory.start(torch.zeros(2), observation(1.0, 3.0, 0.0, 0.0))
     verdict = trajectory.extend(torch.ones(2), observation(1.0, 3.0, 0.0, 0.0)).verdict(1, terms)
     assert (verdict["bound"], verdict["bound_holds"]) == (0.0, False)
 
 
 def test_diverged_model_breaks_the_bound() -> None:
-    terms = Terms(0.5, 0.1, 2, lambda_=0.0, max_norm=2.0)
+    terms = BoundTerms(0.5, 0.1, 2, lambda_=0.0, max_norm=2.0)
     trajectory = Trajectory.start(torch.zeros(2), observation(1.0, 3.0, 1.0, 1.0))
     nan = float("nan")
     assert not trajectory.extend(torch.tensor([nan, nan]), observation(nan, nan, nan, nan)).verdict(1, terms)[

@@ -4,9 +4,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rdpfl_sim.results.sweep import folder_of
 from rdpfl_sim.sweeps.plan import PlannedRun
-from rdpfl_sim.sweeps.runner import SweepListener
+from rdpfl_sim.sweeps.runner import SweepListener, folder_of, read_summary
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.sweeps.strategies.grid import plan_runs
 from tests.support import small_scenario
@@ -68,3 +67,9 @@ def make_run(seed: int, rounds: int = 2, **changes) -> PlannedRun:
     """Return a quick run, unless it has many rounds."""
     base = small_scenario(**changes, rounds=rounds).to_dict()
     return plan_runs(SweepSpec.from_dict({"base": base, "seeds": [seed]}))[0]
+
+
+def digests(runs: Sequence[PlannedRun], output: Path) -> list[str]:
+    """Return the digests of the complete runs."""
+    summaries = [read_summary(run, output) for run in runs]
+    return [summary["digest"] for summary in summaries if summary is not None]

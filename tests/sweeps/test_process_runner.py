@@ -14,13 +14,13 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import simulate
-from rdpfl_sim.results.sweep import folder_of, read_results
 from rdpfl_sim.sweeps import process_runner
 from rdpfl_sim.sweeps.plan import PlannedRun, missing_runs
 from rdpfl_sim.sweeps.process_runner import ProcessRunner
+from rdpfl_sim.sweeps.runner import folder_of
 from tests.killing import Command, wait_until
 from tests.support import small_scenario
-from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
+from tests.sweeps.sweeping import ENDLESS, RecordingListener, digests, make_run
 
 
 def test_module_that_starts_workers_imports_no_slow_packages() -> None:
@@ -35,7 +35,7 @@ def test_runs_give_the_results_of_single_runs_and_leave_no_other_files(tmp_path:
     ProcessRunner(2).run(runs, tmp_path, listener)
     assert listener.begun == [run.key for run in runs]
     assert listener.errors == {run.key: None for run in runs}
-    found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
+    found = digests(runs, tmp_path)
     assert found == [simulate(run.scenario).summary["digest"] for run in runs]
     assert {path.name for path in tmp_path.iterdir()} == {".running", "runs"}
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {*listener.begun}
@@ -139,7 +139,7 @@ def test_sweep_ends_whenever_its_workers_are_killed_and_completes_when_it_is_sta
         ended.set()
         killer.join()
     ProcessRunner(2).run(missing_runs(runs, tmp_path), tmp_path, RecordingListener())
-    found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
+    found = digests(runs, tmp_path)
     assert found == [simulate(run.scenario).summary["digest"] for run in runs]
     assert not active_children()
 

@@ -13,12 +13,11 @@ import pytest
 import tomli_w
 
 from rdpfl_sim import ScenarioError, simulate
-from rdpfl_sim.results.sweep import read_results
 from rdpfl_sim.sweeps.plan import PlannedRun, missing_runs
 from rdpfl_sim.sweeps.ray_runner import RayRunner
 from tests.killing import Command, ray_processes, wait_until
 from tests.support import small_scenario
-from tests.sweeps.sweeping import ENDLESS, RecordingListener, make_run
+from tests.sweeps.sweeping import ENDLESS, RecordingListener, digests, make_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
 
@@ -36,7 +35,7 @@ def cluster() -> Iterator[RayRunner]:
 def test_cluster_that_does_not_respond_is_reported_immediately() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    with pytest.raises(ScenarioError, match=r"--address: cannot connect to a Ray cluster: .*refused"):
+    with pytest.raises(ScenarioError, match=r"`address`: cannot connect to a Ray cluster: .*refused"):
         RayRunner(2, address).connect()
 
 
@@ -67,7 +66,7 @@ def test_runs_are_returned_and_those_that_fail_or_are_killed_do_not_stop_the_oth
     assert "run: rdpfl-sim data mnist --folder" in listener.errors[absent.key]
     assert "ScenarioError" in (tmp_path / "failed" / absent.key / "log.txt").read_text()
     assert missing_runs(runs, tmp_path) == [killed, absent]
-    found = [summary["digest"] for _, summary in read_results(runs, tmp_path)]
+    found = digests(runs, tmp_path)
     assert found == [simulate(run.scenario).summary["digest"] for run in (good, better)]
     cluster.run([make_run(5)], tmp_path, listener)  # removes the files of killed tasks
     assert [path.name for path in Path(os.environ["TMPDIR"]).glob("rdpfl-sim-*/*")] == ["lock"]

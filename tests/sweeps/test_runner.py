@@ -1,11 +1,12 @@
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.results.sweep import folder_of
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.sweeps import runner as module
-from rdpfl_sim.sweeps.runner import LOG, run_one, staging_folder
+from rdpfl_sim.sweeps.runner import LOG, folder_of, run_one, staging_folder
 from tests.support import small_scenario
 from tests.sweeps.sweeping import make_run
 
@@ -87,15 +88,18 @@ def test_folders_of_dead_sweeps_are_removed_and_those_of_running_sweeps_are_kept
     assert [path.name for path in (tmp_path / ".running").iterdir()] == ["lock"]
 
 
+FIRST, SECOND = (json.dumps({"schema": SCHEMA, "run": name}) for name in ("first", "second"))
+
+
 def test_complete_run_gets_its_folder_unless_another_sweep_was_first(tmp_path: Path) -> None:
-    for text in ('{"schema": 2, "run": "first"}', '{"schema": 2, "run": "second"}'):
+    for text in (FIRST, SECOND):
         with staging_folder(tmp_path) as staging:
             write_run(staging.path_for(RUN), text)
             assert staging.finish(RUN, None) is None
             assert not staging.path_for(RUN).exists()
     folder = folder_of(RUN, tmp_path)
     assert [path.name for path in folder.iterdir()] == ["summary.json"]
-    assert (folder / "summary.json").read_text() == '{"schema": 2, "run": "first"}'
+    assert (folder / "summary.json").read_text() == FIRST
 
 
 def test_complete_run_replaces_a_damaged_one(tmp_path: Path) -> None:
@@ -103,10 +107,10 @@ def test_complete_run_replaces_a_damaged_one(tmp_path: Path) -> None:
     folder_of(RUN, tmp_path).parent.mkdir()
     (tmp_path / "old" / "run").rename(folder_of(RUN, tmp_path))
     with staging_folder(tmp_path) as staging:
-        write_run(staging.path_for(RUN), '{"schema": 2, "run": "second"}')
+        write_run(staging.path_for(RUN), SECOND)
         assert staging.finish(RUN, None) is None
         assert [path.name for path in staging.path.iterdir()] == ["lock"]
-    assert (folder_of(RUN, tmp_path) / "summary.json").read_text() == '{"schema": 2, "run": "second"}'
+    assert (folder_of(RUN, tmp_path) / "summary.json").read_text() == SECOND
 
 
 def test_files_of_a_failed_run_are_kept_until_the_next_attempt(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from rdpfl_sim import simulate
 from rdpfl_sim.errors import ScenarioError
 from rdpfl_sim.records.summary import METRIC_NAMES, metric_key
-from rdpfl_sim.results.sweep import finite_number, flatten
+from rdpfl_sim.results.run import finite_number, flatten
 from rdpfl_sim.sweeps.spec import SweepSpec
 from rdpfl_sim.toml import read_toml
 from tests.support import small_scenario

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rdpfl_sim import simulate
+from rdpfl_sim.records.schema import SCHEMA
 from tests.support import small_scenario
 from tests.verification.changed_runs import LIVELY, change_json, violated
 
@@ -24,7 +25,10 @@ from tests.verification.changed_runs import LIVELY, change_json, violated
         ("digest", lambda summary: summary.update(digest="0" * 64)),
         (
             "complete",
-            lambda summary: (summary.clear(), summary.update(schema=2, status="failed", error="full disk")),
+            lambda summary: (
+                summary.clear(),
+                summary.update(schema=SCHEMA, status="failed", error="full disk"),
+            ),
         ),
     ],
 )

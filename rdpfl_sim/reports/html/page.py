@@ -210,6 +210,11 @@ def round_axis(last_round: int) -> dict[str, object]:
     return axis("round", dtick=1 if last_round <= 10 else None, range=[-0.5, last_round + 0.5])
 
 
+def chart(traces: Sequence[Trace], x: object, y: object, height: int = 400, **layout: object) -> Plot:
+    """Return a figure with these axes."""
+    return Plot(traces, {"xaxis": x, "yaxis": y, **layout}, height)
+
+
 def line(
     x: Points,
     y: Points,

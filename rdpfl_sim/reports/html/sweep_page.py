@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import cycle
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from rdpfl_sim.intervals import EXPLANATION, MeanInterval
 from rdpfl_sim.records import metrics
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.records.summary import metric_name
-from rdpfl_sim.reports.chart_figure import spans_decades, variable_label
+from rdpfl_sim.reports.chart_figure import variable_label
 from rdpfl_sim.reports.figures import honest_mean
 from rdpfl_sim.reports.html.page import (
     Card,
@@ -38,18 +37,12 @@ from rdpfl_sim.results.charts import (
     Chart,
     Point,
     Series,
-    compared_axis,
-    heat_map_table,
     number_of,
-    table_panels,
+    scales_of,
+    table_charts,
 )
-from rdpfl_sim.results.sweep import HEADLINE, SweepRun
-from rdpfl_sim.results.tables import explanations
-from rdpfl_sim.sweeps.spec import TableLayout
-
-if TYPE_CHECKING:
-    from rdpfl_sim.intervals import MeanInterval
-    from rdpfl_sim.results.tables import Labels, Table
+from rdpfl_sim.results.sweep import HEADLINE, SweepRun, baseline_case, compared_axis
+from rdpfl_sim.results.tables import Labels, Table, TableLayout, explanations, make_table, read_layouts
 
 WORST = "accuracy.honest.personal.worst"
 MAX_CELLS = 1_500
@@ -91,14 +84,15 @@ def _no_runs(title: str) -> Card:
     return Card(title, missing="No run is complete yet.")
 
 
-def _layouts(sweep: Sweep) -> list[dict[str, object]]:
+def _layouts(sweep: Sweep) -> list[TableLayout]:
     """Return the tables of the sweep or, if it has none, the mean and the worst accuracy of each case."""
     if sweep.plan.get("tables"):
-        return list(sweep.plan["tables"])
+        return read_layouts(sweep.plan["tables"], sweep.axes)
     columns = [_compared_axis(sweep)] if len(sweep.axes) > 1 else []
     metrics = {"Mean accuracy of honest clients": HEADLINE, "Worst honest client": WORST}
     return [
-        {"title": title, "columns": columns, "metrics": {"accuracy": path}} for title, path in metrics.items()
+        TableLayout(title=title, columns=columns, metrics={"accuracy": path})
+        for title, path in metrics.items()
     ]
 
 
@@ -108,37 +102,31 @@ def _compared_axis(sweep: Sweep) -> str:
     return compared_axis(varying)
 
 
-def _layout_cards(sweep: Sweep, layout: Mapping[str, object]) -> list[Card]:
+def _layout_cards(sweep: Sweep, layout: TableLayout) -> list[Card]:
     """Show each metric of a table as a chart or a heat map, and the table itself."""
-    [table] = sweep.tables([layout])
+    table = make_table(sweep, layout)
     if not table.cells:
         return [Card(table.title, missing="No complete run has values for this table.")]
-    chosen = TableLayout.model_validate(layout)
-    cards = [_metric_card(sweep, chosen, name, table.title) for name in chosen.metrics]
+    cards = [_metric_card(sweep, layout, name, table.title) for name in layout.metrics]
     return [*(card for card in cards if card is not None), _values_card(table)]
 
 
 def _metric_card(sweep: Sweep, layout: TableLayout, name: str, title: str) -> Card | None:
-    metric = layout.metrics[name]
     title = f"{title}: {name}" if len(layout.metrics) > 1 else title
-    axes = [axis for axis in sweep.axes if axis not in layout.where]
-    panels = table_panels(sweep, axes, layout.where, metric)
-    if panels is not None:
-        views = {
-            escape_control(panel) or "all": chart_plot(sweep, chart)
-            for panel, chart in [*panels.items()][:MAX_VIEWS]
-        }
-        note = f"The first {MAX_VIEWS} of {len(panels)} combinations are shown."
-        text = "Means over seeds with 95 % intervals (Student's t)."
-        note = note if len(panels) > MAX_VIEWS else ""
-        return Card(title, text, views, note=note, wide=True) if views else None
-    table = heat_map_table(sweep, layout, name)
-    if not table.cells or not 2 <= len(table.rows) * len(table.columns) <= MAX_CELLS:
+    found = table_charts(sweep, layout, name)
+    if isinstance(found, Table):
+        if not 2 <= len(found.rows) * len(found.columns) <= MAX_CELLS:
+            return None
+        figure = _heat_map(found, metric_name(layout.metrics[name]).label)
+        return Card(title, "Means over seeds.", {"heat map": figure}, wide=True)
+    if not found:
         return None
-    values = {key: (_short(cell.mean), cell.mean, interval_text(cell)) for key, cell in table.cells.items()}
-    scale = escape_markup(metric_name(metric).label)
-    figure = _heat_map(table.rows, table.columns, values, table.corner, table.across, scale, diverging=False)
-    return Card(title, "Means over seeds.", {"heat map": figure}, wide=True)
+    views = {
+        escape_control(panel) or "all": chart_plot(sweep, chart)
+        for panel, chart in [*found.items()][:MAX_VIEWS]
+    }
+    note = f"The first {MAX_VIEWS} of {len(found)} combinations are shown." if len(found) > MAX_VIEWS else ""
+    return Card(title, "Means over seeds with 95 % intervals (Student's t).", views, note=note, wide=True)
 
 
 def _values_card(table: Table) -> Card:
@@ -150,54 +138,52 @@ def _values_card(table: Table) -> Card:
     return Card(f"{table.title}: values", text, content=content, note=note, wide=True)
 
 
-def _heat_map(
-    rows: Sequence[Labels],
-    columns: Sequence[Labels],
-    values: Mapping[tuple[Labels, Labels], tuple[str, float, str]],
-    corner: Labels,
-    across: Labels,
-    scale: str,
-    diverging: bool,
-) -> Plot:
-    """Return a heat map; `values` contains the label, the value and the hover text of each cell.
-
-    `scale` is the label of the colour scale.
-    """
-    cells = [[values.get((row, column), ("", None, "")) for column in columns] for row in rows]
+def _heat_map(table: Table, scale: str, differences: bool = False) -> Plot:
+    """Return a heat map of the means in a table, or of differences; `scale` labels the colour scale."""
+    cells = [[table.cells.get((row, column)) for column in table.columns] for row in table.rows]
+    label, hover = (_difference_label, _difference_text) if differences else (_mean_label, interval_text)
     category: dict[str, object] = {"type": "category", "showgrid": False}
     trace = {
         "type": "heatmap",
-        "z": [compact(mean for _, mean, _ in row) for row in cells],
-        "zmid": 0 if diverging else None,
+        "z": [compact(None if cell is None else cell.mean for cell in row) for row in cells],
+        "zmid": 0 if differences else None,
         "xgap": 3,
         "ygap": 3,
         "hoverongaps": False,
-        "x": [escape_markup(" / ".join(column)) for column in columns],
-        "y": [escape_markup(" / ".join(row)) for row in rows],
-        "text": [[label for label, _, _ in row] for row in cells],
-        "customdata": [[hover for _, _, hover in row] for row in cells],
-        "texttemplate": "%{text}" if len(columns) <= 14 else "",
+        "x": [escape_markup(" / ".join(column)) for column in table.columns],
+        "y": [escape_markup(" / ".join(row)) for row in table.rows],
+        "text": [["" if cell is None else label(cell) for cell in row] for row in cells],
+        "customdata": [["" if cell is None else hover(cell) for cell in row] for row in cells],
+        "texttemplate": "%{text}" if len(table.columns) <= 14 else "",
         "hovertemplate": "<b>%{y} · %{x}</b><br>%{customdata}<extra></extra>",
         "colorbar": {
             "thickness": 12,
             "outlinewidth": 0,
             "len": 0.9,
-            "title": {"text": "<br>".join(wrap(scale, 24)), "side": "right", "font": {"size": 12.5}},
+            "title": {
+                "text": "<br>".join(wrap(escape_markup(scale), 24)),
+                "side": "right",
+                "font": {"size": 12.5},
+            },
         },
-        "colorscale": "@diverging" if diverging else "Viridis",
+        "colorscale": "@diverging" if differences else "Viridis",
     }
     layout = {
-        "xaxis": axis(escape_markup(", ".join(across)), side="top", **category),
-        "yaxis": axis(escape_markup(", ".join(corner)), autorange="reversed", **category),
+        "xaxis": axis(escape_markup(", ".join(table.across)), side="top", **category),
+        "yaxis": axis(escape_markup(", ".join(table.corner)), autorange="reversed", **category),
         "margin": {"t": 70, "b": 20},
     }
-    return Plot([trace], layout, height=min(1_200, 150 + 44 * max(2, len(rows))))
+    return Plot([trace], layout, height=min(1_200, 150 + 44 * max(2, len(table.rows))))
 
 
-def _short(value: float, signed: bool = False) -> str:
-    if abs(value) >= 1_000:
-        return f"{value:+,.0f}" if signed else f"{value:,.0f}"
-    return f"{value:+.3f}" if signed else f"{value:.3f}"
+def _mean_label(estimate: MeanInterval) -> str:
+    return f"{estimate.mean:,.0f}" if abs(estimate.mean) >= 1_000 else f"{estimate.mean:.3f}"
+
+
+def _difference_label(difference: MeanInterval) -> str:
+    """Return a difference with its sign, in bold if its interval excludes zero."""
+    text = f"{difference.mean:+,.0f}" if abs(difference.mean) >= 1_000 else f"{difference.mean:+.3f}"
+    return f"<b>{text}</b>" if difference.excludes_zero else text
 
 
 def _difference_cards(sweep: Sweep) -> list[Card]:
@@ -213,7 +199,7 @@ def _difference_cards(sweep: Sweep) -> list[Card]:
 
 
 def _difference_card(sweep: Sweep, name: str, cases: list[str]) -> Card | None:
-    baseline = next((label for label in cases if label.lower() == "local"), cases[0])
+    baseline = baseline_case(cases)
     found = {
         view: differences
         for view, metric in (("mean", HEADLINE), ("worst client", WORST))
@@ -263,19 +249,18 @@ def _difference_cell(difference: MeanInterval | None) -> str:
     return f"{difference.mean:+.4f}{interval}"
 
 
-def _difference_map(sweep: Sweep, name: str, differences: dict[Labels, MeanInterval]) -> Plot:
+def _difference_map(sweep: Sweep, name: str, differences: Mapping[Labels, MeanInterval]) -> Plot:
     index = [*sweep.axes].index(name)
-    values: dict[tuple[Labels, Labels], tuple[str, float, str]] = {}
-    for labels, difference in differences.items():
-        row = (*labels[:index], *labels[index + 1 :]) or ("all",)
-        text = _short(difference.mean, signed=True)
-        text = f"<b>{text}</b>" if difference.excludes_zero else text
-        values[row, (labels[index],)] = text, difference.mean, _difference_text(difference)
-    rows = list(dict.fromkeys(row for row, _ in values))[:MAX_ROWS]
-    columns = [(label,) for label in sweep.axes[name] if any(column == (label,) for _, column in values)]
+    cells: dict[tuple[Labels, Labels], MeanInterval] = {
+        ((*labels[:index], *labels[index + 1 :]) or ("all",), (labels[index],)): difference
+        for labels, difference in differences.items()
+    }
+    rows = list(dict.fromkeys(row for row, _ in cells))[:MAX_ROWS]
+    found = {column for _, column in cells}
+    columns: list[Labels] = [(label,) for label in sweep.axes[name] if (label,) in found]
     others = tuple(axis for axis in sweep.axes if axis != name)
-    scale = "Difference in accuracy"
-    return _heat_map(rows, columns, values, others, (name,), scale, diverging=True)
+    table = Table("", others, (name,), rows, columns, cells, {}, 4)
+    return _heat_map(table, "Difference in accuracy", differences=True)
 
 
 def _difference_text(difference: MeanInterval) -> str:
@@ -406,16 +391,11 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross
 def chart_plot(sweep: Sweep, chart: Chart) -> Plot:
     """Return a chart; scales are logarithmic where the values span decades."""
     traces = [trace for series in chart.series for trace in _series_traces(chart, series)]
-    points = [point for series in chart.series for point in series.points]
-    numbers = [point.x for point in points if not isinstance(point.x, str)]
+    x_scale, y_scale = scales_of([chart])
+    x_label = escape_markup(variable_label(sweep, chart.x))
     layout = {
-        "xaxis": axis(
-            escape_markup(variable_label(sweep, chart.x)),
-            type="category" if chart.categories else _scale(numbers),
-        ),
-        "yaxis": axis(
-            escape_markup(metric_name(chart.y).label), type=_scale([point.y.mean for point in points])
-        ),
+        "xaxis": axis(x_label, type="category" if chart.categories else x_scale),
+        "yaxis": axis(escape_markup(metric_name(chart.y).label), type=y_scale),
     }
     return Plot(traces, layout, 400)
 
@@ -428,10 +408,6 @@ def interval_text(estimate: MeanInterval) -> str:
         f"{estimate.mean:.4f} ± {estimate.half_width:.4f} (95 % interval)<br>"
         f"standard deviation {estimate.deviation:.4f} over {estimate.num} seeds"
     )
-
-
-def _scale(values: list[float]) -> str:
-    return "log" if spans_decades(values) else "linear"
 
 
 def _series_traces(chart: Chart, series: Series) -> list[Trace]:

@@ -25,10 +25,10 @@ from rdpfl_sim.files import JsonObject, write_atomically
 from rdpfl_sim.intervals import MeanInterval, mean_interval
 from rdpfl_sim.records.metrics import HONEST_ACCURACIES, accuracy
 from rdpfl_sim.records.reader import RunReader
-from rdpfl_sim.results.sweep import flatten, folder_of, read_summary
 from rdpfl_sim.scenario.overrides import parse_override, reject_overrides
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.runner import folder_of, read_summary
 from rdpfl_sim.toml import get_value, leaves, set_value
 
 LOCAL_TRAINING: Mapping[str, object] = {
@@ -46,8 +46,8 @@ NUM_INTERVALS = 32
 MAX_VALUES = 1_000_000
 
 RESERVED = {
-    "seed": "--seeds is used instead",
-    "output.folder": "runs are written into the folder of --output",
+    "seed": "`seeds` is used instead",
+    "output.folder": "runs are written into the folder of `output`",
 }
 """Keys that are set by other arguments, with the reason why an override has no effect."""
 
@@ -176,13 +176,13 @@ class Bisection:
 
     def next_runs(self) -> list[PlannedRun]:
         """Return the next runs: at both ends of the range, then in the middle of each seed's interval."""
-        runs = [run for seed, index in self._next_points() for run in self._runs(index, seed)]
+        runs = [run for seed, index in self.next_points() for run in self._runs(index, seed)]
         return [*{run.key: run for run in runs}.values()]
 
     def num_later_runs(self) -> int:
         """Return the maximum number of values to test after the next round, for all seeds together."""
         total = 0
-        for seed in {seed for seed, _ in self._next_points()}:
+        for seed in {seed for seed, _ in self.next_points()}:
             crossing = self._crossing(seed)
             if crossing is None:
                 total += ceil(log2(len(self.spec.values) - 1))
@@ -192,7 +192,7 @@ class Bisection:
 
     def read_results(self, output: Path) -> None:
         """Read the results of this round; the search for a seed stops if one of its runs failed."""
-        for seed, index in list(self._next_points()):
+        for seed, index in self.next_points():
             point = self._read_point(index, seed, output)
             if point is None:
                 self.failed.add(seed)
@@ -205,11 +205,14 @@ class Bisection:
         points = sorted(self.points.values(), key=lambda point: (point.index, point.seed))
         return Breakdown(self.spec, [crossing for crossing in crossings if crossing is not None], points)
 
-    def _next_points(self) -> Iterator[tuple[int, int]]:
-        """Yield the seeds and indices to test next."""
-        for seed in self.spec.seeds:
-            if seed not in self.failed:
-                yield from ((seed, index) for index in self._next_indices(self._crossing(seed)))
+    def next_points(self) -> list[tuple[int, int]]:
+        """Return the seeds and indices to test next."""
+        return [
+            (seed, index)
+            for seed in self.spec.seeds
+            if seed not in self.failed
+            for index in self._next_indices(self._crossing(seed))
+        ]
 
     def _next_indices(self, crossing: Crossing | None) -> Sequence[int]:
         values = self.spec.values
@@ -241,7 +244,7 @@ class Bisection:
             return None
         local = local_accuracy(folder_of(local_run, output), summary["byzantine"])
         metric, value = self.spec.metric, self.spec.values[index]
-        return Point(index, value, seed, float(flatten(summary)[metric]), float(flatten(local)[metric]))
+        return Point(index, value, seed, get_value(summary, metric), get_value(local, metric))
 
 
 def local_accuracy(folder: Path, byzantine: Sequence[int]) -> JsonObject:
@@ -306,10 +309,10 @@ def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
         yield Problem("method.name", "is the baseline; choose a different method", "local")
     if metric not in HONEST_ACCURACIES:
         yield Problem(
-            "--metric", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
+            "`metric`", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
         )
     elif ".global." in metric and not base.evaluation.global_test:
-        yield Problem("--metric", "needs evaluation.global_test = true", metric)
+        yield Problem("`metric`", "needs evaluation.global_test = true", metric)
 
 
 def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
@@ -318,14 +321,15 @@ def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
     del raw["seed"]  # every value is tested with the same seeds
     if path.startswith("adversary") and not any(group.attacks for group in base.adversary):
         yield Problem(
-            "adversary.attack", "no attack configured: set one, for instance --set adversary.attack=sign_flip"
+            "adversary.attack",
+            "no attack configured: set one, for instance with `overrides` adversary.attack=sign_flip",
         )
     elif not _is_number(get_value(raw, path)):
         section = path.partition(".")[0].partition("[")[0]
         numbers = [key for key, value in leaves(raw).items() if _is_number(value)]
         similar = [key for key in numbers if key.startswith((f"{section}.", f"{section}["))] or numbers
         hint = suggest(path, similar)
-        yield Problem("--vary", f"the scenario has no such number (--set can add it){hint}", path)
+        yield Problem("`path`", f"the scenario has no such number (`overrides` can add it){hint}", path)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -346,7 +350,7 @@ def reject_lost_overrides(
             found = leaves(value, (given,))
             others = [*overrides[:index], *overrides[index + 1 :]]
             if path in found and _has_number(file, others, path):
-                raise ScenarioError([Problem(path, "has no effect: --vary replaces it", found[path])])
+                raise ScenarioError([Problem(path, "has no effect: `path` replaces it", found[path])])
 
 
 def _has_number(file: Path, overrides: Sequence[str], path: str) -> bool:
@@ -362,14 +366,6 @@ def _has_fixed_range(path: str) -> bool:
     return bool(_BYZANTINE_FRACTION.fullmatch(path)) or key in ("probability", "duplication")
 
 
-def default_range(base: Scenario, path: str) -> tuple[float | None, float | None]:
-    """Return 0 to 0.5 for attacker fractions, 0 to 0.9 for probabilities, otherwise value to 10 x value."""
-    key, value = path.rpartition(".")[2], get_value(base.to_dict(), path)
-    if _has_fixed_range(path):
-        return 0.0, 0.5 if _BYZANTINE_FRACTION.fullmatch(path) else 0.9
-    return (value, 10 * value) if value > 0 and key != "fraction" else (None, None)
-
-
 def values_between(
     base: Scenario,
     path: str,
@@ -379,17 +375,24 @@ def values_between(
 ) -> Sequence[float]:
     """Return the distinct values from start to end.
 
-    Attacker fractions correspond to whole numbers of clients, and integers stay integers. Any other range is
-    divided into 2^n intervals no longer than the tolerance.
+    The default range is 0 to 0.5 for attacker fractions, 0 to 0.9 for probabilities, and otherwise from the
+    value in the scenario to its tenfold. Attacker fractions correspond to whole numbers of clients, and
+    integers stay integers. Any other range is divided into 2^n intervals no longer than the tolerance.
     """
-    default_start, default_end = default_range(base, path)
-    start, end = default_start if start is None else start, default_end if end is None else end
+    value = get_value(base.to_dict(), path)
+    low: float | None = None
+    high: float | None = None
+    if _has_fixed_range(path):
+        low, high = 0.0, 0.5 if _BYZANTINE_FRACTION.fullmatch(path) else 0.9
+    elif value > 0 and path.rpartition(".")[2] != "fraction":
+        low, high = value, 10 * value
+    start, end = low if start is None else start, high if end is None else end
     if start is None or end is None:
-        raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
+        raise ScenarioError([Problem("`path`", "needs `start` and `end`", path)])
     found = _ascending_values(base, path, min(start, end), max(start, end), tolerance)
     if len(found) < 2:
         message = f"the range contains fewer than two values of {path}"
-        raise ScenarioError([Problem("--from, --to", message, (start, end))])
+        raise ScenarioError([Problem("`start`, `end`", message, (start, end))])
     return found if start < end else found[::-1]
 
 
@@ -407,5 +410,5 @@ def _ascending_values(
     tolerance = tolerance or (high - low) / NUM_INTERVALS
     num_intervals = 2 ** max(1, round_up(log2((high - low) / tolerance)))
     if num_intervals > MAX_VALUES:
-        raise ScenarioError([Problem("--tolerance", "is too small for this range", tolerance)])
+        raise ScenarioError([Problem("`tolerance`", "is too small for this range", tolerance)])
     return [float(f"{low + (high - low) * i / num_intervals:.12g}") for i in range(num_intervals + 1)]

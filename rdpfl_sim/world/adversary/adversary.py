@@ -114,7 +114,7 @@ class DelayedMessage:
     recipient: int
     message: ScheduledMessage
     num_stops: int
-    """Number of stops of the sender before the message was delayed. The next stop discards the message."""
+    """The sender's stop count at scheduling; a later stop discards the message."""
 
 
 class Adversary:

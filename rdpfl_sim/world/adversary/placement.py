@@ -24,26 +24,20 @@ Taken: TypeAlias = Collection[int]
 
 
 @placement
-def random(
-    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
-) -> list[int]:
+def random(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken) -> list[int]:
     """Clients drawn uniformly."""
     return _first(num_byzantine, rng.permutation(len(graph)).tolist(), taken)
 
 
 @placement
-def degree(
-    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
-) -> list[int]:
+def degree(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken) -> list[int]:
     """The clients with the most neighbours, ties broken at random."""
     num_neighbours = np.array([graph.degree(client) for client in range(len(graph))])
     return _first(num_byzantine, np.lexsort((rng.random(len(graph)), -num_neighbours)).tolist(), taken)
 
 
 @placement
-def spread(
-    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
-) -> list[int]:
+def spread(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken) -> list[int]:
     """Clients far from each other: each is the farthest, in hops, from those chosen before it.
 
     This is the greedy rule of Gonzalez (1985). The first client is random, and ties are broken at random. A
@@ -54,9 +48,7 @@ def spread(
 
 
 @placement
-def clustered(
-    graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken = frozenset()
-) -> list[int]:
+def clustered(graph: nx.Graph, num_byzantine: int, rng: np.random.Generator, taken: Taken) -> list[int]:
     """The clients nearest, in hops, to a random one; then those of other components, if needed."""
     return _first(num_byzantine, _nearest_first(graph, rng), taken)
 

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from rdpfl_sim.components.options import Count, Doc, NonNegative, Positive
 from rdpfl_sim.components.registry import Facts, Registry
+from rdpfl_sim.errors import OptionError
 
-SCHEDULES = Registry("attack_schedule", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleFacts(Facts):
+    """Metadata of an attack schedule, set by its decorator."""
+
+    first_round: str | None = None
+    """The option that is the first round of the attack."""
+    needs_partitions: bool = False
+    """Whether the attack is active only during partitions."""
+
+
+SCHEDULES = Registry("attack_schedule", ScheduleFacts)
 attack_schedule = SCHEDULES.register
 
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The situation of a Byzantine client: the input of a schedule."""
+    """The situation of a Byzantine client: the input of a schedule. `Adversary.is_active` observes it."""
 
     round: int
     time_s: float
@@ -34,7 +46,14 @@ def always(view: ScheduleView) -> bool:
     return True
 
 
-@attack_schedule
+def _check_window(options: Any, num_clients: int) -> None:
+    if options.until_round is not None and options.until_round < options.from_round:
+        raise OptionError("until_round", f"must be after from_round = {options.from_round}")
+    if options.until_s is not None and options.until_s <= options.from_s:
+        raise OptionError("until_s", f"must be after from_s = {options.from_s}")
+
+
+@attack_schedule(first_round="from_round", check=_check_window)
 def window(
     view: ScheduleView,
     *,
@@ -60,7 +79,7 @@ def intermittent(
     return (view.round - 1) % (rounds_on + rounds_off) < rounds_on
 
 
-@attack_schedule
+@attack_schedule(needs_partitions=True)
 def during_partitions(view: ScheduleView) -> bool:
     """Attack only during partitions, when clients receive the fewest honest messages."""
     return view.partitioned

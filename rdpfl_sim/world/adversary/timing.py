@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from annotated_types import Ge, Le
 
@@ -64,6 +64,8 @@ class TimingFacts(Facts):
     """Whether a recipient may receive no message for its round."""
     needs_past: bool = False
     """Whether the attack sends payloads of earlier rounds."""
+    needs_deadline: bool = False
+    """Whether clients must stop waiting at a known time."""
 
 
 TIMING_ATTACKS = Registry("timing_attack", TimingFacts)
@@ -82,7 +84,12 @@ def silent(view: TimingView) -> list[ScheduledMessage]:
     return []
 
 
-@timing_attack(withholds=True)
+def _check_victims(options: Any, num_clients: int) -> None:
+    if options.victims is not None:
+        client_ids("victims", options.victims, num_clients)
+
+
+@timing_attack(withholds=True, check=_check_victims, replaces={"victims": "fraction"})
 def selective(
     view: TimingView,
     *,
@@ -99,7 +106,7 @@ def selective(
     return [] if chosen else immediate(view)
 
 
-@timing_attack(withholds=True)
+@timing_attack(withholds=True, needs_deadline=True)
 def just_in_time(
     view: TimingView,
     *,

@@ -15,7 +15,17 @@ from rdpfl_sim.components.options import Doc, Positive
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.world.kernel import Call, Kernel
 
-BANDWIDTHS = Registry("bandwidth", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class BandwidthFacts(Facts):
+    """Metadata of a bandwidth model, set by its decorator."""
+
+    is_limited: bool = True
+    """Whether transmission takes time. Clients with limited bandwidth start with a different recipient in
+    every round."""
+
+
+BANDWIDTHS = Registry("bandwidth", BandwidthFacts)
 bandwidth = BANDWIDTHS.register
 
 Done: TypeAlias = Callable[[Any], None]
@@ -50,7 +60,7 @@ class Bandwidth(Protocol):
         """Remove and return the messages of a sender that are not fully transmitted."""
 
 
-@bandwidth
+@bandwidth(is_limited=False)
 class Unlimited:
     """Transmission takes no time."""
 

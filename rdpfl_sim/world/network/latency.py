@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 from annotated_types import Ge, Le
 
 from rdpfl_sim import randomness
-from rdpfl_sim.components.options import Doc, NonNegative, NonNegativeInt, Positive
+from rdpfl_sim.components.options import Doc, NonNegative, NonNegativeInt, Positive, in_order
 from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.randomness import Streams, exponential_quantile, lognormal_quantile
@@ -34,7 +34,7 @@ def constant(u: float, *, seconds: Annotated[NonNegative, Doc("delay of a messag
     return seconds
 
 
-@latency
+@latency(check=in_order("low_s", "high_s"))
 def uniform(
     u: float,
     *,
@@ -135,7 +135,7 @@ def regions(
     return lambda sender, recipient: delays_s[region[sender]][region[recipient]]
 
 
-@geography
+@geography(check=in_order("low_s", "high_s"))
 def per_link(
     num_clients: int,
     streams: Streams,

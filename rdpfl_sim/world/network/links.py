@@ -13,7 +13,16 @@ from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.randomness import exponential_quantile, uniform
 from rdpfl_sim.world.network.latency import Latency
 
-LOSSES = Registry("loss", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class LossFacts(Facts):
+    """Metadata of a loss model, set by its decorator."""
+
+    loses: Callable[..., bool] = lambda **options: True
+    """Whether a message can be lost, given all options."""
+
+
+LOSSES = Registry("loss", LossFacts)
 loss = LOSSES.register
 
 LOSS, LATENCY, COPY, COPY_LATENCY = range(4)
@@ -77,13 +86,13 @@ Loss: TypeAlias = Callable[[Link, int, float], bool]
 """A function of a link, a draw and a time that returns whether the link loses the message."""
 
 
-@loss(name="none")
+@loss(name="none", loses=lambda: False)
 def lossless(link: Link, draw: int, now_s: float) -> bool:
     """No message is lost."""
     return False
 
 
-@loss
+@loss(loses=lambda probability: probability > 0)
 def bernoulli(
     link: Link,
     draw: int,
@@ -95,7 +104,7 @@ def bernoulli(
     return uniform(link.key, draw + LOSS) < probability
 
 
-@loss
+@loss(loses=lambda loss_calm, loss_burst, **durations: max(loss_calm, loss_burst) > 0)
 def gilbert_elliott(
     link: Link,
     draw: int,

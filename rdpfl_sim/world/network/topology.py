@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from math import isqrt
@@ -24,7 +25,16 @@ from rdpfl_sim.components.registry import Facts, Registry
 from rdpfl_sim.errors import OptionError
 from rdpfl_sim.files import read_input
 
-TOPOLOGIES = Registry("topology", Facts)
+
+@dataclass(frozen=True, kw_only=True)
+class TopologyFacts(Facts):
+    """Metadata of a topology, set by its decorator."""
+
+    num_links: Callable[..., float] = lambda num_clients, **options: 0.0
+    """The approximate number of links, from the number of clients and all options, if there can be many."""
+
+
+TOPOLOGIES = Registry("topology", TopologyFacts)
 topology = TOPOLOGIES.register
 
 MAX_NODES = 1_000_000
@@ -55,7 +65,12 @@ def neighbours(graph: nx.Graph) -> list[tuple[int, ...]]:
     return [tuple(sorted(graph[client])) for client in range(len(graph))]
 
 
-@topology
+def num_pairs(num_clients: int) -> int:
+    """Return the number of pairs of clients."""
+    return num_clients * (num_clients - 1) // 2
+
+
+@topology(num_links=num_pairs)
 def complete(num_clients: int, rng: np.random.Generator) -> nx.Graph:
     """Every client is linked to every other client."""
     return nx.complete_graph(num_clients)
@@ -110,7 +125,7 @@ def tree(
     return _graph(num_clients, _pairs((children - 1) // branching, children))
 
 
-@topology
+@topology(num_links=lambda num_clients, k: num_clients * k / 2)
 def k_regular(
     num_clients: int, rng: np.random.Generator, *, k: Annotated[Count, Doc("neighbours of every client")] = 4
 ) -> nx.Graph:
@@ -122,7 +137,7 @@ def k_regular(
     return _graph(num_clients, list((nx.complement(graph) if missing < k else graph).edges))
 
 
-@topology
+@topology(num_links=lambda num_clients, p: num_pairs(num_clients) * p)
 def erdos_renyi(
     num_clients: int, rng: np.random.Generator, *, p: Annotated[Fraction, Doc("probability of a link")] = 0.3
 ) -> nx.Graph:
@@ -130,7 +145,7 @@ def erdos_renyi(
     return _graph(num_clients, _random_pairs(num_clients, p, rng))
 
 
-@topology
+@topology(num_links=lambda num_clients, k, p: num_clients * k / 2)
 def small_world(
     num_clients: int,
     rng: np.random.Generator,
@@ -143,7 +158,7 @@ def small_world(
     return _graph(num_clients, list(nx.watts_strogatz_graph(num_clients, k, p, seed=_seed(rng)).edges))
 
 
-@topology
+@topology(num_links=lambda num_clients, m: num_clients * m)
 def scale_free(
     num_clients: int,
     rng: np.random.Generator,
@@ -155,7 +170,13 @@ def scale_free(
     return _graph(num_clients, list(nx.barabasi_albert_graph(num_clients, m, seed=_seed(rng)).edges))
 
 
-@topology
+def _num_links_of_communities(
+    num_clients: int, num: int | None, sizes: list[int] | None, p_in: float, p_out: float
+) -> float:
+    return num_pairs(num_clients) * (p_out + p_in / (num or len(sizes or (1, 1))))
+
+
+@topology(num_links=_num_links_of_communities)
 def communities(
     num_clients: int,
     rng: np.random.Generator,
@@ -224,8 +245,8 @@ def _random_pairs(num_clients: int, p: float, rng: np.random.Generator) -> Clien
     The pair (low, high) has the index high (high - 1) / 2 + low. The block model of networkx tests every pair
     instead.
     """
-    num_pairs = num_clients * (num_clients - 1) // 2
-    kept = rng.choice(num_pairs, rng.binomial(num_pairs, p), replace=False, shuffle=False)
+    num_all = num_pairs(num_clients)
+    kept = rng.choice(num_all, rng.binomial(num_all, p), replace=False, shuffle=False)
     clients = np.arange(num_clients, dtype=np.int64)
     first = clients * (clients - 1) // 2
     high = np.searchsorted(first, kept, side="right") - 1

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rdpfl_sim.results.sweep import folder_of, read_summary
+from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.runner import folder_of, read_summary
 from rdpfl_sim.sweeps.strategies.grid import Grid
 from rdpfl_sim.sweeps.strategies.strategy import run_strategy
 from tests.sweeps.sweeping import FakeRunner, RecordingListener, make_run
@@ -43,7 +44,7 @@ def scoring(score: Callable[[int], float | None]) -> FakeRunner:
 
     def write(run: PlannedRun, folder: Path) -> bool:
         value = score(run.scenario.seed)
-        (folder / "summary.json").write_text(json.dumps({"schema": 2, "score": value}))
+        (folder / "summary.json").write_text(json.dumps({"schema": SCHEMA, "score": value}))
         return value is not None
 
     return FakeRunner(write)

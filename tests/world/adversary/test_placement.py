@@ -10,7 +10,7 @@ from rdpfl_sim.world.adversary.placement import PLACEMENTS
 
 
 def place(name: str, graph: nx.Graph, num_byzantine: int, seed: int = 0) -> list[int]:
-    return PLACEMENTS[name](graph, num_byzantine, np.random.default_rng(seed))
+    return PLACEMENTS[name](graph, num_byzantine, np.random.default_rng(seed), ())
 
 
 @st.composite

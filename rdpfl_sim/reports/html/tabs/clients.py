@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import polars as pl
 
-from rdpfl_sim.reports.figures import Curve, frame_curves, honest_mean
+from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.metrics import EvaluatedClient, MetricsRow, RoundMeans
+from rdpfl_sim.records.record_types import Scores
+from rdpfl_sim.reports.figures import frame_curves, honest_mean
 from rdpfl_sim.reports.html.page import Card, HtmlTable
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
-from rdpfl_sim.reports.text import multiple, score
+from rdpfl_sim.reports.text import number, score
 from rdpfl_sim.results import Run
 
 MAX_CURVES = 60
 MAX_ROWS = 300
 MAX_POINTS = 80
-COLUMNS = (
-    *("", "role", "round", "personal accuracy", "loss", "global accuracy", "Byzantine neighbours", "hops"),
-    *("used per round", "age", "Byzantine weight", "neighbour step"),
-)
+Row: TypeAlias = Mapping[str, Any]
+Cell: TypeAlias = Callable[[Row], str]
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,12 @@ def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame, last_round: int) -> 
     shown = sample_clients(last, MAX_CURVES)
     top = max((float(curve.accuracy.max()) for curve in by_client.values()), default=1) or 1
     is_byzantine = dict(last.select("client", "is_byzantine").rows())
-    small_curves = [
-        _client_curve(client, by_client.get(client), is_byzantine[client], last_round or 1, top)
-        for client in shown
-    ]
+    small_curves = []
+    for client in shown:
+        curve = by_client.get(client)
+        x, y = ([], []) if curve is None else (curve.round.tolist(), curve.accuracy.tolist())
+        role, last_score = "Byzantine" if is_byzantine[client] else "honest", score(y[-1] if y else None)
+        small_curves.append(ClientCurve(client, role, last_score, _svg_path(x, y, last_round or 1, top)))
     note = ""
     if len(shown) < last.height:
         note = f"{len(shown)} of {last.height:,} clients are shown, at equal steps in the accuracy ranking."
@@ -87,16 +91,6 @@ def _curves_card(metrics: pl.DataFrame, last: pl.DataFrame, last_round: int) -> 
     )
 
 
-def _client_curve(
-    client: int, curve: Curve | None, is_byzantine: bool, last_round: int, top: float
-) -> ClientCurve:
-    role = "Byzantine" if is_byzantine else "honest"
-    if curve is None:
-        return ClientCurve(client, role, "-", "")
-    path = _svg_path(curve.round.tolist(), curve.accuracy.tolist(), last_round, top)
-    return ClientCurve(client, role, score(curve.accuracy[-1]), path)
-
-
 def _svg_path(x: Sequence[float], y: Sequence[float], x_max: float, y_max: float) -> str:
     step = max(1, len(x) // MAX_POINTS)
     indices = [*range(0, len(x) - 1, step), len(x) - 1] if x else []
@@ -105,35 +99,52 @@ def _svg_path(x: Sequence[float], y: Sequence[float], x_max: float, y_max: float
 
 
 def _table_card(run: Run, last: pl.DataFrame) -> Card:
+    columns = _columns(run)
     worst_first = last.sort("is_byzantine", "personal_accuracy", "client", nulls_last=False)
-    rows = []
-    for row in worst_first.head(MAX_ROWS).iter_rows(named=True):
-        neighbours = set(run.graph.adj.get(row["client"], ()))
-        rows.append(
-            (
-                f"client {row['client']}",
-                "Byzantine" if row["is_byzantine"] else "honest",
-                row["round"],
-                *(_format(row[name]) for name in ("personal_accuracy", "personal_loss", "global_accuracy")),
-                f"{len(neighbours & run.byzantine)} of {len(neighbours)}",
-                "-" if row["hops"] is None else row["hops"],
-                *(_format(row[name], 2) for name in ("used_per_round", "mean_age", "byzantine_weight")),
-                "-" if row["neighbour_share"] is None else multiple(row["neighbour_share"]),
-            )
-        )
+    rows = [
+        [cell(row) for cell in columns.values()] for row in worst_first.head(MAX_ROWS).iter_rows(named=True)
+    ]
+    first_mean, *_ = _declared(RoundMeans)
+    hops, share = (fields_of(MetricsRow)[name] for name in ("hops", "neighbour_share"))
     note = f"The first {MAX_ROWS} of {last.height:,} clients are listed." if last.height > MAX_ROWS else ""
     return Card(
         "Last evaluations",
-        "Honest clients first, sorted by accuracy. Hops: distance to the nearest Byzantine client. "
-        "The last four columns are means since the previous evaluation. Neighbour share: the length of the "
-        "step due to neighbours, relative to the client's own training.",
-        content=HtmlTable(COLUMNS, rows, "figures"),
+        f"Honest clients first, sorted by accuracy. Columns from {first_mean!r} on are means since the "
+        f"previous evaluation. {hops.heading.capitalize()}: {hops.meaning}. "
+        f"{share.heading.capitalize()}: {share.meaning}.",
+        content=HtmlTable([*columns], rows, "figures"),
         note=note,
         wide=True,
     )
 
 
-def _format(value: float | None, digits: int = 3) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.{digits}f}" if abs(value) < 1e6 else f"{value:.2g}"
+def _columns(run: Run) -> Mapping[str, Cell]:
+    """Return the function that makes the cells of each column, by its heading."""
+    client = _declared(EvaluatedClient)
+    return {
+        "": lambda row: f"client {row['client']}",
+        "role": lambda row: "Byzantine" if row["is_byzantine"] else "honest",
+        "round": client.pop("round"),
+        **_declared(Scores),
+        "Byzantine neighbours": lambda row: _byzantine_neighbours(run, row["client"]),
+        **client,
+        **_declared(RoundMeans),
+    }
+
+
+def _declared(table: type[Any]) -> dict[str, Cell]:
+    """Return the columns of a part of metrics.csv that have a heading."""
+    return {
+        field.heading: partial(_cell, name=name, unit=field.unit)
+        for name, field in fields_of(table).items()
+        if field.heading
+    }
+
+
+def _cell(row: Row, name: str, unit: str) -> str:
+    return number(row[name], unit)
+
+
+def _byzantine_neighbours(run: Run, client: int) -> str:
+    neighbours = set(run.graph.adj.get(client, ()))
+    return f"{len(neighbours & run.byzantine)} of {len(neighbours)}"

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from rdpfl_sim.reports.html.page import HONEST, INK, Card, Plot, axis, compact, dots, line, round_axis
+from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.metrics import RoundMeans
+from rdpfl_sim.reports.html.page import HONEST, INK, Card, axis, chart, compact, dots, line, round_axis
 from rdpfl_sim.reports.html.tab import NOT_EVALUATED, RunRecords, run_tab
 from rdpfl_sim.reports.text import quantity
 from rdpfl_sim.results.run import last_evaluations
@@ -56,12 +58,10 @@ def _accuracy_card(reachable: pl.DataFrame) -> Card:
         hovertemplate="mean of %{customdata}: %{y}<extra></extra>",
     )
     furthest = int(means["hops"].to_numpy().max(initial=1))
-    layout = {
-        "xaxis": axis("hops to the nearest Byzantine client", dtick=1, range=[0.4, furthest + 0.6]),
-        "yaxis": axis("last personal accuracy"),
-    }
+    x = axis("hops to the nearest Byzantine client", dtick=1, range=[0.4, furthest + 0.6])
+    view = chart([clients, mean_marks], x, axis("last personal accuracy"))
     text = "Each dot is an honest client; the line is the mean of the clients at this distance."
-    return Card("Accuracy by distance", text, {"accuracy": Plot([clients, mean_marks], layout, 400)})
+    return Card("Accuracy by distance", text, {"accuracy": view})
 
 
 def _weight_card(reachable: pl.DataFrame, last_round: int) -> Card:
@@ -71,21 +71,14 @@ def _weight_card(reachable: pl.DataFrame, last_round: int) -> Card:
     hops = sorted(set(weighted["hops"]))[:MAX_LINES]
     traces = []
     for colour, distance in zip(COLOURS, hops, strict=False):
-        part = (
-            weighted.filter(pl.col("hops") == distance)
-            .group_by("round")
-            .agg(pl.col("byzantine_weight").mean() * 100)
-            .sort("round")
-        )
+        part = weighted.filter(pl.col("hops") == distance).group_by("round")
+        mean = part.agg(pl.col("byzantine_weight").mean() * 100).sort("round")
         name = quantity(distance, "hop")
         hover = f"%{{y}} %<extra>{name}</extra>"
-        x, y = part["round"].to_list(), compact(part["byzantine_weight"], 3)
+        x, y = mean["round"].to_list(), compact(mean["byzantine_weight"], 3)
         traces.append(line(x, y, name, colour, hovertemplate=hover))
-    layout = {
-        "xaxis": round_axis(last_round),
-        "yaxis": axis("weight of Byzantine messages (%)", rangemode="tozero"),
-        "hovermode": "x unified",
-    }
+    weight = axis(f"{fields_of(RoundMeans)['byzantine_weight'].words} (%)", rangemode="tozero")
+    view = chart(traces, round_axis(last_round), weight, hovermode="x unified")
     text = "Share of Byzantine messages in the aggregates of honest clients, by distance."
     note = "Only neighbours of a Byzantine client receive its messages directly." if hops[-1] > 1 else ""
-    return Card("Weight of Byzantine messages", text, {"weight": Plot(traces, layout, 400)}, note=note)
+    return Card("Weight of Byzantine messages", text, {"weight": view}, note=note)

@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from rdpfl_sim.reports.chart_figure import spans_decades
+from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.record_types import OTHER_DIAGNOSTICS, EstimateRecord
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
     Card,
-    Plot,
     Trace,
     axis,
     band,
+    bars,
+    chart,
     compact,
     escape_markup,
     line,
     round_axis,
 )
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
+from rdpfl_sim.results.charts import scale_of
+from rdpfl_sim.results.run import FRAME_FIELDS, TIMES, schema_of
 
 MAX_ROWS = 60
 MAX_COLUMNS = 240
 MAX_POINTS = 400
-COMMON_COLUMNS = {
-    *("client", "round", "is_byzantine", "started_s", "trained_s", "finished_s", "duration_s", "loss"),
-    *("num_steps", "num_used", "max_age"),
-}
+COMMON_COLUMNS = {*FRAME_FIELDS, *schema_of(TIMES.values())}
 """Columns of `Run.rounds` that are common to all methods."""
-TITLES = {
-    "u_norm": "|u|, the client's own update",
-    "d_norm": "|d|, the direction used",
-    "neighbour_share": "Step due to neighbours, relative to local training",
-    "delta_norm": "|Δ|, the deviation",
-    "tau": "τ, the threshold",
-    "beta": "β, the prediction coefficient",
-    "num_accepted": "Messages accepted",
-    "num_clipped": "Messages clipped",
-    "moved": "Distance moved by mixing",
-    "density": "Density of the mask",
-}
-"""Titles of diagnostics; the part before the comma labels the axis."""
+DIAGNOSTICS = {**fields_of(EstimateRecord), **OTHER_DIAGNOSTICS}
 STATES = ("no messages", "within both limits", "clipped", "bounded by G_d", "clipped and bounded")
 SHADES = ("@soft", "@sky", BYZANTINE, "@purple", "@lost")
+SCALES = {"linear": "linear", "logarithmic": "log"}
 LIMITS = (("clipped", "@byzantine-band"), ("bounded", "@lost-band"))
 """The flags of a round in which a limit applied, and the colours of their bars."""
 
@@ -78,31 +68,25 @@ def estimator_cards(rounds: pl.DataFrame, last_round: int) -> list[Card]:
 
 
 def _threshold_card(honest: pl.DataFrame, last_round: int) -> Card:
-    views = {}
     traces = [
         *_median_and_band(honest, "delta_norm", "|Δ|", "@purple"),
         *_median_and_band(honest, "tau", "τ", HONEST),
         *(_share_bars(honest, flag, colour) for flag, colour in LIMITS),
     ]
-    axis_types = {"linear": "linear", "logarithmic": "log"}
-    for view, axis_type in sorted(axis_types.items(), reverse=_has_outliers(honest)):
-        layout = {
-            "xaxis": round_axis(last_round),
-            "yaxis": axis("norm", type=axis_type, rangemode="tozero", exponentformat="power"),
-            "yaxis2": axis(
-                "clients clipped or bounded (%)",
-                overlaying="y",
-                side="right",
-                range=[0, 100],
-                showgrid=False,
-                tickmode="linear",
-                dtick=25,
-            ),
-            "hovermode": "x unified",
-            "barmode": "group",
-            "legend": {"traceorder": "normal"},
-        }
-        views[view] = Plot(traces, layout, 420)
+    share = {"overlaying": "y", "side": "right", "range": [0, 100], "showgrid": False}
+    views = {
+        view: chart(
+            traces,
+            round_axis(last_round),
+            axis("norm", type=SCALES[view], rangemode="tozero", exponentformat="power"),
+            420,
+            yaxis2=axis("clients clipped or bounded (%)", **share, tickmode="linear", dtick=25),
+            hovermode="x unified",
+            barmode="group",
+            legend={"traceorder": "normal"},
+        )
+        for view in sorted(SCALES, reverse=_has_outliers(honest))
+    }
     clipped, bounded = (limit_share(honest, flag) or 0.0 for flag, _ in LIMITS)
     return Card(
         "Threshold and deviation",
@@ -128,143 +112,103 @@ def limit_share(rounds: pl.DataFrame, flag: str) -> float | None:
     return float(honest[flag].fill_null(value=False).to_numpy().mean()) if honest.height else None
 
 
+def _by_round(honest: pl.DataFrame, *values: pl.Expr) -> pl.DataFrame:
+    """Return values per round, or per bin of rounds if there are many."""
+    width = -(-int(honest["round"].max()) // MAX_POINTS) or 1  # type: ignore[arg-type]
+    return honest.group_by(pl.col("round") // width * width).agg(*values).sort("round")
+
+
 def _median_and_band(honest: pl.DataFrame, name: str, label: str, colour: str) -> list[Trace]:
     """Return the median over clients and the 10th to 90th percentile, per round."""
-    finite = honest.filter(pl.col(name).is_finite())
-    quantiles = (
-        finite.with_columns(_binned_round(honest).alias("round"))
-        .group_by("round")
-        .agg(
-            *(
-                pl.col(name).quantile(q, "linear").alias(key)
-                for key, q in (("low", 0.1), ("mid", 0.5), ("high", 0.9))
-            )
-        )
-        .sort("round")
+    levels = {"low": 0.1, "mid": 0.5, "high": 0.9}
+    quantiles = _by_round(
+        honest.filter(pl.col(name).is_finite()),
+        *(pl.col(name).quantile(level, "linear").alias(key) for key, level in levels.items()),
     )
     x = quantiles["round"].to_list()
+    low, mid, high = (compact(quantiles[key]) for key in levels)
     return [
-        *band(
-            x,
-            compact(quantiles["low"]),
-            compact(quantiles["high"]),
-            f"{label}, 10 to 90 %",
-            colour,
-            legend=False,
-        ),
-        line(x, compact(quantiles["mid"]), f"{label}, median", colour, hovertemplate="%{y}"),
+        *band(x, low, high, f"{label}, 10 to 90 %", colour, legend=False),
+        line(x, mid, f"{label}, median", colour, hovertemplate="%{y}"),
     ]
-
-
-def _binned_round(honest: pl.DataFrame) -> pl.Expr:
-    """Return the round, or the start of its bin if there are many rounds."""
-    width = -(-int(honest["round"].max()) // MAX_POINTS)  # type: ignore[arg-type]
-    return pl.col("round") // width * width if width > 1 else pl.col("round")
 
 
 def _share_bars(honest: pl.DataFrame, flag: str, colour: str) -> Trace:
     """Return the share of clients with a flag, per round."""
-    share = (
-        honest.with_columns(_binned_round(honest).alias("round"))
-        .group_by("round")
-        .agg((100 * pl.col(flag).fill_null(value=False).mean()).alias("share"))
-        .sort("round")
-    )
-    return {
-        "type": "bar",
-        "x": share["round"].to_list(),
-        "y": compact(share["share"], 3),
-        "yaxis": "y2",
-        "name": flag,
-        "marker": {"color": colour},
-        "hovertemplate": "%{y} %",
-    }
+    share = _by_round(honest, (100 * pl.col(flag).fill_null(value=False).mean()).alias("share"))
+    x, y = share["round"].to_list(), compact(share["share"], 3)
+    return bars(x, y, flag, colour, yaxis="y2", hovertemplate="%{y} %")
 
 
 def _limits_card(honest: pl.DataFrame, last_round: int) -> Card:
     """Show one cell per client and round: whether the deviation was clipped and the direction bounded."""
     clipped, bounded = (pl.col(flag).fill_null(value=False) for flag, _ in LIMITS)
-    state = (
-        pl.when(clipped & bounded)
-        .then(4)
-        .when(bounded)
-        .then(3)
-        .when(clipped)
-        .then(2)
-        .when(pl.col("num_used") == 0)
-        .then(0)
-        .otherwise(1)
-    )
-    all_clients = sorted(set(honest["client"]))
-    clients = all_clients[:: -(-len(all_clients) // MAX_ROWS)]
-    all_rounds = sorted(set(honest["round"]))
+    limits = pl.when(bounded).then(3 + clipped.cast(pl.Int8)).when(clipped).then(2)
+    state = limits.when(pl.col("num_used") == 0).then(0).otherwise(1)
+    all_clients, all_rounds = (sorted(set(honest[column])) for column in ("client", "round"))
     step = -(-len(all_rounds) // MAX_COLUMNS)
-    shown = honest.filter(pl.col("client").is_in(clients), pl.col("round").is_in(all_rounds[::step]))
-    cells: NDArray[np.float64] = np.full((len(clients), len(all_rounds[::step])), np.nan)
-    rows = {client: row for row, client in enumerate(clients)}
-    columns = {round_: column for column, round_ in enumerate(all_rounds[::step])}
-    for client, round_, value in shown.select("client", "round", state.alias("state")).iter_rows():
-        cells[rows[client], columns[round_]] = value
+    clients, rounds = all_clients[:: -(-len(all_clients) // MAX_ROWS)], all_rounds[::step]
+    shown = honest.filter(pl.col("client").is_in(clients), pl.col("round").is_in(rounds))
+    found = shown.select("client", "round", state.alias("state"))
+    states = {(client, round_): value for client, round_, value in found.rows()}
+    cells = [[states.get((client, round_)) for round_ in rounds] for client in clients]
     num_states = len(STATES)
     scale = [[(index + side) / num_states, shade] for index, shade in enumerate(SHADES) for side in (0, 1)]
+    ticks = {"tickvals": [*range(num_states)], "ticktext": list(STATES)}
     trace = {
         "type": "heatmap",
-        "x": all_rounds[::step],
+        "x": rounds,
         "y": [str(client) for client in clients],
-        "z": [compact(row) for row in cells],
+        "z": cells,
         "zmin": -0.5,
         "zmax": num_states - 0.5,
         "colorscale": scale,
-        "xgap": 1 if len(columns) <= 100 else 0,
+        "xgap": 1 if len(rounds) <= 100 else 0,
         "ygap": 1 if len(clients) <= 40 else 0,
-        "text": [["" if np.isnan(v) else STATES[int(v)] for v in row] for row in cells],
-        "colorbar": {
-            "tickvals": [*range(num_states)],
-            "ticktext": list(STATES),
-            "thickness": 14,
-            "outlinewidth": 0,
-            "len": 0.9,
-        },
+        "text": [["" if value is None else STATES[value] for value in row] for row in cells],
+        "colorbar": {**ticks, "thickness": 14, "outlinewidth": 0, "len": 0.9},
         "hovertemplate": "client %{y}, round %{x}: %{text}<extra></extra>",
     }
-    layout = {
-        "xaxis": round_axis(last_round),
-        "yaxis": axis("honest client", type="category", showgrid=False, autorange="reversed"),
-    }
+    y = axis("honest client", type="category", showgrid=False, autorange="reversed")
+    height = min(max(150 + 22 * len(clients), 260), 720)
     notes = []
     if len(clients) < len(all_clients):
         notes.append(f"{len(clients)} of {len(all_clients):,} honest clients are shown.")
     if step > 1:
         notes.append(f"One in {step} rounds is shown.")
-    height = int(np.clip(150 + 22 * len(clients), 260, 720))
     return Card(
         "Clipping and bounding by round",
         "Clipped: the deviation exceeded τ. Bounded: the direction was longer than G_d.",
-        {"rounds": Plot([trace], layout, height)},
+        {"rounds": chart([trace], round_axis(last_round), y, height)},
         note=" ".join(notes),
         wide=True,
     )
 
 
-def _medians(traces: Sequence[Trace]) -> list[float]:
-    """Return the finite medians in the traces of `_median_and_band`."""
-    medians = traces[-1]["y"]
-    assert isinstance(medians, list), "a median per round"
-    return [median for median in medians if median is not None]
-
-
 def _diagnostic_card(honest: pl.DataFrame, name: str, last_round: int) -> Card:
-    title = TITLES.get(name, name)
-    label = title.partition(",")[0]
-    label = escape_markup(label[:1].lower() + label[1:])
-    traces = _median_and_band(honest, name, label, "@green")
-    layout = {
-        "xaxis": round_axis(last_round),
-        "yaxis": axis(label, type="log" if spans_decades(_medians(traces)) else "linear"),
-        "hovermode": "x unified",
-    }
+    title, label = _title_and_label(name)
+    *area, median = _median_and_band(honest, name, label, "@green")
+    medians = [value for value in cast("list[float | None]", median["y"]) if value is not None]
     return Card(
         title,
         "Honest clients: median, and the area from the 10th to the 90th percentile.",
-        {name: Plot(traces, layout, 300)},
+        {
+            name: chart(
+                [*area, median],
+                round_axis(last_round),
+                axis(label, type=scale_of(medians)),
+                300,
+                hovermode="x unified",
+            )
+        },
     )
+
+
+def _title_and_label(name: str) -> tuple[str, str]:
+    """Return the title of a diagnostic and the label of its axis."""
+    if name not in DIAGNOSTICS:
+        return name, escape_markup(name)
+    field = DIAGNOSTICS[name]
+    title = field.meaning.partition(";")[0]
+    label = field.heading or title.partition(",")[0]
+    return title[:1].upper() + title[1:] if title.isascii() else title, label

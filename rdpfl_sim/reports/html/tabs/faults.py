@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import polars as pl
 
-from rdpfl_sim.reports.html.page import Card, HtmlTable, Plot, Trace, axis, bars, line, round_times
+from rdpfl_sim.reports.html.page import Card, HtmlTable, Trace, axis, bars, chart, line, round_times
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.reports.text import affected_text, change_text, quantity
 from rdpfl_sim.world.faults.fault import Condition
@@ -65,19 +65,20 @@ def _timeline_card(intervals: Sequence[FaultInterval], rewired_s: Sequence[float
     mark = {"type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
     style = {"color": "@green", "width": 1.2, "dash": "dot"}
     order = {"categoryorder": "array", "categoryarray": rows[::-1]}
-    layout = {
-        "xaxis": axis("simulated time (s)", showgrid=True, range=[0, end_s]),
-        "yaxis": axis("client", type="category", showgrid=False, **order),
-        "barmode": "overlay",
-        "shapes": [{**mark, "x0": x, "x1": x, "line": style} for x in round_times(rewired_s[:MAX_ROWS])],
-        "bargap": 0.35,
-    }
+    view = chart(
+        traces,
+        axis("simulated time (s)", showgrid=True, range=[0, end_s]),
+        axis("client", type="category", showgrid=False, **order),
+        min(1000, 170 + 24 * max(3, len(rows))),
+        barmode="overlay",
+        shapes=[{**mark, "x0": x, "x1": x, "line": style} for x in round_times(rewired_s[:MAX_ROWS])],
+        bargap=0.35,
+    )
     text = "Times when clients were down, slow, not yet joined or departed, and times of partitions."
     if rewired_s:
         text += f" Dotted lines: {quantity(len(rewired_s), 'change')} of the graph."
     note = f"{len(shown)} of {len(clients):,} clients are shown." if len(shown) < len(clients) else ""
-    height = min(1000, 170 + 24 * max(3, len(rows)))
-    return Card("Timeline", text, {"timeline": Plot(traces, layout, height)}, note=note, wide=True)
+    return Card("Timeline", text, {"timeline": view}, note=note, wide=True)
 
 
 def _row(interval: FaultInterval) -> str:
@@ -129,12 +130,10 @@ def _links_card(condition: Condition, intervals: Sequence[FaultInterval], end_s:
         fillcolor="@purple-band",
         hovertemplate=f"%{{x}} s: %{{y}} {condition}<extra></extra>",
     )
-    layout = {
-        "xaxis": axis("simulated time (s)"),
-        "yaxis": axis(f"directed links {condition}", rangemode="tozero"),
-    }
+    y = axis(f"directed links {condition}", rangemode="tozero")
+    view = chart([trace], axis("simulated time (s)"), y, 280)
     text = f"Number of links that are {condition}; each direction is counted separately."
-    return Card(f"Links {condition}", text, {"links": Plot([trace], layout, 280)}, wide=True)
+    return Card(f"Links {condition}", text, {"links": view}, wide=True)
 
 
 def _changes_card(faults: pl.DataFrame) -> Card:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, pairwise
 
 import networkx as nx
@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from rdpfl_sim.records.reader import Record
+from rdpfl_sim.records.summary import OUTCOMES
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
@@ -19,6 +20,7 @@ from rdpfl_sim.reports.html.page import (
     Trace,
     axis,
     bars,
+    chart,
     compact,
     escape_markup,
     line,
@@ -28,7 +30,7 @@ from rdpfl_sim.reports.html.page import (
 from rdpfl_sim.reports.html.tab import RunRecords, no_events, run_tab
 from rdpfl_sim.results import Run
 
-OUTCOMES = ("used", "stale", "duplicate", "rejected", "left over", "lost", "in flight")
+FATES = (*OUTCOMES, "left over", "lost", "in flight")
 SENDERS = ((False, "from honest clients", HONEST), (True, "from Byzantine clients", BYZANTINE))
 MAX_REASONS = 10
 NUM_BINS = 60
@@ -59,7 +61,7 @@ def outcomes_card(messages: pl.DataFrame) -> Card:
     outcome_and_reason = pl.concat_str("outcome", "reason", separator=": ", ignore_nulls=True)
     reasons = messages.select("is_byzantine", outcome_and_reason.alias("reason"))
     counts = reasons["reason"].value_counts().sort("count", "reason", descending=[True, False])
-    outcomes = [name for name in OUTCOMES if name in set(messages["outcome"])]
+    outcomes = [name for name in FATES if name in set(messages["outcome"])]
     views = {
         "outcomes": _outcome_bars(messages, "outcome", outcomes),
         "reasons": _outcome_bars(reasons, "reason", counts["reason"].head(MAX_REASONS).to_list()),
@@ -70,19 +72,21 @@ def outcomes_card(messages: pl.DataFrame) -> Card:
 
 def _outcome_bars(messages: pl.DataFrame, column: str, labels: list[str]) -> Plot:
     traces = []
+    for part, name, colour in _by_sender(messages):
+        counts = dict(part[column].value_counts().rows())
+        numbers, names = [counts.get(label, 0) for label in labels], [*map(escape_markup, labels)]
+        hover = f"%{{x:,}} {name}<extra></extra>"
+        traces.append(bars(numbers, names, name, colour, orientation="h", hovertemplate=hover))
+    x, y = axis("messages", showgrid=True), {"autorange": "reversed", "showgrid": False}
+    return chart(traces, x, y, max(380, 110 + 30 * len(labels)), barmode="stack")
+
+
+def _by_sender(messages: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, str, str]]:
+    """Yield the messages of each role of the sender that occurs, its name and its colour."""
     for is_byzantine, name, colour in SENDERS:
         part = messages.filter(pl.col("is_byzantine") == is_byzantine)
         if part.height:
-            counts = dict(part[column].value_counts().rows())
-            numbers, names = [counts.get(label, 0) for label in labels], [*map(escape_markup, labels)]
-            hover = f"%{{x:,}} {name}<extra></extra>"
-            traces.append(bars(numbers, names, name, colour, orientation="h", hovertemplate=hover))
-    layout = {
-        "barmode": "stack",
-        "xaxis": axis("messages", showgrid=True),
-        "yaxis": {"autorange": "reversed", "showgrid": False},
-    }
-    return Plot(traces, layout, height=max(380, 110 + 30 * len(labels)))
+            yield part, name, colour
 
 
 def age_card(messages: pl.DataFrame) -> Card:
@@ -91,23 +95,19 @@ def age_card(messages: pl.DataFrame) -> Card:
     if not used.height:
         return Card("Age of messages", missing="No message was used.")
     traces = []
-    for is_byzantine, name, colour in SENDERS:
-        counts = used.filter(pl.col("is_byzantine") == is_byzantine)["age"].value_counts().sort("age")
-        if counts.height:
-            share = 100 * counts["count"] / counts["count"].sum()
-            hover = "age %{x}: %{y} % (messages: %{customdata:,})<extra></extra>"
-            ages, numbers = counts["age"].to_list(), counts["count"].to_list()
-            traces.append(bars(ages, compact(share), name, colour, customdata=numbers, hovertemplate=hover))
-    layout = {
-        "barmode": "group",
-        "xaxis": axis("age when used (rounds)", dtick=1 if np.ptp(used["age"].to_numpy()) <= 20 else None),
-        "yaxis": axis("share of used messages (%)"),
-    }
+    hover = "age %{x}: %{y} % (messages: %{customdata:,})<extra></extra>"
+    for part, name, colour in _by_sender(used):
+        counts = part["age"].value_counts().sort("age")
+        share = compact(100 * counts["count"] / part.height)
+        ages, numbers = counts["age"].to_list(), counts["count"].to_list()
+        traces.append(bars(ages, share, name, colour, customdata=numbers, hovertemplate=hover))
+    x = axis("age when used (rounds)", dtick=1 if np.ptp(used["age"].to_numpy()) <= 20 else None)
+    view = chart(traces, x, axis("share of used messages (%)"), 360, barmode="group")
     text = (
         "The recipient's round minus the round stamped on the message; negative if the sender was ahead. "
         "Byzantine clients may forge the stamp."
     )
-    return Card("Age of messages", text, {"age": Plot(traces, layout, 360)})
+    return Card("Age of messages", text, {"age": view})
 
 
 def delay_card(messages: pl.DataFrame) -> Card:
@@ -121,22 +121,15 @@ def delay_card(messages: pl.DataFrame) -> Card:
     ranges = [f"{low:.3g} to {high:.3g} s" for low, high in pairwise(edges)]
     hover = {"customdata": ranges, "hovertemplate": "%{customdata}: %{y:,}<extra></extra>"}
     traces = []
-    for is_byzantine, name, colour in SENDERS:
-        values = delays.filter(pl.col("is_byzantine") == is_byzantine)["delay_s"].to_numpy()
-        if len(values):
-            counts, _ = np.histogram(np.minimum(values, edges[-1]), edges)
-            traces.append(bars(middles, counts.tolist(), name, colour, opacity=0.85, width=widths, **hover))
+    for part, name, colour in _by_sender(delays):
+        counts, _ = np.histogram(np.minimum(part["delay_s"].to_numpy(), edges[-1]), edges)
+        traces.append(bars(middles, counts.tolist(), name, colour, opacity=0.85, width=widths, **hover))
     median, p90, p99 = np.percentile(all_values, (50, 90, 99))
-    layout = {
-        "barmode": "stack",
-        "xaxis": axis("delay from sending to delivery (s)"),
-        "yaxis": axis("messages"),
-        "bargap": 0,
-    }
+    x, y = axis("delay from sending to delivery (s)"), axis("messages")
     text = f"Median {median:.3g} s, 90th percentile {p90:.3g} s, 99th percentile {p99:.3g} s."
     if edges[-1] < all_values.max():
         text += f" The last bar includes all longer delays, up to {all_values.max():.3g} s."
-    return Card("Delay", text, {"delay": Plot(traces, layout, 360)})
+    return Card("Delay", text, {"delay": chart(traces, x, y, 360, barmode="stack", bargap=0)})
 
 
 def _bin_edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,9 +157,8 @@ GROUPS = (
 def spacetime_card(run: Run, messages: pl.DataFrame, rounds: pl.DataFrame) -> Card:
     """Show the messages among a limited number of clients, in one or more time windows."""
     clients = _shown_clients(run)
-    inside = messages.filter(pl.col("sender").is_in(clients), pl.col("recipient").is_in(clients)).sort(
-        "sent_s"
-    )
+    is_inside = pl.col("sender").is_in(clients) & pl.col("recipient").is_in(clients)
+    inside = messages.filter(is_inside).sort("sent_s")
     windows = _windows(inside)
     rows = {client: row for row, client in enumerate(clients)}
     views = {name: _figure(part, rounds, rows, run) for name, part in windows.items()}
@@ -203,11 +195,7 @@ def _windows(messages: pl.DataFrame) -> dict[str, pl.DataFrame]:
         return {"all": messages}
     size = MAX_MESSAGES // 3
     middle = (messages.height - size) // 2
-    return {
-        "start": messages.head(size),
-        "middle": messages.slice(middle, size),
-        "end": messages.tail(size),
-    }
+    return {"start": messages.head(size), "middle": messages.slice(middle, size), "end": messages.tail(size)}
 
 
 def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: Mapping[int, int], run: Run) -> Plot:
@@ -224,13 +212,9 @@ def _figure(messages: pl.DataFrame, rounds: pl.DataFrame, rows: Mapping[int, int
         "range": [len(rows) - 0.5, -0.5],
         "showgrid": True,
     }
-    layout = {
-        "xaxis": axis("simulated time (s)", range=_initial_range(messages, start)),
-        "yaxis": axis("client (bold: Byzantine)", **labels),
-        "dragmode": "pan",
-        "meta": {"scroll": True},
-    }
-    return Plot(traces, layout, height=min(900, 190 + 30 * max(6, len(rows))))
+    x = axis("simulated time (s)", range=_initial_range(messages, start))
+    y, height = axis("client (bold: Byzantine)", **labels), min(900, 190 + 30 * max(6, len(rows)))
+    return chart(traces, x, y, height, dragmode="pan", meta={"scroll": True})
 
 
 def _initial_range(messages: pl.DataFrame, start: float) -> list[float | None]:
@@ -269,10 +253,12 @@ def _arrows(messages: pl.DataFrame, name: str, colour: str, rows: Mapping[int, i
         end = start + LOST_LENGTH * (end - start)
     # Each message is three points: start, end, gap. Only the end has a marker and hover text.
     hover_texts = [["", _hover_text(message), ""] for message in messages.iter_rows(named=True)]
-    head: dict[str, object] = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * messages.height}
-    cross: dict[str, object] = {"symbol": "x-thin", "size": [0, 7, 0] * messages.height}
-    head |= {"color": colour, "line": {"width": 0}}
-    cross |= {"line": {"color": colour, "width": [0, 2, 0] * messages.height}}
+    if is_lost:
+        edge = {"color": colour, "width": [0, 2, 0] * messages.height}
+        marker = {"symbol": "x-thin", "size": [0, 7, 0] * messages.height, "line": edge}
+    else:
+        marker = {"symbol": "arrow", "angleref": "previous", "size": [0, 9, 0] * messages.height}
+        marker |= {"color": colour, "line": {"width": 0}}
     return line(
         round_times(segments(sent_s.to_numpy(), end_s.to_numpy())),
         compact(segments(start, end)),
@@ -281,7 +267,7 @@ def _arrows(messages: pl.DataFrame, name: str, colour: str, rows: Mapping[int, i
         width=1.3,
         dash="dot" if is_lost else "solid",
         mode="lines+markers",
-        marker={"opacity": 1, **(cross if is_lost else head)},
+        marker={"opacity": 1, **marker},
         hovertext=[*chain.from_iterable(hover_texts)],
         hoverinfo=["skip", "text", "skip"] * messages.height,
     )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
 
+from rdpfl_sim.records.field import fields_of
+from rdpfl_sim.records.record_types import Scores
 from rdpfl_sim.reports.figures import frame_curves, latest_values
 from rdpfl_sim.reports.html.page import (
     BYZANTINE,
     HONEST,
     Card,
-    Plot,
     Trace,
     axis,
     band,
+    chart,
     compact,
     line,
     round_axis,
@@ -48,14 +51,21 @@ def overview_tab(records: RunRecords) -> Sequence[Card]:
 def accuracy_card(metrics: pl.DataFrame, last_round: int) -> Card:
     """Show accuracy by round and by simulated time, on both test sets, and the loss."""
     views = {
-        view: Plot(traces, _layout(last_round, column, by), height=420)
+        view: chart(traces, x, _score_axis(column), 420, hovermode="x unified")
         for view, column, by in VIEWS
         if (traces := _traces(metrics, column, by))
+        and (x := round_axis(last_round) if by == "round" else axis("simulated time (s)"))
     }
     if not views:
         return Card("Accuracy", missing=NOT_EVALUATED)
     text = "The latest evaluation of each client on its own test data. The global test set has all classes."
     return Card("Accuracy", text, views, wide=True)
+
+
+def _score_axis(column: str) -> dict[str, object]:
+    if column == "personal_loss":
+        return axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
+    return axis(fields_of(Scores)[column].heading, rangemode="tozero")
 
 
 def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
@@ -67,27 +77,14 @@ def _traces(metrics: pl.DataFrame, column: str, by: str) -> list[Trace]:
         if not members:
             continue
         x, values = latest_values(members, by)
-        rounds = compact(x)
+        draw = partial(line, compact(x), colour=colour, dash=dash, shape=shape)
         if len(members) == 1:
-            label = f"{name}, one client"
-            traces.append(line(rounds, compact(values[0]), label, colour, dash=dash, shape=shape))
+            traces.append(draw(compact(values[0]), f"{name}, one client"))
             continue
-        percentiles, label = ((10, 90), "10th to 90th percentile")
-        if len(members) <= MAX_FULL_RANGE:
-            percentiles, label = ((0, 100), "worst to best")
-        low, high = np.nanpercentile(values, percentiles, axis=0)
-        mean = compact(np.nanmean(values, axis=0))
+        is_small = len(members) <= MAX_FULL_RANGE
+        low, high = np.nanpercentile(values, (0, 100) if is_small else (10, 90), axis=0)
+        label = f"{name}, {'worst to best' if is_small else '10th to 90th percentile'}"
         hover = f"%{{y}}<extra>{name}, mean of {len(members)}</extra>"
-        traces += band(rounds, compact(low), compact(high), f"{name}, {label}", colour, shape=shape)
-        traces.append(
-            line(rounds, mean, f"{name}, mean", colour, dash=dash, shape=shape, hovertemplate=hover)
-        )
+        traces += band(compact(x), compact(low), compact(high), label, colour, shape=shape)
+        traces.append(draw(compact(np.nanmean(values, axis=0)), f"{name}, mean", hovertemplate=hover))
     return traces
-
-
-def _layout(last_round: int, column: str, by: str) -> dict[str, object]:
-    y = axis(column.replace("_", " "), rangemode="tozero")
-    if column == "personal_loss":
-        y = axis("loss (cross-entropy)", type="log", dtick=1, exponentformat="power")
-    x = round_axis(last_round) if by == "round" else axis("simulated time (s)")
-    return {"xaxis": x, "yaxis": y, "hovermode": "x unified"}

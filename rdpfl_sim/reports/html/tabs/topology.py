@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 
 import numpy as np
@@ -17,6 +17,7 @@ from rdpfl_sim.reports.html.page import (
     Plot,
     Points,
     Trace,
+    chart,
     compact,
     dots,
     line,
@@ -87,13 +88,9 @@ def topology_card(run: Run, last: pl.DataFrame, messages: pl.DataFrame) -> Card:
 
 
 def _figure(traces: Sequence[Trace]) -> Plot:
-    layout = {
-        "xaxis": {"visible": False},
-        "yaxis": {"visible": False, "scaleanchor": "x", "constrain": "domain"},
-        "margin": {"l": 10, "r": 10, "t": 40, "b": 10},
-        "meta": {"scroll": True},
-    }
-    return Plot(traces, layout, 620)
+    y = {"visible": False, "scaleanchor": "x", "constrain": "domain"}
+    margin = {"l": 10, "r": 10, "t": 40, "b": 10}
+    return chart(traces, {"visible": False}, y, 620, margin=margin, meta={"scroll": True})
 
 
 def _link_counts(run: Run, messages: pl.DataFrame) -> pl.DataFrame:
@@ -156,28 +153,38 @@ def _client_markers(
     honest = [client for client in range(run.num_clients) if client not in run.byzantine]
     fills = compact(accuracy.get(client) for client in honest)
     known = [fill for fill in fills if fill is not None]
+    low, high = min(known, default=0), max(known, default=0)
     size = float(np.clip(130 / sqrt(run.num_clients), 5, 34))
     style: dict[str, object] = {"size": size, "line": {"color": "@ground", "width": 1}}
     circle = {**style, "color": "@faint"}
     if known:
         circle |= {"color": fills, "colorscale": "Viridis", "showscale": True, "colorbar": COLOUR_BAR}
     square = {**style, "symbol": "square", "color": BYZANTINE}
-    text_colours = [
-        _text_colour(accuracy.get(client), min(known, default=0), max(known, default=0)) for client in honest
-    ]
+    text_colours = [_text_colour(accuracy.get(client), low, high) for client in honest]
     traces = []
     if ringed:
         ring = {"size": size + 9, "color": TRANSPARENT, "line": {"color": BYZANTINE, "width": 2}}
-        x, y = positions[ringed].T
-        traces.append(dots(compact(x), compact(y), "", ring, hoverinfo="skip", showlegend=False))
+        traces.append(dots(*_places(ringed, positions), "", ring, hoverinfo="skip", showlegend=False))
     for name, clients, marker, colour in (
         ("honest", honest, circle, text_colours),
         ("Byzantine", sorted(run.byzantine), square, DARK),
     ):
-        if clients:
+        labels: dict[str, object] = {}
+        if len(positions) <= MAX_LABELS:
             font = {"size": max(10, size / 2.6), "color": colour}
-            traces.append(_markers(clients, positions, name, marker, font, accuracy))
+            labels = {"mode": "markers+text", "text": [*map(str, clients)], "textfont": font}
+        labels["customdata"] = [[client, score(accuracy.get(client))] for client in clients]
+        text = f"{name}, accuracy %{{customdata[1]}}<extra></extra>"
+        labels["hovertemplate"] = f"<b>client %{{customdata[0]}}</b><br>{text}"
+        if clients:
+            x, y = _places(clients, positions)
+            traces.append(dots(x, y, name, marker, **labels))
     return traces
+
+
+def _places(clients: list[int], positions: NDArray[np.float64]) -> tuple[Points, Points]:
+    x, y = positions[clients].T
+    return compact(x), compact(y)
 
 
 def _text_colour(accuracy: float | None, low: float, high: float) -> str:
@@ -185,27 +192,3 @@ def _text_colour(accuracy: float | None, low: float, high: float) -> str:
     if accuracy is None or high <= low:
         return INK
     return LIGHT if (accuracy - low) / (high - low) < 0.5 else DARK
-
-
-def _markers(
-    clients: list[int],
-    positions: NDArray[np.float64],
-    name: str,
-    marker: Mapping[str, object],
-    font: Mapping[str, object],
-    accuracy: Mapping[int, float | None],
-) -> Trace:
-    x, y = positions[clients].T
-    labels: dict[str, object] = {}
-    if len(positions) <= MAX_LABELS:
-        labels = {"mode": "markers+text", "text": [str(client) for client in clients], "textfont": font}
-    return dots(
-        compact(x),
-        compact(y),
-        name,
-        marker,
-        customdata=[[client, score(accuracy.get(client))] for client in clients],
-        hovertemplate=f"<b>client %{{customdata[0]}}</b><br>{name}, accuracy %{{customdata[1]}}"
-        "<extra></extra>",
-        **labels,
-    )

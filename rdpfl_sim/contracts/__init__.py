@@ -1,1 +1,0 @@
-"""Contracts for the arguments and results of components. Plug-ins are checked against them."""
