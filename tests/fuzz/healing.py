@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -21,19 +22,36 @@ ROUNDING = 1 + 1e-9
 
 def heal(changes: Changes, at_s: float) -> Changes:
     """Yield the changes before a time; then end every fault that can end, and yield nothing more."""
-    active: list[tuple[int, Fault]] = []
+    active: dict[Hashable, list[Change]] = {}
     for time_s, place, change in changes:
         if time_s >= at_s:
             break
-        fault = change.fault
-        if isinstance(change, Start):
-            active.append((place, fault))
-        else:
-            active.remove((place, fault))
+        for key, end in _ends(place, change.fault):
+            if isinstance(change, Start):
+                active.setdefault(key, []).append(end)
+            else:
+                active[key].pop()
         yield time_s, place, change
-    for place, fault in active:
-        if fault.ends() and not fault.start_fields().get("for_good", False):
-            yield at_s, place, End(fault)
+    for (place, *_), ends in active.items():  # type: ignore[misc]
+        yield from ((at_s, place, end) for end in ends)
+
+
+def _ends(place: int, fault: Fault) -> Iterator[tuple[Hashable, Change]]:
+    """Yield the end of a fault for each client or link, with a key; none if the fault never ends."""
+    condition, fields = fault.CONDITION, fault.start_fields()
+    if condition is None or not fault.ends() or fields.get("for_good", False):
+        return
+    detail = fields.get(condition.detail) if condition.detail else None
+    subjects = fields[condition.subjects]
+    if condition.subjects == "sides":
+        yield (place, fault.KIND, str(subjects), detail), End(fault)
+        return
+    for subject in subjects:
+        one = replace(fault, **{condition.subjects: (subject,)})  # type: ignore[type-var]
+        yield (
+            (place, fault.KIND, tuple(subject) if condition.subjects == "links" else subject, detail),
+            End(one),
+        )
 
 
 def check_progress(simulation: Simulation, records: bytes, heal_at_s: float) -> tuple[str | None, int]:
