@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from rdpfl_sim.sweeps.runner import Runner
-    from rdpfl_sim.sweeps.strategies.strategy import Strategy
+    from rdpfl_sim.sweeps.strategies import Strategy
 
 
 def add_runner(parser: argparse.ArgumentParser, output: str) -> None:
@@ -83,7 +83,7 @@ def execute_runs(
 ) -> tuple[list[str], bool]:
     """Execute the missing runs of a strategy; return the failures, and whether interrupted."""
     from rdpfl_sim.reports.progress import SweepProgress
-    from rdpfl_sim.sweeps.strategies.strategy import run_strategy
+    from rdpfl_sim.sweeps.strategies import run_strategy
 
     progress, interrupted = SweepProgress(messages), False
     try:

@@ -18,6 +18,7 @@ from rdpfl_sim.records.schema import SCHEMA
 from rdpfl_sim.reports.breakdown import conclusion_lines
 from rdpfl_sim.scenario.scenario import Scenario
 from rdpfl_sim.sweeps.plan import PlannedRun
+from rdpfl_sim.sweeps.strategies import run_strategy
 from rdpfl_sim.sweeps.strategies.bisection import (
     Bisection,
     Breakdown,
@@ -29,7 +30,6 @@ from rdpfl_sim.sweeps.strategies.bisection import (
     values_between,
     write_breakdown,
 )
-from rdpfl_sim.sweeps.strategies.strategy import run_strategy
 from tests.results.run_folders import metrics_text
 from tests.support import small_scenario
 from tests.sweeps.sweeping import FakeRunner, RecordingListener
