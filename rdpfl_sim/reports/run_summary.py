@@ -143,7 +143,9 @@ def _session_facts(session: JsonObject) -> Iterator[tuple[str, str]]:
         f"{machine['host']}, {machine['platform']}, {machine['processor']} "
         f"({machine['instructions']}), {machine['cores']} cores",
     )
-    yield "device", f"{session['device']}, {quantity(session['threads'], 'torch thread')}"
+    arithmetic = session.get("arithmetic", "native")  # earlier versions had no other
+    threads = quantity(session["threads"], "torch thread")
+    yield "device", f"{session['device']}, {threads}, {arithmetic} arithmetic"
 
 
 def _wrap_versions(versions: Mapping[str, str]) -> list[str]:

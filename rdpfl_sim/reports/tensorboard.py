@@ -8,11 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-import orjson
-
-from rdpfl_sim.errors import RunError
 from rdpfl_sim.files import make_folder
-from rdpfl_sim.records.reader import Record, Topology
+from rdpfl_sim.records.reader import Record, Topology, parse_record
 from rdpfl_sim.records.record_types import RoundRecord, Scores, ValidationScores
 
 EVALUATION_TAGS = {
@@ -34,21 +31,19 @@ Series: TypeAlias = "dict[str, array[float]]"
 
 
 def read_series(lines: Iterable[bytes], topology: Topology) -> dict[str, Series]:
-    """Return the series of every client, of the mean over honest clients and of their average model."""
+    """Return the series of every client, and of the mean over honest clients, by name."""
     num_clients, byzantine = topology["num_clients"], frozenset(topology["byzantine"])
     width = len(str(num_clients - 1))
     series: dict[str, Series] = defaultdict(lambda: defaultdict(lambda: array("d")))
     sums: dict[str, dict[int, tuple[float, int, float]]] = defaultdict(dict)
     for line in lines:
-        record = orjson.loads(line)
-        client, round_, time_s = record.get("client"), record.get("round"), record["time_s"]
+        record = parse_record(line, num_clients)
         if record["event"] == "consensus":
             for key, tag in CONSENSUS_TAGS.items():
-                if record.get(key) is not None:
-                    series[AVERAGE_MODEL][tag].extend((round_, time_s, record[key]))
+                if record[key] is not None:
+                    series[AVERAGE_MODEL][tag].extend((record["round"], record["time_s"], record[key]))
         for tag, value in _tagged_numbers(record):
-            if not isinstance(client, int) or not 0 <= client < num_clients:  # used as a folder name
-                raise RunError(f"a record refers to client {client!r}; there are {num_clients} clients")
+            client, round_, time_s = record["client"], record["round"], record["time_s"]
             kind = "byzantine" if client in byzantine else "honest"
             series[f"client-{client:0{width}}-{kind}"][tag].extend((round_, time_s, value))
             if client not in byzantine:

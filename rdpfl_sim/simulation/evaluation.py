@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from rdpfl_sim.components.options import SLACK
 from rdpfl_sim.execution.executor import EvalJob, EvalResult, Executor
 from rdpfl_sim.records.metrics import TARGETS, MetricsRow
 from rdpfl_sim.records.record_types import ValidationScores
@@ -19,9 +20,6 @@ from rdpfl_sim.simulation.theory import TheoryMonitor
 from rdpfl_sim.world.client import Client
 from rdpfl_sim.world.jobs import Job
 from rdpfl_sim.world.kernel import EVALUATION, Call, Kernel
-
-SLACK = 1e-9
-"""Tolerance for rounding: the mean of 0.7, 0.7 and 0.7 is 0.6999999999999998."""
 
 
 @dataclass(frozen=True)

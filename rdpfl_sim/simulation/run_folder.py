@@ -24,6 +24,7 @@ from rdpfl_sim.files import (
     Buffer,
     JsonObject,
     encode_json,
+    make_new_folder,
     open_inside,
     open_to_append,
     open_to_change,
@@ -57,7 +58,7 @@ class RunFolder:
         self._metrics_file = TextIOWrapper(open_to_append(path / METRICS_FILE), newline="", encoding="utf-8")
         self._metrics = csv.DictWriter(self._metrics_file, METRICS, lineterminator="\n")
         self._lock: int | None = _lock(path)
-        for name in (SCENARIO, TOPOLOGY, PROVENANCE, MODELS_FILE, SUMMARY):
+        for name in (SCENARIO, TOPOLOGY, PROVENANCE, MODELS_FILE, SUMMARY, TRACEBACK):
             remove_partial(path / name)
         self._flushed_at_s = monotonic()
 
@@ -69,7 +70,7 @@ class RunFolder:
         while True:
             path = parent / (f"{name}-{stamp}" if suffix == 0 else f"{name}-{stamp}-{suffix}")
             try:
-                path.mkdir(parents=True)
+                make_new_folder(path, parents=True)
             except FileExistsError:
                 suffix += 1
             else:

@@ -9,6 +9,7 @@ from rdpfl_sim.errors import RunError
 from rdpfl_sim.methods.base import is_finite
 from rdpfl_sim.records.files import MODELS_FILE
 from rdpfl_sim.records.record_types import FinalModel
+from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.simulation.models import Architecture, check_names, models_of, read_model, vector_of
 from rdpfl_sim.simulation.safetensors import TensorFile
 from rdpfl_sim.verification.check import Checks
@@ -35,7 +36,7 @@ class ModelChecks:
             if (self.folder / MODELS_FILE).exists():
                 self.check.violated(None, f"there is a {MODELS_FILE}, but output.models is none")
             return
-        if not self.files.reader.is_complete():
+        if not RunStatus.of_summary(self.files.summary).is_complete:
             self.check.unchecked = "the run is not complete"
             return
         try:

@@ -12,9 +12,10 @@ from rdpfl_sim.files import UnsafeFileError
 from rdpfl_sim.records.metrics import HEADER, METRICS, parse_metrics
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.schema import SCHEMA
+from tests.records.lines import record_line
 from tests.results.run_folders import metrics_text
 
-STARTED = orjson.dumps({"event": "run_started", "schema": SCHEMA}) + b"\n"
+STARTED = record_line("run_started", schema=SCHEMA) + b"\n"
 VALUES = {"time_s": 1.5, "client": 3, "byzantine": 0, "round": 2, "personal_accuracy": 0.75}
 _, ROW = metrics_text([{**VALUES, "personal_loss": "nan", "mean_age": 0.5}]).splitlines()
 

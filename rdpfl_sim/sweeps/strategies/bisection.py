@@ -46,8 +46,8 @@ NUM_INTERVALS = 32
 MAX_VALUES = 1_000_000
 
 RESERVED = {
-    "seed": "--seeds is used instead",
-    "output.folder": "runs are written into the folder of --output",
+    "seed": "`seeds` is used instead",
+    "output.folder": "runs are written into the folder of `output`",
 }
 """Keys that are set by other arguments, with the reason why an override has no effect."""
 
@@ -309,12 +309,12 @@ def _problems(base: Scenario, metric: str) -> Iterator[Problem]:
         yield Problem("method.name", "is the baseline; choose a different method", "local")
     if metric not in HONEST_ACCURACIES:
         yield Problem(
-            "--metric", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
+            "`metric`", f"is not an accuracy of honest clients{suggest(metric, HONEST_ACCURACIES)}", metric
         )
     elif ".global." in metric and not base.evaluation.global_test:
-        yield Problem("--metric", "needs evaluation.global_test = true", metric)
+        yield Problem("`metric`", "needs evaluation.global_test = true", metric)
     elif ".validation." in metric and base.evaluation.validation_fraction == 0:
-        yield Problem("--metric", "needs evaluation.validation_fraction above 0", metric)
+        yield Problem("`metric`", "needs evaluation.validation_fraction above 0", metric)
 
 
 def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
@@ -323,14 +323,15 @@ def path_problems(base: Scenario, path: str) -> Iterator[Problem]:
     del raw["seed"]  # every value is tested with the same seeds
     if path.startswith("adversary") and not any(group.attacks for group in base.adversary):
         yield Problem(
-            "adversary.attack", "no attack configured: set one, for instance --set adversary.attack=sign_flip"
+            "adversary.attack",
+            "no attack configured: set one, for instance with `overrides` adversary.attack=sign_flip",
         )
     elif not _is_number(get_value(raw, path)):
         section = path.partition(".")[0].partition("[")[0]
         numbers = [key for key, value in leaves(raw).items() if _is_number(value)]
         similar = [key for key in numbers if key.startswith((f"{section}.", f"{section}["))] or numbers
         hint = suggest(path, similar)
-        yield Problem("--vary", f"the scenario has no such number (--set can add it){hint}", path)
+        yield Problem("`path`", f"the scenario has no such number (`overrides` can add it){hint}", path)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
@@ -351,7 +352,7 @@ def reject_lost_overrides(
             found = leaves(value, (given,))
             others = [*overrides[:index], *overrides[index + 1 :]]
             if path in found and _has_number(file, others, path):
-                raise ScenarioError([Problem(path, "has no effect: --vary replaces it", found[path])])
+                raise ScenarioError([Problem(path, "has no effect: `path` replaces it", found[path])])
 
 
 def _has_number(file: Path, overrides: Sequence[str], path: str) -> bool:
@@ -389,11 +390,11 @@ def values_between(
         low, high = value, 10 * value
     start, end = low if start is None else start, high if end is None else end
     if start is None or end is None:
-        raise ScenarioError([Problem("--vary", "needs --from and --to", path)])
+        raise ScenarioError([Problem("`path`", "needs `start` and `end`", path)])
     found = _ascending_values(base, path, min(start, end), max(start, end), tolerance)
     if len(found) < 2:
         message = f"the range contains fewer than two values of {path}"
-        raise ScenarioError([Problem("--from, --to", message, (start, end))])
+        raise ScenarioError([Problem("`start`, `end`", message, (start, end))])
     return found if start < end else found[::-1]
 
 
@@ -411,5 +412,5 @@ def _ascending_values(
     tolerance = tolerance or (high - low) / NUM_INTERVALS
     num_intervals = 2 ** max(1, round_up(log2((high - low) / tolerance)))
     if num_intervals > MAX_VALUES:
-        raise ScenarioError([Problem("--tolerance", "is too small for this range", tolerance)])
+        raise ScenarioError([Problem("`tolerance`", "is too small for this range", tolerance)])
     return [float(f"{low + (high - low) * i / num_intervals:.12g}") for i in range(num_intervals + 1)]
