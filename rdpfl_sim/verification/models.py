@@ -54,7 +54,7 @@ class ModelChecks:
             w = vector_of(model, read_model(file, model.shapes, f"{client}."))
             found = blake2b(w.numpy().tobytes(), digest_size=16).hexdigest()
             if has_hashes and self.hashes.get(client) != found:
-                hashes = f"{found}, not {self.hashes.get(client)}"
+                hashes = f"{found}, the records have {self.hashes.get(client)}"
                 self.check.violated(None, f"the model of client {client} has the hash {hashes}")
             if self.files.scenario.output.models == "best" and not is_finite(w):
                 self.check.violated(None, f"the best model of client {client} is not finite")
