@@ -13,15 +13,7 @@ from typing import Any
 import orjson
 
 from rdpfl_sim.files import JsonObject, encode_json, lines_inside, open_inside, read_json
-from rdpfl_sim.records.files import (
-    EVENTS,
-    METRICS_FILE,
-    MODELS_FILE,
-    PROVENANCE,
-    SCENARIO,
-    SUMMARY,
-    TOPOLOGY,
-)
+from rdpfl_sim.records.files import EVENTS, METRICS_FILE, MODELS_FILE, PROVENANCE, SCENARIO, SUMMARY, TOPOLOGY
 from rdpfl_sim.records.reader import RunReader
 from rdpfl_sim.records.status import RunStatus
 from rdpfl_sim.scenario.scenario import Scenario, read_run, reject_network_access
